@@ -52,9 +52,11 @@ class RendezvousBackend {
   // Leaves a job that has not ended. If this process serves the endpoint, all other nodes are told that the server
   // shuts down.
   virtual void withdraw(const std::string& reason) { rendezvous().leave(reason); }
-  // Call after JobEnded. Calls done once: when every other node has received the job result, or at the deadline; from
-  // the next turn of the loop if this process serves no endpoint. New nodes are refused meanwhile.
-  virtual void drain(Deadline deadline, std::function<void()> done) = 0;
+  // Call after JobEnded. Calls done once: when every other node has received the job result, or after `results`; from
+  // the next turn of the loop if this process serves no endpoint. Other jobs at an endpoint that this process serves
+  // are waited for, however long they take, with a line in the log; withdraw() ends that. New jobs are refused
+  // meanwhile.
+  virtual void drain(std::chrono::milliseconds results, std::function<void()> done) = 0;
 };
 
 // Throws Errc::usage for an unknown back end, Errc::unsupported for etcd-v2, which torchrun has and ddprun has not, and

@@ -197,8 +197,8 @@ class Agent {
     signals_.async_wait([this](boost::system::error_code failure, int signal) {
       if (failure) return;
       if (ends_job(signal)) {
+        if (finish_) return stop_serving(signal);
         if (!signal_) signal_ = signal;
-        if (finish_) return loop_.stop();
         act(state_.on_signal(signal));
       } else if (signal == SIGCHLD) {
         group_.reap();
@@ -332,11 +332,22 @@ class Agent {
     if (backend_ && round_) backend_->rendezvous().report_workers(round_->generation, changed);
   }
 
-  // Other nodes may still need the endpoint that this process serves, to receive the job result.
+  // Other nodes may still need the endpoint that this process serves: to receive the job result, or for another job.
   void execute(const Finish& action) {
     finish_ = action;
     if (!backend_) return loop_.stop();
-    backend_->drain(Deadline::in(signal_ ? signalled_drain_timeout : drain_timeout), [this] { loop_.stop(); });
+    backend_->drain(signal_ ? signalled_drain_timeout : drain_timeout, [this] { loop_.stop(); });
+  }
+
+  // A signal ends that wait: as for a running job, the other nodes are told, and a second signal ends it at once.
+  void stop_serving(int signal) {
+    if (!backend_ || std::exchange(signal_, signal)) return loop_.stop();
+    const auto reason = "stopped by " + signal_name(signal);
+    log::warn("{} while it served the rendezvous for others", reason);
+    if (finish_->exit_code != exit_preempted) finish_->exit_code = exit_for_signal(signal);
+    backend_->withdraw(reason);
+    backend_->drain(signalled_drain_timeout, [this] { loop_.stop(); });
+    wait_for_signal();
   }
 
   // How long a terminal that accepts no output may delay the end.

@@ -44,9 +44,9 @@ class C10dBackend final : public RendezvousBackend {
     if (hosted_) hosted_->withdraw(reason);
   }
 
-  void drain(Deadline deadline, std::function<void()> done) override {
+  void drain(std::chrono::milliseconds results, std::function<void()> done) override {
     if (hosted_)
-      hosted_->drain(deadline, std::move(done));
+      hosted_->drain(results, std::move(done));
     else
       boost::asio::post(loop_, std::move(done));
   }

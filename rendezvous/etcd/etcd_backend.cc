@@ -18,7 +18,9 @@ class EtcdBackend final : public RendezvousBackend {
   std::string endpoint() const override { return endpoint_; }
   bool is_host() const override { return false; }
   bool serves_workers() const override { return false; }
-  void drain(Deadline deadline, std::function<void()> done) override { rendezvous_.finish(deadline, std::move(done)); }
+  void drain(std::chrono::milliseconds results, std::function<void()> done) override {
+    rendezvous_.finish(Deadline::in(results), std::move(done));
+  }
 
  private:
   const std::string endpoint_;

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/membership/membership_hub.h"
 #include "ddprun/rendezvous/store/store_server.h"
 
@@ -27,11 +27,17 @@ class HostedEndpoint {
   MembershipHub& hub() { return hub_; }
   // This process exits before the job has ended: notifies and closes all sessions.
   void withdraw(const std::string& reason);
-  // Refuses new sessions, and calls done once from the loop: when no session is left, or at the deadline.
-  void drain(Deadline deadline, std::function<void()> done);
+  // The job of this process has ended: refuses new jobs, and calls done once from the loop, when no session is left.
+  // The jobs that have not ended are waited for, with a line in the log that names them; once there is none, sessions
+  // whose nodes have not taken the job result are waited for at most for `results`.
+  void drain(std::chrono::milliseconds results, std::function<void()> done);
 
  private:
   struct Drain;
+  void wait_for_results();
+  void session_ended();
+  std::string serving_text() const;
+
   boost::asio::io_context& loop_;
   std::unique_ptr<StoreServer> server_;
   MembershipHub hub_;

@@ -32,7 +32,7 @@ void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   endpoint.emplace(loop, std::move(server));
   signals.async_wait([&](const boost::system::error_code&, int) {
     endpoint->withdraw("stopped by a signal");
-    endpoint->drain(ddprun::Deadline::in(shutdown_timeout), [&] { endpoint.reset(); });
+    endpoint->drain(shutdown_timeout, [&] { endpoint.reset(); });
   });
   loop.run();
 }

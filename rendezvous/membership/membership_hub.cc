@@ -127,10 +127,15 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
 
   std::size_t sessions() const { return sessions_.size() + refused_agents_.size(); }
   std::size_t jobs() const { return jobs_.size(); }
-  void refuse_new_sessions() { refusing_sessions_ = true; }
+  void refuse_new_jobs() { refusing_jobs_ = true; }
+  std::vector<std::string> run_ids() const {
+    std::vector<std::string> ids;
+    for (const auto& [id, job] : jobs_) ids.push_back(id);
+    return ids;
+  }
 
   void announce_shutdown(const std::string& reason) {
-    refusing_sessions_ = true;
+    refusing_jobs_ = true;
     const std::string notice = encode(ServerFrame{SessionShutdown{reason}});
     const auto jobs = jobs_;
     for (const auto& [run_id, job] : jobs) {
@@ -251,7 +256,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void handle_join(SessionId id, const SessionJoin& join) {
     Session& session = sessions_.at(id);
     if (session.job) throw make_error(Errc::protocol, "a second JOIN in one session");
-    if (refusing_sessions_) return sender_.close(id);
+    if (refusing_jobs_ && !jobs_.contains(join.policy.run_id)) return sender_.close(id);
     if (refuse_conflict(id, join.policy)) return;
     const JobPtr job = job_for(join.policy);
     session.job = job;
@@ -395,7 +400,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   std::set<SessionId> refused_agents_;                // of foreign_agents_: told by static_refusal_key
   RoundStartListener round_start_;
   std::function<void()> session_end_;
-  bool refusing_sessions_ = false;
+  bool refusing_jobs_ = false;
 };
 
 MembershipHub::MembershipHub(asio::io_context& loop, SessionSender& sender, MembershipHubOptions options)
@@ -417,8 +422,11 @@ void MembershipHub::on_key(SessionId connection, const std::string& peer_address
                            std::string_view value) {
   impl_->key(connection, peer_address, key, value);
 }
-void MembershipHub::refuse_new_sessions() {
-  impl_->refuse_new_sessions();
+void MembershipHub::refuse_new_jobs() {
+  impl_->refuse_new_jobs();
+}
+std::vector<std::string> MembershipHub::run_ids() const {
+  return impl_->run_ids();
 }
 void MembershipHub::announce_shutdown(const std::string& reason) {
   impl_->announce_shutdown(reason);

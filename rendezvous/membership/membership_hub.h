@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ddprun/rendezvous/membership/membership.h"
 #include "ddprun/rendezvous/store/session_hub.h"
@@ -43,14 +44,16 @@ class MembershipHub final : public SessionHub {
   void on_key(SessionId connection, const std::string& peer_address, std::string_view key,
               std::string_view value) override;
 
-  // From now on a session that sends JOIN is closed without an answer, so that the node redials.
-  void refuse_new_sessions();
+  // From now on a session whose JOIN would begin a job is closed without an answer, so that the node redials.
+  void refuse_new_jobs();
   // The server shuts down: refuses new sessions, and ends every session, with the job result if the job cannot wait for
   // a new server, otherwise with the reason.
   void announce_shutdown(const std::string& reason);
   // Open sessions, and connections of refused agents that have not closed yet.
   std::size_t sessions() const;
   std::size_t jobs() const;
+  // The run ids of the jobs that have not ended.
+  std::vector<std::string> run_ids() const;
   // The listener runs when all nodes of a round are ready and before any of them is told to start: no worker is
   // running.
   void on_round_start(std::function<void(const std::string& run_id, std::int64_t generation)> listener);

@@ -281,9 +281,9 @@ class StaticBackend final : public RendezvousBackend {
     rendezvous_.leave(reason);
     if (hosted_) hosted_->withdraw(reason);
   }
-  void drain(Deadline deadline, std::function<void()> done) override {
+  void drain(std::chrono::milliseconds results, std::function<void()> done) override {
     if (hosted_)
-      hosted_->drain(deadline, std::move(done));
+      hosted_->drain(results, std::move(done));
     else
       asio::post(loop_, std::move(done));
   }

@@ -99,3 +99,43 @@ TEST_CASE("agents are notified at once when the store's host is stopped, and wai
   CHECK(again.wait().code == 0);
   CHECK(b.wait().code == 0);
 }
+
+// Two jobs at one endpoint; the agent of the first serves it.
+struct TwoJobs {
+  Nodes first{.options = {"--nnodes=1", "--rdzv_id=first"}};
+  Nodes second{.endpoint = first.endpoint, .options = {"--nnodes=1", "--rdzv_id=second"}};
+  Node host = first.host();
+  Node guest = start_guest();
+
+  // The first job is over, and its agent serves the second one.
+  void end_first() {
+    guest.wait_for_round(1);
+    first.finish();
+    host.wait_for_err("the job of this ddprun has ended; it still serves port");
+    CHECK(host.has_logged("for the job of run id 'second'"));
+  }
+
+ private:
+  Node start_guest() {
+    host.wait_for_round(1);
+    return second.guest();
+  }
+};
+
+TEST_CASE("an agent whose job has ended serves the endpoint for another job until that ends, and says so") {
+  TwoJobs jobs;
+  jobs.end_first();
+  jobs.second.finish();
+  CHECK(jobs.guest.wait().code == 0);
+  CHECK(jobs.host.wait().code == 0);
+}
+
+TEST_CASE("an agent that serves the endpoint for another job alone tells it of a signal and exits with 128 + n") {
+  TwoJobs jobs;
+  jobs.end_first();
+  jobs.host.signal(SIGTERM);
+  CHECK(jobs.host.wait().code == 128 + SIGTERM);
+  const auto result = jobs.guest.wait();
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, Catch::Contains("the rendezvous server shuts down: stopped by SIGTERM on host"));
+}

@@ -551,25 +551,65 @@ TEST_CASE("of two agents on one host one serves the endpoint until the other has
   loops.freeze(other);
   bool drained = false;
   REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
-  first->drain(Deadline::in(20s), [&] { drained = true; });
+  first->drain(20s, [&] { drained = true; });
   CHECK_FALSE(loops.run_until([&] { return drained; }, 50ms));
   loops.thaw();
   REQUIRE(loops.run_until([&] { return drained; }));
   CHECK(b.ended->success);
 }
 
-TEST_CASE("draining ends at its deadline, and at once if nothing is served") {
+TEST_CASE("draining waits for nodes that do not take the job result for a time, and not at all if nothing is served") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto& other = loops.make();
+  const auto port = free_port();
+  auto first = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  auto second = open_rendezvous(other, {.host = "127.0.0.1", .port = port, .is_host = false});
+  auto third = open_rendezvous(loop, {.host = "127.0.0.1", .port = port, .is_host = false});
+  Agent a(first->rendezvous(), "a", quick(2, 2)), b(second->rendezvous(), "b", quick(2, 2));
+  REQUIRE(loops.run_until([&] { return a.started && b.started; }));
+  b.succeed();
+  CHECK(loops.run_until([&] { return a.started.has_value(); }));
+  a.succeed();
+  loops.freeze(other);
+  REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
+  int drained = 0;
+  first->drain(50ms, [&] { ++drained; });
+  third->drain(20s, [&] { ++drained; });
+  CHECK(loops.run_until([&] { return drained == 2; }));
+}
+
+TEST_CASE("an endpoint whose own job has ended serves the other jobs until they end, and no new ones") {
   Loops loops;
   auto& loop = loops.make();
   const auto port = free_port();
-  auto first = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
-  auto second = open_rendezvous(loop, {.host = "127.0.0.1", .port = port, .is_host = false});
-  Agent b(second->rendezvous(), "b", quick(1, 1));
-  REQUIRE(loops.run_until([&] { return b.started.has_value(); }));
-  int drained = 0;
-  first->drain(Deadline::in(50ms), [&] { ++drained; });
-  second->drain(Deadline::in(20s), [&] { ++drained; });
-  CHECK(loops.run_until([&] { return drained == 2; }));
+  auto own = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  const auto guest = [&] { return open_rendezvous(loop, {.host = "127.0.0.1", .port = port, .is_host = false}); };
+  const auto second = guest(), third = guest(), fourth = guest();
+  JobPolicy other = quick(1, 2), later = quick(1, 1);
+  other.run_id = "other";
+  later.run_id = "later";
+  Agent a(own->rendezvous(), "a", quick(1, 1)), b(second->rendezvous(), "b", other);
+  REQUIRE(loops.run_until([&] { return a.started && b.started; }));
+  a.succeed();
+  REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
+  bool drained = false;
+  own->drain(1ms, [&] { drained = true; });
+  Agent c(third->rendezvous(), "c", other), d(fourth->rendezvous(), "d", later);
+  REQUIRE(loops.run_until([&] { return b.runs(1) && c.runs(1); }));
+  CHECK_FALSE(d.proposed);
+  CHECK_FALSE(drained);
+  SECTION("until they end") {
+    b.succeed();
+    c.succeed();
+    REQUIRE(loops.run_until([&] { return b.ended && c.ended; }));
+    CHECK(loops.run_until([&] { return drained; }));
+  }
+  SECTION("until this process withdraws") {
+    own->withdraw("stopped by SIGTERM");
+    CHECK(loops.run_until([&] { return !b.broken.empty() || b.lost; }));
+    CHECK(loops.run_until([&] { return drained; }));
+  }
 }
 
 TEST_CASE("an agent on the endpoint's host replaces a server that is lost before the job has started") {
@@ -596,7 +636,7 @@ TEST_CASE("an agent on the endpoint's host replaces a server that is lost during
   const auto generation = b.started->generation;
   first->withdraw("stopped by SIGTERM");
   bool drained = false;
-  first->drain(Deadline::in(20s), [&] { drained = true; });
+  first->drain(20s, [&] { drained = true; });
   REQUIRE(loops.run_until([&] { return drained; }));
   first.reset();
   REQUIRE(loops.run_until([&] { return b.runs(generation + 1); }));
@@ -612,9 +652,11 @@ TEST_CASE("while the endpoint drains, new nodes wait for the next server") {
   Agent a(*old, "a", quick(1, 1));
   REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
   bool drained = false;
-  first->drain(Deadline::in(20s), [&] { drained = true; });
+  first->drain(20s, [&] { drained = true; });
   auto second = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
-  Agent b(second->rendezvous(), "b", quick(1, 1));
+  JobPolicy next = quick(1, 1);
+  next.run_id = "next";
+  Agent b(second->rendezvous(), "b", next);
   CHECK_FALSE(loops.run_until([&] { return b.proposed.has_value(); }, 100ms));
   old.reset();
   REQUIRE(loops.run_until([&] { return drained; }));
