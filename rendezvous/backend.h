@@ -60,8 +60,8 @@ class RendezvousBackend {
 };
 
 // Throws Errc::usage for an unknown back end, Errc::unsupported for etcd-v2, which torchrun has and ddprun has not, and
-// Errc::io if this process has to serve the endpoint (is_host, or node rank 0) and cannot bind it. May block in a name
-// lookup. join() dials the endpoint.
+// Errc::io if this process has to serve the endpoint (is_host, or node rank 0) and cannot bind it. join() looks up and
+// dials the endpoint.
 std::unique_ptr<RendezvousBackend> open_rendezvous(boost::asio::io_context& loop, const BackendOptions& options);
 
 // The function open_<name>() of each back end has this type.

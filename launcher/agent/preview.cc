@@ -2,19 +2,23 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "ddprun/common/deadline.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/loopback.h"
 #include "ddprun/rendezvous/hosting/endpoint.h"
+#include "ddprun/rendezvous/store/host_lookup.h"
 
 namespace ddprun {
 namespace {
 
 constexpr const char* unknown = "?";
+constexpr std::chrono::seconds lookup_timeout{2};
 using Backend = RendezvousChoice::Backend;
 using Variables = std::map<std::string, std::string>;
 
@@ -97,6 +101,15 @@ std::string command_line(const AgentSpec& spec, int local_rank) {
   return text;
 }
 
+// A name that is not resolved soon is taken for another host's.
+Hosting hosting_of(const RendezvousChoice& choice) {
+  if (const auto known = decide_hosting(choice.host, choice.is_host)) return *known;
+  const auto found = rendezvous::look_up_host(choice.host, choice.port, Deadline::in(lookup_timeout)).found;
+  std::vector<std::string> addresses;
+  for (const auto& address : found) addresses.push_back(address.text());
+  return decide_hosting(addresses);
+}
+
 // Which node serves the endpoint; empty with etcd.
 std::string host_text(const RendezvousChoice& choice) {
   if (choice.backend == Backend::static_) {
@@ -104,7 +117,7 @@ std::string host_text(const RendezvousChoice& choice) {
     return this_one ? "; this node would serve it" : "; node rank 0 serves it";
   }
   if (choice.backend != Backend::c10d) return "";
-  switch (decide_hosting(choice.host, choice.is_host)) {
+  switch (hosting_of(choice)) {
     case Hosting::required:
       return "; this node would serve it";
     case Hosting::if_free:

@@ -1,5 +1,6 @@
 // c10d: rounds formed by the server at the endpoint, over sessions. The host of the endpoint serves it: checked when
-// the back end is opened, and again before each redial, so that another agent on that host replaces a lost server.
+// the back end is opened or the endpoint's name has been looked up, and again before each redial, so that another agent
+// on that host replaces a lost server.
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -28,10 +29,12 @@ class C10dBackend final : public RendezvousBackend {
   C10dBackend(boost::asio::io_context& loop, BackendOptions options)
       : loop_(loop), options_(std::move(options)), hosting_(decide_hosting(options_.host, options_.is_host)) {
     try_to_host();
-    client_ = std::make_unique<SessionClient>(loop_, SessionClientOptions{.host = dialled_host(),
-                                                                          .port = options_.port,
-                                                                          .before_retry = [this] { try_to_host(); },
-                                                                          .rejoin_timeout = options_.store_timeout});
+    client_ = std::make_unique<SessionClient>(
+        loop_, SessionClientOptions{.host = dialled_host(),
+                                    .port = options_.port,
+                                    .before_retry = [this] { try_to_host(); },
+                                    .on_addresses = [this](const auto& addresses) { decide(addresses); },
+                                    .rejoin_timeout = options_.store_timeout});
   }
 
   Rendezvous& rendezvous() override { return *client_; }
@@ -52,9 +55,15 @@ class C10dBackend final : public RendezvousBackend {
   }
 
  private:
+  void decide(const std::vector<std::string>& addresses) {
+    if (hosting_) return;
+    hosting_ = decide_hosting(addresses);
+    try_to_host();
+  }
+
   void try_to_host() {
-    if (hosted_) return;
-    auto server = serve_endpoint(loop_, options_.host, options_.port, hosting_);
+    if (hosted_ || !hosting_) return;
+    auto server = serve_endpoint(loop_, options_.host, options_.port, *hosting_);
     if (!server) return;
     options_.port = server->port();
     hosted_ = std::make_unique<HostedEndpoint>(loop_, std::move(server));
@@ -68,7 +77,9 @@ class C10dBackend final : public RendezvousBackend {
 
   boost::asio::io_context& loop_;
   BackendOptions options_;
-  const Hosting hosting_;
+  std::optional<Hosting> hosting_;  // unset until the endpoint's name has been looked up
+  std::chrono::milliseconds failure_bound_{};
+  std::function<void(const Error&)> server_failed_;
   std::unique_ptr<HostedEndpoint> hosted_;
   std::unique_ptr<SessionClient> client_;  // destroyed first: the server has a session of it
 };

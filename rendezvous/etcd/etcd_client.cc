@@ -27,6 +27,7 @@
 #include "ddprun/rendezvous/etcd/etcd_json.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
 #include "ddprun/rendezvous/store/backoff.h"
+#include "ddprun/rendezvous/store/host_lookup.h"
 
 namespace ddprun {
 namespace {
@@ -68,7 +69,7 @@ std::string EtcdServers::text() const {
 class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(asio::io_context& loop, EtcdServers servers)
-      : servers_(std::move(servers)), loop_(loop), socket_(loop), resolver_(loop), watchdog_(loop), pause_(loop) {}
+      : servers_(std::move(servers)), loop_(loop), socket_(loop), lookup_(loop), watchdog_(loop), pause_(loop) {}
 
   asio::awaitable<json::value> call(std::string path, json::object body, std::string about, Deadline deadline) {
     const auto self = shared_from_this();
@@ -116,7 +117,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
   void close() {
     closed_ = true;
     disconnect();
-    resolver_.cancel();
+    lookup_.cancel();
     pause_.cancel();
   }
 
@@ -139,7 +140,10 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
  private:
   const EtcdServers::Endpoint& server() const { return servers_.endpoints[current_]; }
   std::string server_text() const { return format_host_port(server().host, server().port); }
-  std::string no_answer() const { return fmt::format("no answer within {}", duration_text(servers_.attempt_timeout)); }
+  std::string no_answer() const {
+    if (unresolved_) return rendezvous::unanswered_lookup_text(server().host);
+    return fmt::format("no answer within {}", duration_text(servers_.attempt_timeout));
+  }
 
   asio::awaitable<Reply> attempt(const std::string& path, const std::string& body, Deadline deadline) {
     set_watchdog(earlier(Deadline::in(servers_.attempt_timeout), deadline));
@@ -152,7 +156,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
 
   asio::awaitable<Reply> exchange(const std::string& path, const std::string& body) {
     if (!connected_) {
-      if (const error_code error = co_await connect()) co_return Reply{.problem = error.message()};
+      if (auto problem = co_await connect(); !problem.empty()) co_return Reply{.problem = std::move(problem)};
     }
     auto request = make_request(path, body);
     if (const auto [error, size] = co_await http::async_write(socket_, request, awaited); error)
@@ -166,7 +170,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   asio::awaitable<std::string> listen_once(const std::string& path, const std::string& body, const Listener& listener) {
-    if (const error_code error = co_await connect()) co_return error.message();
+    if (auto problem = co_await connect(); !problem.empty()) co_return problem;
     auto request = make_request(path, body);
     request.set("Grpc-Metadata-Hasleader", "true");  // a member without a leader then ends the watch
     if (const auto [error, size] = co_await http::async_write(socket_, request, awaited); error)
@@ -208,28 +212,19 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
     return request;
   }
 
-  // A numeric address skips the resolver, which would start a thread.
-  asio::awaitable<error_code> connect() {
+  // Returns the problem; empty on success.
+  asio::awaitable<std::string> connect() {
     buffer_.clear();
     socket_ = tcp::socket(loop_);
-    const std::string host = server().host;
-    error_code error;
-    const auto address = asio::ip::make_address(host, error);
-    if (!error) {
-      const auto [failure] = co_await socket_.async_connect({address, server().port}, awaited);
-      error = failure;
-    } else {
-      const auto [lookup, found] =
-          co_await resolver_.async_resolve(name_to_resolve(host), std::to_string(server().port), awaited);
-      if (lookup) co_return lookup;
-      if (timed_out_ || closed_) co_return asio::error::operation_aborted;
-      const auto [failure, endpoint] = co_await asio::async_connect(socket_, found, awaited);
-      error = failure;
-    }
-    if (error) co_return error;
+    const auto addresses = co_await lookup_.resolve(server().host, server().port);
+    if (!addresses || timed_out_ || closed_) co_return "no answer";
+    if (!addresses->problem.empty()) co_return addresses->problem;
+    const auto endpoints = rendezvous::tcp_endpoints(*addresses);
+    const auto [failure, endpoint] = co_await asio::async_connect(socket_, endpoints, awaited);
+    if (failure) co_return failure.message();
     connected_ = true;
     set_options();
-    co_return error_code();
+    co_return "";
   }
 
   // Keep-alive probes, so that a watch ends if its server's host crashed.
@@ -244,13 +239,14 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void set_watchdog(Deadline deadline) {
-    timed_out_ = false;
+    timed_out_ = unresolved_ = false;
     watchdog_.expires_at(*deadline.when());
     watchdog_.async_wait([weak = weak_from_this()](error_code error) {
       const auto self = weak.lock();
       if (error || !self) return;
       self->timed_out_ = true;
-      self->resolver_.cancel();
+      self->unresolved_ = self->lookup_.pending();
+      self->lookup_.cancel();
       self->disconnect();
     });
   }
@@ -302,7 +298,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
   EtcdServers servers_;
   asio::io_context& loop_;
   tcp::socket socket_;
-  tcp::resolver resolver_;
+  rendezvous::HostLookup lookup_;
   asio::steady_timer watchdog_;
   asio::steady_timer pause_;
   boost::beast::flat_buffer buffer_;
@@ -310,6 +306,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
   std::size_t current_ = 0;
   bool connected_ = false;
   bool timed_out_ = false;
+  bool unresolved_ = false;  // timed out during the lookup of the server's name
   bool closed_ = false;
 };
 

@@ -1,8 +1,8 @@
 #include "ddprun/rendezvous/hosting/endpoint.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <netdb.h>
 #include <set>
 #include <sys/socket.h>
 
@@ -14,7 +14,6 @@ namespace ddprun {
 namespace {
 
 struct FreeAddresses {
-  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
   void operator()(ifaddrs* list) const { ::freeifaddrs(list); }
 };
 
@@ -41,31 +40,23 @@ std::set<std::string> interface_addresses() {
   return addresses;
 }
 
-std::set<std::string> resolved_addresses(const std::string& host) {
-  std::set<std::string> addresses;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (::getaddrinfo(name_to_resolve(host).c_str(), nullptr, &hints, &list) != 0) return addresses;
-  const std::unique_ptr<addrinfo, FreeAddresses> owner(list);
-  for (const addrinfo* entry = list; entry; entry = entry->ai_next) addresses.insert(numeric(entry->ai_addr));
-  addresses.erase("");
-  return addresses;
-}
-
-bool is_this_host(const std::string& host) {
-  if (host == "localhost" || host == local_host_name() || is_loopback_address(host)) return true;
-  const auto ours = interface_addresses();
-  for (const auto& address : resolved_addresses(host))
-    if (ours.contains(address) || is_loopback_address(address)) return true;
-  return false;
-}
-
 }  // namespace
 
-Hosting decide_hosting(const std::string& host, const std::optional<bool>& is_host) {
+std::optional<Hosting> decide_hosting(const std::string& host, const std::optional<bool>& is_host) {
   if (is_host) return *is_host ? Hosting::required : Hosting::never;
-  return is_this_host(host) ? Hosting::if_free : Hosting::never;
+  if (host == "localhost" || host == local_host_name() || is_loopback_address(host)) return Hosting::if_free;
+  sockaddr_storage ignored{};
+  const bool numeric =
+      ::inet_pton(AF_INET, host.c_str(), &ignored) == 1 || ::inet_pton(AF_INET6, host.c_str(), &ignored) == 1;
+  return numeric ? std::optional(decide_hosting(std::vector{host})) : std::nullopt;
+}
+
+Hosting decide_hosting(const std::vector<std::string>& addresses) {
+  const auto ours = interface_addresses();
+  const bool own = std::any_of(addresses.begin(), addresses.end(), [&](const auto& address) {
+    return ours.contains(without_v4_mapping(address)) || is_loopback_address(address);
+  });
+  return own ? Hosting::if_free : Hosting::never;
 }
 
 std::unique_ptr<StoreServer> serve_endpoint(boost::asio::io_context& loop, const std::string& host, std::uint16_t port,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ddprun/rendezvous/store/store_server.h"
 
@@ -17,9 +18,10 @@ enum class Hosting {
 };
 
 // is_host takes precedence. Otherwise this host serves an endpoint that is localhost, a loopback address, its own host
-// name, or a name or address of one of its network interfaces. May block in a name lookup; an endpoint whose name does
-// not resolve is taken for another host's.
-Hosting decide_hosting(const std::string& host, const std::optional<bool>& is_host);
+// name, or an address of one of its network interfaces. nullopt: a name that has to be looked up first.
+std::optional<Hosting> decide_hosting(const std::string& host, const std::optional<bool>& is_host);
+// For the numeric addresses that a name has.
+Hosting decide_hosting(const std::vector<std::string>& addresses);
 
 // Listens at the endpoint: on the address itself if it is a loopback address, otherwise on all interfaces. Returns null
 // if the port is taken and hosting is if_free; throws Errc::io if hosting is required.

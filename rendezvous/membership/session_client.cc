@@ -29,6 +29,7 @@
 #include "ddprun/rendezvous/membership/session_protocol.h"
 #include "ddprun/rendezvous/membership/stall_aware_clock.h"
 #include "ddprun/rendezvous/store/backoff.h"
+#include "ddprun/rendezvous/store/host_lookup.h"
 #include "ddprun/rendezvous/store/protocol.h"
 
 namespace ddprun {
@@ -61,7 +62,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         handler_(std::move(handler)),
         loop_(loop),
         socket_(loop),
-        resolver_(loop),
+        lookup_(loop),
         watchdog_(loop),
         beat_timer_(loop),
         pause_(loop),
@@ -157,14 +158,21 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<std::string> attempt() {
     socket_ = tcp::socket(loop_);
     ++attempts_;
-    timed_out_ = connected_ = false;
+    timed_out_ = connected_ = unresolved_ = false;
     set_watchdog();
     const std::string problem = co_await serve();
     end_attempt();
     // If the join deadline cut this attempt short, the cause of the previous one is more useful.
-    if (!timed_out_) last_problem_ = problem;
-    if (timed_out_ && (last_problem_.empty() || !join_deadline_.expired()))
-      last_problem_ = connected_ ? "it accepts the connection but does not answer" : "no answer";
+    if (!timed_out_) {
+      last_problem_ = problem;
+    } else if (last_problem_.empty() || !join_deadline_.expired()) {
+      last_problem_ = unresolved_  ? rendezvous::unanswered_lookup_text(options_.host)
+                      : connected_ ? "it accepts the connection but does not answer"
+                                   : "no answer";
+    } else {
+      co_return last_problem_;
+    }
+    name_problem_ = unresolved_;
     co_return last_problem_;
   }
 
@@ -176,7 +184,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   asio::awaitable<std::string> serve() {
-    if (const error_code error = co_await connect()) co_return error.message();
+    if (auto problem = co_await connect(); !problem.empty()) co_return problem;
     if (closed_) co_return "";
     connected_ = true;
     error_code ignored;
@@ -202,7 +210,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   asio::awaitable<bool> probe() {
     using namespace rendezvous;
-    if (co_await connect()) co_return false;
+    if (!(co_await connect()).empty()) co_return false;
     const std::string_view keys[] = {probe_key};
     // PyTorch's server requires VALIDATE in one piece.
     const std::string hello = encode(Request(ValidateRequest{}));
@@ -217,19 +225,22 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     co_return !error && reply == missing;
   }
 
-  // A numeric address skips the resolver, which would start a thread.
-  asio::awaitable<error_code> connect() {
-    error_code error;
-    const auto address = asio::ip::make_address(options_.host, error);
-    if (!error) {
-      const auto [failure] = co_await socket_.async_connect({address, options_.port}, awaited);
-      co_return failure;
-    }
-    const auto [lookup, found] =
-        co_await resolver_.async_resolve(name_to_resolve(options_.host), std::to_string(options_.port), awaited);
-    if (lookup) co_return lookup;
-    const auto [failure, endpoint] = co_await asio::async_connect(socket_, found, awaited);
-    co_return failure;
+  // Returns the problem; empty on success.
+  asio::awaitable<std::string> connect() {
+    const auto addresses = co_await lookup_.resolve(options_.host, options_.port);
+    if (!addresses) co_return "no answer";
+    unresolved_ = addresses->found.empty();
+    if (unresolved_) co_return addresses->problem;
+    if (options_.on_addresses) options_.on_addresses(texts(*addresses));
+    const auto endpoints = rendezvous::tcp_endpoints(*addresses);
+    const auto [failure, endpoint] = co_await asio::async_connect(socket_, endpoints, awaited);
+    co_return failure ? failure.message() : "";
+  }
+
+  static std::vector<std::string> texts(const rendezvous::HostAddresses& addresses) {
+    std::vector<std::string> texts;
+    for (const auto& address : addresses.found) texts.push_back(address.text());
+    return texts;
   }
 
   asio::awaitable<std::string> read() {
@@ -309,7 +320,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   void end_attempt() {
     drop_connection();
-    resolver_.cancel();
+    lookup_.cancel();
     watchdog_.cancel();
     beat_timer_.cancel();
   }
@@ -322,7 +333,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
       const auto self = weak.lock();
       if (error || !self) return;
       self->timed_out_ = true;
-      self->resolver_.cancel();
+      self->unresolved_ = self->lookup_.pending();
+      self->lookup_.cancel();
       self->drop_connection();
     });
   }
@@ -392,6 +404,11 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   std::string unreachable_text(const std::string& problem) const {
     const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - began_);
+    if (name_problem_)
+      return fmt::format(
+          "{} within {}, so the rendezvous endpoint {} cannot be reached: check the name and this host's "
+          "/etc/resolv.conf and /etc/hosts, or give a numeric address",
+          problem, duration_text(elapsed), endpoint_);
     return fmt::format(
         "no rendezvous server answered at {} within {} ({}). The agent on host {} serves it: check that it runs with "
         "the same endpoint, that the name is right, and that the port can be reached from here",
@@ -423,7 +440,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   asio::io_context& loop_;
   tcp::socket socket_;
-  tcp::resolver resolver_;
+  rendezvous::HostLookup lookup_;
   asio::steady_timer watchdog_;
   asio::steady_timer beat_timer_;
   asio::steady_timer pause_;
@@ -436,6 +453,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   unsigned attempts_ = 0;
   bool timed_out_ = false;
   bool connected_ = false;
+  bool unresolved_ = false;                // this attempt ended in the lookup of the host's name
+  bool name_problem_ = false;              // the attempt that last_problem_ is of did
   bool established_ = false;               // the server has answered JOIN
   bool closed_ = false;                    // this join is over
   std::optional<std::string> end_reason_;  // why this session is ending

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ddprun/rendezvous/rendezvous.h"
 
@@ -18,6 +19,8 @@ struct SessionClientOptions {
   std::uint16_t port = 29400;
   // Called before each redial, so that an agent on the endpoint's host can start to serve it.
   std::function<void()> before_retry;
+  // Called with the numeric addresses of a host name each time it has been looked up, before they are dialled.
+  std::function<void(const std::vector<std::string>&)> on_addresses;
   // How long to redial after a session was lost; 0: not at all. Only in a job that may replace a lost node
   // (JobPolicy::may_be_replaced).
   std::chrono::milliseconds rejoin_timeout{0};
@@ -32,7 +35,8 @@ struct SessionClientOptions {
 // Ownership: the event loop must outlive this object; the handler may destroy it.
 // Threads: all calls and the handler on the event loop.
 // Errors: ContactLost, after which join() may be called again, with
-//   Errc::timeout          no server answered in time; names the endpoint and what to check
+//   Errc::timeout          no server answered in time; names the endpoint, or its name that is not resolved, and
+//                          what to check
 //   Errc::usage            the server refused this node (other options, another job of the same id)
 //   Errc::connection_lost  the session was lost and could not be restored in time
 //   Errc::peer_lost        the server dropped this node and does not let it return

@@ -4,7 +4,9 @@
 // behaves as torchrun's does: it restarts its own workers with its own budget, and synchronises with the others at
 // torchrun's exit barrier.
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <mutex>
 #include <stop_token>
 #include <thread>
 #include <type_traits>
@@ -24,6 +26,7 @@
 #include "ddprun/rendezvous/membership/session_client.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
 #include "ddprun/rendezvous/static/static_exchange.h"
+#include "ddprun/rendezvous/store/host_lookup.h"
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 
@@ -31,8 +34,16 @@ namespace ddprun {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto dial_slice = std::chrono::seconds(2);  // then the user is told what is being dialled
+constexpr auto dial_slice = std::chrono::seconds(2);           // then the user is told what is being dialled
+constexpr auto lookup_pause = std::chrono::milliseconds(200);  // between two attempts: a name may appear later
 constexpr auto exit_barrier_timeout = std::chrono::seconds(300);
+
+// Returns early after a stop request.
+void pause(Deadline end, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any().wait_until(lock, stop, *end.when(), [] { return false; });
+}
 
 struct Endpoint {
   std::string host;
@@ -40,24 +51,40 @@ struct Endpoint {
   std::string text() const { return format_host_port(host, port); }
 };
 
+// One attempt at each address of the endpoint's name; returns the problem in `problem`.
+std::shared_ptr<TcpStore> dial_once(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop,
+                                    std::string& problem) {
+  const auto addresses = rendezvous::look_up_host(endpoint.host, endpoint.port, deadline, stop);
+  problem = addresses.problem;
+  for (const auto& address : addresses.found) {
+    try {
+      return std::make_shared<TcpStore>(TcpStoreOptions{.host = address.text(), .port = endpoint.port, .stop = stop},
+                                        earlier(deadline, Deadline::in(dial_slice)));
+    } catch (const Error& error) {
+      if (error.code() != Errc::timeout) throw;
+      problem = error.what();
+    }
+  }
+  return nullptr;
+}
+
 // Dials until a server replies; calls waiting once if that takes long.
 std::shared_ptr<TcpStore> dial(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop,
                                const std::function<void(const std::string&)>& waiting) {
   const auto began = Deadline::Clock::now();
   for (bool said = false;; said = true) {
-    try {
-      return std::make_shared<TcpStore>(TcpStoreOptions{.host = endpoint.host, .port = endpoint.port, .stop = stop},
-                                        earlier(deadline, Deadline::in(dial_slice)));
-    } catch (const Error& error) {
-      if (error.code() != Errc::timeout) throw;
-      const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - began);
-      if (deadline.expired())
-        throw make_error(Errc::timeout,
-                         "no store at {} within {}; the agent of node rank 0 serves it: check that it runs, with the "
-                         "same address and port (the last error: {})",
-                         endpoint.text(), duration_text(waited), error.what());
-      if (!said) waiting(fmt::format("no store at {} yet; node rank 0 serves it", endpoint.text()));
-    }
+    std::string problem;
+    if (auto store = dial_once(endpoint, deadline, stop, problem)) return store;
+    if (stop.stop_requested()) throw make_error(Errc::aborted, "the rendezvous was stopped");
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - began);
+    if (deadline.expired())
+      throw make_error(
+          Errc::timeout,
+          "no store at {} within {}; the agent of node rank 0 serves it: check that it runs, with the same "
+          "address and port (the last error: {})",
+          endpoint.text(), duration_text(waited), problem);
+    if (!said) waiting(fmt::format("no store at {} yet ({}); node rank 0 serves it", endpoint.text(), problem));
+    pause(earlier(deadline, Deadline::in(lookup_pause)), stop);
   }
 }
 

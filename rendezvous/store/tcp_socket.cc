@@ -3,8 +3,6 @@
 #include <arpa/inet.h>
 #include <cerrno>
 #include <fcntl.h>
-#include <memory>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,15 +12,15 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/store/host_lookup.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
 constexpr int keep_alive_idle_s = 60;
 constexpr int keep_alive_interval_s = 15;
 constexpr int keep_alive_probes = 4;
+constexpr std::chrono::seconds listen_lookup_timeout{30};
 
 void set_option(int fd, int level, int option, int value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
@@ -34,18 +32,6 @@ void set_connection_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive_idle_s);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive_interval_s);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive_probes);
-}
-
-AddressList resolve(const std::string& host, std::uint16_t port, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | flags;
-  addrinfo* list = nullptr;
-  const int status = ::getaddrinfo(name_to_resolve(host).c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (status != 0)
-    throw make_error(Errc::unreachable, "cannot resolve host '{}': {}", host,
-                     status == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(status));
-  return AddressList(list, &::freeaddrinfo);
 }
 
 SocketAddress describe(const sockaddr_storage& raw) {
@@ -103,8 +89,8 @@ bool wait_ready(int fd, short events, Deadline deadline) {
 }
 
 // 0 or an errno; ETIMEDOUT at the deadline.
-int try_connect(int fd, const addrinfo& address, Deadline deadline) {
-  if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
+int try_connect(int fd, const HostAddress& address, Deadline deadline) {
+  if (::connect(fd, address.get(), address.size) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   if (!wait_ready(fd, POLLOUT, deadline)) return ETIMEDOUT;
   int cause = 0;
@@ -131,8 +117,9 @@ UniqueFd listen_on(const std::string& host, std::uint16_t port) {
   if (host.empty()) {
     fd = try_listen_wildcard(port);
   } else {
-    const auto addresses = resolve(host, port, AI_PASSIVE);
-    fd = try_listen(addresses->ai_addr, addresses->ai_addrlen);
+    const auto addresses = look_up_host(host, port, Deadline::in(listen_lookup_timeout));
+    if (!addresses.problem.empty()) throw make_error(Errc::unreachable, "{}", addresses.problem);
+    fd = try_listen(addresses.found.front().get(), addresses.found.front().size);
   }
   if (!fd)
     throw make_error(Errc::io, "cannot listen at {}: {}", format_host_port(host.empty() ? "*" : host, port),
@@ -151,16 +138,17 @@ void ShutdownOnStop::Break::operator()() const noexcept {
 }
 
 UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline, const std::stop_token& stop) {
-  const auto addresses = resolve(host, port, 0);
+  const auto addresses = look_up_host(host, port, deadline, stop);
+  if (!addresses.problem.empty()) throw make_error(Errc::unreachable, "{}", addresses.problem);
   int cause = 0;
-  for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
-    UniqueFd fd(::socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  for (const auto& address : addresses.found) {
+    UniqueFd fd(::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd) {
       cause = errno;
       continue;
     }
     const ShutdownOnStop guard(fd.get(), stop);
-    cause = stop.stop_requested() ? ECANCELED : try_connect(fd.get(), *address, deadline);
+    cause = stop.stop_requested() ? ECANCELED : try_connect(fd.get(), address, deadline);
     if (cause == 0) {
       set_connection_options(fd.get());
       return fd;

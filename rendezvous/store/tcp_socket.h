@@ -27,7 +27,7 @@ UniqueFd accept_from(int listener);
 
 // A non-blocking socket connected to host:port; tries each address of the name once.
 // Throws Errc::unreachable (worth a retry) or Errc::timeout, and returns at once with one of them if a stop is
-// requested. The name lookup may exceed the deadline.
+// requested; a name lookup is given up then.
 UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline, const std::stop_token& stop = {});
 
 // For its lifetime a stop request shuts the socket down, which ends a blocking read or poll of it. Borrows the socket,

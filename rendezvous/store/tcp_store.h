@@ -26,8 +26,7 @@ struct TcpStoreOptions {
   Backoff backoff;               // between attempts to connect
   // How long the server may take, once a deadline has passed, to reply to a cancellation or to complete a reply.
   std::chrono::milliseconds grace{2'000};
-  // After a stop request the call in progress and every later one fail with Errc::aborted at once; dialling too, except
-  // during a name lookup.
+  // After a stop request the call in progress and every later one fail with Errc::aborted at once; dialling too.
   std::stop_token stop{};
 };
 
