@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
+#include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
@@ -49,6 +49,9 @@ class RendezvousBackend {
   // Which store the workers use. True (static): the endpoint's store, whose address RoundStarted carries; ready() takes
   // port 0. False: the agent of group rank 0 serves a separate store and passes its port to ready().
   virtual bool serves_workers() const = 0;
+  // failed runs once, from the loop, when clients of a server in this process have waited for `bound` and none could be
+  // accepted. Without a server nothing happens.
+  virtual void on_server_failure(std::chrono::milliseconds /*bound*/, std::function<void(const Error&)> /*failed*/) {}
   // Leaves a job that has not ended. If this process serves the endpoint, all other nodes are told that the server
   // shuts down.
   virtual void withdraw(const std::string& reason) { rendezvous().leave(reason); }

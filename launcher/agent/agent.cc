@@ -5,7 +5,6 @@
 #include <deque>
 #include <optional>
 #include <set>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -17,6 +16,7 @@
 #include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/launcher/agent/agent_state.h"
+#include "ddprun/launcher/agent/descriptor_limit.h"
 #include "ddprun/launcher/agent/reserved_port.h"
 #include "ddprun/launcher/control/agent_record.h"
 #include "ddprun/launcher/control/control_socket.h"
@@ -55,26 +55,8 @@ void catch_sigpipe() {
   ::sigaction(SIGPIPE, &action, nullptr);
 }
 
-// Descriptors that this process needs apart from its workers: standard streams, event loop, signals, guardian (six),
-// rendezvous and workers' store with a connection each, control socket, log folder, kernel log.
-constexpr std::uint64_t own_descriptors = 25;
-
-// For each worker: three pipes at its start, a connection to the workers' store, the copies of tee'd streams, and the
-// two ends of a socket for PMI.
-std::uint64_t needed_descriptors(const AgentSpec& spec) {
-  const std::uint64_t per_worker = (spec.group.output.tee.any() ? 6u : 4u) + (spec.group.exported.pmi ? 2u : 0u);
-  return own_descriptors + per_worker * static_cast<std::uint64_t>(spec.node.nproc);
-}
-
-// Fails at once where a later EMFILE would look like an unreachable rendezvous, which is retried.
-void check_descriptor_limit(const AgentSpec& spec) {
-  rlimit limit{};
-  const auto needed = needed_descriptors(spec);
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  throw make_error(Errc::io,
-                   "too many open files: ddprun needs {} descriptors for {} worker{}, and the limit is {} (ulimit -n)",
-                   needed, spec.node.nproc, spec.node.nproc == 1 ? "" : "s", limit.rlim_cur);
-}
+// A store or rendezvous server that has accepted nobody for this long, or for the join timeout, ends the job.
+constexpr milliseconds accept_timeout{30'000};
 
 class Agent {
  public:
@@ -111,6 +93,7 @@ class Agent {
     if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
     try {
       backend_ = spec_.open_rendezvous(loop_);
+      backend_->on_server_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
       open_control_socket();
       if (events_) events_->joining();
       backend_->rendezvous().join(spec_.node, spec_.policy, [this](const RendezvousEvent& event) {
@@ -233,9 +216,15 @@ class Agent {
   }
 
   void execute(const PrepareRound& action) {
+    const bool serves_workers =
+        spec_.policy.agent_store && (backend_->serves_workers() ? backend_->is_host() : action.serves_store);
+    check_descriptor_limit(spec_, {.connections_of_workers = serves_workers ? action.world_size : 0,
+                                   .sessions = backend_->is_host() ? action.nodes - 1 : 0});
     backend_->rendezvous().ready(action.generation,
                                  action.serves_store ? provide_worker_store(action.master_address) : 0);
   }
+
+  milliseconds accept_bound() const { return std::min(spec_.policy.join_timeout, accept_timeout); }
 
   // Opens the workers' store of the next round and returns its port; 0 when the endpoint's own store serves the
   // workers. Where workers connect over loopback it listens there alone.
@@ -246,6 +235,7 @@ class Agent {
     if (backend_->serves_workers()) return 0;
     worker_store_ =
         std::make_unique<StoreServer>(loop_, StoreServerOptions{.host = is_loopback_address(address) ? address : ""});
+    worker_store_->on_accept_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
     return worker_store_->port();
   }
 
@@ -407,7 +397,7 @@ class Agent {
 }  // namespace
 
 int run_agent(const AgentSpec& spec, Guardian& guardian) {
-  check_descriptor_limit(spec);
+  check_descriptor_limit(spec, {.connections_of_workers = spec.policy.agent_store ? spec.node.nproc : 0});
   Agent agent(spec, guardian);
   return agent.run();
 }

@@ -42,6 +42,12 @@ class C10dBackend final : public RendezvousBackend {
   bool is_host() const override { return hosted_ != nullptr; }
   bool serves_workers() const override { return false; }
 
+  void on_server_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> failed) override {
+    failure_bound_ = bound;
+    server_failed_ = std::move(failed);
+    if (hosted_) hosted_->server().on_accept_failure(failure_bound_, server_failed_);
+  }
+
   void withdraw(const std::string& reason) override {
     client_->leave(reason);
     if (hosted_) hosted_->withdraw(reason);
@@ -67,6 +73,7 @@ class C10dBackend final : public RendezvousBackend {
     if (!server) return;
     options_.port = server->port();
     hosted_ = std::make_unique<HostedEndpoint>(loop_, std::move(server));
+    if (server_failed_) hosted_->server().on_accept_failure(failure_bound_, server_failed_);
   }
 
   // With is_host=true the endpoint's name need not resolve to this host, so this agent dials itself over loopback.

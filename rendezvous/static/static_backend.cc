@@ -304,6 +304,9 @@ class StaticBackend final : public RendezvousBackend {
   std::string endpoint() const override { return endpoint_.text(); }
   bool is_host() const override { return hosted_ != nullptr; }
   bool serves_workers() const override { return true; }
+  void on_server_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> failed) override {
+    if (hosted_) hosted_->server().on_accept_failure(bound, std::move(failed));
+  }
   void withdraw(const std::string& reason) override {
     rendezvous_.leave(reason);
     if (hosted_) hosted_->withdraw(reason);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <poll.h>
 #include <set>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unordered_map>
@@ -59,6 +62,7 @@ struct Connection {
   std::string output;  // replies, of which the first `sent` bytes have been sent
   std::size_t sent = 0;
   bool open = true;
+  bool starting = true;  // it has not sent a complete VALIDATE
   bool writing = false;  // the socket buffer is full: waiting for EPOLLOUT
   std::uint32_t interest = EPOLLIN;
   bool dirty = false;  // in dirty_
@@ -71,6 +75,22 @@ struct Connection {
   std::optional<Clock::time_point> deadline;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
+
+bool readable_now(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+// Requests that the server has not read yet.
+bool has_unread_bytes(int fd) {
+  int bytes = 0;
+  return ::ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+std::string descriptor_limit_text() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? fmt::format(" (ulimit -n is {})", limit.rlim_cur) : "";
+}
 
 // Sends both without copying and returns how many bytes the socket accepted: a round is sent to each of its nodes, and
 // copies of large frames would add up. An error shows at the next write.
@@ -100,6 +120,10 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::size_t connections() const { return connections_.size(); }
   void erase_if(const std::function<bool(std::string_view)>& predicate) { state_.erase_if(predicate); }
   void set_hub(SessionHub* hub) { hub_ = hub; }
+  void on_accept_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> listener) {
+    accept_bound_ = bound;
+    accept_failed_ = std::move(listener);
+  }
 
   void send(SessionId session, std::string frame) override;
   void close(SessionId session) override;
@@ -110,7 +134,11 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void arm_accept();
   void accept_ready();
   void pause_accept(int cause);
+  void report_accept_failure(int cause);
   void add(UniqueFd fd);
+  bool is_slow(const Connection& c) const;
+  void limit_starting();
+  bool close_slow_clients();
 
   void arm_ready();
   void serve_ready();
@@ -148,6 +176,9 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   asio::steady_timer timer_;
   std::optional<Clock::time_point> timer_set_for_;
   std::set<std::pair<Clock::time_point, ConnectionId>> deadlines_;
+  std::optional<Clock::time_point> accept_failing_since_;
+  std::chrono::milliseconds accept_bound_{};
+  std::function<void(const Error&)> accept_failed_;
   bool stopped_ = false;
   bool flush_scheduled_ = false;
   SessionHub* hub_ = nullptr;
@@ -157,6 +188,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   rendezvous::ReadySet ready_;
   rendezvous::Polling polling_;
   std::unordered_map<ConnectionId, ConnectionPtr> connections_;
+  std::set<ConnectionId> starting_;  // of connections_, which have not sent VALIDATE; by age
   ConnectionId next_id_ = 1;
   std::vector<rendezvous::Reply> replies_;
   std::vector<ConnectionPtr> dirty_;
@@ -186,6 +218,7 @@ void StoreServer::Impl::stop() {
     c->socket.reset();
   }
   connections_.clear();
+  starting_.clear();
   dirty_.clear();
 }
 
@@ -211,11 +244,18 @@ void StoreServer::Impl::arm_accept() {
 void StoreServer::Impl::accept_ready() {
   for (int i = 0; i < accepts_per_turn; ++i) {
     auto fd = rendezvous::accept_from(acceptor_.native_handle());
+    const int cause = fd ? 0 : errno;
     if (fd) {
+      accept_failing_since_.reset();
       add(std::move(fd));
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      return pause_accept(errno);
-    } else if (errno == EAGAIN) {
+    } else if (cause == EMFILE || cause == ENFILE || cause == ENOBUFS || cause == ENOMEM) {
+      // The kernel reports it whether or not a client waits.
+      if (!readable_now(acceptor_.native_handle())) {
+        accept_failing_since_.reset();
+        break;
+      }
+      if (!close_slow_clients()) return pause_accept(cause);
+    } else if (cause == EAGAIN) {
       break;
     }
   }
@@ -224,11 +264,53 @@ void StoreServer::Impl::accept_ready() {
 
 // Out of descriptors or memory: the listener stays readable, so retry after a pause instead of spinning.
 void StoreServer::Impl::pause_accept(int cause) {
-  warn("cannot accept a connection: {}; {} are open", errno_text(cause), connections_.size());
+  warn("cannot accept a connection: {}; {} are open{}", errno_text(cause), connections_.size(),
+       descriptor_limit_text());
+  if (!accept_failing_since_) accept_failing_since_ = Clock::now();
+  if (Clock::now() - *accept_failing_since_ >= accept_bound_) report_accept_failure(cause);
   accept_timer_.expires_after(accept_pause);
   accept_timer_.async_wait([self = shared_from_this()](ErrorCode error) {
     if (!error && !self->stopped_) self->arm_accept();
   });
+}
+
+void StoreServer::Impl::report_accept_failure(int cause) {
+  const auto listener = std::exchange(accept_failed_, nullptr);
+  if (!listener) return;
+  asio::post(loop_, [listener, failure = make_error(Errc::io,
+                                                    "the store at {} has accepted no connection for {:g} s: {}; {} are "
+                                                    "open{}",
+                                                    endpoint(), std::chrono::duration<double>(accept_bound_).count(),
+                                                    errno_text(cause), connections_.size(), descriptor_limit_text())] {
+    listener(failure);
+  });
+}
+
+// It holds a descriptor and neither begins nor ends a request.
+bool StoreServer::Impl::is_slow(const Connection& c) const {
+  if (c.closing || c.unsent() > 0 || (!c.starting && c.parser.pending_bytes() == 0)) return false;
+  const auto since = c.starting ? c.began : c.progress;
+  return Clock::now() - since >= options_.slow_start && !has_unread_bytes(c.socket.get());
+}
+
+// Keeps descriptors free for clients that begin with a request, as every real client does.
+void StoreServer::Impl::limit_starting() {
+  while (starting_.size() > options_.max_starting) {
+    const auto oldest = connections_.at(*starting_.begin());
+    if (!is_slow(*oldest)) return;
+    reject(oldest, "it sent no VALIDATE while others wait");
+    schedule_flush();
+  }
+}
+
+// Returns whether there was one.
+bool StoreServer::Impl::close_slow_clients() {
+  std::vector<ConnectionPtr> slow;
+  for (const auto& [id, c] : connections_)
+    if (is_slow(*c)) slow.push_back(c);
+  for (const auto& c : slow) reject(c, "it sent no complete request while others wait");
+  schedule_flush();
+  return !slow.empty();
 }
 
 void StoreServer::Impl::add(UniqueFd fd) {
@@ -238,6 +320,8 @@ void StoreServer::Impl::add(UniqueFd fd) {
   connections_.emplace(id, c);
   set_deadline(c, deadline_of(*c));
   ready_.add(c->socket.get(), id, c->interest);
+  starting_.insert(id);
+  limit_starting();
 }
 
 // Reading
@@ -286,6 +370,10 @@ void StoreServer::Impl::readable(const ConnectionPtr& c) {
     c->progress = Clock::now();
     c->parser.feed({buffer_.data(), static_cast<std::size_t>(n)});
     process(c);
+    if (c->starting && c->parser.validated()) {
+      c->starting = false;
+      starting_.erase(c->id);
+    }
   } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
     finish(c);
   }
@@ -472,6 +560,7 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
   if (!std::exchange(c->open, false)) return;
   set_deadline(c, std::nullopt);
   connections_.erase(c->id);
+  starting_.erase(c->id);
   ready_.remove(c->socket.get());
   c->socket.reset();
   state_.close(c->id, replies_);
@@ -539,6 +628,9 @@ std::string StoreServer::endpoint() const {
 }
 std::size_t StoreServer::connections() const {
   return impl_->connections();
+}
+void StoreServer::on_accept_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> listener) {
+  impl_->on_accept_failure(bound, std::move(listener));
 }
 void StoreServer::erase_if(const std::function<bool(std::string_view)>& predicate) {
   impl_->erase_if(predicate);

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/session_hub.h"
 
 namespace boost::asio {
@@ -23,6 +24,10 @@ struct StoreServerOptions {
   std::chrono::milliseconds request_timeout{30'000};  // without a further byte of an incomplete request
   std::chrono::milliseconds write_timeout{60'000};    // without the client reading a byte of queued replies
   std::size_t max_queued_bytes = 256u << 20;          // replies and session frames queued for one connection
+  // A client that has sent no complete VALIDATE for this long is closed before start_timeout where it keeps others out:
+  // if there are more of them than max_starting, or no descriptor is free.
+  std::chrono::milliseconds slow_start{1'000};
+  std::size_t max_starting = 64;
 };
 
 // A store server over TCP for ddprun's and PyTorch's clients (PROTOCOL.md). Listens from construction to destruction.
@@ -43,6 +48,10 @@ class StoreServer {
   // "[::]:29400"
   std::string endpoint() const;
   std::size_t connections() const;
+
+  // The listener runs once, on the loop, when clients have waited for `bound` and none could be accepted for want of
+  // descriptors or memory. The server keeps trying.
+  void on_accept_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> listener);
 
   // Removes the keys and queues whose names on the wire ("/k") match.
   void erase_if(const std::function<bool(std::string_view)>& predicate);

@@ -1,6 +1,7 @@
 // The main job and similar jobs, run by ddprun with real workers.
 #include <fstream>
 #include <random>
+#include <regex>
 
 #include "tests/process/worker.h"
 #include "tests/support/free_port.h"
@@ -145,4 +146,21 @@ TEST_CASE("ranks train over ::1 where the host has no other loopback address") {
                            config("linear.cfg").string(), "--dist.backend=" + backend})
     job.push_back(word);
   digest_of(run_job(job));
+}
+
+TEST_CASE("the limit of open files that ddprun asks for is enough for workers that train") {
+  const Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=4", config("linear.cfg"), "--train.max_steps=2"};
+  const auto with_limit = [&](const std::string& limit) {
+    Words limited{"/bin/sh", "-c", "ulimit -n " + limit + " && exec \"$@\"", "sh"};
+    limited.insert(limited.end(), words.begin(), words.end());
+    return run_child(limited);
+  };
+  const auto refused = with_limit("38");
+  CHECK(refused.code == 1);
+  std::smatch needed;
+  REQUIRE(std::regex_search(refused.err, needed, std::regex("needs ([0-9]+) descriptors for 4 workers")));
+  const auto result = with_limit(needed[1]);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.err, !Catch::Contains("cannot accept"));
 }

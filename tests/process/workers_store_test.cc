@@ -4,6 +4,7 @@
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 #include "tests/support/listeners.h"
+#include "tests/support/raw_socket.h"
 
 // The store that the workers of a round connect to.
 using namespace ddprun::testing;
@@ -77,4 +78,32 @@ TEST_CASE("two jobs of different ids share one endpoint") {
   CHECK(d.variable("TORCHELASTIC_RUN_ID") == "second");
   jobs.finish();
   for (auto* node : {&a, &b, &c, &d}) CHECK(node->wait().code == 0);
+}
+
+TEST_CASE("the node that serves the workers' store counts the connections of all nodes' workers") {
+  const Nodes nodes{.options = {"--nnodes=2"}};
+  Words words{"--nnodes=2", "--rdzv_endpoint=" + nodes.endpoint, "--rdzv_conf=is_host=true,last_call_timeout=1"};
+  words = command(words, {"env", "pause"});
+  words.insert(words.begin(), {"/bin/sh", "-c", "ulimit -n 40 && exec \"$@\"", "sh"});
+  Child host(words, nodes.marker.variables());
+  auto guest = nodes.guest("", {"--nproc_per_node=8", "--node_rank=1", "--rdzv_backend=c10d"});
+  const auto result = host.wait(std::chrono::seconds(60));
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, Catch::Contains("for 1 worker here and 8 elsewhere, and the limit is 40 (ulimit -n)"));
+  CHECK(guest.wait().code == 1);
+}
+
+TEST_CASE("a rendezvous server that can accept nobody ends its job within the join timeout") {
+  const auto port = free_port();
+  Words words =
+      command({"--nnodes=1", "--rdzv_endpoint=127.0.0.1:" + std::to_string(port), "--rdzv_conf=join_timeout=1"},
+              {"out=runs\n", "pause"});
+  words.insert(words.begin(), {"/bin/sh", "-c", "ulimit -n 40 && exec \"$@\"", "sh"});
+  Child job(words);
+  job.wait_for_out("runs");
+  std::vector<RawSocket> idle;
+  for (int i = 0; i < 40; ++i) idle.push_back(RawSocket::validated(port));
+  const auto result = job.wait(std::chrono::seconds(60));
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, Catch::Contains("has accepted no connection for 1 s: Too many open files"));
 }

@@ -242,6 +242,84 @@ TEST_CASE("without free descriptors the server keeps serving, and accepts again 
   CHECK(receive_some(held.get(), answer, sizeof answer, Deadline::in(20s)) == 8);
 }
 
+namespace {
+
+// Takes every free descriptor below a limit that this process then has.
+class NoDescriptorFree {
+ public:
+  NoDescriptorFree() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit tight{.rlim_cur = 256, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &tight);
+    while (const int fd = ::dup(0)) {
+      if (fd < 0) break;
+      taken_.emplace_back(fd);
+    }
+  }
+  ~NoDescriptorFree() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<UniqueFd> taken_;
+};
+
+void connect_loopback(int fd, std::uint16_t port) {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  address.sin6_port = htons(port);
+  REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("without free descriptors a client that sends nothing makes room for one that does") {
+  Served served({.slow_start = 1ms});
+  const auto port = served.server.port();
+  RawSocket silent(port), half = served.connect();
+  half.settle();
+  half.send(std::string(encode(PingRequest{1}), 0, 2));
+  UniqueFd first(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)), second(::socket(AF_INET6, SOCK_STREAM, 0));
+  served.witness.settle();
+  const NoDescriptorFree full;
+  for (const auto* client : {&first, &second}) {
+    connect_loopback(client->get(), port);
+    send_all(client->get(), from_hex("00 CE F7 85 3C") + encode(PingRequest{7}), Deadline::in(20s));
+    char answer[8];
+    CHECK(receive_some(client->get(), answer, sizeof answer, Deadline::in(20s)) == 4);
+  }
+  CHECK(silent.closed_by_server());
+  CHECK(half.closed_by_server());
+}
+
+TEST_CASE("of many clients that send nothing the oldest are closed") {
+  Served served({.slow_start = 0ms, .max_starting = 2});
+  const auto port = served.server.port();
+  RawSocket first(port), second(port), third(port), fourth(port);
+  CHECK(first.closed_by_server());
+  CHECK(second.closed_by_server());
+  for (auto* late : {&third, &fourth}) {
+    late->send(ValidateRequest{});
+    late->settle();
+  }
+}
+
+TEST_CASE("a server that cannot accept clients for too long reports it once, with the limit") {
+  boost::asio::io_context loop;
+  StoreServer server(loop, {.host = "::1"});
+  std::vector<std::string> failures;
+  server.on_accept_failure(10ms, [&](const Error& failure) { failures.emplace_back(failure.what()); });
+  UniqueFd waiting(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const NoDescriptorFree full;
+  connect_loopback(waiting.get(), server.port());
+  const auto deadline = Deadline::in(20s);
+  while (failures.empty() && !deadline.expired()) loop.run_for(10ms);
+  loop.run_for(500ms);
+  REQUIRE(failures.size() == 1);
+  CHECK_THAT(failures[0], Catch::Contains("has accepted no connection for 0.01 s: Too many open files") &&
+                              Catch::Contains("(ulimit -n is 256)"));
+}
+
 // Sessions
 
 namespace {

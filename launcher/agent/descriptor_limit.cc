@@ -1,0 +1,45 @@
+#include "ddprun/launcher/agent/descriptor_limit.h"
+
+#include <sys/resource.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+// Measured: 23 with standard streams, event loop, signals, guardians, rendezvous and workers' store, one session,
+// control socket, log folder and kernel log; then an event log, a watchdog's pipe, a client of the control socket, and
+// one more connection, so that a server can accept and close.
+constexpr std::uint64_t own_descriptors = 27;
+
+// Pipes for the two output streams and the result of exec; the copies of tee'd streams; a socket for PMI, both ends.
+constexpr std::uint64_t pipes_of_worker = 3;
+constexpr std::uint64_t tee_files_of_worker = 2;
+constexpr std::uint64_t pmi_ends_of_worker = 2;
+
+// A worker with process groups has connections for its requests, its heartbeats and its waits.
+constexpr std::uint64_t connections_of_worker = 3;
+
+}  // namespace
+
+std::uint64_t needed_descriptors(const AgentSpec& spec, const ServedClients& clients) {
+  const std::uint64_t local = pipes_of_worker + (spec.group.output.tee.any() ? tee_files_of_worker : 0) +
+                              (spec.group.exported.pmi ? pmi_ends_of_worker : 0);
+  return own_descriptors + local * static_cast<std::uint64_t>(spec.node.nproc) +
+         connections_of_worker * static_cast<std::uint64_t>(clients.connections_of_workers) +
+         static_cast<std::uint64_t>(clients.sessions);
+}
+
+void check_descriptor_limit(const AgentSpec& spec, const ServedClients& clients) {
+  rlimit limit{};
+  const auto needed = needed_descriptors(spec, clients);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  const int served = clients.connections_of_workers;
+  const std::string others =
+      served > spec.node.nproc ? fmt::format(" here and {} elsewhere", served - spec.node.nproc) : "";
+  throw make_error(
+      Errc::io, "too many open files: ddprun needs {} descriptors for {} worker{}{}, and the limit is {} (ulimit -n)",
+      needed, spec.node.nproc, spec.node.nproc == 1 ? "" : "s", others, limit.rlim_cur);
+}
+
+}  // namespace ddprun
