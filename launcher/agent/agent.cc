@@ -18,6 +18,7 @@
 #include "ddprun/launcher/agent/agent_state.h"
 #include "ddprun/launcher/agent/descriptor_limit.h"
 #include "ddprun/launcher/agent/reserved_port.h"
+#include "ddprun/launcher/agent/store_probe.h"
 #include "ddprun/launcher/control/agent_record.h"
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/output/console.h"
@@ -243,6 +244,7 @@ class Agent {
     try {
       round_ = action.round;
       group_.start(action.round);
+      probe_worker_store();
       if (events_) events_->workers_started(group_.workers());
     } catch (const Error& e) {
       const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
@@ -255,6 +257,25 @@ class Agent {
                                      .message = e.what(),
                                      .cause = e.what()}}));
     }
+  }
+
+  // A store that worker 0 serves is not there yet; this process has a connection to one at the endpoint.
+  void probe_worker_store() {
+    probe_.reset();
+    const bool known = !spec_.policy.agent_store || backend_->serves_workers();
+    if (known || is_loopback_address(round_->master_addr)) return;
+    probe_ = std::make_unique<StoreProbe>(loop_, round_->master_addr, round_->master_port,
+                                          [this](const auto& problem) { warn_of_unreachable_store(problem); });
+  }
+
+  void warn_of_unreachable_store(const std::string& problem) const {
+    const auto& first = round_->members.front();
+    const bool own = round_->self == 0;
+    const std::string from = !own ? fmt::format("check the --local_addr of host {}, and the network", first.host)
+                             : spec_.node.address.empty() ? "the other nodes reach this node there"
+                                                          : "it is this node's --local_addr";
+    log::warn("the workers' store at {} cannot be reached from this node ({}), so its workers wait for it: {}",
+              round_->store(), problem, from);
   }
 
   void execute(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
@@ -349,6 +370,7 @@ class Agent {
   int end() {
     const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
     if (events_) events_->agent_ended(finish.exit_code == exit_success);
+    probe_.reset();
     backend_.reset();
     worker_store_.reset();
     const auto summary = failure_summary(spec_.group.command.title, finish.failures);
@@ -385,6 +407,7 @@ class Agent {
   AgentState state_;
   std::unique_ptr<StoreServer> worker_store_;  // of the round, on group rank 0
   std::optional<ReservedPort> worker_port_;    // instead, where worker 0 serves the store
+  std::unique_ptr<StoreProbe> probe_;          // of the round's store
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // the round whose workers were started last
