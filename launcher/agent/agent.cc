@@ -91,6 +91,7 @@ class Agent {
 
   int run() {
     watch_signals();
+    check_scheduler_file(spec_.group.environment);
     if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
     try {
       backend_ = spec_.open_rendezvous(loop_);

@@ -104,6 +104,7 @@ class HostsJob {
     for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2}) signals_.add(signal);
     if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
     wait_for_signal();
+    check_scheduler_file(spec_.environment);
     for (std::size_t i = 0; i < spec_.hosts.size(); ++i) start(i);
     guardian_.confirm_groups();
     execute(state_.on_start());

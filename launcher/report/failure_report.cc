@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <unistd.h>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -234,6 +235,17 @@ std::string scheduler_error_file(const WorkerFailure& root) {
   }
   message->as_object()["errorCode"] = root.signal_number != 0 ? -root.signal_number : root.exit_code;
   return valid_json(json::serialize(document));
+}
+
+void check_scheduler_file(const Environment& environment) {
+  const std::filesystem::path path = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  if (path.empty()) return;
+  std::error_code ignored;
+  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  const auto& written = std::filesystem::is_other(path, ignored) ? path : folder;
+  if (::access(written.c_str(), W_OK) != 0)
+    log::warn("TORCHELASTIC_ERROR_FILE = {} cannot be written: {}; a failure of the job will not be there",
+              path.string(), errno_text(errno));
 }
 
 void tell_scheduler(const Environment& environment, const std::string& error_file) {

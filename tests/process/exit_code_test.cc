@@ -81,7 +81,12 @@ TEST_CASE("an error file that ddprun cannot read at once is named, and the failu
   CHECK(contains(ddprun::read_whole_file(scheduler), "\"errorCode\":3"));
 }
 
-TEST_CASE("an error file of ddprun that cannot be written is a warning that names it") {
+TEST_CASE("an error file of ddprun that cannot be written is a warning that names it, also if the job succeeds") {
+  const auto success = run_child(command({}, {}), {{"TORCHELASTIC_ERROR_FILE", "/nonexistent/error.json"}});
+  CHECK(success.code == 0);
+  CHECK(success.err ==
+        "[ddprun] warning: TORCHELASTIC_ERROR_FILE = /nonexistent/error.json cannot be written: No such file or "
+        "directory; a failure of the job will not be there\n");
   const auto result = run_child(command({}, {"exit=3"}), {{"TORCHELASTIC_ERROR_FILE", "/nonexistent/error.json"}});
   CHECK(result.code == 3);
   CHECK(contains(
