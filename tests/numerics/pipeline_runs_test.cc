@@ -24,11 +24,13 @@ Layout devices(const std::string& schedule, int data = 1) {
                     "\nvirtual_stages = " + (schedule == "interleaved" ? "2\n" : "1\n")};
 }
 
-const Layout layouts[] = {ranks(2, "gpipe"),       ranks(2, "1f1b"),       ranks(2, "zero_bubble"),
-                          ranks(2, "interleaved"), ranks(4, "gpipe"),      ranks(4, "1f1b"),
-                          ranks(4, "zero_bubble"), ranks(2, "1f1b", 2),    ranks(2, "interleaved", 2),
-                          devices("gpipe"),        devices("zero_bubble"), devices("interleaved"),
-                          devices("1f1b", 2)};
+const Layout layouts[] = {ranks(2, "gpipe"),          ranks(2, "1f1b"),
+                          ranks(2, "zero_bubble"),    ranks(2, "interleaved"),
+                          ranks(4, "gpipe"),          ranks(4, "1f1b"),
+                          ranks(4, "zero_bubble"),    ranks(2, "1f1b", 2),
+                          ranks(2, "interleaved", 2), devices("gpipe"),
+                          devices("zero_bubble"),     devices("interleaved"),
+                          devices("1f1b", 2),         {1, "devices = cpu:1 cpu:0\nmicro_batches = 4\n"}};
 
 class Job : public LayoutJob {
  public:

@@ -169,6 +169,8 @@ TEST_CASE("a model whose parts are on two devices has the bits of one device, wh
     const auto one = digest(ranks, "");
     CHECK(digest(ranks, "[parallel]\ndevices = cpu:0 cpu:1\nsplit = part2\n") == one);
     CHECK(digest(ranks, "[parallel]\ndevices = cpu:0 cpu:1\n") == one);
+    CHECK(digest(ranks, "[parallel]\ndevices = cpu:1 cpu:0\nsplit = part2\n") == one);
+    CHECK(digest(ranks, "[parallel]\ndevices = cpu:1\n") == one);
   }
   CHECK_THROWS_WITH(digest(1, "[parallel]\ndevices = cpu:0 cpu:1\nsplit = part3\n"),
                     Catch::Contains("parallel.split = part3") && Catch::Contains("part1, part2"));

@@ -64,6 +64,7 @@ void place_model(const TrainConfig& config, nn::Module& model, const data::Sampl
     if (names.size() + 1 != devices.size())
       throw make_error(Errc::usage, "{} modules are named, and {} devices given", names.size(), devices.size());
     split_model(model, names, devices);
+    model.place_results(Device{});  // where targets are
   } catch (const Error& e) {
     throw make_error(e.code(), "parallel.devices = {}, parallel.split = {}: {}", config.parallel.devices,
                      config.parallel.split, e.what());

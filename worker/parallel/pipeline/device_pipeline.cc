@@ -63,7 +63,9 @@ class DevicePipeline::Impl {
     follow_mode();
     StepFunctions step = given;
     step.input = [&](int m) { return to_device(given.input(m), devices_.front()); };
-    step.loss = [&](int m, const Variable& result) { return given.loss(m, to_device(result, devices_.front())); };
+    step.loss = [&](int m, const Variable& result) {
+      return given.loss(m, to_device(result, given.input(m).device()));
+    };
     run(step);
     for (Copy& copy : copies_) copy.give_gradient();
   }
@@ -73,7 +75,7 @@ class DevicePipeline::Impl {
     follow_mode();
     Variable value = input;
     for (const Stage& stage : stages_) value = stage(to_device(value, device_of(stage)));
-    return to_device(value, devices_.front());
+    return to_device(value, input.device());
   }
 
  private:

@@ -36,7 +36,7 @@ class DevicePipeline {
   DevicePipeline(const DevicePipeline&) = delete;
   DevicePipeline& operator=(const DevicePipeline&) = delete;
 
-  // Inputs and results of the last stage are on the first device.
+  // Inputs may be on any device; results of the last stage come to that of their input.
   void train(const StepFunctions& step);
   // All stages on the calling thread, for evaluation.
   Variable forward(const Variable& input);
