@@ -175,7 +175,7 @@ void Settings::assign(std::string_view key, std::string_view text, const Setting
   setting->source = source;
 }
 
-std::string Settings::effective() const {
+std::string Settings::effective(const std::function<bool(const Setting&)>& has_effect) const {
   std::string out;
   std::string section;
   for (const auto& s : settings_) {
@@ -184,7 +184,10 @@ std::string Settings::effective() const {
       section = own;
     }
     const auto left = fmt::format("{} = {}", s.key.substr(section.size() + 1), quoted_if_needed(s.print()));
-    out += fmt::format("{:<40} # {}\n", left, s.source.where);
+    if (!has_effect || has_effect(s))
+      out += fmt::format("{:<40} # {}\n", left, s.source.where);
+    else
+      out += fmt::format("# {:<38} # {}, no effect\n", left, s.source.where);
   }
   return out;
 }

@@ -70,8 +70,9 @@ class Settings {
   const Setting* find(std::string_view key) const;
   const std::vector<Setting>& all() const { return settings_; }
 
-  // "[section]" blocks of "key = value  # source" in the order of add(); a valid configuration file.
-  std::string effective() const;
+  // "[section]" blocks of "key = value  # source" in the order of add(); a valid configuration file. Settings for which
+  // has_effect returns false are comments in it; null: none are.
+  std::string effective(const std::function<bool(const Setting&)>& has_effect = nullptr) const;
   // The reference page: one Markdown table per section.
   std::string reference() const;
 

@@ -71,9 +71,10 @@ class Jobs {
     for (const auto& word :
          {config.string(), std::string("--model.hidden=1024 1024"), fmt::format("--data.samples={}", samples),
           "--metrics.file=" + metrics(), "--dist.backend=" + backend, "--parallel.hook=" + hook,
-          std::string("--parallel.start_powerSGD_iter=2"), std::string("--parallel.matrix_approximation_rank=4"),
           fmt::format("--train.max_steps={}", warm_up + options_.steps)})
       words.push_back(word);
+    if (hook.find("powersgd") != std::string::npos)
+      words.insert(words.end(), {"--parallel.start_powerSGD_iter=2", "--parallel.matrix_approximation_rank=4"});
     return words;
   }
 

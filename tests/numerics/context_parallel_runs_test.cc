@@ -135,8 +135,8 @@ TEST_CASE("what does not fit the ranks, or does not go with divided positions, i
   CHECK_THAT(refusal(gpt, {3, 3}, ""),
              Catch::Contains("data.context = 32: it has to be a multiple of 2 parallel.context = 6"));
   CHECK_THAT(refusal(Job("dropout = 0.1\n" + sgd), {2, 2}, ""), Catch::Contains("model.dropout = 0.1: with parallel"));
-  for (const std::string each : {"tensor = 2", "strategy = local_sgd", "strategy = parameter_server", "balance = true",
-                                 "devices = cpu:0 cpu:1", "sync_batch_norm = true"})
+  for (const std::string each :
+       {"tensor = 2", "strategy = local_sgd", "strategy = parameter_server", "balance = true", "devices = cpu:0 cpu:1"})
     CHECK_THAT(refusal(gpt, {4, 2}, each + "\n"), Catch::Contains("parallel." + each + ": it does not go with"));
   CHECK_THAT(refusal(gpt, {4, 2}, "pipeline = 2\nmicro_batches = 2\n"),
              Catch::Contains("parallel.micro_batches = 2: it does not go with parallel.context"));

@@ -81,8 +81,9 @@ TEST_CASE("servers of parameters refuse what they have no form of, and a job wit
   for (const char* each : {"hook = fp16\n", "zero = 1\n", "tensor = 2\n", "balance = true\n",
                            "sync_batch_norm = true\n", "devices = cpu:0 cpu:1\n", "[train]\nprecision = fp16\n",
                            "[train]\nema = 0.9\n", "[optim]\nskip_outliers = 3\n", "[optim]\nname = lamb\n"})
-    CHECK_THROWS_WITH(TrainingJob("[parallel]\nstrategy = parameter_server\n" + std::string(each)),
-                      Catch::Contains("parallel.strategy = parameter_server"));
+    CHECK_THROWS_WITH(
+        TrainingJob("[model]\nname = cnn_bn\n[parallel]\nstrategy = parameter_server\n" + std::string(each)),
+        Catch::Contains("parallel.strategy = parameter_server"));
   CHECK_THROWS_WITH(run(2, job(5, servers(2, 0, 5))),
                     Catch::Contains("parallel.servers = 2 leaves no worker: there are 2 ranks"));
 }

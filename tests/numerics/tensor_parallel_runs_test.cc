@@ -167,7 +167,7 @@ TEST_CASE("what does not fit the ranks, or does not go with divided layers, is r
   CHECK_THAT(refusal(gpt, {2, 2}, "zero = 1\n"), Catch::Contains("parallel.zero = 1: it does not go with"));
   CHECK_THAT(refusal(gpt, {2, 2}, "hook = fp16\n"), Catch::Contains("parallel.hook = fp16: it does not go with"));
   CHECK_THAT(refusal(gpt, {2, 2}, "devices = cpu:0 cpu:1\n"), Catch::Contains("parallel.devices"));
-  CHECK_THAT(refusal(gpt, {2, 1}, "sequence = true\n"), Catch::Contains("parallel.sequence = true: parallel.tensor"));
+  CHECK_THAT(refusal(gpt, {2, 1}, "sequence = true\n"), Catch::Contains("it needs parallel.tensor"));
   CHECK(refusal(gpt, {4, 1}, "zero = 2\nshard_group = 3\n") ==
         "parallel.shard_group = 3: a mesh replicate x shard 3 needs a multiple of 3 ranks, and there are 4");
   const Job linear(digits + "[model]\nname = linear\n" + sgd);

@@ -45,6 +45,7 @@ class TrainingJob {
     trainer::bind(settings_, config_);
     apply(settings_, parse_config(text, "job"), Origin::file);
     trainer::settle_batch_size(settings_, config_);
+    trainer::settle_needs(settings_, config_);
     trainer::validate(config_, settings_);
     datasets_ = trainer::make_datasets(config_, settings_);
   }

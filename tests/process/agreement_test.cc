@@ -111,9 +111,8 @@ TEST_CASE("one node with other data than the other is refused, also where it gen
   }
   check_refused(mnist_job(), in("a"), in("changed"), "train-images-idx3-ubyte", {"31360 bytes, CRC-32C "});
   check_refused(mnist_job(), in("a"), {{"--data.samples=40", "--data.test_samples=40"}}, "data.samples", {"40"});
-  Words job = mnist_job();
-  job.insert(job.end(), {"--data.samples=40", "--data.test_samples=40"});
-  check_refused(job, in("a"), {}, "the training data", {"40 samples of 1x28x28 from files", "40 computed samples"});
+  check_refused(mnist_job(), in("a"), {}, "the training data",
+                {"40 samples of 1x28x28 from files", "10000 computed samples"});
 }
 
 TEST_CASE("other initial weights or another tokenizer are refused by content, not by path") {

@@ -50,10 +50,12 @@ class ShortJob {
     Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(ranks)};
     words.insert(words.end(), launch.begin(), launch.end());
     words.push_back(file_.string());
-    if (text_of(file_).find("name = text") != std::string::npos)
-      words.push_back("--data.dir=" + folder_.path().string());
-    for (const char* each : {"--data.samples=96", "--data.test_samples=32", "--train.batch_size=4",
-                             "--train.epochs=100", "--eval.every_epochs=0", "--train.log_every=0"})
+    const bool is_generated = text_of(file_).find("name = text") == std::string::npos;
+    for (const auto& each : is_generated ? Words{"--data.samples=96", "--data.test_samples=32"}
+                                         : Words{"--data.dir=" + folder_.path().string()})
+      words.push_back(each);
+    for (const char* each :
+         {"--train.batch_size=4", "--train.epochs=100", "--eval.every_epochs=0", "--train.log_every=0"})
       words.push_back(each);
     words.push_back("--train.max_steps=" + std::to_string(steps));
     words.push_back("--metrics.file=" + (folder_ / "metrics").string());

@@ -157,8 +157,9 @@ TEST_CASE("predict refuses what it cannot predict, in one line") {
     const auto result = run_worker(words);
     CHECK(result.code == 2);
     CHECK(result.out.empty());
-    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
-    return result.err;
+    const auto error = result.err.substr(result.err.find("[ddprun-worker] error: "));
+    CHECK(std::count(error.begin(), error.end(), '\n') == 1);
+    return error;
   };
   CHECK_THAT(error_of({}), Catch::Contains("predict needs checkpoint.dir"));
   CHECK_THAT(error_of({"--checkpoint.dir=" + dir.path().string()}), Catch::Contains("holds no checkpoint"));

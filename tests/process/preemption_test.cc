@@ -170,8 +170,9 @@ TEST_CASE("a preemption request to one rank stops all ranks after the same step"
 }
 
 TEST_CASE("without a checkpoint folder a preemption request is not forwarded, and SIGTERM ends the job") {
-  const Preemptible training;
-  BlockedJob job(training, {}, {"--checkpoint.dir=", "--checkpoint.every_steps=0", "--train.preempt_signal=TERM"});
+  Preemptible training;
+  training.train_keys = "preempt_signal = TERM\n";
+  BlockedJob job(training, {}, {"--checkpoint.dir=", "--checkpoint.every_steps=0"});
   job.child().signal(SIGUSR1);
   job.child().wait_for_err("SIGUSR1 was not passed to 2 of 2 workers");
   job.child().signal(SIGTERM);

@@ -36,14 +36,15 @@ Words digits() {
 TEST_CASE("a quantised MLP has a quarter of the size and its accuracy, and predicts from its file") {
   TempDir dir;
   const std::string mode = GENERATE("dynamic", "static");
-  Words job{config("mnist_mlp.cfg"), "--checkpoint.dir=" + (dir / "c").string(), "--train.epochs=2",
-            "--quantize.mode=" + mode, "--quantize.file=" + (dir / "q.safetensors").string()};
+  Words job{config("mnist_mlp.cfg"), "--checkpoint.dir=" + (dir / "c").string(), "--train.epochs=2"};
   for (const auto& word : digits()) job.push_back(word);
   digest_of(run_worker(job));
 
   auto variables = one_thread;
   variables["ONEDNN_VERBOSE"] = "1";
-  const auto result = run_worker(with("quantize", job), variables);
+  const std::string file = (dir / "q.safetensors").string();
+  const auto result =
+      run_worker(with("quantize", job, {"--quantize.mode=" + mode, "--quantize.file=" + file}), variables);
   INFO(result.err);
   REQUIRE(result.code == 0);
   CHECK(std::regex_search(result.out, std::regex("matmul,[^\n]*u8[^\n]*s8[^\n]*s32")));
@@ -52,16 +53,16 @@ TEST_CASE("a quantised MLP has a quarter of the size and its accuracy, and predi
   CHECK(accuracy.after >= accuracy.before - 0.5);
   const auto bytes = row_of(result.out, "bytes");
   CHECK(bytes.after < 0.27 * bytes.before);
-  CHECK(bytes.after == static_cast<double>(std::filesystem::file_size(dir / "q.safetensors")));
+  CHECK(bytes.after == static_cast<double>(std::filesystem::file_size(file)));
 
   const auto csv = [&](const Words& more) { return run_worker(with("predict", job, more)).out; };
-  const auto quantised = csv({"--predict.quantized=" + (dir / "q.safetensors").string()});
+  const auto quantised = csv({"--quantize.mode=" + mode, "--predict.quantized=" + file});
   CHECK(std::count(quantised.begin(), quantised.end(), '\n') > 1000);
   CHECK(quantised != csv({}));
 
-  const auto other = run_worker(with("predict", job,
-                                     {"--predict.quantized=" + (dir / "q.safetensors").string(),
-                                      mode == "static" ? "--quantize.mode=dynamic" : "--quantize.mode=static"}));
+  const auto other = run_worker(
+      with("predict", job,
+           {"--predict.quantized=" + file, mode == "static" ? "--quantize.mode=dynamic" : "--quantize.mode=static"}));
   CHECK(other.code == 2);
   CHECK(other.err.find("input_range") != std::string::npos);
 }
@@ -70,17 +71,14 @@ TEST_CASE("convolutional networks are quantised, in int8 convolutions, and keep 
   const auto [cfg, share] = GENERATE(table<const char*, double>(
       {{"mnist.cfg", 0.30}, {"conv_net.cfg", 0.30}, {"sequential_cnn.cfg", 0.27}, {"cnn_bn.cfg", 0.35}}));
   TempDir dir;
-  Words job{config(cfg),
-            "--checkpoint.dir=" + (dir / "c").string(),
-            "--train.epochs=2",
-            "--quantize.mode=static",
-            "--quantize.samples=500",
-            "--quantize.file=" + (dir / "q.safetensors").string()};
+  Words job{config(cfg), "--checkpoint.dir=" + (dir / "c").string(), "--train.epochs=2"};
   for (const auto& word : digits()) job.push_back(word);
   digest_of(run_worker(job));
   auto variables = one_thread;
   variables["ONEDNN_VERBOSE"] = "1";
-  const auto result = run_worker(with("quantize", job), variables);
+  const Words quantize{"--quantize.mode=static", "--quantize.samples=500",
+                       "--quantize.file=" + (dir / "q.safetensors").string()};
+  const auto result = run_worker(with("quantize", job, quantize), variables);
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
   CHECK(std::regex_search(result.out, std::regex("convolution,[^\n]*src_u8[^\n]*wei_s8[^\n]*dst_s32")));
@@ -94,10 +92,10 @@ TEST_CASE("convolutional networks are quantised, in int8 convolutions, and keep 
 TEST_CASE("a quantisation-aware run is quantised with the ranges that it has learnt") {
   TempDir dir;
   Words job{config("mnist.cfg"), "--checkpoint.dir=" + (dir / "c").string(), "--train.max_steps=60",
-            "--train.quantization_aware=true", "--quantize.file=" + (dir / "q.safetensors").string()};
+            "--train.quantization_aware=true"};
   for (const auto& word : digits()) job.push_back(word);
   const double trained = accuracy_of(run_worker(job));
-  const auto result = run_worker(with("quantize", job));
+  const auto result = run_worker(with("quantize", job, {"--quantize.file=" + (dir / "q.safetensors").string()}));
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
   const auto accuracy = row_of(result.out, "accuracy");
@@ -112,12 +110,11 @@ TEST_CASE("a quantised gpt keeps its bits per byte, and generates from its file"
   for (int i = 0; i < 600; ++i) text += "line " + std::to_string(i * 37 % 101) + " of the text, ";
   std::ofstream(dir / "input.txt") << text;
   const std::string file = (dir / "q.safetensors").string();
-  const Words job{config("gpt_nano.cfg"),   "--data.dir=" + dir.path().string(),
-                  "--data.context=32",      "--train.max_steps=40",
-                  "--model.layers=2",       "--checkpoint.dir=" + (dir / "c").string(),
-                  "--quantize.file=" + file};
+  const Words job{config("gpt_nano.cfg"), "--data.dir=" + dir.path().string(),
+                  "--data.context=32",    "--train.max_steps=40",
+                  "--model.layers=2",     "--checkpoint.dir=" + (dir / "c").string()};
   digest_of(run_worker(job));
-  const auto result = run_worker(with("quantize", job));
+  const auto result = run_worker(with("quantize", job, {"--quantize.file=" + file}));
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
   const auto bits = row_of(result.out, "bits_per_byte"), bytes = row_of(result.out, "bytes");
@@ -145,10 +142,10 @@ TEST_CASE("a distilled student predicts and is quantised without its teacher's f
     job.push_back(word);
   job.push_back("--distill.weights=" + (dir / "t/step_000004/model.safetensors").string());
   job.push_back("--checkpoint.dir=" + (dir / "s").string());
-  job.push_back("--quantize.file=" + (dir / "q.safetensors").string());
   digest_of(run_worker(job));
   std::filesystem::remove_all(dir / "t");
-  const auto predicted = run_worker(with("predict", job)), quantised = run_worker(with("quantize", job));
+  const auto predicted = run_worker(with("predict", job));
+  const auto quantised = run_worker(with("quantize", job, {"--quantize.file=" + (dir / "q.safetensors").string()}));
   INFO(predicted.err << quantised.err);
   CHECK(predicted.code == 0);
   CHECK(predicted.out.starts_with("index,class,probability"));

@@ -26,9 +26,11 @@ Words job(const TempDir& dir, const std::string& command = "") {
   for (const auto& word :
        {config("gpt_nano.cfg").string(), "--data.dir=" + dir.path().string(),
         "--data.tokenizer=" + (dir / "bpe").string(), "--checkpoint.dir=" + (dir / "checkpoints").string(),
-        std::string("--tokenize.vocabulary=300"), std::string("--data.context=16"), std::string("--model.width=16"),
-        std::string("--model.layers=1"), std::string("--train.max_steps=20"), std::string("--generate.tokens=30")})
+        std::string("--data.context=16"), std::string("--model.width=16"), std::string("--model.layers=1"),
+        std::string("--train.max_steps=20")})
     words.push_back(word);
+  if (command == "tokenize") words.emplace_back("--tokenize.vocabulary=300");
+  if (command == "generate") words.emplace_back("--generate.tokens=30");
   return words;
 }
 

@@ -17,12 +17,13 @@ namespace ddprun::testing {
 struct Training {
   TempDir folder;
   Marker marker;
+  std::string train_keys;  // lines of [train]
 
   Words job(const Words& launch, const Words& overrides = {}) const {
     std::ofstream(folder / "train.cfg") << "[data]\nname = digits\nsamples = 3200\ntest_samples = 200\n"
                                            "[train]\nepochs = 2\nbatch_size = 32\n"
-                                           "[checkpoint]\ndir = "
-                                        << (folder / "checkpoints").string() << "\nevery_steps = 7\n";
+                                        << train_keys << "[checkpoint]\ndir = " << (folder / "checkpoints").string()
+                                        << "\nevery_steps = 7\n";
     Words words{DDPRUN_PROGRAM};
     words.insert(words.end(), launch.begin(), launch.end());
     words.push_back((folder / "train.cfg").string());

@@ -48,6 +48,56 @@ TEST_CASE("a model that does not fit the data is a usage error too") {
   CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
 }
 
+namespace {
+
+// A job of a second, of sgd with a momentum.
+std::string momentum_job(const TempDir& folder) {
+  const auto path = (folder / "train.cfg").string();
+  std::ofstream(path) << "[model]\nname = linear\n[data]\nname = random\nsamples = 64\ntest_samples = 32\n"
+                         "[optim]\nname = sgd\nmomentum = 0.9\n";
+  return path;
+}
+
+std::ptrdiff_t count_of(const std::string& part, const std::string& text) {
+  std::ptrdiff_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a setting that has no effect is a mistake in one line, and the job does not start") {
+  const TempDir folder;
+  const auto config = momentum_job(folder);
+  const auto result = run_job(
+      {DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", "--max_restarts=2", config, "--optim.warmup_start=0.5"});
+  CHECK(result.code == 2);
+  CHECK(result.out.empty());
+  CHECK(result.err ==
+        "[ddprun] error: --optim.warmup_start: optim.warmup_start = 0.5: it has no effect with optim.warmup = 0 "
+        "(default); it needs optim.warmup\n");
+  const auto generates = run_worker({config, "--generate.tokens=5"});
+  CHECK(generates.code == 2);
+  CHECK(generates.err ==
+        "[ddprun-worker] error: --generate.tokens: generate.tokens = 5: it has no effect in training; it needs "
+        "ddprun-worker generate\n");
+}
+
+TEST_CASE("a setting of the file that an override makes idle gets one line of one rank, and the job runs") {
+  const TempDir folder;
+  const auto config = momentum_job(folder);
+  const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", config, "--optim.name=adam"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(count_of("has no effect", result.err) == 1);
+  CHECK(count_of(config + ":9: optim.momentum = 0.9: it has no effect with optim.name = adam (--optim.name); it needs "
+                          "optim.name = sgd, rmsprop, lars or muon\n",
+                 result.err) == 1);
+  const auto printed = run_worker({config, "--optim.name=adam", "--print-config"});
+  CHECK(printed.code == 0);
+  CHECK_THAT(printed.out, Catch::Contains("\n# momentum = 0 ") && Catch::Contains("# --optim.name, no effect\n"));
+}
+
 TEST_CASE("each of two nodes prints the mistake once") {
   const Mistake mistake;
   const auto endpoint = "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port());

@@ -33,11 +33,10 @@ inline std::vector<ParallelForm> data_parallel_forms() {
 
 inline std::vector<ParallelForm> compressed_forms() {
   std::vector<ParallelForm> forms;
-  for (const std::string hook : {"fp16", "bf16", "int8", "int8_channel", "int4", "topk", "powersgd"})
-    forms.push_back({.name = "hook " + hook,
-                     .ranks = 2,
-                     .overrides = {"parallel.hook=" + hook, "parallel.start_powerSGD_iter=2"},
-                     .exact = false});
+  for (const std::string hook : {"fp16", "bf16", "int8", "int8_channel", "int4", "topk", "powersgd"}) {
+    forms.push_back({.name = "hook " + hook, .ranks = 2, .overrides = {"parallel.hook=" + hook}, .exact = false});
+    if (hook == "powersgd") forms.back().overrides.emplace_back("parallel.start_powerSGD_iter=2");
+  }
   forms.push_back({.name = "hook onebit",
                    .ranks = 2,
                    .overrides = {"parallel.hook=onebit", "parallel.freeze_step=2", "optim.name=adam"},

@@ -16,15 +16,6 @@ void check_batch_size(const TrainConfig::Train& t, const Settings& settings) {
                        t.global_batch_size));
 }
 
-// Keys that say something of a folder of checkpoints.
-void check_checkpoint(const TrainConfig::Checkpoint& c, const Settings& settings) {
-  if (!c.dir.empty()) return;
-  constexpr auto* missing = "checkpoint.dir has to be given as well";
-  if (c.every_steps > 0) reject(settings, "checkpoint.every_steps", missing);
-  if (c.resume == "require" || c.resume == "best") reject(settings, "checkpoint.resume", missing);
-  if (c.keep_best) reject(settings, "checkpoint.keep_best", missing);
-}
-
 }  // namespace
 
 void reject(const Settings& settings, std::string_view key, const std::string& what) {
@@ -45,7 +36,6 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_model_and_data(c, settings);
   check_optimizer(c, settings);
   check_parallel(c, settings);
-  check_checkpoint(c.checkpoint, settings);
 }
 
 }  // namespace ddprun::trainer

@@ -105,14 +105,7 @@ void check_transformer(const TrainConfig& c, const Settings& settings) {
 
 void check_experts(const TrainConfig& c, const Settings& settings) {
   const TrainConfig::Model& m = c.model;
-  if (m.experts == 0) {
-    for (const auto& [key, given] :
-         {std::pair("model.capacity_factor", m.capacity_factor > 0),
-          std::pair("model.expert_every", m.expert_every > 1), std::pair("model.router_z_loss", m.router_z_loss > 0)})
-      if (given) reject(settings, key, "model.experts has to be given as well");
-    return;
-  }
-  if (m.name != "gpt") reject(settings, "model.experts", "model.name = gpt has to be given as well");
+  if (m.experts == 0 || m.name != "gpt") return;
   const nn::GptOptions sizes = nn::with_preset({.preset = m.preset, .layers = m.layers, .width = m.width});
   check_size(settings, "model.experts", "a layer of the experts", {m.experts, 4, sizes.width, sizes.width},
              max_tensor_elements);
@@ -124,20 +117,10 @@ void check_experts(const TrainConfig& c, const Settings& settings) {
     reject(settings, "optim.name", "muon takes one matrix at a time, and experts' weights are several in one tensor");
 }
 
-void check_fine_tuning(const TrainConfig::Model& m, const Settings& settings) {
-  if (!m.weights.empty()) return;
-  for (const auto& [key, value] :
-       {std::pair{"model.weights_prefix", m.weights_prefix}, std::pair{"model.weights_except", m.weights_except}})
-    if (!value.empty()) reject(settings, key, "model.weights has to be given as well");
-}
-
 void check_distillation(const TrainConfig& c, const Settings& settings) {
   const auto& d = c.distill;
   check_extents(settings, "distill.hidden", d.hidden, true);
-  if (c.train.task != "distillation") {
-    if (!d.teacher.empty()) reject(settings, "distill.teacher", "train.task = distillation has to be given as well");
-    return;
-  }
+  if (c.train.task != "distillation") return;
   const auto names = nn::model_names();
   if (std::find(names.begin(), names.end(), d.teacher) == names.end())
     reject(settings, "distill.teacher", fmt::format("expected one of {}", fmt::join(names, ", ")));
@@ -161,8 +144,6 @@ void check_model_and_data(const TrainConfig& c, const Settings& settings) {
   check_model_of_tokens(c, settings);
   if (c.parallel.strategy == "data_parallel" && (!is_built_in(c.model) || c.train.quantization_aware))
     reject(settings, "parallel.strategy", "replicas are made of the built-in models alone, not quantization aware");
-  if (!c.data.tokenizer.empty() && c.data.name != "text")
-    reject(settings, "data.tokenizer", "data.name = text has to be given as well");
   if (c.data.mixup > 0 && !learns_classes(c.train.task))
     reject(settings, "data.mixup", "only classification and distillation learn shares of classes");
   if (c.model.name == "mlp") check_hidden(c, settings);
@@ -173,7 +154,6 @@ void check_model_and_data(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "image_folder" && is_built_in(c.model))
     check_image(settings, "data.image_size", c.model.name, {3, c.data.image_size, c.data.image_size});
   check_distillation(c, settings);
-  check_fine_tuning(c.model, settings);
 }
 
 }  // namespace ddprun::trainer

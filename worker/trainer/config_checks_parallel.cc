@@ -43,28 +43,22 @@ void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
   } catch (const Error& e) {
     reject(settings, "parallel.devices", e.what());
   }
-  if (p.devices.empty() && (p.strategy == "data_parallel" || (!p.split.empty() && p.pipeline == 1)))
-    reject(settings, p.split.empty() ? "parallel.strategy" : "parallel.split",
-           "parallel.devices has to be given as well");
   if (p.strategy != "data_parallel") return;
+  if (devices_of(p).empty()) reject(settings, "parallel.strategy", "parallel.devices has to be given as well");
   if (!p.split.empty() || p.zero > 0)
     reject(settings, p.zero > 0 ? "parallel.zero" : "parallel.split", "data_parallel has whole replicas");
-  if (p.strategy == "data_parallel" && p.sync_batch_norm)
+  if (p.sync_batch_norm)
     reject(settings, "parallel.sync_batch_norm", "the batch norms of data_parallel's replicas are each device's own");
   if (devices_of(p).front() != Device{})
     reject(settings, "parallel.devices", "data_parallel begins with cpu:0, where batches and the model are");
 }
 
 void check_division(const TrainConfig::Parallel& p, const std::string& optimizer, const Settings& settings) {
-  if (p.shard_group > 0 && p.zero < 2)
-    reject(settings, "parallel.shard_group", "parallel.zero = 2 or 3 has to be given as well");
   if (p.zero > 1 && !p.devices.empty())
     reject(settings, "parallel.devices", "parallel.zero = 2 and 3 have one device a rank");
   if (p.zero > 1 && !p.delay_all_reduce_named_params.empty())
     reject(settings, "parallel.delay_all_reduce_named_params",
            "parallel.zero = 2 and 3 reduce in an order of their own");
-  if (p.zero != 3 && !p.reshard_after_forward)
-    reject(settings, "parallel.reshard_after_forward", "parallel.zero = 3 has to be given as well");
   if (p.zero == 0) return;
   if (p.hook != "allreduce") reject(settings, "parallel.hook", "parallel.zero averages gradients in its own way");
   if (p.find_unused_parameters || p.static_graph || !p.ignored_parameters.empty())
@@ -97,18 +91,6 @@ void check_local_sgd(const TrainConfig& c, const Settings& settings) {
   if (p.fragment_sync_delay >= p.local_sgd_period)
     reject(settings, "parallel.fragment_sync_delay",
            fmt::format("it has to be less than parallel.local_sgd_period = {}", p.local_sgd_period));
-  if (p.fragment_update_alpha > 0 && p.fragment_sync_delay == 0)
-    reject(settings, "parallel.fragment_update_alpha", "parallel.fragment_sync_delay has to be given as well");
-}
-
-// Keys of local SGD that would say nothing.
-void check_no_local_sgd(const TrainConfig::Parallel& p, const Settings& settings) {
-  for (const auto& [key, given] :
-       {std::pair("parallel.outer_lr", p.outer_lr != 1), std::pair("parallel.outer_momentum", p.outer_momentum > 0),
-        std::pair("parallel.fragments", p.fragments > 1),
-        std::pair("parallel.fragment_sync_delay", p.fragment_sync_delay > 0),
-        std::pair("parallel.fragment_update_alpha", p.fragment_update_alpha > 0)})
-    if (given) reject(settings, key, "parallel.strategy = local_sgd has to be given as well");
 }
 
 // What makes a step of several ranks, or of more than one gradient.
@@ -117,11 +99,7 @@ void check_parameter_server(const TrainConfig& c, const Settings& settings) {
   for (const auto& [key, on] :
        {std::pair("parallel.hook", p.hook != "allreduce"), std::pair("parallel.zero", p.zero > 0),
         std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.micro_batches", p.micro_batches > 0),
-        std::pair("parallel.devices", !p.devices.empty()), std::pair("parallel.sync_batch_norm", p.sync_batch_norm),
-        std::pair("parallel.balance", p.balance), std::pair("parallel.static_graph", p.static_graph),
-        std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
-        std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
-        std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty()),
+        std::pair("parallel.sync_batch_norm", p.sync_batch_norm), std::pair("parallel.balance", p.balance),
         std::pair("train.precision", c.train.precision == "fp16"), std::pair("train.ema", c.train.ema > 0),
         std::pair("train.quantization_aware", c.train.quantization_aware),
         std::pair("optim.skip_outliers", c.optim.skip_outliers > 0)})
@@ -160,15 +138,13 @@ void check_context_parallel(const TrainConfig& c, const Settings& settings) {
   for (const auto& [key, on] :
        {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.micro_batches", p.micro_batches > 0),
         std::pair("parallel.strategy", p.strategy != "ddp"), std::pair("parallel.devices", !p.devices.empty()),
-        std::pair("parallel.balance", p.balance), std::pair("parallel.sync_batch_norm", p.sync_batch_norm),
-        std::pair("train.quantization_aware", c.train.quantization_aware)})
+        std::pair("parallel.balance", p.balance), std::pair("train.quantization_aware", c.train.quantization_aware)})
     if (on) reject(settings, key, "it does not go with parallel.context");
 }
 
 // Ranks that divide experts have samples of their own, and passes of their own kind.
 void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
-  if (c.model.experts == 0) reject(settings, "parallel.expert", "model.experts has to be given as well");
   if (c.model.experts % p.expert != 0)
     reject(settings, "model.experts", fmt::format("it has to be a multiple of parallel.expert = {}", p.expert));
   if (!optim::is_elementwise(c.optim.name))
@@ -193,20 +169,9 @@ void check_no_experts(const TrainConfig::Parallel& p, const Settings& settings) 
     if (on) reject(settings, key, "it does not go with model.experts");
 }
 
-// Keys that say something of a pipeline.
-void check_pipeline_keys(const TrainConfig::Parallel& p, const Settings& settings) {
-  constexpr auto* missing = "parallel.micro_batches has to be given as well";
-  if (p.pipeline > 1) reject(settings, "parallel.pipeline", missing);
-  if (p.schedule != "1f1b") reject(settings, "parallel.schedule", missing);
-  if (p.virtual_stages > 1) reject(settings, "parallel.virtual_stages", missing);
-}
-
 // What a pipeline does not go with.
 void check_pipeline(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
-  if (p.pipeline == 1 && parse_names(p.devices).size() < 2)
-    reject(settings, "parallel.micro_batches",
-           "parallel.pipeline, or several parallel.devices, have to be given as well");
   if (p.pipeline > 1 && !p.devices.empty())
     reject(settings, "parallel.devices", "with parallel.pipeline each rank has one device");
   if ((p.schedule == "interleaved") != (p.virtual_stages > 1))
@@ -238,16 +203,13 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   check_hook_name(settings, p.hook);
   if (has_hook(p.hook, "onebit")) check_one_bit(c, settings);
-  if (!p.param_to_hook_all_reduce.empty() && p.delay_all_reduce_named_params.empty())
-    reject(settings, "parallel.param_to_hook_all_reduce",
-           "parallel.delay_all_reduce_named_params has to be given as well");
   check_devices(p, settings);
   check_division(p, c.optim.name, settings);
-  p.strategy == "local_sgd" ? check_local_sgd(c, settings) : check_no_local_sgd(p, settings);
+  if (p.strategy == "local_sgd") check_local_sgd(c, settings);
   if (p.strategy == "parameter_server") check_parameter_server(c, settings);
-  p.micro_batches > 0 ? check_pipeline(c, settings) : check_pipeline_keys(p, settings);
-  if (p.sequence && (p.tensor == 1 || c.model.name != "gpt"))
-    reject(settings, "parallel.sequence", "parallel.tensor and model.name = gpt have to be given as well");
+  if (p.micro_batches > 0) check_pipeline(c, settings);
+  if (p.micro_batches == 0 && p.pipeline > 1)
+    reject(settings, "parallel.pipeline", "parallel.micro_batches has to be given as well");
   if (p.sequence && c.data.context % p.tensor != 0)
     reject(settings, "data.context", fmt::format("it has to be a multiple of parallel.tensor = {}", p.tensor));
   if (p.context > 1) check_context_parallel(c, settings);

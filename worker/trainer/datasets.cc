@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/cifar.h"
 #include "ddprun/worker/data/digits.h"
@@ -108,8 +110,19 @@ struct Downloadable {
   std::string note;
 };
 
+// Settings of what is generated say nothing of files; whether there are files, a train.cfg cannot know.
+std::string note_of_files(const TrainConfig& config, const Settings& settings) {
+  std::vector<std::string> given;
+  for (const auto* key : {"data.samples", "data.test_samples", "data.seed"})
+    if (const auto* setting = settings.find(key); setting->source.origin != Origin::fallback)
+      given.push_back(fmt::format("{} = {} ({})", setting->key, setting->print(), setting->source.where));
+  if (given.empty()) return "";
+  return fmt::format("{} holds the files of {}: no effect has {}", data_folder(config).string(), config.data.name,
+                     fmt::join(given, ", "));
+}
+
 Datasets files_or_generated(const TrainConfig& config, const Settings& settings, const Downloadable& set) {
-  if (set.found) return both_splits(config, set.from_files);
+  if (set.found) return both_splits(config, set.from_files, note_of_files(config, settings));
   if (config.data.dir.empty()) return both_splits(config, set.generated, set.note);
   throw make_error(Errc::usage, "{}: data.dir = {}: expected {}", settings.find("data.dir")->source.where,
                    config.data.dir.string(), set.files);

@@ -141,6 +141,7 @@ TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
   p.context = layout.context;
   p.expert = layout.expert;
   p.zero = layout.zero;
+  if (p.zero < 2) p.shard_group = 0;
   const int ranks = layout.data * layout.tensor * layout.pipeline * layout.context * layout.expert;
   const std::int64_t step = batch_sizes(config.train, ranks).step;
   const int shares = layout.data * layout.expert;

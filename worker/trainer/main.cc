@@ -158,11 +158,14 @@ plugin::Registry load_plugin(const std::vector<ConfigEntry>& file, const std::ve
 }
 
 void read_settings(Settings& settings, const TrainConfig& config, const Arguments& arguments,
-                   const std::vector<ConfigEntry>& file) {
+                   const std::vector<ConfigEntry>& file, const WorkerEnv& place) {
   apply(settings, file, Origin::file, {"launch"});
   apply(settings, arguments.overrides, Origin::command_line);
   settle_batch_size(settings, config);
+  const auto notices = settle_needs(settings, config, arguments.command);
   validate(config, settings);
+  if (place.rank == 0)
+    for (const auto& notice : notices) log::warn("{}", notice);
 }
 
 std::vector<LibraryVersion> libraries() {
@@ -281,9 +284,9 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
   } else if (arguments.version) {
     write_standard_output(version_text("ddprun-worker", libraries()));
   } else {
-    read_settings(settings, config, arguments, file);
+    read_settings(settings, config, arguments, file, place);
     if (arguments.print_config)
-      write_standard_output(settings.effective());
+      write_standard_output(effective_config(config, settings));
     else if (arguments.command == "generate")
       generate(config, registry);
     else if (arguments.command == "predict")

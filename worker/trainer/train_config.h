@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ddprun/common/config/settings.h"
@@ -13,7 +14,8 @@
 namespace ddprun::trainer {
 
 // All settings of a training job, with their defaults. config_keys_*.cc have the key, unit, bounds and help of each
-// member, from which configs/reference.md is made, and config_checks*.cc the rules of validate().
+// member, from which configs/reference.md is made, config_checks*.cc the rules of validate(), and config_needs.cc which
+// members have an effect together with others alone.
 struct TrainConfig {
   struct Model {
     std::string name = "cnn";
@@ -239,9 +241,21 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
 // the other to 0. Call it once all sources are applied, before validate().
 void settle_batch_size(Settings& settings, const TrainConfig& config);
 
+// Refuses settings that were given and have no effect: the momentum of an optimizer without one, say. Throws
+// Errc::usage for one that comes from the same source as what makes it idle, or from a stronger one. Another, of a file
+// that an override changes, gets its default and a line in what is returned. A value that is the default and means "not
+// used" (0, false, an empty text) asks for nothing and is passed over. command: "train" or one of ddprun-worker's; a
+// key of another command may be in a file, which serves all commands, not on the command line. Call it after
+// settle_batch_size(), before validate(). config_needs.cc has the table.
+std::vector<std::string> settle_needs(Settings& settings, const TrainConfig& config,
+                                      std::string_view command = "train");
+
 // Checks what the bounds of a single setting cannot express. Throws Errc::usage naming the key, its value and where it
 // was given.
 void validate(const TrainConfig& config, const Settings& settings);
+
+// The settings as a configuration file that means the same; those without an effect are comments.
+std::string effective_config(const TrainConfig& config, const Settings& settings);
 
 struct BatchSizes {
   std::int64_t step = 1;   // samples of an optimizer step, of all ranks together

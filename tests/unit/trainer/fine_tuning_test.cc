@@ -116,10 +116,6 @@ TEST_CASE("weights that do not fit, and patterns that mean nothing, are errors t
                     Catch::Equals("model.freeze = fc1 fc7.*: the model has no parameter fc7.*"));
   CHECK_THROWS_WITH(TrainingJob(job("freeze = *\n")).run(1),
                     Catch::Equals("model.freeze = *: nothing is left to train"));
-  CHECK_THROWS_WITH(TrainingJob(job("weights_except = fc2\n")),
-                    Catch::Contains("model.weights_except = fc2: model.weights has to be given as well"));
-  CHECK_THROWS_WITH(TrainingJob(job("", "[checkpoint]\nkeep_best = true\n")),
-                    Catch::Contains("checkpoint.keep_best = true: checkpoint.dir has to be given as well"));
 }
 
 TEST_CASE("a fine-tuned run that stopped and went on has the bits of one that never stopped") {

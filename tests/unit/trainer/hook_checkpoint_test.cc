@@ -46,12 +46,15 @@ std::vector<Memory> restore(int ranks, const TempDir& dir, std::size_t errors = 
 
 std::string job(const TempDir& dir, const std::string& hook, std::int64_t steps) {
   const std::string optim = hook == "onebit" ? "name = adam\nlr = 0.001" : "name = sgd\nlr = 0.05";
+  std::string keys;
+  if (hook == "onebit") keys = "freeze_step = 3\n";
+  if (hook.find("powersgd") != std::string::npos) keys = "start_powerSGD_iter = 3\nmatrix_approximation_rank = 2\n";
   return "[data]\nname = digits\nsamples = 640\ntest_samples = 50\n[model]\nname = mlp\nhidden = 32\n[optim]\n" +
          optim +
          "\n[eval]\nevery_epochs = 0\n[train]\nbatch_size = 16\nepochs = 3\ncheck_replicas = true\n"
          "max_steps = " +
          std::to_string(steps) + "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() +
-         "\n[parallel]\nstart_powerSGD_iter = 3\nfreeze_step = 3\nmatrix_approximation_rank = 2\nhook = " + hook + "\n";
+         "\n[parallel]\nhook = " + hook + "\n" + keys;
 }
 
 std::string digest(const TempDir& dir, const std::string& hook, std::int64_t steps, int ranks = 2) {

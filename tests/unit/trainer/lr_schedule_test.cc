@@ -101,10 +101,13 @@ TEST_CASE("a run that resumes goes on along the same curve with the same bits") 
   for (const auto& name : LrSchedule::names()) {
     INFO(name);
     const auto job = [&](const TempDir& dir, std::int64_t steps) {
-      const std::string length = LrSchedule::has_length(name) ? "schedule_length = 12\n" : "";
+      const std::string length = LrSchedule::has_length(name) ? "schedule_length = 12\n"
+                                 : name == "step"             ? "step_size = 2\n"
+                                 : name == "multistep"        ? "milestones = 2 5\n"
+                                                              : "";
       return TrainingJob(
           "[model]\nname = linear\n[data]\nname = random\nsamples = 50\ntest_samples = 2\n[optim]\nname = "
-          "sgd\nlr = 0.1\nmomentum = 0.9\nwarmup = 3\nstep_size = 2\nmilestones = 2 5\nschedule = " +
+          "sgd\nlr = 0.1\nmomentum = 0.9\nwarmup = 3\nschedule = " +
           name + "\n" + length + "[train]\nbatch_size = 8\nepochs = 3\nmax_steps = " + std::to_string(steps) +
           "\n[checkpoint]\nevery_steps = 5\ndir = " + (dir / "checkpoints").string() +
           "\n[metrics]\nfile = " + (dir / "m").string() + "\n");
