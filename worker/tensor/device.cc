@@ -30,8 +30,7 @@ Device parse_device(std::string_view name) {
     for (const auto each : {DeviceType::cpu, DeviceType::cuda})
       if (type == name_of(each)) return {each, index};
   }
-  throw make_error(Errc::usage, "'{}' is not a device: expected cpu, cpu:0 .. cpu:{} or cuda:0 .. cuda:{}", name,
-                   max_devices - 1, max_devices - 1);
+  throw make_error(Errc::usage, "'{}' is not a device: expected cpu, or cpu:0 .. cpu:{}", name, max_devices - 1);
 }
 
 }  // namespace ddprun

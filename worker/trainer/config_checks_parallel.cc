@@ -37,12 +37,20 @@ void check_one_bit(const TrainConfig& c, const Settings& settings) {
     if (on) reject(settings, key, "it does not go with parallel.hook = onebit, which sends a momentum");
 }
 
-void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
+// Those that can compute.
+void check_device_names(const TrainConfig::Parallel& p, const Settings& settings) {
   try {
-    devices_of(p);
+    for (const Device device : devices_of(p))
+      if (device.type != DeviceType::cpu)
+        throw make_error(Errc::usage, "{} has no operations so far: use cpu:0 to cpu:{}", to_string(device),
+                         max_devices - 1);
   } catch (const Error& e) {
     reject(settings, "parallel.devices", e.what());
   }
+}
+
+void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
+  check_device_names(p, settings);
   if (p.strategy != "data_parallel") return;
   if (devices_of(p).empty()) reject(settings, "parallel.strategy", "parallel.devices has to be given as well");
   if (!p.split.empty() || p.zero > 0)
