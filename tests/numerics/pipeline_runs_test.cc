@@ -142,6 +142,20 @@ TEST_CASE("a run in stages that stops and goes on has the bits of one that does 
   }
 }
 
+TEST_CASE("a run in stages goes on with the state that an optimizer keeps of some parameters alone") {
+  const std::string muon = "[optim]\nname = muon\nlr = 0.01\nmomentum = 0.9\n";
+  const std::string two = "split = h.1\n", four = "split = h.1 h.2 h.3\n";
+  for (const auto& [layout, split] : {std::pair(ranks(2, "1f1b"), two), std::pair(ranks(4, "1f1b"), four),
+                                      std::pair(ranks(2, "interleaved", 2), four)}) {
+    INFO(layout.ranks << " ranks\n" << layout.parallel);
+    const GptJob job(muon);
+    const auto undisturbed = job.run(layout, "max_steps = 6\n", split).parameter_digest;
+    job.run(layout, "max_steps = 3\n", split + job.checkpoint_keys());
+    CHECK(job.run(layout, "max_steps = 6\n", split + job.checkpoint_keys()).parameter_digest == undisturbed);
+    CHECK(job.run(whole, "max_steps = 8\n", job.checkpoint_keys()).steps == 8);
+  }
+}
+
 TEST_CASE("what does not go with a pipeline is refused by its key") {
   const GptJob gpt(sgd);
   const auto refusal = [&](int count, const std::string& parallel, const std::string& train = "") -> std::string {

@@ -9,7 +9,7 @@ namespace ddprun {
 // which has them whole. Tensors of an optimizer are named after their parameter, "fc1.weight.exp_avg". Rank 0 gives and
 // gets the whole.
 //
-// Threads: one at a time; gather() and scatter() are collective. Errors: those of the group.
+// Threads: one at a time; all methods are collective. Errors: those of the group.
 class StateDivision {
  public:
   virtual ~StateDivision() = default;
@@ -17,7 +17,7 @@ class StateDivision {
   // own: this rank's parts. At rank 0 all of them whole, in memory of their own or in that of own where that is whole;
   // of no use at the others.
   virtual optim::NamedTensors gather(const optim::NamedTensors& own) const = 0;
-  // Tensors as gather() gives them, of any value: what a checkpoint is read into. Not collective.
+  // Tensors as gather() gives them, of any value: what a checkpoint is read into.
   virtual optim::NamedTensors whole_like(const optim::NamedTensors& own) const = 0;
   // Rank 0's whole tensors, which whole_like() made, into the parts of all ranks.
   virtual void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const = 0;

@@ -285,8 +285,8 @@ WholeState TrainSession::whole_state() {
 
 void TrainSession::distribute_state(const WholeState& whole) {
   optim::NamedTensors optimizer = whole.optimizer;
+  if (slices()) optimizer = division_of_optimizer().whole_like(state_.optimizer->state());
   if (slices() && collects()) {
-    optimizer = division_of_optimizer().whole_like(state_.optimizer->state());
     slices()->scatter(whole.model, tensors_of(*state_.model));
     slices()->scatter(whole.optimizer, optimizer);
   }
@@ -297,8 +297,8 @@ void TrainSession::distribute_state(const WholeState& whole) {
 void TrainSession::distribute_averages(const WholeState& whole) {
   const auto& own = state_.ema->averages();
   optim::NamedTensors averages = whole.averages;
+  if (slices()) averages = division_of_optimizer().whole_like(own);
   if (slices() && collects()) {
-    averages = division_of_optimizer().whole_like(own);
     slices()->scatter(whole.averages, averages);
   }
   division_of_optimizer().scatter(averages, own);

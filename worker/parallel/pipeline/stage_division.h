@@ -13,7 +13,8 @@
 namespace ddprun::pipeline {
 
 // The state of a model, or of an optimizer of it, of which each rank has that of its stages. Of a parameter that
-// several ranks have, the first one's counts.
+// several ranks have, the first one's counts. An optimizer may keep different tensors of different parameters (Muon of
+// matrices and of others), so each rank says which ones it has.
 //
 // Ownership: the group outlives it.
 class StageDivision final : public StateDivision {
@@ -22,25 +23,18 @@ class StageDivision final : public StateDivision {
   StageDivision(const std::vector<Stage>& stages, const Schedule& schedule, ProcessGroup& group);
 
   // That has this parameter or buffer.
-  int first_rank(const std::string& name) const { return *entry_of(name).ranks.begin(); }
+  int first_rank(const std::string& name) const { return *ranks_of(name).begin(); }
 
   optim::NamedTensors gather(const optim::NamedTensors& own) const override;
   optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
   void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
 
  private:
-  // A parameter or a buffer of the model.
-  struct Entry {
-    Shape shape;
-    DType dtype = DType::float32;
-    bool learns = false;
-    std::set<int> ranks;
-  };
-  // By name of the tensor: its entry.
-  std::map<std::string, const Entry*> entries_of(const optim::NamedTensors& tensors) const;
-  const Entry& entry_of(const std::string& name) const;
+  using Ranks = std::set<int>;
+  // That have this parameter or buffer, or an optimizer's state of it.
+  const Ranks& ranks_of(const std::string& name) const;
 
-  std::map<std::string, Entry> entries_;
+  std::map<std::string, Ranks> ranks_;  // by parameter or buffer
   ProcessGroup& group_;
 };
 

@@ -124,14 +124,17 @@ TEST_CASE("an operation that uses a parameter of another rank is refused") {
   CHECK_THAT(error, Catch::Contains("fc3") && Catch::Contains("absent"));
 }
 
+// Muon keeps other tensors of matrices than of other parameters.
 TEST_CASE("the state of an optimizer is gathered and scattered by stages") {
+  const char* const name_of_optimizer = GENERATE("adam", "muon");
+  CAPTURE(name_of_optimizer);
   std::map<std::string, std::vector<double>> gathered, expected;
   std::array<bool, 2> restored{};
   run_ranks(2, [&](ProcessGroup& group) {
     const auto model = make({"gpt"});
     const Schedule schedule = plan_schedule(ScheduleKind::gpipe, {2, 2, 1});
     const RankPipeline pipeline(*model, cuts_at(*model, {"h.3"}, 2), schedule, group);
-    const auto optimizer = optim::make_optimizer("adam", {}, pipeline.parameters());
+    const auto optimizer = optim::make_optimizer(name_of_optimizer, {}, pipeline.parameters());
     double number = 0;
     for (auto [name, tensor] : optimizer->state()) tensor.fill(++number + 1000 * group.rank());
     const auto whole = pipeline.division().gather(optimizer->state());
@@ -153,7 +156,7 @@ TEST_CASE("the state of an optimizer is gathered and scattered by stages") {
     if (group.rank() != 0) return;
     for (const auto& [name, tensor] : whole) gathered[name] = test::values(tensor);
     const auto complete = make({"gpt"});
-    const auto complete_optimizer = optim::make_optimizer("adam", {}, complete->named_parameters());
+    const auto complete_optimizer = optim::make_optimizer(name_of_optimizer, {}, complete->named_parameters());
     for (const auto& [name, tensor] : complete_optimizer->state()) expected[name] = test::values(tensor);
   });
   REQUIRE(gathered.size() == expected.size());
