@@ -9,6 +9,7 @@
 #include "ddprun/worker/parallel/call_order.h"
 #include "ddprun/worker/parallel/flat_parameters.h"
 #include "ddprun/worker/parallel/group_tensors.h"
+#include "ddprun/worker/parallel/order_broadcast.h"
 #include "ddprun/worker/parallel/own_tensors.h"
 #include "ddprun/worker/parallel/shard_units.h"
 #include "ddprun/worker/parallel/sharded_gradients.h"
@@ -56,17 +57,20 @@ struct ShardedDataParallel::State {
         mesh(group, {{"replicate", mesh_rest}, {"shard", given.shard_group > 0 ? given.shard_group : group.size()}}),
         parameters(aligned_parameters(group, module)),
         units(units_of(module, parameters, given)),
-        gradients(mesh, parameters, units.buckets) {}
+        gradients(mesh, parameters, units.buckets),
+        first_order(group) {}
 
   void divide();
   void install_hooks();
-  void begin_pass(bool is_training);
+  void begin_pass(bool is_training, bool has_samples);
   void end_pass();
+  void note(CallOrder::Event event);
   void use_begins(Kind kind, std::size_t user);
   void use_ends(Kind kind, std::size_t user);
   void gradient_ready(std::size_t parameter);
   void gradient_ready_in_backward(std::size_t parameter);
-  void replay();
+  void take_place(CallOrder::Event event);
+  void follow_others();
 
   nn::Module& model;
   const ShardedOptions options;
@@ -80,6 +84,8 @@ struct ShardedDataParallel::State {
   std::vector<Variable::Hook> hooks;
   CallOrder training_order, evaluation_order;
   CallOrder* order = &training_order;  // of the pass
+  OrderBroadcast first_order;          // of the first training pass, where the order of calls matters
+  bool sends_order = false;            // to the ranks without samples for this pass
   bool ends_with_backward = false;     // the pass's end is on the tape's list
   std::chrono::nanoseconds waited_for_buffers{};
 };
@@ -145,7 +151,7 @@ void ShardedDataParallel::State::install_hooks() {
     units.users[u].module->set_call_hook(std::make_unique<UserHook>(*this, u));
 }
 
-void ShardedDataParallel::State::begin_pass(bool is_training) {
+void ShardedDataParallel::State::begin_pass(bool is_training, bool has_samples) {
   if (sharded) sharded->drop_all();  // of a forward pass that no backward pass followed
   order = is_training ? &training_order : &evaluation_order;
   order->begin_pass();
@@ -154,16 +160,25 @@ void ShardedDataParallel::State::begin_pass(bool is_training) {
     broadcast(mesh.all(), references(model.named_buffers()));
     waited_for_buffers += std::chrono::steady_clock::now() - start;
   }
+  if (!is_training || !sharded || !training_order.last_pass().empty()) return;
+  first_order.begin_pass(has_samples);
+  sends_order = has_samples && first_order.is_needed();
 }
 
 void ShardedDataParallel::State::end_pass() {
+  if (std::exchange(sends_order, false)) first_order.end_pass();
   if (order == &training_order) gradients.finish();
   if (sharded) sharded->drop_all();
   order->end_pass();
 }
 
+void ShardedDataParallel::State::note(CallOrder::Event event) {
+  if (sends_order) first_order.send(event);
+  order->add(event);
+}
+
 void ShardedDataParallel::State::use_begins(Kind kind, std::size_t user) {
-  order->add({kind, user});
+  note({kind, user});
   for (const std::size_t bucket : units.users[user].buckets) sharded->acquire(bucket);
   const auto next = order->next_user();
   if (!next) return;
@@ -171,7 +186,7 @@ void ShardedDataParallel::State::use_begins(Kind kind, std::size_t user) {
 }
 
 void ShardedDataParallel::State::use_ends(Kind kind, std::size_t user) {
-  order->add({kind, user});
+  note({kind, user});
   const auto next = order->next_user();
   const bool stays = kind == Kind::forward_ends && order == &training_order && !options.reshard_after_forward;
   for (const std::size_t bucket : units.users[user].buckets) {
@@ -181,7 +196,7 @@ void ShardedDataParallel::State::use_ends(Kind kind, std::size_t user) {
 }
 
 void ShardedDataParallel::State::gradient_ready(std::size_t parameter) {
-  order->add({Kind::gradient_ready, parameter});
+  note({Kind::gradient_ready, parameter});
   gradients.ready(parameter);
 }
 
@@ -194,16 +209,24 @@ void ShardedDataParallel::State::gradient_ready_in_backward(std::size_t paramete
   gradient_ready(parameter);
 }
 
-// The other ranks' pass, as this rank's last one was.
-void ShardedDataParallel::State::replay() {
+void ShardedDataParallel::State::take_place(CallOrder::Event event) {
+  if (event.kind == Kind::gradient_ready)
+    gradient_ready(event.index);
+  else if (event.kind == Kind::forward_begins || event.kind == Kind::backward_begins)
+    use_begins(event.kind, event.index);
+  else
+    use_ends(event.kind, event.index);
+}
+
+// The other ranks' pass, as the last one was, or as they say while there was none.
+void ShardedDataParallel::State::follow_others() {
   const std::vector<CallOrder::Event> events = training_order.last_pass();
-  for (const auto& [kind, index] : events) {
-    if (kind == Kind::gradient_ready)
-      gradient_ready(index);
-    else if (kind == Kind::forward_begins || kind == Kind::backward_begins)
-      use_begins(kind, index);
-    else
-      use_ends(kind, index);
+  for (const auto& event : events) take_place(event);
+  if (!events.empty()) return;
+  if (sharded) {
+    while (const auto event = first_order.receive()) take_place(*event);
+  } else {
+    for (std::size_t p = 0; p < parameters.size(); ++p) gradient_ready(p);
   }
 }
 
@@ -221,27 +244,16 @@ Variable ShardedDataParallel::forward(const Variable& input) {
   if (state_->ends_with_backward)
     throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
   const bool is_training = grad_enabled();
-  state_->begin_pass(is_training);
+  state_->begin_pass(is_training, true);
   const Variable result = state_->model(input);
   if (!is_training) state_->end_pass();
   return result;
 }
 
 void ShardedDataParallel::join_pass() {
-  State& state = *state_;
-  const bool has_order = !state.training_order.last_pass().empty();
-  if (state.sharded && !has_order)
-    throw Error(Errc::usage,
-                "sharded parameters: a rank without samples follows the order of its last pass, and this rank has had "
-                "none: the first step needs a sample for each rank");
-  state.begin_pass(true);
-  if (has_order) {
-    state.replay();
-  } else {
-    for (std::size_t p = 0; p < state.parameters.size(); ++p) state.gradients.ready(p);
-  }
-  state.gradients.finish();
-  if (state.sharded) state.sharded->drop_all();
+  state_->begin_pass(true, false);
+  state_->follow_others();
+  state_->end_pass();
 }
 
 void ShardedDataParallel::zero_grad() {

@@ -29,7 +29,7 @@ struct ShardedOptions {
 // Every pass reduces its gradients: ranks need the same number of passes, and an accumulation of gradients takes no
 // memory of its own, but communication for each micro-batch. With shard_parameters the order in which modules are
 // called is recorded in every pass, and the next unit is gathered while one computes; all ranks call modules in the
-// same order.
+// same order. A rank without samples follows that of the last pass; in a first pass the others broadcast it.
 //
 // Frozen parameters and buffers stay whole at every rank. A tied parameter belongs to the module that has it first.
 // Parameters are used by calls of modules that registered them, and not from elsewhere (Errc::usage).
@@ -37,8 +37,9 @@ struct ShardedOptions {
 // Ownership: model and group outlive this object, which outlives the tapes of its passes.
 // Threads: one at a time. All ranks run the same sequence of passes.
 // Errors: the constructor throws Errc::usage for a shard_group that does not divide the ranks. Passes throw the errors
-//   of the group, and Errc::usage for a parameter that the loss does not depend on and for join_pass() before this rank
-//   has had a pass of its own. The object cannot be used afterwards.
+//   of the group, Errc::usage for a parameter that the loss does not depend on and for a first pass for which no rank
+//   has samples, and Errc::mismatch for ranks that differ in the order of calls in a first pass for which some have no
+//   samples. The object cannot be used afterwards.
 class ShardedDataParallel final : public DataParallelism {
  public:
   ShardedDataParallel(nn::Module& model, ProcessGroup& group, const ShardedOptions& options = {});

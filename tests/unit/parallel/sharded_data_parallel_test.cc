@@ -166,11 +166,50 @@ TEST_CASE("a rank without samples takes part in a pass") {
   }
 }
 
-TEST_CASE("a rank without samples in the first pass of sharded parameters is refused") {
-  run_ranks(1, [&](ProcessGroup& group) {
+TEST_CASE("a rank without samples in the first pass is told the order of the others") {
+  for (const auto recompute : {nn::Recompute::none, nn::Recompute::blocks}) {
+    for (ShardedOptions options : all_ways()) {
+      for (const int shard_group : {0, 2}) {
+        options.shard_group = shard_group;
+        run_ranks(4, [&](ProcessGroup& group) {
+          const auto gpt = make_gpt();
+          gpt->set_recompute(recompute);
+          ShardedDataParallel parallel(*gpt, group, options);
+          ParameterShards shards(*parallel.divided(), parallel.shard_group());
+          const auto gradients_of = [&](const std::vector<int>& ranks_with_samples) {
+            parallel.zero_grad();
+            if (std::ranges::count(ranks_with_samples, group.rank()) > 0)
+              gpt_loss([&](const Variable& input) { return parallel.forward(input); }, 0, 7).backward();
+            else
+              parallel.join_pass();
+            Values all;
+            for (const auto& [name, part] : shards.parameters())
+              for (std::int64_t i = 0; i < part.grad().numel(); ++i)
+                all[name].push_back(part.grad().data<float>()[i] / static_cast<float>(ranks_with_samples.size()));
+            return all;
+          };
+          const Values first = gradients_of({1, 3});
+          // Once every rank knows the order, whoever has samples.
+          require(nearly_equal(gradients_of({0}), first), "one rank has samples");
+          require(nearly_equal(gradients_of({0, 1, 2, 3}), first), "all have");
+          require(nearly_equal(gradients_of({2, 3}), first), "two others have");
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("a first pass for which no rank has samples is refused") {
+  run_ranks(2, [&](ProcessGroup& group) {
     const auto net = make_net();
     ShardedDataParallel parallel(*net, group, {.shard_parameters = true});
-    CHECK_THROWS_WITH(parallel.join_pass(), Catch::Contains("the first step needs a sample for each rank"));
+    std::string refusal;
+    try {
+      parallel.join_pass();
+    } catch (const Error& e) {
+      refusal = e.what();
+    }
+    require(refusal.find("no rank has samples for the first pass") != std::string::npos, "refused: " + refusal);
   });
 }
 
