@@ -87,6 +87,17 @@ TEST_CASE("a CNN in stages learns as a whole one, also from fewer samples at the
   check_learns_as_whole(Job(few_digits + "[model]\nname = cnn\n" + sgd), "epochs = 20\n");
 }
 
+// Running statistics go to all data ranks before a step, whether they have samples for it or not.
+TEST_CASE("a data rank of a pipeline without samples takes part in a step of a model with running statistics") {
+  const Job job("[data]\nname = digits\nsamples = 33\ntest_samples = 10\n[model]\nname = cnn_bn\n" + sgd);
+  for (const std::string schedule : {"1f1b", "interleaved"}) {
+    INFO(schedule);
+    const Layout layout = ranks(2, schedule, 2);
+    const auto summary = job.run(layout, "epochs = 2\ncheck_replicas = true\n");  // steps of 16, 16 and 1 samples
+    CHECK(summary.steps == 6);
+  }
+}
+
 TEST_CASE("sixteen bits train stages about as a whole model") {
   const GptJob job(adamw);
   for (const std::string precision : {"bf16", "fp16"}) {

@@ -34,6 +34,8 @@ class DataParallelism {
   virtual void prepare_forward() {}
   // In place of a forward and a backward pass at a rank that has no samples for this one.
   virtual void join_pass() = 0;
+  // In place of a backward pass, after prepare_forward(): reduces the gradients of passes that were held.
+  virtual void join_backward() { join_pass(); }
   // Whether every pass communicates, so that all ranks need as many in a step. Otherwise passes while the result of
   // hold_reduction() exists stay local.
   virtual bool reduces_every_pass() const { return false; }

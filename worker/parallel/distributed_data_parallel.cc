@@ -221,9 +221,12 @@ std::vector<Variable> DistributedDataParallel::forward(const std::vector<Variabl
 }
 
 void DistributedDataParallel::join_pass() {
-  const bool reduces = state_->no_sync_depth == 0;
-  if (state_->model.training()) begin_pass(reduces);
-  if (!reduces) return;
+  if (state_->model.training()) begin_pass(state_->no_sync_depth == 0);
+  join_backward();
+}
+
+void DistributedDataParallel::join_backward() {
+  if (state_->no_sync_depth > 0) return;
   for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // its memory is zero from here on
   state_->reducer.join_pass();
   state_->define_gradients();

@@ -79,6 +79,7 @@ class DistributedDataParallel final : public DataParallelism {
   // In place of a forward and a backward pass at a rank that has no samples for this one: takes part in the pass's
   // communication and adds nothing to the gradients. The others' gradients are still divided by the number of ranks.
   void join_pass() override;
+  void join_backward() override;
   nn::Module& module();
 
   // Uneven inputs: runs body, a loop over this rank's batches. A rank whose body has returned takes part in the passes

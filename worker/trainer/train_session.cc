@@ -634,7 +634,7 @@ void TrainSession::train_pipeline(const std::vector<data::Batch>& batches, doubl
     const auto local = parallelism_->hold_reduction();
     device_pipeline_->train(step);
   }
-  parallelism_->join_pass();
+  parallelism_->join_backward();
 }
 
 // Whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all, but for

@@ -51,6 +51,7 @@ class LocalSgd final : public DataParallelism {
   Variable forward(const Variable& input) override;
   void prepare_forward() override;
   void join_pass() override { ddp_.join_pass(); }
+  void join_backward() override { ddp_.join_backward(); }
   std::shared_ptr<void> hold_reduction() override { return ddp_.hold_reduction(); }
   bool ranks_differ() const override { return true; }
   ProcessGroup& shard_group() const override { return group_; }

@@ -41,6 +41,7 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
   optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
   void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
   void join_pass() override { ddp_->join_pass(); }
+  void join_backward() override { ddp_->join_backward(); }
   std::shared_ptr<void> hold_reduction() override { return ddp_->hold_reduction(); }
   ProcessGroup& shard_group() const override { return ddp_->shard_group(); }
   void zero_grad() override { ddp_->zero_grad(); }

@@ -82,7 +82,7 @@ void RankPipeline::train(StepFunctions step, DataParallelism& data) {
     return overlaps && micro_batch == last ? nullptr : data.hold_reduction();
   };
   executor_.train(step);
-  if (!overlaps) data.join_pass();
+  if (!overlaps) data.join_backward();
   const auto start = std::chrono::steady_clock::now();
   tied_.sum_gradients();  // the first stage is the last to come here
   waited_for_tied_ += std::chrono::steady_clock::now() - start;
