@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -47,6 +48,8 @@ class DataParallelism {
   virtual ProcessGroup& shard_group() const = 0;
   // The ranks that have the same parts, one in each shard group; null: there is one shard group.
   virtual ProcessGroup* replica_group() const { return nullptr; }
+  // ProcessGroup::bytes_sent() of groups that this object has formed for itself.
+  virtual std::uint64_t bytes_sent() const { return 0; }
 
   // Whether parameters and the state of the optimizer differ from rank to rank between steps, by design.
   virtual bool ranks_differ() const { return false; }

@@ -362,7 +362,7 @@ std::int64_t TrainSession::total_steps() const {
 }
 
 std::uint64_t TrainSession::bytes_sent() const {
-  std::uint64_t sum = mesh_.bytes_sent();
+  std::uint64_t sum = mesh_.bytes_sent() + parallelism_->bytes_sent();
   for (const ProcessGroup* group : {&parallelism_->shard_group(), parallelism_->replica_group()})
     if (group && group->size() < gradient_group().size()) sum += group->bytes_sent();  // not one of the mesh
   return sum;

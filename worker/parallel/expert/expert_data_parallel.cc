@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ddprun/worker/comm/subgroups.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 
 namespace ddprun {
@@ -33,8 +34,9 @@ ExpertDataParallel::ExpertDataParallel(nn::Module& model, ExpertParallel& expert
       experts_(experts),
       replicas_(replicas),
       all_(all),
+      own_group_(&experts.group().group() == &all ? split(all, 0, all.rank()) : nullptr),
       of_experts_(model, replicas, options_for(model, experts.parts(), true, limits)),
-      others_(model, all, options_for(model, experts.parts(), false, limits)) {
+      others_(model, own_group_ ? *own_group_ : all, options_for(model, experts.parts(), false, limits)) {
   // An expert's gradient at one rank is of the tokens of its whole group already.
   const double share = 1.0 / all.size();
   of_experts_.register_comm_hook([&replicas, share](const GradBucket& bucket) {
@@ -54,8 +56,14 @@ Variable ExpertDataParallel::forward(const Variable& input) {
 
 // The others wait for this rank's experts first.
 void ExpertDataParallel::join_pass() {
-  experts_.join_pass();
-  others_.join_pass();
+  prepare_forward();
+  experts_.join_pass();  // its backward pass reaches all experts
+  others_.join_backward();
+}
+
+void ExpertDataParallel::join_backward() {
+  of_experts_.join_backward();
+  others_.join_backward();
 }
 
 std::shared_ptr<void> ExpertDataParallel::hold_reduction() {

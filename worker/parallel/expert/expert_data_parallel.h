@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/expert/expert_parallel.h"
@@ -10,9 +13,12 @@ namespace ddprun {
 // same ones, those of everything else over all ranks, and both divided by the number of all ranks, each of which has
 // samples of its own.
 //
+// The gradients of everything else have a group of their own where all ranks divide the experts: buckets are ready
+// between the exchanges of two layers at a rank with samples, and after all of them at one without.
+//
 // Ownership: model, experts and groups outlive this object; the model's gradients may outlive it.
-// Threads: one at a time. All ranks make equally many passes: join_pass() where there are no samples.
-// Errors: as DistributedDataParallel.
+// Threads: one at a time; the constructor is collective over all. All ranks make equally many passes: join_pass() where
+// there are no samples. Errors: as DistributedDataParallel.
 class ExpertDataParallel final : public DataParallelism {
  public:
   // replicas: the ranks that have the same experts. Of the options, the limits of buckets count.
@@ -22,10 +28,12 @@ class ExpertDataParallel final : public DataParallelism {
   Variable forward(const Variable& input) override;
   void prepare_forward() override;
   void join_pass() override;
+  void join_backward() override;
   bool reduces_every_pass() const override { return true; }
   std::shared_ptr<void> hold_reduction() override;
 
   ProcessGroup& shard_group() const override { return all_; }
+  std::uint64_t bytes_sent() const override { return own_group_ ? own_group_->bytes_sent() : 0; }
 
   void zero_grad() override { others_.zero_grad(); }  // of the whole model
   void parameters_updated() override {}
@@ -44,6 +52,7 @@ class ExpertDataParallel final : public DataParallelism {
   ExpertParallel& experts_;
   ProcessGroup& replicas_;
   ProcessGroup& all_;
+  const std::unique_ptr<ProcessGroup> own_group_;  // of all ranks; null: the experts have another group than all
   DistributedDataParallel of_experts_;
   DistributedDataParallel others_;
 };
