@@ -163,7 +163,8 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
     }
     threads_.run([&](std::size_t k) {
       if (k >= parts.size()) return;
-      for (auto& [name, parameter] : replicas_[k].parameters) parameter.zero_grad();
+      for (auto& [name, parameter] : replicas_[k].parameters)
+        if (parameter.requires_grad()) parameter.zero_grad();  // not of those that are frozen
       Part& part = parts[k];
       if (!part.result.requires_grad()) return;
       const Tensor gradient = pass.grad().slice(0, begin[k], part.result.shape()[0]);

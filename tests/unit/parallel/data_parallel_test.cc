@@ -94,6 +94,26 @@ TEST_CASE("in 16 bits one device gives the model's own bits, and several its gra
   }
 }
 
+TEST_CASE("a frozen parameter gets no gradient on any device, and the others what one model computes") {
+  const auto frozen_net = [] {
+    auto net = make_net();
+    for (const char* name : {"fc1.weight", "fc1.bias"}) net->parameter(name).set_requires_grad(false);
+    return net;
+  };
+  const auto whole_net = frozen_net(), net = frozen_net();
+  const Outcome whole = run(*whole_net, 7, [&](const Variable& input) { return (*whole_net)(input); });
+  DataParallel parallel(*net, [] { return make_net(2); }, {main_device, second, third});
+  for (int pass = 0; pass < 2; ++pass) {
+    net->zero_grad();
+    const Outcome divided = run(*net, 7, [&](const Variable& input) { return parallel.forward(input); });
+    CHECK(difference(whole.value, divided.value) < 1e-6);
+    for (std::size_t i = 0; i < whole.gradients.size(); ++i) {
+      CHECK(divided.gradients[i].defined() == whole.gradients[i].defined());
+      if (whole.gradients[i].defined()) CHECK(difference(whole.gradients[i], divided.gradients[i]) < 1e-5);
+    }
+  }
+}
+
 TEST_CASE("replicas follow the model's updates") {
   const auto learn = [](bool parallel_devices) {
     const auto net = make_net();
