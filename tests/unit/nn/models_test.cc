@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "tests/support/numerics.h"
 
@@ -171,6 +174,28 @@ TEST_CASE("attention with dropout that drops nothing is the operation without it
   for (const auto& [name, parameter] : model->named_parameters())
     Tensor(plain->parameter(name).value()).copy_from(parameter.value());
   CHECK(difference((*model)(tokens(2, 6)).value(), (*plain)(tokens(2, 6)).value()) < 1e-6);
+}
+
+TEST_CASE("positions that attention with dropout masks are no anomaly, and what is not finite elsewhere is one") {
+  Generator generator(1);
+  nn::CausalSelfAttention layer({.width = 8, .heads = 2, .dropout = 0.3}, generator);
+  const auto pass = [&] {
+    const nn::RandomScope random({.seed = 1, .epoch = 1, .samples = {0, 1}});
+    const Variable input(random_tensor({2, 5, 8}, 3), true);
+    const Variable result = layer(input);
+    sum(mul(result, result)).backward();
+    return values(input.grad());
+  };
+  const auto silent = pass();
+  const autograd::AnomalyScope anomaly;
+  for (const DType precision : {DType::float32, DType::bfloat16, DType::float16}) {
+    const autograd::AutocastScope autocast(precision);
+    const auto gradient = pass();
+    if (precision == DType::float32) CHECK(gradient == silent);
+  }
+  // Query and key are finite, their product is not.
+  layer.parameter("c_attn.weight").set_value(Tensor::full({8, 24}, 1e25));
+  CHECK_THROWS_WITH(pass(), Catch::Contains("matmul") && Catch::Contains("produced a NaN or an infinity: its result"));
 }
 
 TEST_CASE("a transformer has the parameters of nn.TransformerEncoder between its own") {

@@ -2,7 +2,10 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops/activation.h"
 #include "ddprun/worker/autograd/ops/attention.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
@@ -10,6 +13,7 @@
 #include "ddprun/worker/autograd/ops/reduce.h"
 #include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/nn/layers/initial.h"
+#include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::nn {
 namespace {
@@ -21,13 +25,31 @@ Variable by_head(const Variable& x, std::int64_t heads) {
 }
 
 // (time, time): minus infinity where a position is later than the query's.
-Variable causal_mask(const Variable& query) {
-  const std::int64_t time = query.shape()[2];
+Tensor causal_mask(std::int64_t time) {
   Tensor mask = Tensor::zeros({time, time});
   for (std::int64_t i = 0; i < time; ++i)
     for (std::int64_t j = i + 1; j < time; ++j)
       mask.data<float>()[i * time + j] = -std::numeric_limits<float>::infinity();
-  return Variable(mask.to(query.dtype()).to(query.device()));
+  return mask;
+}
+
+// softmax(scores + causal_mask) in one operation: the masked scores are no result, which would have to be finite
+// (AnomalyScope).
+Variable causal_softmax(const Variable& given) {
+  const Variable scores = autograd::autocast(autograd::CastClass::float32, given);
+  const autograd::Operation operation("causal_softmax", {scores});
+  const Tensor x = scores.value().contiguous();
+  const std::int64_t time = x.size(-1);
+  const kernels::Axis rows{x.numel() / time, time, 1};
+  const Tensor mask = causal_mask(time).to(x.dtype()).to(x.device());
+  Tensor masked = Tensor::empty_like(x), y = Tensor::empty_like(x);
+  kernels::of(x).binary(kernels::Binary::add, {}, x, mask.expand(x.shape()), masked);
+  kernels::of(x).softmax(masked, rows, false, y);
+  return operation.record(y, {y}, [rows](autograd::Backward& pass) {
+    Tensor gradient = Tensor::empty_like(pass.grad());
+    kernels::of(gradient).softmax_gradient(pass.saved(0), pass.grad(), rows, false, gradient);
+    pass.add(0, std::move(gradient));
+  });
 }
 
 // The probabilities have to exist for some of them to be dropped.
@@ -37,9 +59,8 @@ Variable attention_with_dropout(const Variable& packed, std::int64_t heads, bool
   const std::vector<Variable> parts = split(packed, {width, width, width}, 2);
   const Variable query = by_head(parts[0], heads), key = by_head(parts[1], heads), value = by_head(parts[2], heads);
   const double scale = 1 / std::sqrt(static_cast<double>(width / heads));
-  Variable scores = mul(matmul(query, transpose(key, -2, -1)), scale);
-  if (causal) scores = add(scores, causal_mask(query));
-  const Variable seen = matmul(weights_dropout(softmax(scores)), value);
+  const Variable scores = mul(matmul(query, transpose(key, -2, -1)), scale);
+  const Variable seen = matmul(weights_dropout(causal ? causal_softmax(scores) : softmax(scores)), value);
   return reshape(permute(seen, {0, 2, 1, 3}), {shape[0], shape[1], width});
 }
 
