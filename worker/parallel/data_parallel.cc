@@ -161,8 +161,10 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
       begin.push_back(row);
       row += part.result.shape()[0];
     }
-    threads_.run([&](std::size_t k) {
+    threads_.run([&, checks = autograd::anomaly_detection()](std::size_t k) {
       if (k >= parts.size()) return;
+      std::optional<autograd::AnomalyScope> anomaly;
+      if (checks) anomaly.emplace();
       for (auto& [name, parameter] : replicas_[k].parameters)
         if (parameter.requires_grad()) parameter.zero_grad();  // not of those that are frozen
       Part& part = parts[k];

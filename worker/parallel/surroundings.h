@@ -7,11 +7,13 @@
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/node.h"
+#include "ddprun/worker/autograd/operation.h"
 
 namespace ddprun {
 
-// The scopes of a thread on which results of a forward pass depend: recording, autocast, names of modules and every
-// ContextScope. To be made again on other threads that compute a part of it.
+// The scopes of a thread on which results of a forward pass depend: recording, autocast, names of modules, whether
+// results are checked (AnomalyScope) and every ContextScope. To be made again on other threads that compute a part of
+// it.
 class Surroundings {
  public:
   Surroundings() = default;  // of this thread
@@ -19,6 +21,7 @@ class Surroundings {
  private:
   friend class SurroundingsRestored;
   bool records_ = grad_enabled();
+  bool checks_ = autograd::anomaly_detection();
   DType autocast_ = autograd::autocast_dtype();
   autograd::NameScopes names_ = autograd::name_scopes();
   std::vector<autograd::ContextScope::Maker> contexts_ = autograd::ContextScope::makers();
@@ -36,6 +39,7 @@ class SurroundingsRestored {
   const autograd::NameScopesRestored names_;
   const autograd::AutocastScope autocast_;
   std::optional<NoGradScope> no_grad_;
+  std::optional<autograd::AnomalyScope> anomaly_;
   std::vector<std::shared_ptr<void>> contexts_;
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/nn/random_scope.h"
@@ -112,6 +113,23 @@ TEST_CASE("a frozen parameter gets no gradient on any device, and the others wha
       if (whole.gradients[i].defined()) CHECK(difference(whole.gradients[i], divided.gradients[i]) < 1e-5);
     }
   }
+}
+
+TEST_CASE("anomaly mode names the module on a device whose result, or gradient, is not finite") {
+  const auto net = make_net();
+  DataParallel parallel(*net, [] { return make_net(2); }, {main_device, second});
+  const Tensor healthy = net->parameter("fc1.weight").value().clone();
+  const autograd::AnomalyScope anomaly;
+  const auto pass = [&](double factor) {
+    const nn::RandomScope random({.seed = 3, .epoch = 2, .samples = {1, 2, 3, 4}});
+    mul(sum(parallel.forward(Variable(random_tensor({4, 6}, 9)))), factor).backward();
+  };
+  pass(1);
+  net->parameter("fc1.weight").set_value(Tensor::full({8, 6}, INFINITY));
+  CHECK_THROWS_WITH(pass(1), Catch::Contains("in module fc1 produced a NaN or an infinity: its result"));
+  net->parameter("fc1.weight").set_value(healthy);
+  // Finite on the first device, their products on the others are not.
+  CHECK_THROWS_WITH(pass(3e38), Catch::Contains("in module fc") && Catch::Contains("the gradient of its input"));
 }
 
 TEST_CASE("replicas follow the model's updates") {
