@@ -178,31 +178,69 @@ TEST_CASE("plan prints what the ranks that share samples or experts have and sen
   CHECK(bytes_in(plan.out, "sent") == Approx(records.bytes_sent.at(2)).epsilon(0.1));
 }
 
-TEST_CASE("plan --world_size prints every layout, the fastest first, and why the others do not fit") {
+TEST_CASE("plan --world_size prints every layout, the fastest first, and why the others do not fit or are not tried") {
   TempDir dir;
   Words words{"plan", "--world_size=4"};
   const auto job = gpt_job(dir);
   words.insert(words.end(), job.begin(), job.end());
-  words.push_back("--model.heads=2");
+  words.push_back("--model.heads=1");
   const auto result = run_worker(words);
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
-  for (const std::string layout : {"data 4 ", "data 2 x tensor 2 ", "data 2 x pipeline 2 ",
-                                   "data 1 x tensor 2 x pipeline 2 ", "data 1 x pipeline 4 ", "data 2 x context 2 ",
-                                   "data 1 x context 4 ", "data 4, zero 1 ", "data 4, zero 2 ", "data 4, zero 3 "})
+  for (const std::string layout : {"data 4 ", "data 2 x pipeline 2 ", "data 2 x context 2 ", "data 4, zero 1 ",
+                                   "data 4, zero 2 ", "data 4, zero 3 "})
     CHECK_THAT(result.out, Catch::Contains("\n" + layout));
-  CHECK_THAT(result.out, Catch::Contains("data 1 x tensor 4 ") && Catch::Contains("does not fit: ") &&
-                             Catch::Contains("2 heads are no multiple of 4"));
+  CHECK_THAT(result.out, Catch::Contains("\ndata 2 x tensor 2 ") && Catch::Contains("does not fit: ") &&
+                             Catch::Contains("1 heads are no multiple of 2"));
+  const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+  std::size_t measured = 6;
+  for (const std::string layout : {"data 1 x pipeline 4 ", "data 1 x context 4 "}) {
+    const auto at = result.out.find("\n" + layout);
+    REQUIRE(at != std::string::npos);
+    if (processors >= 4)
+      ++measured;
+    else
+      CHECK_THAT(
+          result.out.substr(at, result.out.find('\n', at + 1) - at),
+          Catch::Contains("not tried: 4 ranks share a model, and this machine has " + std::to_string(processors)));
+  }
+  // What is measured is said while that happens.
+  CHECK_THAT(result.err, Catch::Contains("plan: layout 1 of 11: data 4\n") &&
+                             Catch::Contains("plan: layout 11 of 11: data 4, zero 3\n"));
   std::vector<double> times;
   std::istringstream lines(result.out);
   for (std::string line; std::getline(lines, line);) {
     std::smatch match;
     if (std::regex_search(line, match, std::regex("% +([0-9.]+) +[0-9]+$"))) times.push_back(std::stod(match[1]));
   }
-  CHECK(times.size() == 10);
+  CHECK(times.size() == measured);
   CHECK(std::ranges::is_sorted(times));
   words.insert(words.begin() + 1, "--ranks=2");
   CHECK(run_worker(words).code == 2);
+}
+
+// A row ends with the number of processes with which the layout was measured.
+TEST_CASE("plan --world_size starts as many processes as there are processors, however many ranks are planned") {
+  TempDir dir;
+  Words words{"plan", "--world_size=64"};
+  const auto job = gpt_job(dir);
+  words.insert(words.end(), job.begin(), job.end());
+  words.push_back("--train.global_batch_size=64");
+  const auto result = run_worker(words);
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  const int most = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
+  const std::regex row(".* % +[0-9.]+ +([0-9]+)");
+  int measured = 0;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, row)) continue;
+    ++measured;
+    CHECK(std::stoi(match[1]) <= most);
+  }
+  CHECK(measured > 0);
+  CHECK_THAT(result.out, Catch::Contains("not tried: 64 ranks share a model") || Catch::Contains("does not fit"));
 }
 
 TEST_CASE("plan --world_size divides the experts of a model that has some") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <sys/mman.h>
 #include <thread>
 #include <type_traits>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/comm/spawn.h"
@@ -64,14 +66,26 @@ Settings settings_of(TrainConfig& config, const Settings& given, const plugin::R
   return settings;
 }
 
-// A layout that the settings or the model refuse is no error of the user's.
+// Empty: as many processes as share a model can compute at once.
+std::string why_not_tried(const TrainConfig& config, int ranks) {
+  const int needed = measured_ranks(config, ranks);
+  if (needed <= std::max(2, processors())) return {};
+  return fmt::format("{} ranks share a model, and this machine has {} processor{}", needed, processors(),
+                     processors() == 1 ? "" : "s");
+}
+
+// A layout that the settings or the model refuse is no error of the user's. announce: called before it is measured.
 LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const Settings& settings, const Datasets& datasets,
-                   int ranks, const plugin::Registry& registry) {
+                   int ranks, const plugin::Registry& registry, const std::function<void()>& announce) {
   LayoutPlan plan{.layout = layout, .step = {}, .reason = {}};
   TrainConfig config = with_layout(given, layout);
   try {
     validate(config, settings_of(config, settings, registry));
     plan.bubble = bubble_of(config.parallel);
+    plan.reason = why_not_tried(config, ranks);
+    plan.is_tried = plan.reason.empty();
+    if (!plan.is_tried) return plan;
+    announce();
     plan.step = measure(config, datasets, ranks, registry);
     // Where stages share processors, one computes while another waits.
     if (plan.step->measured_ranks > processors()) plan.step->time /= 1 - plan.bubble;
@@ -92,7 +106,7 @@ std::size_t memory_of_rank(const StepPlan& step) {
 
 std::string row(const LayoutPlan& plan) {
   const std::string name = to_string(plan.layout);
-  if (!plan.step) return fmt::format("{:<32} does not fit: {}", name, plan.reason);
+  if (!plan.step) return fmt::format("{:<32} {}: {}", name, plan.is_tried ? "does not fit" : "not tried", plan.reason);
   const auto& step = *plan.step;
   const double ms = std::chrono::duration<double, std::milli>(step.time).count();
   const std::string sent = step.sent ? fmt::format("{:.2f}", mib(*step.sent)) : "?";
@@ -102,7 +116,8 @@ std::string row(const LayoutPlan& plan) {
 }
 
 bool is_better(const LayoutPlan& a, const LayoutPlan& b) {
-  if (!a.step || !b.step) return a.step.has_value() && !b.step;
+  const auto place = [](const LayoutPlan& plan) { return plan.step ? 0 : plan.is_tried ? 2 : 1; };
+  if (!a.step || !b.step) return place(a) < place(b);
   if (a.step->time != b.step->time) return a.step->time < b.step->time;
   return memory_of_rank(*a.step) < memory_of_rank(*b.step);
 }
@@ -176,9 +191,14 @@ std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
 
 void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
   const auto datasets = make_datasets(config, settings, registry);
+  const auto layouts = layouts_of(ranks, config.model.experts > 0);
   std::vector<LayoutPlan> plans;
-  for (const Layout& layout : layouts_of(ranks, config.model.experts > 0))
-    plans.push_back(plan_of(layout, config, settings, datasets, ranks, registry));
+  for (const Layout& layout : layouts) {
+    const auto announce = [&] {
+      log::info("plan: layout {} of {}: {}", plans.size() + 1, layouts.size(), to_string(layout));
+    };
+    plans.push_back(plan_of(layout, config, settings, datasets, ranks, registry, announce));
+  }
   if (std::ranges::none_of(plans, [](const auto& plan) { return plan.step.has_value(); }))
     throw make_error(Errc::usage, "no layout of {} ranks fits: {}", ranks, plans.front().reason);
   std::string text;

@@ -36,16 +36,18 @@ double bubble_of(const TrainConfig::Parallel& parallel);
 
 struct LayoutPlan {
   Layout layout;
-  std::optional<StepPlan> step;  // none: the layout does not fit
+  std::optional<StepPlan> step;  // none: the layout does not fit, or cannot be tried here
   double bubble = 0;
-  std::string reason;  // why it does not
+  std::string reason;    // why
+  bool is_tried = true;  // whether this machine has the processors for it
 };
 
-// Lines of a table, the fastest first, then those that do not fit.
+// Lines of a table, the fastest first, then those that cannot be tried, then those that do not fit.
 std::vector<std::string> layout_table(std::vector<LayoutPlan> plans);
 
-// "ddprun-worker plan --world_size N": measures every layout as plan() does its one, and writes the table to standard
-// output. Call it while the process has one thread. Throws Errc::usage if the job fits none of them.
+// "ddprun-worker plan --world_size N": measures every layout as plan() does its one, with at most as many processes as
+// this machine has processors, or two, and writes the table to standard output; which layout is measured, to standard
+// error. Call it while the process has one thread. Throws Errc::usage if the job fits none of them.
 void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks,
                   const plugin::Registry& registry = {});
 

@@ -55,7 +55,7 @@ TEST_CASE("the bubble of a layout is that of its schedule") {
   CHECK(bubble_of(parallel) == Approx(3.0 / 11));
 }
 
-TEST_CASE("layouts are listed by time, then by memory, and those that do not fit come last") {
+TEST_CASE("layouts are listed by time, then by memory, then those not tried, and those that do not fit come last") {
   const auto plan = [](Layout layout, double ms, std::size_t bytes) {
     LayoutPlan result{.layout = layout, .step = StepPlan{}, .reason = {}};
     result.step->time = Seconds(ms / 1000);
@@ -63,12 +63,14 @@ TEST_CASE("layouts are listed by time, then by memory, and those that do not fit
     return result;
   };
   const auto lines = layout_table({{.layout = {.tensor = 8}, .step = {}, .reason = "4 heads"},
+                                   {.layout = {.pipeline = 8}, .step = {}, .reason = "too many", .is_tried = false},
                                    plan({.data = 8}, 2, 200),
                                    plan({.data = 8, .zero = 1}, 2, 100),
                                    plan({.data = 4, .tensor = 2}, 1, 900)});
-  REQUIRE(lines.size() == 5);
+  REQUIRE(lines.size() == 6);
   CHECK(lines[1].starts_with("data 4 x tensor 2 "));
   CHECK(lines[2].starts_with("data 8, zero 1 "));
   CHECK(lines[3].starts_with("data 8 "));
-  CHECK(lines[4] == "data 1 x tensor 8                does not fit: 4 heads");
+  CHECK(lines[4] == "data 1 x pipeline 8              not tried: too many");
+  CHECK(lines[5] == "data 1 x tensor 8                does not fit: 4 heads");
 }
