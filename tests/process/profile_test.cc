@@ -140,16 +140,30 @@ TEST_CASE("a training set without samples for twice the batch has none measured,
 }
 
 TEST_CASE("ranks that have parts of a model are profiled with one batch, and the page says why") {
-  const std::string key = GENERATE("parallel.zero=1", "parallel.tensor=2", "parallel.expert=2");
+  const std::string key = GENERATE("parallel.zero=1", "parallel.tensor=2", "parallel.expert=2", "parallel.pipeline=2");
   CAPTURE(key);
   const TempDir folder;
   const bool experts = key.starts_with("parallel.expert");
   // So wide that the products of the experts are among the longest operations beside other processes too.
   const auto job = write_form_job(folder.path(), experts ? "gpt_experts" : "gpt", {.width = 128, .context = 64});
-  const auto result = run_job(profile_of_two(job.string(), {"--" + key}));
+  Words more{"--" + key};
+  if (key == "parallel.pipeline=2") more.push_back("--parallel.micro_batches=4");
+  const auto result = run_job(profile_of_two(job.string(), more));
   bottleneck_of(result);
-  CHECK_THAT(result.out, Catch::Contains("a larger batch was not measured: a state of which each rank has a part"));
+  CHECK_THAT(result.out,
+             Catch::Contains("a larger batch was not measured: a state of which each rank or device has a part"));
   if (experts) CHECK(std::regex_search(result.out, std::regex("\ngrouped_mm +backward +h.*[0-9] +[0-9.]+\n")));
+}
+
+TEST_CASE("a pipeline over devices of a process is profiled, without the operations of its stages") {
+  const TempDir folder;
+  const auto job = write_form_job(folder.path(), "gpt", {});
+  const auto result = run_worker({"profile", job.string(), "--profile.steps=5", "--profile.warmup=2",
+                                  "--parallel.devices=cpu:0 cpu:1", "--parallel.micro_batches=4"});
+  bottleneck_of(result);
+  CHECK_THAT(result.out, Catch::Contains("profile of 5 steps") && Catch::Contains("\nnone: the stages of a pipeline"));
+  CHECK_THAT(result.out,
+             Catch::Contains("a larger batch was not measured: a state of which each rank or device has a part"));
 }
 
 TEST_CASE("a run that ends before the steps of its profile says so, or reports those that there were") {

@@ -35,6 +35,9 @@ std::string row_text(const Row& row, const Summary& summary) {
 void add_operations(std::vector<std::string>& lines, const Summary& summary) {
   lines.push_back(fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9} {:>6} {:>9}", "operation (rank 0)", "pass", "module",
                               "calls", "ms/step", "%", "GFLOP/s"));
+  if (summary.rows.empty())
+    lines.push_back(
+        "none: the stages of a pipeline over devices compute in threads of their own, which are not recorded");
   const auto shown = std::min(rows_shown, summary.rows.size());
   for (std::size_t i = 0; i < shown; ++i) lines.push_back(row_text(summary.rows[i], summary));
   if (shown == summary.rows.size()) return;

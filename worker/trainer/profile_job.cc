@@ -60,8 +60,9 @@ std::string batch_setting(const TrainConfig::Train& train) {
 // Empty: it can be measured. The same at all ranks.
 std::string why_not_larger(Session& session, const TrainConfig& config, const Datasets& datasets,
                            std::size_t activations) {
-  if (config.parallel.zero > 0 || config.parallel.tensor > 1 || config.parallel.expert > 1)
-    return "a state of which each rank has a part is trained in one session";
+  const auto& p = config.parallel;
+  if (p.zero > 0 || p.tensor > 1 || p.expert > 1 || p.micro_batches > 0)
+    return "a state of which each rank or device has a part is trained in one session";
   if (2 * session.step_samples() > datasets.train->size())
     return fmt::format("the training set has {} samples, fewer than a step of twice the batch", datasets.train->size());
   // All ranks may be on one host, and what they have cached counts as taken.

@@ -99,10 +99,14 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
                                                               .broadcast_buffers = options.broadcast_buffers});
 }
 
-// A state of which a group's ranks had parts is lost with that group.
-void check_whole(const TrainState& state, const char* key) {
-  if (state.optimizer && state.run.step > 0)
-    throw make_error(Errc::unsupported, "{}: a run goes on in another process group from a checkpoint alone", key);
+// A state of which a session's ranks or devices had parts is lost with that session.
+void check_whole(const TrainConfig::Parallel& p, const TrainState& state) {
+  if (!state.optimizer || state.run.step == 0) return;
+  for (const auto& [key, on] : {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.expert", p.expert > 1),
+                                std::pair("parallel.zero", p.zero > 0), std::pair("parallel.pipeline", p.pipeline > 1),
+                                std::pair("parallel.micro_batches", p.micro_batches > 0)})
+    if (on)
+      throw make_error(Errc::unsupported, "{}: a run goes on in another process group from a checkpoint alone", key);
 }
 
 DeviceMesh make_mesh(const TrainConfig::Parallel& p, ProcessGroup& group) {
@@ -117,7 +121,6 @@ std::unique_ptr<ContextParallel> make_context_parallel(const TrainConfig& c, nn:
 
 std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
   if (c.parallel.tensor == 1) return nullptr;
-  check_whole(state, "parallel.tensor");
   return naming_mesh_key(c.parallel, [&] {
     return std::make_unique<TensorParallel>(
         *state.model,
@@ -128,7 +131,6 @@ std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, Train
 
 std::unique_ptr<ExpertParallel> make_expert_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
   if (c.parallel.expert == 1) return nullptr;
-  check_whole(state, "parallel.expert");
   return naming_mesh_key(
       c.parallel, [&] { return std::make_unique<ExpertParallel>(*state.model, mesh.group("expert"), mesh.all()); });
 }
@@ -194,7 +196,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
     : Session(state, group),
       config_(job.config),
       datasets_(job.datasets),
-      mesh_(make_mesh(config_.parallel, group)),
+      mesh_((check_whole(config_.parallel, state), make_mesh(config_.parallel, group))),
       context_(make_context_parallel(config_, *state.model, mesh_)),
       tensor_(make_tensor_parallel(config_, state, mesh_)),
       experts_(make_expert_parallel(config_, state, mesh_)),
@@ -222,8 +224,6 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       mixtures_(mixtures_of_experts(*state.model)),
       rank_times_(group.rank(), group.size()) {
   if (config_.parallel.sync_batch_norm) sync_batch_norm_.emplace(*state.model, group);
-  if (shards_) check_whole(state_, "parallel.zero");
-  if (pipelined_) check_whole(state_, "parallel.pipeline");
   if (shards_)
     make_optimizer_of_parts(shards_->parameters(), shards_->of(parameter_groups(config_, *state_.model)));
   else if (pipelined_)
