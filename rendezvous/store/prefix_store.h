@@ -35,6 +35,7 @@ class PrefixStore final : public Store {
   void barrier(std::string_view key, std::int64_t world_size, Deadline deadline) override;
   void set_will(std::string_view key, std::string_view value, Deadline deadline) override;
   void clear_will(Deadline deadline) override;
+  bool end_announced(Deadline deadline) override { return base_->end_announced(deadline); }
   void wake() noexcept override { base_->wake(); }
 
  private:

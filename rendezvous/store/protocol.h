@@ -15,12 +15,14 @@ namespace ddprun::rendezvous {
 inline constexpr std::uint32_t validate_magic = 0x3C85F7CE;
 inline constexpr std::size_t max_key_bytes = 8 << 10;
 inline constexpr std::size_t max_value_bytes = 8 << 20;
-inline constexpr std::size_t max_keys = 131072;                // in CHECK, WAIT, MULTI_GET, MULTI_SET
-inline constexpr std::size_t max_request_bytes = 64 << 20;     // ddprun's limit for a whole request
-inline constexpr std::size_t max_reply_bytes = 256 << 20;      // ddprun's limit for a whole reply
-inline constexpr std::string_view probe_key = "ddprun/1";      // CHECK of it alone: 0 from ddprun's server, 1 from
-                                                               // PyTorch's
-inline constexpr std::string_view join_counter_key = "init/";  // PyTorch's, its only key without a leading slash
+inline constexpr std::size_t max_keys = 131072;                  // in CHECK, WAIT, MULTI_GET, MULTI_SET
+inline constexpr std::size_t max_request_bytes = 64 << 20;       // ddprun's limit for a whole request
+inline constexpr std::size_t max_reply_bytes = 256 << 20;        // ddprun's limit for a whole reply
+inline constexpr std::string_view probe_key = "ddprun/1";        // CHECK of it alone: 0 from ddprun's server, 1 from
+                                                                 // PyTorch's
+inline constexpr std::string_view ending_key = "ddprun/ending";  // CHECK of it alone: 0 once the server has announced
+                                                                 // its end
+inline constexpr std::string_view join_counter_key = "init/";    // PyTorch's, its only key without a leading slash
 
 enum class Op : std::uint8_t {
   validate = 0,

@@ -58,6 +58,10 @@ class Store {
   virtual void set_will(std::string_view key, std::string_view value, Deadline deadline) = 0;
   virtual void clear_will(Deadline deadline) = 0;
 
+  // Whether the process that serves the store has announced that it ends in order: from then on the loss of the store
+  // is no sign of a death. False on stores that do not support it.
+  virtual bool end_announced(Deadline /*deadline*/) { return false; }
+
   // Makes the current wait() of this object, or the next one if there is none, end as at its deadline, unless its keys
   // exist. Any thread may call it. No effect on stores that do not support it.
   virtual void wake() noexcept {}

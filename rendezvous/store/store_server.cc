@@ -68,6 +68,7 @@ struct Connection {
   bool dirty = false;  // in dirty_
   bool session = false;
   bool reported = false;     // to the hub, by on_key()
+  bool aware = false;        // of the server's end: it has asked since that was announced
   bool peer_closed = false;  // the client has closed; requests that it sent before may still be buffered
   bool closing = false;      // close once the output has been sent
   const Clock::time_point began;
@@ -119,6 +120,8 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::uint16_t port() const { return local_.port; }
   std::size_t connections() const { return connections_.size(); }
   void erase_if(const std::function<bool(std::string_view)>& predicate) { state_.erase_if(predicate); }
+  void announce_end(std::function<void()> on_change);
+  std::size_t unaware() const;
   void set_hub(SessionHub* hub) { hub_ = hub; }
   void on_accept_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> listener) {
     accept_bound_ = bound;
@@ -148,6 +151,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void handle(const ConnectionPtr& c, const rendezvous::Request& request);
   void handle_session(const ConnectionPtr& c, const rendezvous::Request& request);
   void report_key(const ConnectionPtr& c, std::string_view key, std::string_view value);
+  void note_end_known(const ConnectionPtr& c, const rendezvous::Request& request);
 
   void deliver();
   void mark_dirty(const ConnectionPtr& c);
@@ -181,6 +185,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::function<void(const Error&)> accept_failed_;
   bool stopped_ = false;
   bool flush_scheduled_ = false;
+  std::function<void()> on_end_change_;  // set once the end is announced
   SessionHub* hub_ = nullptr;
   rendezvous::LogLimiter limiter_{{}};
 
@@ -400,6 +405,14 @@ void StoreServer::Impl::handle(const ConnectionPtr& c, const rendezvous::Request
   if (const auto* set = std::get_if<rendezvous::CompareSetRequest>(&request)) report_key(c, set->key, set->desired);
   state_.apply(c->id, request, replies_);
   deliver();
+  if (on_end_change_) note_end_known(c, request);
+}
+
+void StoreServer::Impl::note_end_known(const ConnectionPtr& c, const rendezvous::Request& request) {
+  const auto* const check = std::get_if<rendezvous::CheckRequest>(&request);
+  if (!check || check->keys.size() != 1 || check->keys[0] != rendezvous::ending_key) return;
+  c->aware = true;
+  asio::post(loop_, on_end_change_);
 }
 
 void StoreServer::Impl::report_key(const ConnectionPtr& c, std::string_view key, std::string_view value) {
@@ -551,6 +564,16 @@ void StoreServer::Impl::erase_key(std::string_view key) {
 
 // Closing
 
+void StoreServer::Impl::announce_end(std::function<void()> on_change) {
+  state_.announce_end();
+  on_end_change_ = std::move(on_change);
+}
+
+std::size_t StoreServer::Impl::unaware() const {
+  return static_cast<std::size_t>(
+      std::count_if(connections_.begin(), connections_.end(), [](const auto& each) { return !each.second->aware; }));
+}
+
 void StoreServer::Impl::reject(const ConnectionPtr& c, std::string_view reason) {
   warn("closed the connection of {}: {}", c->peer_text(), reason);
   finish(c);
@@ -566,6 +589,7 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
   state_.close(c->id, replies_);
   deliver();
   if ((c->session || c->reported) && hub_) hub_->on_close(c->id);
+  if (on_end_change_) asio::post(loop_, on_end_change_);
 }
 
 std::optional<Clock::time_point> StoreServer::Impl::deadline_of(const Connection& c) const {
@@ -631,6 +655,12 @@ std::size_t StoreServer::connections() const {
 }
 void StoreServer::on_accept_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> listener) {
   impl_->on_accept_failure(bound, std::move(listener));
+}
+void StoreServer::announce_end(std::function<void()> on_change) {
+  impl_->announce_end(std::move(on_change));
+}
+std::size_t StoreServer::unaware() const {
+  return impl_->unaware();
 }
 void StoreServer::erase_if(const std::function<bool(std::string_view)>& predicate) {
   impl_->erase_if(predicate);

@@ -53,6 +53,12 @@ class StoreServer {
   // descriptors or memory. The server keeps trying.
   void on_accept_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> listener);
 
+  // The process of this server will end in order: clients that ask learn it (Store::end_announced()). on_change is
+  // called on the loop, not from within this call, whenever a client has learnt it or has closed.
+  void announce_end(std::function<void()> on_change);
+  // The clients that have not asked since.
+  std::size_t unaware() const;
+
   // Removes the keys and queues whose names on the wire ("/k") match.
   void erase_if(const std::function<bool(std::string_view)>& predicate);
 

@@ -1,6 +1,8 @@
 #include "ddprun/rendezvous/store/store_server_thread.h"
 
+#include <condition_variable>
 #include <csignal>
+#include <mutex>
 #include <optional>
 #include <pthread.h>
 #include <thread>
@@ -13,10 +15,41 @@ namespace ddprun {
 struct StoreServerThread::Parts {
   explicit Parts(const StoreServerOptions& options) { server.emplace(loop, options); }
 
+  // On the server's thread.
+  void announce_end();
+  void count_clients();
+  bool await(bool Parts::*reached, Deadline deadline);
+
   boost::asio::io_context loop{1};
   std::optional<StoreServer> server;  // its pending accept keeps the loop's run() from returning
   std::thread thread;
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  bool end_known = false, unused = false;
 };
+
+void StoreServerThread::Parts::announce_end() {
+  server->announce_end([this] { count_clients(); });
+  count_clients();
+}
+
+void StoreServerThread::Parts::count_clients() {
+  if (!server) return;
+  const std::lock_guard lock(mutex);
+  end_known = server->unaware() == 0;
+  unused = server->connections() == 0;
+  if (unused) server.reset();
+  changed.notify_all();
+}
+
+bool StoreServerThread::Parts::await(bool Parts::*reached, Deadline deadline) {
+  std::unique_lock lock(mutex);
+  const auto is_reached = [&] { return this->*reached; };
+  if (deadline.when()) return changed.wait_until(lock, *deadline.when(), is_reached);
+  changed.wait(lock, is_reached);
+  return true;
+}
 
 namespace {
 
@@ -40,6 +73,16 @@ StoreServerThread::StoreServerThread(const StoreServerOptions& options)
 StoreServerThread::~StoreServerThread() {
   boost::asio::post(parts_->loop, [parts = parts_.get()] { parts->server.reset(); });
   parts_->thread.join();
+}
+
+void StoreServerThread::announce_end() {
+  boost::asio::post(parts_->loop, [parts = parts_.get()] { parts->announce_end(); });
+}
+bool StoreServerThread::await_end_known(Deadline deadline) {
+  return parts_->await(&Parts::end_known, deadline);
+}
+bool StoreServerThread::await_unused(Deadline deadline) {
+  return parts_->await(&Parts::unused, deadline);
 }
 
 }  // namespace ddprun

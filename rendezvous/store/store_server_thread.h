@@ -3,13 +3,15 @@
 #include <memory>
 #include <string>
 
+#include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store_server.h"
 
 namespace ddprun {
 
 // A store server with its own thread, for a process without an event loop: worker rank 0, a test.
 // Ownership: the destructor closes every connection and joins the thread.
-// Threads: not thread-safe, apart from the constants port() and endpoint(). Its thread blocks all signals.
+// Threads: not thread-safe, apart from the constants port() and endpoint() and where a function says so. Its thread
+// blocks all signals.
 // Errors: the constructor throws Errc::io if it cannot listen.
 class StoreServerThread {
  public:
@@ -22,6 +24,14 @@ class StoreServerThread {
   // The TCP port, and "HOST:PORT", on which the server listens.
   std::uint16_t port() const { return port_; }
   const std::string& endpoint() const { return endpoint_; }
+
+  // This process will end in order, or leaves what the server was for: its clients learn that (Store::end_announced()),
+  // and the server closes by itself once no client is connected. Once; the two functions below REQUIRE it.
+  void announce_end();
+  // Waits until every client has learnt it or has closed; false at the deadline. From any thread.
+  bool await_end_known(Deadline deadline);
+  // Waits until no client is connected; false at the deadline. From any thread.
+  bool await_unused(Deadline deadline);
 
  private:
   struct Parts;

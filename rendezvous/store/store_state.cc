@@ -157,7 +157,7 @@ void StoreState::on(ConnectionId from, const DeleteKeyRequest& r, Replies& repli
 // Queries
 
 void StoreState::on(ConnectionId from, const CheckRequest& r, Replies& replies) {
-  const bool probe = r.keys.size() == 1 && r.keys[0] == probe_key;
+  const bool probe = r.keys.size() == 1 && (r.keys[0] == probe_key || (ending_ && r.keys[0] == ending_key));
   bool all = true;
   for (const auto key : r.keys) all = all && present(key);
   reply_u8(replies, from, probe || all ? all_present : not_all_present);

@@ -51,6 +51,9 @@ class StoreState {
   // True while a WAIT, WAIT_GET or BARRIER of this connection has no reply.
   bool is_waiting(ConnectionId id) const;
 
+  // From now on a CHECK of ending_key alone finds it.
+  void announce_end() { ending_ = true; }
+
   // Removes matching keys and queues, as DELETE_KEY does: no wait ends by it.
   void erase_if(const std::function<bool(std::string_view)>& predicate);
 
@@ -116,6 +119,7 @@ class StoreState {
   KeyMap<std::string> values_;
   KeyMap<std::deque<std::string>> queues_;  // no empty ones
   KeyMap<Waiters> waiters_;                 // no empty ones
+  bool ending_ = false;                     // announce_end() was called
   std::unordered_map<ConnectionId, Client> clients_;
   Ticket next_ticket_ = 0;
 };

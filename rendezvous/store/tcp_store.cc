@@ -376,6 +376,17 @@ void TcpStore::clear_will(Deadline deadline) {
       });
 }
 
+bool TcpStore::end_announced(Deadline deadline) {
+  if (!has_ddprun_extensions_) return false;
+  return call_at_once(
+      "ask", deadline, [] { return "whether it ends"; },
+      [&](TcpConnection& c) {
+        const std::string_view key[] = {ending_key};
+        c.send(CheckRequest{key}, deadline);
+        return c.read_number<std::uint8_t>(deadline) == 0;
+      });
+}
+
 std::int64_t TcpStore::join(Deadline deadline) {
   return call_at_once(
       "join", deadline, [] { return quoted(join_counter_key); },

@@ -69,6 +69,7 @@ class TcpStore final : public Store {
   void barrier(std::string_view key, std::int64_t world_size, Deadline deadline) override;
   void set_will(std::string_view key, std::string_view value, Deadline deadline) override;
   void clear_will(Deadline deadline) override;
+  bool end_announced(Deadline deadline) override;
   void wake() noexcept override;
 
   // PyTorch's join handshake: every client that knows the world size increments the key "init/" ...

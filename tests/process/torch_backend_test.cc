@@ -177,6 +177,15 @@ TEST_CASE("PyTorch over ddprun: without a launcher, a group goes on when rank 0 
   for (const char* said : {"rank 1: goes on", "rank 2: goes on"}) CHECK_THAT(result.out, Catch::Contains(said));
 }
 
+TEST_CASE("PyTorch over ddprun: without a launcher, rank 0 may leave before the others, but not die") {
+  REQUIRE_TORCH();
+  FOR_EACH_BACK_END();
+  const auto result = job.alone("orderly_end.py", {job.file("")});
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::Contains("every rank 0 could leave"));
+}
+
 TEST_CASE("PyTorch over ddprun: works, groups, timeouts and errors are the same in C++ and in Python") {
   REQUIRE_TORCH_FOR_PYTHON();
   check_every_rank_says(BackendJob(*python, "1").ranks(3, "python_backend.py", {"compiled"}), 3, "works in C++");

@@ -98,6 +98,18 @@ def check_timeout(rank, size):
     dist.barrier()
 
 
+def check_monitored_barrier(rank, size):
+    """With a timeout of zero it does not wait for ranks that are not in it."""
+    group = dist.new_group(timeout=timedelta(hours=1))
+    if rank == 0:
+        try:
+            dist.monitored_barrier(group, timeout=timedelta(0))
+            raise AssertionError("no error")
+        except dist.DistBackendError as error:
+            assert "rank 1" in str(error), error
+    dist.barrier()
+
+
 def check_memory(rank, size):
     backend = backend_of()
     tensor = backend.allocate_tensor(1000, dtype=torch.float32, device=torch.device("cpu"))
@@ -265,8 +277,8 @@ def end_first(rank, action):
         time.sleep(0.01)
 
 
-CHECKS = (check_polling, check_polling_of_dropped_inputs, check_sources, check_split, check_timeout, check_memory,
-          check_failed_futures, check_reconfigure, check_errors, check_fork, check_ends_of_operations,
+CHECKS = (check_polling, check_polling_of_dropped_inputs, check_sources, check_split, check_timeout, check_monitored_barrier,
+          check_memory, check_failed_futures, check_reconfigure, check_errors, check_fork, check_ends_of_operations,
           check_polled_works_are_freed)
 
 

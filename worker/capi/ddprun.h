@@ -85,6 +85,13 @@ typedef struct ddprun_store_server ddprun_store_server;
 // A store server in this process, for groups that have no other: host "" for all addresses, port 0 for a free one.
 ddprun_store_server* ddprun_store_serve(const char* host, uint16_t port, ddprun_error* error);
 uint16_t ddprun_store_port(const ddprun_store_server* server);
+// Announces that the server ends in order: once they know it, groups over it go on when it closes, and fail no longer.
+// To be called after this process has left its groups over it. 1 once all of them know, 0 if timeout_ms passes first.
+int32_t ddprun_store_announce_end(ddprun_store_server* server, int64_t timeout_ms);
+// After the announcement: 1 once all have left, when the server has closed by itself; 0 if timeout_ms passes first.
+// Until then the deaths of their ranks are noticed as before, so a process serves on for a while before it ends.
+int32_t ddprun_store_drain(ddprun_store_server* server, int64_t timeout_ms);
+// Closes the server, if it is not closed yet.
 void ddprun_store_free(ddprun_store_server* server);
 // Writes the address at which processes on host reach this one; nothing if that is this host. Sends no packet.
 int32_t ddprun_address_towards(const char* host, uint16_t port, char* address, size_t bytes, ddprun_error* error);

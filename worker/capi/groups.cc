@@ -56,6 +56,13 @@ ddprun_store_server* ddprun_store_serve(const char* host, uint16_t port, ddprun_
 uint16_t ddprun_store_port(const ddprun_store_server* server) {
   return server->server.port();
 }
+int32_t ddprun_store_announce_end(ddprun_store_server* server, int64_t timeout_ms) {
+  if (!std::exchange(server->ending, true)) server->server.announce_end();
+  return server->server.await_end_known(ddprun::Deadline::in(std::chrono::milliseconds(timeout_ms)));
+}
+int32_t ddprun_store_drain(ddprun_store_server* server, int64_t timeout_ms) {
+  return server->server.await_unused(ddprun::Deadline::in(std::chrono::milliseconds(timeout_ms)));
+}
 void ddprun_store_free(ddprun_store_server* server) {
   delete server;
 }

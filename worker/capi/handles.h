@@ -15,6 +15,7 @@
 // What is behind the handles of ddprun.h.
 struct ddprun_store_server {
   ddprun::StoreServerThread server;
+  bool ending = false;  // it has been announced
 };
 struct ddprun_group {
   std::unique_ptr<ddprun::ProcessGroup> group;

@@ -22,8 +22,8 @@
 namespace ddprun {
 namespace {
 
-// How long rank 0 continues to serve the store for ranks that have not left: ranks that still work, and, after a
-// failure, ranks that only read its cause.
+// How long rank 0 continues to serve the store for ranks that have not left: ranks that still work, which then go on
+// without a store, and, after a failure, ranks that only read its cause.
 constexpr std::chrono::milliseconds linger_timeout{30'000};
 constexpr std::chrono::milliseconds linger_after_failure{2'000};
 
@@ -141,6 +141,7 @@ void JoinedWorld::leave(std::chrono::milliseconds linger) noexcept try {
   if (!hosting_) return;
   client_->set(left_key(env_.rank), "left", Deadline::in(linger_after_failure));
   if (!server_) return;
+  server_->announce_end();
   const bool failed = client_->check({group_prefix() + "failure"}, Deadline::in(linger_after_failure));
   std::vector<std::string> keys;
   for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(left_key(rank));

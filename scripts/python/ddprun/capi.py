@@ -46,6 +46,8 @@ FUNCTIONS = {
     "store_serve": (HANDLE, (ctypes.c_char_p, ctypes.c_uint16, ERROR)),
     "store_port": (ctypes.c_uint16, (HANDLE,)),
     "address_towards": (INT, (ctypes.c_char_p, ctypes.c_uint16, ctypes.c_char_p, ctypes.c_size_t, ERROR)),
+    "store_announce_end": (INT, (HANDLE, ctypes.c_int64)),
+    "store_drain": (INT, (HANDLE, ctypes.c_int64)),
     "store_free": (None, (HANDLE,)),
     "group_join": (HANDLE, (ctypes.POINTER(GroupOptions), ERROR)),
     "group_free": (None, (HANDLE,)),

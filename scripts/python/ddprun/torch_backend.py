@@ -5,7 +5,7 @@ PyTorch finds it by entry points: a script needs no import of ddprun.
 
 import os
 
-from ddprun import at_exit  # noqa: F401: early
+from ddprun import at_exit  # early
 
 
 def register():
@@ -32,6 +32,7 @@ def create(group, options):
     if not isinstance(options, Options):
         options = Options()
     share_gradient_buckets()
+    at_exit.cover_child()
     world = not group.global_ranks_in_group
     return selection.make_backend(speaks=world and group.group_rank == 0)(
         store=group.store,

@@ -14,6 +14,7 @@
 
 #include "ddprun/common/log.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"
 #include "tests/support/raw_socket.h"
@@ -489,4 +490,32 @@ TEST_CASE("a server can be destroyed while its clients are busy and its loop kee
   loop.poll();
   CHECK(waiting.closed_by_server());
   CHECK(loop.stopped());  // nothing is left to run
+}
+
+TEST_CASE("a server that announces its end is there until its last client has gone, and knows which have learnt it") {
+  StoreServerThread server;
+  const auto connect = [&] {
+    return std::make_unique<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = server.port()}, Deadline::in(30s));
+  };
+  auto first = connect(), second = connect();
+  CHECK_FALSE(first->end_announced(Deadline::in(30s)));
+  server.announce_end();
+  CHECK(first->end_announced(Deadline::in(30s)));
+  CHECK_FALSE(server.await_end_known(Deadline::in(0s)));
+  CHECK(second->end_announced(Deadline::in(30s)));
+  CHECK(server.await_end_known(Deadline::in(30s)));
+  first.reset();
+  second->set("key", "value", Deadline::in(30s));
+  CHECK(connect()->get("key", Deadline::in(30s)) == "value");
+  CHECK_FALSE(server.await_unused(Deadline::in(0s)));
+  second.reset();
+  CHECK(server.await_unused(Deadline::in(30s)));
+  CHECK_THROWS(TcpStore({.host = "127.0.0.1", .port = server.port()}, Deadline::in(1ms)));
+}
+
+TEST_CASE("a server without clients that announces its end closes at once") {
+  StoreServerThread server;
+  server.announce_end();
+  CHECK(server.await_end_known(Deadline::in(30s)));
+  CHECK(server.await_unused(Deadline::in(30s)));
 }

@@ -16,19 +16,9 @@ std::string name_rank(int rank, const RankRecord& record) {
   return fmt::format("rank {} ({})", rank, record.identity());
 }
 
-std::string name_operation(const Stall& stall) {
-  if (stall.partner() != Stall::all_ranks) return fmt::format("{} of rank {}", describe(stall.operation), stall.rank);
-  return fmt::format("{} #{}", describe(stall.operation), stall.sequence);
-}
-
 void append(std::string& list, const std::string& item, const char* separator = "; ") {
   if (!list.empty()) list += separator;
   list += item;
-}
-
-// Whether a stalled operation depends on that rank.
-bool concerns(const Stall& stall, int rank) {
-  return rank != stall.rank && (stall.partner() < 0 || rank == stall.partner());
 }
 
 // What a rank called under the number of that collective, if its record says so and it is another operation. The rank
@@ -85,7 +75,7 @@ std::string name_possible_senders(const Stall& stall, const std::vector<Observat
   std::size_t other_count = 0;
   for (int r = 0; r < static_cast<int>(observations.size()); ++r) {
     const auto& now = observations[static_cast<std::size_t>(r)].now;
-    if (!concerns(stall, r) || !now) continue;
+    if (!stall.concerns(r) || !now) continue;
     if (in_counterpart(stall, *now))
       return fmt::format("{} is in {}: the network between them is slow or broken", name_rank(r, *now),
                          describe(stall.counterpart()));
@@ -110,7 +100,7 @@ std::string name_late(const Stall& stall, const std::vector<Observation>& observ
   std::string names;
   for (int r = 0; r < static_cast<int>(observations.size()); ++r) {
     const auto& now = observations[static_cast<std::size_t>(r)].now;
-    if (!concerns(stall, r) || !now || progress(*now) != least || least >= entered) continue;
+    if (!stall.concerns(r) || !now || progress(*now) != least || least >= entered) continue;
     append(names, fmt::format("{} has not entered it: it {}", name_rank(r, *now), activity(*now)));
   }
   return names;
@@ -119,7 +109,7 @@ std::string name_late(const Stall& stall, const std::vector<Observation>& observ
 std::optional<GroupFailure> diagnose_collective_mismatch(const Stall& stall, const PeerRecords& records) {
   std::string names;
   for (const auto& [rank, record] : records) {
-    if (!concerns(stall, rank)) continue;
+    if (!stall.concerns(rank)) continue;
     if (const auto* call = other_call(stall, record))
       append(names, fmt::format("{} calls {}", name_rank(rank, record), describe(*call)));
   }
@@ -153,7 +143,7 @@ std::vector<int> leavers(const Stall& stall, const PeerRecords& records) {
   std::vector<int> ranks;
   for (const auto& [rank, record] : records) {
     const bool took_part = stall.partner() == Stall::all_ranks && record.sequence > stall.sequence;
-    if (record.left && concerns(stall, rank) && !took_part) ranks.push_back(rank);
+    if (record.left && stall.concerns(rank) && !took_part) ranks.push_back(rank);
   }
   return ranks;
 }
@@ -200,7 +190,7 @@ std::optional<GroupFailure> diagnose_silent_partners(const OverdueOperation& ove
   GroupFailure failure{Errc::peer_lost, ""};
   for (int r = 0; r < static_cast<int>(overdue.observations.size()); ++r) {
     const auto& [before, now] = overdue.observations[static_cast<std::size_t>(r)];
-    if (!concerns(overdue.own, r) || (now && (now->left || !before || before->beat != now->beat))) continue;
+    if (!overdue.own.concerns(r) || (now && (now->left || !before || before->beat != now->beat))) continue;
     failure.lost.push_back(r);
     append(failure.message, now ? fmt::format("{} sent no heartbeat for {:.1f} s: it is frozen or cut off",
                                               name_rank(r, *now), overdue.seconds_between)
@@ -270,11 +260,20 @@ int Stall::partner() const {
   return operation.from_any_source() ? any_rank : operation.peer;
 }
 
+bool Stall::concerns(int other) const {
+  return other != rank && (partner() < 0 || other == partner());
+}
+
 OperationDescription Stall::counterpart() const {
   auto other = operation;
   other.kind = operation.is_send() ? "recv" : "send";
   other.peer = rank;
   return other;
+}
+
+std::string name_operation(const Stall& stall) {
+  if (stall.partner() != Stall::all_ranks) return fmt::format("{} of rank {}", describe(stall.operation), stall.rank);
+  return fmt::format("{} #{}", describe(stall.operation), stall.sequence);
 }
 
 // A rank that left before its process ended is no loss.

@@ -26,9 +26,14 @@ struct Stall {
 
   // The rank that the operation depends on: one rank, or all_ranks for a collective, any_rank for a receive from any.
   int partner() const;
+  // Whether it depends on that rank.
+  bool concerns(int other) const;
   // The operation that the partner of a send or receive has to call.
   OperationDescription counterpart() const;
 };
+
+// "allreduce(...) #3", "send(...) of rank 1".
+std::string name_operation(const Stall& stall);
 
 // The records of some ranks, by rank.
 using PeerRecords = std::map<int, RankRecord>;

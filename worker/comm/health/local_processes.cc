@@ -11,7 +11,9 @@
 
 #include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/rendezvous/progress/rank_record.h"
 
 namespace ddprun::comm {
 namespace {
@@ -133,6 +135,10 @@ void LocalProcesses::watch(const std::string& registrations) {
 std::vector<int> LocalProcesses::take_ended() {
   const std::lock_guard lock(mutex_);
   return std::exchange(ended_, {});
+}
+
+std::string LocalProcesses::identity(int rank) const {
+  return identity_text("", peers_.at(rank).pid, local_host_name());
 }
 
 std::map<int, std::string> LocalProcesses::states() const {

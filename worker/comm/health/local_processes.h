@@ -68,6 +68,8 @@ class LocalProcesses {
   void watch(const std::string& registrations);
   // The ranks whose processes ended since the last call.
   std::vector<int> take_ended();
+  // "pid 42 on host b", of a rank that is watched.
+  std::string identity(int rank) const;
   // "its process is stopped", by rank.
   std::map<int, std::string> states() const;
 

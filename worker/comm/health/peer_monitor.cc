@@ -104,23 +104,36 @@ PeerMonitor::Requests PeerMonitor::take_requests() {
   return requests;
 }
 
+// A rank that serves the store may end meanwhile, and waits for the others to know it.
 void PeerMonitor::wait_for_stop() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return requests_.stop; });
+  const auto stopped = [this] { return requests_.stop; };
+  while (options_.store_host && !store_ends_ && !changed_.wait_for(lock, pass_interval_, stopped)) {
+    lock.unlock();
+    ask_for_end(Deadline::in(window_));
+    lock.lock();
+  }
+  changed_.wait(lock, stopped);
 }
 
 void PeerMonitor::run() {
   try {
-    if (const auto failure = watch()) {
-      on_failure_(Error(failure->code, failure->message));
-      wait_for_stop();
-    }
-    if (const auto own = take_requests().to_publish) publisher_.publish(*own);
-    publisher_.leave(Deadline::in(window_));
+    watch_group();
   } catch (const Error& error) {
-    const auto failure = diagnose_lost_store(store_host_, options_.rank, identity(), error.what());
-    on_failure_(Error(failure.code, failure.message));
+    const auto failure =
+        store_ends_ ? watch_without_store() : diagnose_lost_store(store_host_, options_.rank, identity(), error.what());
+    if (failure) on_failure_(Error(failure->code, failure->message));
   }
+}
+
+// Throws when the store is lost.
+void PeerMonitor::watch_group() {
+  if (const auto failure = watch()) {
+    on_failure_(Error(failure->code, failure->message));
+    wait_for_stop();
+  }
+  if (const auto own = take_requests().to_publish) publisher_.publish(*own);
+  publisher_.leave(Deadline::in(window_));
 }
 
 // Returns the group's failure, or nothing when told to stop. Throws when the store is lost.
@@ -139,11 +152,39 @@ std::optional<GroupFailure> PeerMonitor::watch() {
   }
 }
 
+// Returns as watch() does. A failure of this rank's own reaches the others by the transport alone.
+std::optional<GroupFailure> PeerMonitor::watch_without_store() {
+  auto requests = take_requests();
+  left_.insert(neighbour_.departed().begin(), neighbour_.departed().end());
+  StorelessWatch watch(options_.rank, options_.size, operation_log_, left_, requests.linger_timeout);
+  while (!requests.stop) {
+    if (requests.to_publish) return requests.to_publish;
+    const auto now = Clock::now();
+    note_ended();
+    for (const int rank : ended_) watch.ended(rank, fmt::format("rank {} ({})", rank, processes_.identity(rank)), now);
+    if (auto failure = watch.look(now, requests.transport_failure)) return failure;
+    wait_for(pass_interval_);
+    requests = take_requests();
+  }
+  return std::nullopt;
+}
+
+void PeerMonitor::wait_for(milliseconds time) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, time, [this] { return requests_.stop; });
+}
+
+std::vector<int> PeerMonitor::note_ended() {
+  const auto ended = processes_.take_ended();
+  ended_.insert(ended.begin(), ended.end());
+  return ended;
+}
+
 // One pass over the probes. Other ranks' probes read this rank's record, so it is published first.
 Facts PeerMonitor::collect(const Requests& requests, Clock::time_point now) {
   Facts facts{
       .rank = options_.rank, .size = options_.size, .identity = identity(), .linger_timeout = requests.linger_timeout};
-  for (const int rank : processes_.take_ended())
+  for (const int rank : note_ended())
     if (auto record = records_.read(rank)) facts.ended.emplace(rank, std::move(*record));
   const bool first_failure = requests.transport_failure && !overdue_.observing();
   const bool beats = first_failure || now >= publisher_.next_beat();
@@ -152,6 +193,8 @@ Facts PeerMonitor::collect(const Requests& requests, Clock::time_point now) {
     publisher_.beat();
   }
   if (requests.all_joined && !peers_known_) begin_observing_peers();
+  if (peers_known_ && !store_ends_ && (beats || options_.store_host))
+    ask_for_end(Deadline::in(store_timeout_of(options_.config)));  // often where a rank that leaves waits for it
 
   facts.silence = neighbour_.look(now, peers_known_);
   if (facts.silence) facts.silence->process_states = processes_.states();
@@ -168,6 +211,12 @@ void PeerMonitor::begin_observing_peers() {
   peers_known_ = true;
   processes_.watch(publisher_.local_registrations());
   find_store_host();
+}
+
+void PeerMonitor::ask_for_end(Deadline deadline) {
+  store_ends_ = store_->end_announced(deadline);
+  if (!store_ends_ || !options_.store_host) return;
+  if (auto record = records_.read(*options_.store_host)) left_.emplace(*options_.store_host, std::move(*record));
 }
 
 std::string PeerMonitor::name_rank(int rank) {

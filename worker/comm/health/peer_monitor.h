@@ -6,9 +6,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/group_options.h"
@@ -19,6 +21,7 @@
 #include "ddprun/worker/comm/health/overdue_probe.h"
 #include "ddprun/worker/comm/health/publisher.h"
 #include "ddprun/worker/comm/health/rank_records.h"
+#include "ddprun/worker/comm/health/storeless_watch.h"
 #include "ddprun/worker/comm/health/transfer_probe.h"
 
 namespace ddprun::comm {
@@ -27,7 +30,7 @@ namespace ddprun::comm {
 // pure diagnose() decides, the publisher sets the failure key. The facts come from this rank's operation log, the
 // records of the other ranks (their heartbeats), the ends of processes on this host, and the store, which sets the
 // failure key itself when the connection of a rank with a last will closes. A store without last wills (PyTorch's own)
-// leaves the other facts.
+// leaves the other facts. A store whose process announced that it ends in order may close: the StorelessWatch goes on.
 //
 // Ownership: owns its connection to the store and its thread. The operation log outlives it.
 // Threads: any thread may call the methods. on_failure is called once, by the monitor's thread.
@@ -69,12 +72,17 @@ class PeerMonitor {
 
   void run();
   std::optional<GroupFailure> watch();
+  std::optional<GroupFailure> watch_without_store();
+  void watch_group();
+  void ask_for_end(Deadline deadline);
+  std::vector<int> note_ended();
   Facts collect(const Requests& requests, Clock::time_point now);
   void begin_observing_peers();
   void find_store_host();
   std::string name_rank(int rank);
   Requests take_requests();
   void wait_for_stop();
+  void wait_for(std::chrono::milliseconds time);  // or until told to stop
 
   const std::shared_ptr<Store> store_;
   const GroupOptions& options_;
@@ -91,6 +99,9 @@ class PeerMonitor {
   OverdueProbe overdue_;
   bool peers_known_ = false;
   StoreHost store_host_;
+  std::set<int> ended_;      // ranks of this host whose processes have ended
+  bool store_ends_ = false;  // in order
+  PeerRecords left_;         // of the store's host, once it ends
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,7 +1,6 @@
 #include "backend.h"
 
 #include <algorithm>
-#include <unistd.h>
 
 namespace ddprun_torch {
 namespace {
@@ -35,24 +34,49 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10:
       options_(std::move(options)),
       handle_(random_token() + "/" + std::to_string(::getpid())),
       completers_(std::make_shared<Completers>(options_->gate)) {
-  if (options_->enable_reconfigure) return;
-  point_ = meet(*store_, rank, rank_with_tcp_store(options_->global_ranks_in_group));
-  join(*point_, point_->prefix, options_->timeout);
+  if (!options_->enable_reconfigure) join(key_of_next_group(*store_, rank), options_->timeout);
+  options_->process_end->add(this);
 }
 
 Backend::~Backend() {
-  // Only at the end of the process: a thread whose call ended then would wait for an interpreter that is gone.
-  if (blocking_calls_ > 0) {
-    new std::shared_ptr<ddprun_group>(std::move(group_));
-    new std::shared_ptr<Completers>(std::move(completers_));
-    return;
-  }
   const ReleasedGil released;
-  group_.reset();
-  completers_.reset();
+  options_->process_end->remove(this);
+  // Only at the end of the process: a thread whose call ended then would wait for an interpreter that is gone.
+  if (blocking_calls_ > 0 || forked()) {
+    abandon();
+  } else {
+    leave();
+    completers_.reset();
+  }
 }
 
-void Backend::join(const MeetingPoint& point, const std::string& prefix, std::chrono::milliseconds timeout) {
+// All stays as it is. A child that was forked has none of the threads that would have to end.
+void Backend::abandon() {
+  new std::shared_ptr<ddprun_group>(std::move(group_));
+  new std::shared_ptr<Completers>(std::move(completers_));
+  new std::shared_ptr<ddprun_store_server>(std::move(server_));
+}
+
+void Backend::leave() {
+  if (forked()) return abandon();
+  std::shared_ptr<ddprun_store_server> server;
+  bool failed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ddprun_error failure;
+    failed = group_ && ddprun_group_failure(group_.get(), &failure) != DDPRUN_OK;
+    group_.reset();
+    server = std::move(server_);
+  }
+  if (server) options_->process_end->serve_on(std::move(server), failed);
+}
+
+void Backend::leave_with_process() {
+  if (blocking_calls_ == 0) leave();
+}
+
+void Backend::join(const std::string& key, std::chrono::milliseconds timeout) {
+  auto point = meet(*store_, rank_, key, timeout);
   const auto& settings = options_->settings;
   ddprun_group_options from{};
   from.rank = rank_;
@@ -60,16 +84,18 @@ void Backend::join(const MeetingPoint& point, const std::string& prefix, std::ch
   from.backend = settings.backend.c_str();
   from.store_host = point.host.c_str();
   from.store_port = point.port;
-  from.prefix = prefix.c_str();
+  from.prefix = point.prefix.c_str();
   from.store_rank = point.server_rank;
   from.timeout_ms = timeout.count();
   from.freeze_bound_ms = settings.freeze_bound.count();
   from.network_interface = settings.network_interface.c_str();
   ddprun_error error;
   auto* const group = ddprun_group_join(&from, &error);
+  if (!group && point.server) options_->process_end->serve_on(std::move(point.server), true);
   check(error);
   const std::lock_guard lock(mutex_);
   group_.reset(group, ddprun_group_free);
+  server_ = std::move(point.server);
 }
 
 ddprun_group* Backend::group() const {
@@ -477,7 +503,7 @@ WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
   ddprun_error error;
-  ddprun_barrier(group(), limit(options.timeout), nullptr, &error);
+  ddprun_barrier(group(), barrier_limit(options.timeout), nullptr, &error);
   check(error);
 }
 
@@ -501,6 +527,7 @@ c10::intrusive_ptr<Backend::Options> Backend::options_of_relative(
   auto own = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
   own->settings = options_->settings;
   own->gate = options_->gate;
+  own->process_end = options_->process_end;
   return own;
 }
 
@@ -534,17 +561,13 @@ WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions& options) {
   const auto place = std::find(handles.begin(), handles.end(), handle_);
   TORCH_CHECK_VALUE(place != handles.end(), "ddprun: reconfigure(): this process's handle is not in the list");
   const ReleasedGil released;
-  {
-    const std::lock_guard lock(mutex_);
-    group_.reset();
-  }
+  leave();
   rank_ = static_cast<int>(place - handles.begin());
   size_ = static_cast<int>(handles.size());
-  // Ranks that come and go have nothing in common but the uuid: no key of an earlier group names the place.
-  const auto prefix = "ddprun/reconfigured_" + std::to_string(options.uuid) + "/";
   auto work =
       c10::make_intrusive<EndedWork>(rank_, c10d::OpType::UNKNOWN, "ddprun:reconfigure", Tensors{}, std::nullopt);
-  join(tcp_meeting_point(*store_), prefix, options.timeout.value_or(options_->timeout));
+  // Ranks that come and go have nothing in common but the uuid.
+  join("ddprun/reconfigured_" + std::to_string(options.uuid), options.timeout.value_or(options_->timeout));
   work->end();
   return work;
 }
@@ -580,8 +603,7 @@ void Backend::abort() {
 
 void Backend::shutdown() {
   const ReleasedGil released;
-  const std::lock_guard lock(mutex_);
-  group_.reset();
+  leave();
 }
 
 }  // namespace ddprun_torch

@@ -7,10 +7,12 @@
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <unistd.h>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "process_end.h"
 #include "reductions.h"
 #include "store_access.h"
 #include "work.h"
@@ -29,15 +31,16 @@ struct GroupSettings {
 
 // A torch.distributed back end over a ddprun process group, for dense tensors on the CPU.
 //
-// Ownership: owns the group, and, where PyTorch's store is no TCPStore, rank 0's store server.
+// Ownership: owns the group, and rank 0's store server, where it needs one, until the group is left.
 // Threads: as the group: every rank calls the same collectives in the same order. Coalescing on one thread at a time.
 // Errors: see errors.h. After the first failure of communication every operation fails with it; form a new group.
-class Backend : public c10d::Backend {
+class Backend : public c10d::Backend, private ProcessEnd::Member {
  public:
   struct Options : c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("ddprun", limit) {}
     GroupSettings settings;
     std::shared_ptr<InterpreterGate> gate;
+    std::shared_ptr<ProcessEnd> process_end;
     c10::intrusive_ptr<c10d::Backend::Options> clone() const override { return c10::make_intrusive<Options>(*this); }
   };
 
@@ -120,10 +123,19 @@ class Backend : public c10d::Backend {
   };
 
   c10::intrusive_ptr<Options> options_of_relative(const c10::intrusive_ptr<c10d::Backend::Options>& options) const;
-  void join(const MeetingPoint& point, const std::string& prefix, std::chrono::milliseconds timeout);
+  // key: under which the ranks meet.
+  void join(const std::string& key, std::chrono::milliseconds timeout);
+  void leave();
+  void leave_with_process() override;
+  void abandon();
+  bool forked() const { return ::getpid() != process_; }
   ddprun_group* group() const;
   std::int64_t limit(std::chrono::milliseconds timeout) const {
     return (timeout.count() > 0 ? timeout : options_->timeout).count();
+  }
+  // Zero does not wait, where other operations take it for none: the library has no shorter one.
+  std::int64_t barrier_limit(std::chrono::milliseconds timeout) const {
+    return timeout.count() == 0 ? 1 : limit(timeout);
   }
   // start(work, error) calls the library.
   template <class Start>
@@ -131,12 +143,13 @@ class Backend : public c10d::Backend {
   WorkPtr wrap(const Kind& kind, OperationPtr operation, Tensors outputs);
   WorkPtr all_of(const Kind& kind, std::vector<WorkPtr> works, Tensors outputs);
 
+  const pid_t process_ = ::getpid();
   c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
-  std::optional<MeetingPoint> point_;
   std::string handle_;
-  mutable std::mutex mutex_;  // guards group_ when it is made and ended
+  mutable std::mutex mutex_;  // guards group_ and server_ when they are made and ended
   std::shared_ptr<ddprun_group> group_;
+  std::shared_ptr<ddprun_store_server> server_;  // of the group; null if another process has it
   std::shared_ptr<Completers> completers_;
   std::atomic<int> blocking_calls_ = 0;  // in progress
   std::uint64_t sequence_ = 0;

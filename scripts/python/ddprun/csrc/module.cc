@@ -10,6 +10,7 @@ namespace {
 using ddprun_torch::Backend;
 using ddprun_torch::GroupSettings;
 using ddprun_torch::InterpreterGate;
+using ddprun_torch::ProcessEnd;
 
 GroupSettings settings_of(const std::string& backend, const std::string& network_interface, double freeze_bound) {
   return {backend, network_interface, std::chrono::milliseconds(static_cast<std::int64_t>(freeze_bound * 1000))};
@@ -27,13 +28,23 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def(
       "stop_calling_python", [gate] { gate->close(); }, "Before the interpreter ends.",
       pybind11::call_guard<pybind11::gil_scoped_release>());
-  const auto make_backend = [gate](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                   std::chrono::milliseconds timeout, std::vector<std::uint64_t> global_ranks,
-                                   bool enable_reconfigure, const std::string& backend,
-                                   const std::string& network_interface, double freeze_bound) {
+  const auto process_end = std::make_shared<ProcessEnd>();
+  module.def(
+      "leave_groups", [process_end] { process_end->leave_all(); }, "Before the process ends.",
+      pybind11::call_guard<pybind11::gil_scoped_release>());
+  module.def(
+      "drain_stores", [process_end](std::chrono::milliseconds at_most) { return process_end->drain(at_most); },
+      "Then: whether no rank needs a store of this process any longer.",
+      pybind11::call_guard<pybind11::gil_scoped_release>());
+  const auto make_backend = [gate, process_end](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                                std::chrono::milliseconds timeout,
+                                                std::vector<std::uint64_t> global_ranks, bool enable_reconfigure,
+                                                const std::string& backend, const std::string& network_interface,
+                                                double freeze_bound) {
     auto options = c10::make_intrusive<Backend::Options>(timeout);
     options->settings = settings_of(backend, network_interface, freeze_bound);
     options->gate = gate;
+    options->process_end = process_end;
     options->global_ranks_in_group = std::move(global_ranks);
     options->enable_reconfigure = enable_reconfigure;
     return c10::make_intrusive<Backend>(store, rank, size, std::move(options));

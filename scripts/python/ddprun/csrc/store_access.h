@@ -1,10 +1,8 @@
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -22,7 +20,7 @@ struct MeetingPoint {
   std::uint16_t port = 0;
   std::string prefix{};  // of the group's keys
   std::shared_ptr<ddprun_store_server> server{};
-  int server_rank = -1;  // of the group, whose process has the server; -1: the launcher, or not known
+  int server_rank = -1;  // of the group, whose process has the server; -1: the launcher
 };
 
 inline std::string random_token() {
@@ -37,23 +35,10 @@ inline c10::intrusive_ptr<c10d::Store> without_prefixes(c10d::Store& store) {
   return c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store);
 }
 
-// The server of a TCPStore alone, for ranks that agree on a prefix by themselves.
-inline MeetingPoint tcp_meeting_point(c10d::Store& store) {
-  const auto plain = without_prefixes(store);
-  const auto* const tcp = dynamic_cast<c10d::TCPStore*>(plain.get());
-  TORCH_CHECK_VALUE(tcp, "ddprun: reconfigure() needs a TCPStore (init_method env:// or tcp://)");
-  return {.host = tcp->getHost(), .port = tcp->getPort()};
-}
-
-// Which rank of a group has PyTorch's TCPStore in its process: that of rank 0 of all ranks, if it is in the group; -1
-// if the launcher has it.
-inline std::optional<int> rank_with_tcp_store(const std::vector<std::uint64_t>& global_ranks) {
+// PyTorch's TCPStore is in the launcher, which outlives the ranks.
+inline bool launcher_has_store() {
   const char* const agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-  if (agent && std::string(agent) == "True") return -1;
-  if (global_ranks.empty()) return 0;
-  const auto place = std::find(global_ranks.begin(), global_ranks.end(), 0U);
-  if (place == global_ranks.end()) return std::nullopt;
-  return static_cast<int>(place - global_ranks.begin());
+  return agent && std::string(agent) == "True";
 }
 
 // host: "" for all addresses.
@@ -73,17 +58,30 @@ inline std::string address_for_ranks_of(const c10d::TCPStore& store) {
   return address;
 }
 
-// The server of a TCPStore, to which each rank opens connections of its own: calls of PyTorch's client would wait for
-// one another. server_rank: of the group, whose process has that server; -1: the launcher; none: another process, which
-// may end before the group does. Then, and for other stores, the group's rank 0 serves one and says where. It also
-// chooses the keys' prefix, as PyTorch uses the same names again for the next group in a process.
-inline MeetingPoint meet(c10d::Store& store, int rank, std::optional<int> server_rank) {
+// Where a group says how it meets. PyTorch uses the same prefix of the store again for the next group in a process.
+inline std::string key_of_next_group(c10d::Store& store, int rank) {
+  return "ddprun/group_" + std::to_string(store.add("ddprun/groups_of_rank_" + std::to_string(rank), 1));
+}
+
+inline std::string value_from_rank_0(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
+  try {
+    store.wait({key}, timeout);
+  } catch (const c10::DistStoreError& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "ddprun: rank 0 did not join the group within ",
+                     static_cast<double>(timeout.count()) / 1000, " s: ", error.what_without_backtrace());
+  }
+  const auto bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
+// The launcher's store, to which each rank opens connections of its own: calls of PyTorch's client would wait for one
+// another. Any other store ends with a process that may leave the group before the others do: the group's rank 0 serves
+// one that ends in order, and says where, under this key. It also chooses the prefix of the group's keys.
+inline MeetingPoint meet(c10d::Store& store, int rank, const std::string& key, std::chrono::milliseconds timeout) {
   const auto plain = without_prefixes(store);
-  const auto time = std::to_string(store.add("ddprun/groups_of_rank_" + std::to_string(rank), 1));
-  const auto key = "ddprun/group_" + time;
   const auto* const tcp = dynamic_cast<c10d::TCPStore*>(plain.get());
-  const bool serve = !tcp || !server_rank;
-  MeetingPoint point{.host = tcp ? tcp->getHost() : "127.0.0.1", .server_rank = serve ? 0 : *server_rank};
+  const bool serve = !tcp || !launcher_has_store();
+  MeetingPoint point{.host = tcp ? tcp->getHost() : "127.0.0.1", .server_rank = serve ? 0 : -1};
   if (rank == 0) {
     if (serve) point.server = serve_store(tcp ? "" : "127.0.0.1");
     const auto port = serve ? ddprun_store_port(point.server.get()) : tcp->getPort();
@@ -91,8 +89,7 @@ inline MeetingPoint meet(c10d::Store& store, int rank, std::optional<int> server
         random_token() + " " + std::to_string(port) + " " + (serve && tcp ? address_for_ranks_of(*tcp) : "");
     store.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
   }
-  const auto bytes = store.get(key);
-  std::istringstream words(std::string(bytes.begin(), bytes.end()));
+  std::istringstream words(value_from_rank_0(store, key, timeout));
   std::string token, address;
   words >> token >> point.port >> address;
   point.prefix = "ddprun/" + token + "/";

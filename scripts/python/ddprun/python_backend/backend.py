@@ -19,7 +19,7 @@ from ddprun.python_backend.reductions import encoded_input, encoded_output, redu
 from ddprun.python_backend.spans import (array_of, counts_array, counts_of, equal_sizes, flat_input,
                                          flat_output, name_of, only, require_dense, require_list, require_parts,
                                          require_same_type, span_to_move, staged_output, total, units_of)
-from ddprun.python_backend.store_access import meet, random_token, rank_with_tcp_store, tcp_meeting_point
+from ddprun.python_backend.store_access import key_of_next_group, meet, random_token
 from ddprun.python_backend.work import MILLISECOND, EndedWork, GroupWork
 
 ERRORS = {
@@ -104,24 +104,24 @@ class Backend(c10d.Backend):
         self._completers = Completers()
         self._sequence = 0
         self._coalesced = None
-        self._point = None
         self._parts = self._membership, self._completers, os.getpid()
         weakref.finalize(self, close, *self._parts).atexit = False
         live.add(self)
         if c10d.get_debug_level() == c10d.DebugLevel.DETAIL:
             wrapped.add(self)
         if not options.enable_reconfigure:
-            self._point = meet(store, rank, rank_with_tcp_store(options.global_ranks_in_group))
-            self._join(self._point, self._point.prefix, self._timeout_ms)
+            self._join(key_of_next_group(store, rank), options._timeout)
 
-    def _join(self, point, prefix, timeout_ms):
+    def _join(self, key, timeout):
+        """key: under which the ranks meet."""
+        point = meet(self._store, self._rank, key, timeout)
         self._membership.join(
             GroupOptions(
                 rank=self._rank, size=self._size, backend=self._settings.backend.encode(),
-                store_host=point.host.encode(), store_port=point.port, prefix=prefix.encode(),
-                store_rank=point.server_rank, timeout_ms=timeout_ms,
+                store_host=point.host.encode(), store_port=point.port, prefix=point.prefix.encode(),
+                store_rank=point.server_rank, timeout_ms=timeout // MILLISECOND,
                 freeze_bound_ms=self._settings.freeze_bound_ms,
-                network_interface=self._settings.network_interface.encode()))
+                network_interface=self._settings.network_interface.encode()), point.server)
 
     def close_with_process(self):
         close_with_process(*self._parts)
@@ -423,6 +423,9 @@ class Backend(c10d.Backend):
     def monitored_barrier(self, options=-MILLISECOND, wait_all_ranks=False):
         """The error names a rank that does not come. options: from C++; from Python it is the timeout."""
         timeout = getattr(options, "timeout", options)
+        # Zero does not wait, where other operations take it for none: the library has no shorter one.
+        if timedelta(0) <= timeout < MILLISECOND:
+            timeout = MILLISECOND
         self._block(Message(timeout=timeout), (), self._library.barrier, ())
 
     @property
@@ -476,9 +479,8 @@ class Backend(c10d.Backend):
         place = self.place_among(options.handles)
         self._membership.leave()
         self._rank, self._size = place
-        # Ranks that come and go have nothing in common but the uuid: no key of an earlier group names the place.
-        timeout_ms = options.timeout // MILLISECOND if options.timeout else self._timeout_ms
-        self._join(tcp_meeting_point(self._store), f"ddprun/reconfigured_{options.uuid}/", timeout_ms)
+        # Ranks that come and go have nothing in common but the uuid.
+        self._join(f"ddprun/reconfigured_{options.uuid}", options.timeout or self._options._timeout)
         return EndedWork([])
 
     def supports_tensor_alloc(self, device):

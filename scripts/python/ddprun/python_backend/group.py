@@ -6,6 +6,7 @@ import threading
 
 from ddprun import capi
 from ddprun.python_backend.errors import checked
+from ddprun.python_backend.process_end import serve_on
 
 
 class Membership:
@@ -15,6 +16,7 @@ class Membership:
         self._library = capi.functions()
         self._lock = threading.Lock()  # guards the handle when it is made and ended
         self._handle = None
+        self._server = None
         self._process = os.getpid()
         self.calls = []  # an entry for each thread that is in a blocking call
 
@@ -23,15 +25,28 @@ class Membership:
             raise RuntimeError("ddprun: this process group has been shut down, or waits for reconfigure()")
         return self._handle
 
-    def join(self, options):
-        handle = checked(self._library.group_join, ctypes.byref(options))
+    def join(self, options, server=None):
+        """server: of this process, for this group."""
+        try:
+            handle = checked(self._library.group_join, ctypes.byref(options))
+        except BaseException:
+            if server:
+                serve_on(server, failed=True)
+            raise
         with self._lock:
-            self._free()
-            self._handle = handle
+            self._handle, self._server = handle, server
 
     def leave(self):
+        # A child that was forked has no group, and no server.
+        of_process = os.getpid() == self._process
+        failed = of_process and self.failure() != capi.OK
         with self._lock:
-            self._free()
+            handle, self._handle = self._handle, None
+            server, self._server = self._server, None
+        if handle is not None and of_process:
+            self._library.group_free(handle)
+        if server and of_process:
+            serve_on(server, failed)
 
     def abort(self, reason):
         with self._lock:
@@ -44,12 +59,6 @@ class Membership:
             if self._handle is None:
                 return capi.OK
             return self._library.group_failure(self._handle, ctypes.byref(capi.Error()))
-
-    def _free(self):
-        handle, self._handle = self._handle, None
-        # A child that was forked has no group.
-        if handle is not None and os.getpid() == self._process:
-            self._library.group_free(handle)
 
 
 def close(membership, completers, process):
