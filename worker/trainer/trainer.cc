@@ -68,7 +68,7 @@ class Trainer::Impl {
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
     summary_.parameter_digest = parameter_digest([this](const auto& visitor) { session_->visit_parameters(visitor); });
-    if (config_.parallel.ignored_parameters.empty()) check_digest(summary_.parameter_digest, session_->group());
+    check_digest(summary_.parameter_digest, session_->group());
     return summary_;
   }
 
