@@ -1,10 +1,8 @@
 // The commands and the train.cfg files that the README and docs/ show: the programs accept them.
-#include <filesystem>
-#include <fstream>
-
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/code_blocks.h"
+#include "tests/support/script_file.h"
 #include "tests/support/temp_dir.h"
 
 using namespace ddprun::testing;
@@ -13,12 +11,6 @@ namespace fs = std::filesystem;
 namespace {
 
 const fs::path tree = SOURCE_FOLDER;
-
-void write(const fs::path& path, const std::string& text) {
-  fs::create_directories(path.parent_path());
-  std::ofstream(path) << text;
-  fs::permissions(path, fs::perms::owner_all);
-}
 
 // A folder in which a page's commands run, with programs that check their arguments in place of doing their work.
 class Workplace {
@@ -49,22 +41,22 @@ done
     const auto worker = shell + "exec " + DDPRUN_WORKER + " \"$@\" --print-config\n";
     const auto starter = shell + "while [[ $1 == -* ]]; do shift; done\nexec \"$@\"\n";
     for (const auto* folder : {"commands", "build/bin"}) {
-      write(folder_ / folder / "ddprun", launcher);
-      write(folder_ / folder / "ddprun-worker", worker);
+      write_script(folder_ / folder / "ddprun", launcher);
+      write_script(folder_ / folder / "ddprun-worker", worker);
     }
-    write(folder_ / "commands" / "srun", starter);
+    write_script(folder_ / "commands" / "srun", starter);
     // Programs of others, and those that build or measure: that they exist is enough.
     for (const auto* name : {"pip", "cmake", "ninja", "ctest", "mpirun", "sbatch", "valgrind"})
-      write(folder_ / "commands" / name, shell);
+      write_script(folder_ / "commands" / name, shell);
     for (const auto* name : {"build/bin/ddprun-bench", "build/tests/reducer_test", "mpi_program"})
-      write(folder_ / name, shell);
+      write_script(folder_ / name, shell);
     for (const auto& script : fs::directory_iterator(tree / "scripts"))
-      if (script.is_regular_file()) write(folder_ / "scripts" / script.path().filename(), shell);
+      if (script.is_regular_file()) write_script(folder_ / "scripts" / script.path().filename(), shell);
     fs::create_symlink(tree / "configs", folder_ / "configs");
     fs::copy_file(tree / "configs/linear.cfg", folder_ / "train.cfg");
-    write(folder_ / "train.py", "");
+    write_script(folder_ / "train.py", "");
     fs::create_symlink(fs::path(DDPRUN_PLUGINS) / "libspiral.so", folder_ / "libspiral.so");
-    write(folder_ / "hosts", "node1 slots=4\n");
+    write_script(folder_ / "hosts", "node1 slots=4\n");
   }
 
   // Stops at the first command that fails.
@@ -72,7 +64,7 @@ done
     const auto script = (folder_ / "block.sh").string();
     std::string text = "set -euo pipefail\ncd " + folder_.path().string() + "\n";
     for (const auto& line : lines) text += line + "\n";
-    write(script, text);
+    write_script(script, text);
     const Variables path{{"PATH", (folder_ / "commands").string() + ":/usr/bin:/bin"}};
     return Child({"/bin/bash", script}, path).wait(std::chrono::seconds(100));
   }
@@ -81,7 +73,7 @@ done
   Child::Result check_config(const std::vector<std::string>& lines) const {
     std::string text;
     for (const auto& line : lines) text += line + "\n";
-    write(folder_ / "block.cfg", text);
+    write_script(folder_ / "block.cfg", text);
     return run_child({"/bin/sh", "-c", "cd \"$0\" && exec \"$@\"", folder_.path().string(), DDPRUN_WORKER, "block.cfg",
                       "--print-config"});
   }

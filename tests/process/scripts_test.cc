@@ -1,9 +1,7 @@
 // scripts/run and what scripts/test says of skipped tests.
-#include <filesystem>
-#include <fstream>
-
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
+#include "tests/support/script_file.h"
 #include "tests/support/temp_dir.h"
 
 using namespace ddprun::testing;
@@ -13,20 +11,14 @@ namespace {
 
 const fs::path tree = SOURCE_FOLDER;
 
-void write(const fs::path& path, const std::string& text) {
-  fs::create_directories(path.parent_path());
-  std::ofstream(path) << text;
-  fs::permissions(path, fs::perms::owner_all);
-}
-
 // A checkout that is set up: its ddprun prints its arguments.
 class Checkout {
  public:
   Checkout() {
     fs::create_directories(folder_ / "scripts");
     fs::copy_file(tree / "scripts/run", folder_ / "scripts/run");
-    write(folder_ / "scripts/setup", "#!/bin/sh\n");
-    write(folder_ / "build/bin/ddprun", "#!/bin/sh\necho \"$@\"\n");
+    write_script(folder_ / "scripts/setup", "#!/bin/sh\n");
+    write_script(folder_ / "build/bin/ddprun", "#!/bin/sh\necho \"$@\"\n");
   }
 
   // The command line of ddprun, with the main job's path as MAIN.
@@ -46,7 +38,7 @@ class Checkout {
 
 std::string summary_of(const std::string& log) {
   const TempDir folder;
-  write(folder / "LastTest.log", log);
+  write_script(folder / "LastTest.log", log);
   const auto result = run_child({(tree / "scripts/lib/skipped-tests").string(), (folder / "LastTest.log").string()});
   CHECK(result.code == 0);
   return result.out;
