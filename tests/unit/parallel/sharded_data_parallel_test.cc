@@ -189,7 +189,7 @@ TEST_CASE("a rank without samples in the first pass is told the order of the oth
             return all;
           };
           const Values first = gradients_of({1, 3});
-          // Once every rank knows the order, whoever has samples.
+          // Every rank knows the order now, so any ranks may be without samples.
           require(nearly_equal(gradients_of({0}), first), "one rank has samples");
           require(nearly_equal(gradients_of({0, 1, 2, 3}), first), "all have");
           require(nearly_equal(gradients_of({2, 3}), first), "two others have");

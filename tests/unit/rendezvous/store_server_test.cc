@@ -274,7 +274,7 @@ void connect_loopback(int fd, std::uint16_t port) {
 
 }  // namespace
 
-TEST_CASE("without free descriptors a client that sends nothing makes room for one that does") {
+TEST_CASE("without free descriptors a client that sends nothing is closed for one that does") {
   Served served({.slow_start = 1ms});
   const auto port = served.server.port();
   RawSocket silent(port), half = served.connect();
