@@ -47,17 +47,17 @@ TEST_CASE("a failure stops the other worker, and the summary names only the root
 }
 
 TEST_CASE("an error file is read, named and kept") {
+  const TempDir temporary;  // its own: the next ddprun removes what this one keeps
   const auto result = run_child(
       command(two_workers(), {"if-rank=1", "error-file={\"message\": \"the disk is full\", \"timestamp\": 1700000000}",
-                              "exit=4", "end-if", "pause"}));
+                              "exit=4", "end-if", "pause"}),
+      {{"TMPDIR", temporary.path().string()}});
   CHECK(result.code == 4);
   CHECK(contains(result.err, "  traceback : the disk is full\n"));
   const auto at = result.err.find("  error_file: ");
   REQUIRE(at != std::string::npos);
   const auto path = result.err.substr(at + 14, result.err.find('\n', at) - at - 14);
   CHECK(std::filesystem::exists(path));
-  // <temporary folder>/<run>/attempt_0/1/error.json
-  std::filesystem::remove_all(std::filesystem::path(path).parent_path().parent_path().parent_path().parent_path());
 }
 
 TEST_CASE("an error file that ddprun cannot read at once is named, and the failure is reported as without it") {
