@@ -4,7 +4,7 @@
 
 namespace ddprun {
 
-// What an agent serves in a round.
+// The clients that an agent serves in a round.
 struct ServedClients {
   int connections_of_workers = 0;  // workers that connect to a store in this process, on all nodes
   int sessions = 0;                // nodes with a session to a rendezvous server in this process, beyond its own

@@ -60,7 +60,7 @@ void root_cause_first(std::vector<WorkerFailure>& failures);
 std::string scheduler_error_file(const WorkerFailure& root);
 // Writes it to the agent's own TORCHELASTIC_ERROR_FILE, if that is set. A failure to write is logged as a warning.
 void tell_scheduler(const Environment& environment, const std::string& error_file);
-// At the start of a job: warns if tell_scheduler() could not write there.
+// Warns at the start of a job if tell_scheduler() could not write there.
 void check_scheduler_file(const Environment& environment);
 
 // torchrun's failure summary, with failures.front() as the root cause, followed by the end of the root cause's standard

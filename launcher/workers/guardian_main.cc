@@ -1,4 +1,4 @@
-// What runs in a process of the guardian.
+// This code runs in a process of the guardian.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -63,7 +63,7 @@ int kill_marked(std::string_view marker) {
   return killed;
 }
 
-// What the agent has told, and what it leaves.
+// The job as the agent has described it: the groups to kill and the paths to remove when the agent has ended.
 class Job {
  public:
   // False at the end of file.

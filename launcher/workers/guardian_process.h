@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// What the agent tells a guardian: a header of fixed size, and for a path or a marker its text.
+// The agent sends a guardian such records: this header, and for a path or a marker its text behind it.
 struct GuardianRecord {
   enum class Command : int { add_group, remove_group, set_marker, add_path, remove_path };
   static constexpr std::size_t max_text = 1023;

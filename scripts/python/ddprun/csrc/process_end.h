@@ -13,7 +13,7 @@
 
 namespace ddprun_torch {
 
-// What a process does before it ends: it leaves its groups, and serves their stores on for ranks that still need them.
+// Before a process ends it leaves its groups, and serves their stores for ranks that still need them.
 // A child that was forked has neither. Thread-safe.
 class ProcessEnd {
  public:
