@@ -13,6 +13,8 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/onednn/bounded_cache.h"
 #include "ddprun/worker/tensor/onednn/matmul.h"
+#include "ddprun/worker/tensor/onednn/threads.h"
+#include "ddprun/worker/tensor/tensor.h"
 
 // Convolution through oneDNN, which this folder alone knows. Its 2.x describes an operation in two steps, 3.x in one:
 // make_* below hold the difference.
@@ -199,7 +201,7 @@ class Plan {
 
 enum class Kind { forward, forward_bias, backward_input, backward_weight };
 
-// A thread's engine, stream and plans.
+// A thread's engine, stream and plans, for one number of oneDNN's threads.
 class Context {
  public:
   Plan& plan(Kind kind, const ConvGeometry& geometry, DType dtype, ImageBlocks blocks) {
@@ -268,9 +270,8 @@ class Context {
 // Runs act with this thread's context; oneDNN's own exceptions become ours.
 template <class Act>
 auto with_context(const char* what, Act act) {
-  thread_local Context context;
   try {
-    return act(context);
+    return act(context_for_threads<Context>());
   } catch (const dnnl::error& error) {
     throw make_error(Errc::internal, "oneDNN: {}: {}", what, error.what());
   }
@@ -307,17 +308,73 @@ void conv_backward_input(const ConvGeometry& geometry, DType dtype, Image<const 
   });
 }
 
-void conv_backward_weight(const ConvGeometry& geometry, DType dtype, Image<const void> x, Image<const void> grad,
-                          float* weight_grad, bool accumulate) {
-  const std::int64_t count =
-      geometry.out_channels * (geometry.in_channels / geometry.groups) * geometry.kernel_h * geometry.kernel_w;
-  std::vector<float> fresh(accumulate ? static_cast<std::size_t>(count) : 0);
-  float* out = accumulate ? fresh.data() : weight_grad;
+namespace {
+
+// In a process with several threads a convolution's gradient of the weight is the sum of those of so many parts of the
+// batch. The sizes alone decide, so that the order of additions does not depend on the number of threads. A part more
+// costs a pass over the weight, of some 0.3 ns for each element, while each position of an image costs an element 0.009
+// ns (a Zen 4): at this number the passes take below 2 % of the time.
+std::int64_t parts_of_batch(const ConvGeometry& g) {
+  constexpr std::int64_t positions_of_a_part = 2048, most = 8;
+  if (!has_several_threads()) return 1;
+  return std::min({g.batch, most, 1 + g.batch * g.out_h * g.out_w / positions_of_a_part});
+}
+
+// In multiply-adds. Beyond it, and with so few positions that the batch is not divided, oneDNN divides the weight among
+// its threads; of smaller ones it would divide the sums.
+constexpr std::int64_t work_of_one_thread = 64'000'000;
+
+std::size_t bytes_of_images(std::int64_t images, std::int64_t channels, std::int64_t height, std::int64_t width,
+                            DType dtype) {
+  return static_cast<std::size_t>(images * channels * height * width) * size_of(dtype);
+}
+
+void backward_weight(const ConvGeometry& geometry, DType dtype, Image<const void> x, Image<const void> grad,
+                     float* out) {
   with_context("convolution backward to the weight", [&](Context& context) {
     context.plan(Kind::backward_weight, geometry, dtype, {x.block, grad.block})
         .run(context.stream(), {x.data, grad.data, out});
   });
-  if (accumulate) std::transform(fresh.begin(), fresh.end(), weight_grad, weight_grad, std::plus<>());
+}
+
+// The part of a batch that begins with image `first`.
+void backward_weight_of_part(const ConvGeometry& part, std::int64_t first, DType dtype, Image<const void> x,
+                             Image<const void> grad, float* out) {
+  const auto* const images = static_cast<const std::byte*>(x.data);
+  const auto* const gradients = static_cast<const std::byte*>(grad.data);
+  backward_weight(
+      part, dtype, {images + bytes_of_images(first, part.in_channels, part.height, part.width, dtype), x.block},
+      {gradients + bytes_of_images(first, part.out_channels, part.out_h, part.out_w, dtype), grad.block}, out);
+}
+
+void add_to(float* sum, const float* values, std::int64_t count) {
+  std::transform(values, values + count, sum, sum, std::plus<>());
+}
+
+}  // namespace
+
+void conv_backward_weight(const ConvGeometry& geometry, DType dtype, Image<const void> x, Image<const void> grad,
+                          float* weight_grad, bool accumulate) {
+  const std::int64_t count =
+      geometry.out_channels * (geometry.in_channels / geometry.groups) * geometry.kernel_h * geometry.kernel_w;
+  const std::int64_t images = (geometry.batch + parts_of_batch(geometry) - 1) / parts_of_batch(geometry);
+  const std::int64_t parts = (geometry.batch + images - 1) / images;
+  const std::int64_t kept = accumulate ? 1 : 0;  // the first part's gradient goes elsewhere too
+  const Tensor scratch = Tensor::empty({parts - 1 + kept, count});
+  float* const others = const_cast<Tensor&>(scratch).data<float>();
+  const auto place = [&](std::int64_t part) {
+    return part == 0 && !accumulate ? weight_grad : others + (part - 1 + kept) * count;
+  };
+  if (parts == 1 && count * geometry.batch * geometry.out_h * geometry.out_w > work_of_one_thread) {
+    backward_weight(geometry, dtype, x, grad, place(0));
+  } else {
+    run_parts(static_cast<int>(parts), [&](int part) {
+      ConvGeometry own = geometry;
+      own.batch = std::min(images, geometry.batch - part * images);
+      backward_weight_of_part(own, part * images, dtype, x, grad, place(part));
+    });
+  }
+  for (std::int64_t part = 1 - kept; part < parts; ++part) add_to(weight_grad, place(part), count);
 }
 
 }  // namespace ddprun::onednn

@@ -4,6 +4,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/onednn/bounded_cache.h"
+#include "ddprun/worker/tensor/onednn/threads.h"
 
 namespace ddprun::onednn {
 namespace {
@@ -65,7 +66,7 @@ class Plan {
   dnnl::reorder pack_;
 };
 
-// A thread's engine, stream and plans.
+// A thread's engine, stream and plans, for one number of oneDNN's threads.
 struct Context {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
@@ -75,8 +76,8 @@ struct Context {
 }  // namespace
 
 void convolve(const ConvGeometry& geometry, const std::uint8_t* x, const std::int8_t* weight, std::int32_t* y) {
-  thread_local Context context;
   try {
+    auto& context = context_for_threads<Context>();
     context.plans.get(geometry, [&] { return Plan(geometry, context.engine); }).run(context.stream, x, weight, y);
   } catch (const dnnl::error& error) {
     throw make_error(Errc::internal, "oneDNN: int8 convolution of {} channels by {} of {} x {}: {}",

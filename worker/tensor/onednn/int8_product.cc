@@ -7,6 +7,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/onednn/bounded_cache.h"
+#include "ddprun/worker/tensor/onednn/threads.h"
 
 namespace ddprun::onednn {
 namespace {
@@ -50,7 +51,7 @@ class Plan {
   memory a_, b_, out_;
 };
 
-// A thread's engine, stream and plans.
+// A thread's engine, stream and plans, for one number of oneDNN's threads.
 class Context {
  public:
   Plan& plan(const Int8Product& product) {
@@ -69,8 +70,8 @@ class Context {
 void multiply(const Int8Product& product, const std::uint8_t* a, const std::int8_t* b, std::int32_t* out) {
   if (product.k == 0) std::fill_n(out, product.m * product.n, 0);
   if (product.m == 0 || product.n == 0 || product.k == 0) return;
-  thread_local Context context;
   try {
+    auto& context = context_for_threads<Context>();
     context.plan(product).run(context.stream(), a, b, out);
   } catch (const dnnl::error& error) {
     throw make_error(Errc::internal, "oneDNN: int8 product of {} x {} and {} x {}: {}", product.m, product.k, product.k,

@@ -1,12 +1,53 @@
 #include "ddprun/worker/tensor/onednn/threads.h"
 
-// Each compiler has an omp.h for its own runtime; the distributions' oneDNN has GNU's.
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <vector>
+
+// Each compiler has an omp.h for its own runtime; the distributions' oneDNN has GNU's, whose threads are used here too:
+// a second set of threads would compete with them for the processors.
 extern "C" {
 int omp_get_max_threads();
 void omp_set_num_threads(int count);
+void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags);
 }
 
 namespace ddprun::onednn {
+namespace {
+
+// Each thread has a number of its own; this is the one of the main thread before anybody changed it.
+const int threads_at_start = omp_get_max_threads();
+
+// Parts that the threads of a team take one after the other.
+class Parts {
+ public:
+  Parts(int count, const std::function<void(int)>& part)
+      : count_(count), part_(part), errors_(static_cast<std::size_t>(count)) {}
+
+  void take_all() noexcept {
+    const OneThread one;
+    for (int i = next_++; i < count_; i = next_++) {
+      try {
+        part_(i);
+      } catch (...) {
+        errors_[static_cast<std::size_t>(i)] = std::current_exception();
+      }
+    }
+  }
+  void rethrow() const {
+    for (const auto& error : errors_)
+      if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  int count_;
+  const std::function<void(int)>& part_;
+  std::atomic<int> next_ = 0;
+  std::vector<std::exception_ptr> errors_;
+};
+
+}  // namespace
 
 int threads() {
   return omp_get_max_threads();
@@ -14,6 +55,20 @@ int threads() {
 
 void set_threads(int count) {
   omp_set_num_threads(count);
+}
+
+bool has_several_threads() {
+  return threads_at_start > 1;
+}
+
+void run_parts(int count, const std::function<void(int)>& part) {
+  Parts parts(count, part);
+  const int team = std::min(count, threads());
+  if (team > 1)
+    GOMP_parallel([](void* data) { static_cast<Parts*>(data)->take_all(); }, &parts, static_cast<unsigned>(team), 0);
+  else
+    parts.take_all();
+  parts.rethrow();
 }
 
 }  // namespace ddprun::onednn

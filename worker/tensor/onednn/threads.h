@@ -1,10 +1,42 @@
 #pragma once
 
+#include <functional>
+#include <map>
+
 namespace ddprun::onednn {
 
 // With how many threads oneDNN computes what the calling thread asks for. At first as many as OMP_NUM_THREADS says, or
 // as there are processors.
 int threads();
 void set_threads(int count);
+
+// Whether the process began with more than one thread. If so, set_threads() changes the time of an operation and no
+// bit of its result: sums are divided by sizes alone. With one thread nothing is divided, which takes a little less.
+bool has_several_threads();
+
+// The calling thread computes with one thread while the object lives.
+class OneThread {
+ public:
+  OneThread() : before_(threads()) { set_threads(1); }
+  ~OneThread() { set_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// Calls part(0), part(1), ... part(count - 1), each once, on as many threads as the calling one computes with; what a
+// part asks of oneDNN is computed with one. Returns when all have returned, and rethrows what the first of them, by
+// number, has thrown.
+void run_parts(int count, const std::function<void(int part)>& part);
+
+// What the calling thread keeps for the number of threads that it computes with: a primitive divides its work among
+// threads when it is made.
+template <class Context>
+Context& context_for_threads() {
+  thread_local std::map<int, Context> contexts;
+  return contexts[threads()];
+}
 
 }  // namespace ddprun::onednn
