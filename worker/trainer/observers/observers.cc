@@ -19,6 +19,7 @@ constexpr ObserverMaker* in_order[] = {
     make_memory_observer,         //
     make_checkpoint_observer,     //
     make_preemption_observer,     //
+    make_thread_observer,         //
 };
 
 }  // namespace

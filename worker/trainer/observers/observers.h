@@ -27,6 +27,7 @@ std::unique_ptr<Observer> make_observers(const ObserverContext& context);
 using ObserverMaker = std::unique_ptr<Observer>(const ObserverContext& context, Observer& all);
 ObserverMaker make_replica_check, make_metrics_observer, make_tensorboard_observer, make_progress_observer,
     make_slow_rank_observer, make_profile_observer, make_skipped_steps_observer, make_finite_check,
-    make_evaluation_observer, make_memory_observer, make_checkpoint_observer, make_preemption_observer;
+    make_evaluation_observer, make_memory_observer, make_checkpoint_observer, make_preemption_observer,
+    make_thread_observer;
 
 }  // namespace ddprun::trainer
