@@ -24,24 +24,42 @@ if(DDPRUN_BUILD_TESTS)
   find_package(Catch2 REQUIRED)
 endif()
 
-# The NCCL back end needs the CUDA runtime and NCCL, not a CUDA compiler: from a toolkit, or from NVIDIA's Python wheels,
-# which have libraries under their versioned names only. Sets DDPRUN_HAS_NCCL. Its tests need the headers alone.
-set(DDPRUN_HAS_NCCL OFF)
-if(DDPRUN_CUDA OR DDPRUN_BUILD_TESTS)
-  set(cuda_places $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda)
-  find_path(DDPRUN_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_places} PATH_SUFFIXES include)
-  find_path(DDPRUN_NCCL_INCLUDE nccl.h HINTS $ENV{NCCL_HOME} ${cuda_places} PATH_SUFFIXES include)
+# The NCCL back end is compiled with the headers of the CUDA runtime and of NCCL, from a toolkit or from NVIDIA's Python
+# wheels, or else with those of the emulator; it finds the functions in the CUDA module at run time.
+set(cuda_places $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda)
+find_path(DDPRUN_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_places} PATH_SUFFIXES include)
+find_path(DDPRUN_NCCL_INCLUDE nccl.h HINTS $ENV{NCCL_HOME} ${cuda_places} PATH_SUFFIXES include)
+if(DDPRUN_CUDA_INCLUDE AND DDPRUN_NCCL_INCLUDE)
+  set(DDPRUN_DEVICE_INCLUDES ${DDPRUN_CUDA_INCLUDE} ${DDPRUN_NCCL_INCLUDE})
+else()
+  set(DDPRUN_DEVICE_INCLUDES ${PROJECT_SOURCE_DIR}/worker/cuda/emulator/include)
 endif()
-if(DDPRUN_CUDA)
+
+# The module for CUDA devices is compiled by nvcc, and links NVIDIA's libraries. Sets DDPRUN_HAS_CUDA. The sanitizers know
+# nothing of nvcc.
+set(DDPRUN_HAS_CUDA OFF)
+if(DDPRUN_CUDA AND DDPRUN_TENSORS AND NOT DDPRUN_SANITIZE)
   find_library(DDPRUN_CUDA_LIBRARY NAMES cudart libcudart.so.13 libcudart.so.12 HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
   find_library(DDPRUN_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS $ENV{NCCL_HOME} ${cuda_places} PATH_SUFFIXES lib64 lib)
-  if(DDPRUN_CUDA_INCLUDE AND DDPRUN_CUDA_LIBRARY AND DDPRUN_NCCL_INCLUDE AND DDPRUN_NCCL_LIBRARY)
-    set(DDPRUN_HAS_NCCL ON)
+  find_program(DDPRUN_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  find_path(DDPRUN_CUBLASLT_INCLUDE cublasLt.h HINTS ${cuda_places} PATH_SUFFIXES include)
+  find_library(DDPRUN_CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.13 libcublasLt.so.12 HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
+  find_path(DDPRUN_CUDNN_INCLUDE cudnn.h HINTS $ENV{CUDNN_HOME} ${cuda_places} PATH_SUFFIXES include)
+  find_library(DDPRUN_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS $ENV{CUDNN_HOME} ${cuda_places} PATH_SUFFIXES lib64 lib)
+  if(DDPRUN_NVCC AND DDPRUN_CUDA_INCLUDE AND DDPRUN_CUDA_LIBRARY AND DDPRUN_CUBLASLT_INCLUDE AND DDPRUN_CUBLASLT_LIBRARY AND
+     DDPRUN_CUDNN_INCLUDE AND DDPRUN_CUDNN_LIBRARY AND DDPRUN_NCCL_INCLUDE AND DDPRUN_NCCL_LIBRARY)
+    set(CMAKE_CUDA_COMPILER ${DDPRUN_NVCC})
+    set(CMAKE_CUDA_ARCHITECTURES ${DDPRUN_CUDA_ARCHITECTURES})
+    enable_language(CUDA)
+    foreach(kind STANDARD EXTENSION)  # CMake 3.25 does not know that nvcc has C++20
+      set(CMAKE_CUDA20_${kind}_COMPILE_OPTION "-std=c++20")
+    endforeach()
+    set(DDPRUN_HAS_CUDA ON)
   elseif(NOT DDPRUN_CUDA STREQUAL AUTO)
-    message(FATAL_ERROR "DDPRUN_CUDA=${DDPRUN_CUDA}: the CUDA runtime or NCCL is missing (CUDA_HOME and NCCL_HOME say where to look)")
+    message(FATAL_ERROR "DDPRUN_CUDA=${DDPRUN_CUDA}: nvcc, the CUDA runtime, cuBLAS, cuDNN or NCCL is missing (CUDA_HOME, CUDNN_HOME and NCCL_HOME say where to look)")
   endif()
 endif()
-message(STATUS "NCCL back end: ${DDPRUN_HAS_NCCL}")
+message(STATUS "CUDA module: ${DDPRUN_HAS_CUDA}")
 
 # The MPI back end is built for each MPI found here. Sets DDPRUN_HAS_OPENMPI and DDPRUN_HAS_MPICH.
 function(ddprun_find_mpi prefix library suffixes)

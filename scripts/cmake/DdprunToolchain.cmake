@@ -6,6 +6,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3")
+
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
@@ -21,6 +23,7 @@ if(DDPRUN_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER
     ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
     CCACHE_NOHASHDIR=true ${DDPRUN_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 find_program(DDPRUN_MOLD mold)
 if(DDPRUN_MOLD)
@@ -28,14 +31,13 @@ if(DDPRUN_MOLD)
 endif()
 
 add_library(ddprun_warnings INTERFACE)
-target_compile_options(ddprun_warnings INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual> -Wimplicit-fallthrough
+set(warnings -Wall -Wextra -Wpedantic -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual> -Wimplicit-fallthrough
   -Wno-missing-field-initializers)  # designated initialisers leave out what has a default
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12's flow analysis reports false positives inside libstdc++ and fmt once they are inlined.
-  target_compile_options(ddprun_warnings INTERFACE
-    -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-restrict)
+  list(APPEND warnings -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-restrict)
 endif()
+target_compile_options(ddprun_warnings INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:${warnings}>)  # nvcc has others
 
 if(DDPRUN_SANITIZE)
   add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-sanitize-recover=all)

@@ -107,31 +107,34 @@ void a_message_with_different_ends_is_named(const MakeGroups& make, int size);
   DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_reports_the_sender, __VA_ARGS__)          \
   DDPRUN_GROUP_CLAUSE(backend, make, recvs_from_any_source_match_their_tag, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_survives_departures, __VA_ARGS__)
+// Collectives alone, without messages and failures.
+#define DDPRUN_COLLECTIVE_CONTRACT(backend, make, ...)                                        \
+  DDPRUN_GROUP_CLAUSE(backend, make, knows_its_rank_and_size, __VA_ARGS__)                    \
+  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_combines_every_type, __VA_ARGS__)              \
+  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_does_not_change_its_input, __VA_ARGS__)        \
+  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_results_are_bit_identical, __VA_ARGS__)        \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_combines_at_the_root, __VA_ARGS__)                \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_works_apart_from_its_input, __VA_ARGS__)          \
+  DDPRUN_GROUP_CLAUSE(backend, make, broadcast_copies_the_roots_values, __VA_ARGS__)          \
+  DDPRUN_GROUP_CLAUSE(backend, make, allgather_orders_by_rank, __VA_ARGS__)                   \
+  DDPRUN_GROUP_CLAUSE(backend, make, allgatherv_takes_unequal_parts, __VA_ARGS__)             \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatter_returns_each_ranks_block, __VA_ARGS__)    \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatterv_takes_unequal_parts, __VA_ARGS__)        \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatter_and_allgather_work_in_place, __VA_ARGS__) \
+  DDPRUN_GROUP_CLAUSE(backend, make, gather_collects_parts_at_the_root, __VA_ARGS__)          \
+  DDPRUN_GROUP_CLAUSE(backend, make, gatherv_takes_unequal_parts, __VA_ARGS__)                \
+  DDPRUN_GROUP_CLAUSE(backend, make, scatter_distributes_the_roots_parts, __VA_ARGS__)        \
+  DDPRUN_GROUP_CLAUSE(backend, make, scatterv_takes_unequal_parts, __VA_ARGS__)               \
+  DDPRUN_GROUP_CLAUSE(backend, make, all_to_all_exchanges_parts, __VA_ARGS__)                 \
+  DDPRUN_GROUP_CLAUSE(backend, make, all_to_allv_takes_unequal_parts, __VA_ARGS__)            \
+  DDPRUN_GROUP_CLAUSE(backend, make, coalesced_spans_take_every_reduction, __VA_ARGS__)       \
+  DDPRUN_GROUP_CLAUSE(backend, make, coalesced_spans_are_one_operation, __VA_ARGS__)          \
+  DDPRUN_GROUP_CLAUSE(backend, make, coalesced_parts_are_placed_in_rank_order, __VA_ARGS__)   \
+  DDPRUN_GROUP_CLAUSE(backend, make, barrier_waits_for_all_ranks, __VA_ARGS__)
 // What every back end implements.
 #define DDPRUN_ANY_GROUP_CONTRACT(backend, make, ...)                                            \
-  DDPRUN_GROUP_CLAUSE(backend, make, knows_its_rank_and_size, __VA_ARGS__)                       \
-  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_combines_every_type, __VA_ARGS__)                 \
-  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_does_not_change_its_input, __VA_ARGS__)           \
-  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_results_are_bit_identical, __VA_ARGS__)           \
-  DDPRUN_GROUP_CLAUSE(backend, make, reduce_combines_at_the_root, __VA_ARGS__)                   \
-  DDPRUN_GROUP_CLAUSE(backend, make, reduce_works_apart_from_its_input, __VA_ARGS__)             \
-  DDPRUN_GROUP_CLAUSE(backend, make, broadcast_copies_the_roots_values, __VA_ARGS__)             \
-  DDPRUN_GROUP_CLAUSE(backend, make, allgather_orders_by_rank, __VA_ARGS__)                      \
-  DDPRUN_GROUP_CLAUSE(backend, make, allgatherv_takes_unequal_parts, __VA_ARGS__)                \
-  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatter_returns_each_ranks_block, __VA_ARGS__)       \
-  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatterv_takes_unequal_parts, __VA_ARGS__)           \
-  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatter_and_allgather_work_in_place, __VA_ARGS__)    \
-  DDPRUN_GROUP_CLAUSE(backend, make, gather_collects_parts_at_the_root, __VA_ARGS__)             \
-  DDPRUN_GROUP_CLAUSE(backend, make, gatherv_takes_unequal_parts, __VA_ARGS__)                   \
-  DDPRUN_GROUP_CLAUSE(backend, make, scatter_distributes_the_roots_parts, __VA_ARGS__)           \
-  DDPRUN_GROUP_CLAUSE(backend, make, scatterv_takes_unequal_parts, __VA_ARGS__)                  \
-  DDPRUN_GROUP_CLAUSE(backend, make, all_to_all_exchanges_parts, __VA_ARGS__)                    \
-  DDPRUN_GROUP_CLAUSE(backend, make, all_to_allv_takes_unequal_parts, __VA_ARGS__)               \
+  DDPRUN_COLLECTIVE_CONTRACT(backend, make, __VA_ARGS__)                                         \
   DDPRUN_GROUP_CLAUSE(backend, make, bytes_have_any_length_and_alignment, __VA_ARGS__)           \
-  DDPRUN_GROUP_CLAUSE(backend, make, coalesced_spans_take_every_reduction, __VA_ARGS__)          \
-  DDPRUN_GROUP_CLAUSE(backend, make, coalesced_spans_are_one_operation, __VA_ARGS__)             \
-  DDPRUN_GROUP_CLAUSE(backend, make, coalesced_parts_are_placed_in_rank_order, __VA_ARGS__)      \
-  DDPRUN_GROUP_CLAUSE(backend, make, barrier_waits_for_all_ranks, __VA_ARGS__)                   \
   DDPRUN_GROUP_CLAUSE(backend, make, send_and_recv_match_by_tag, __VA_ARGS__)                    \
   DDPRUN_GROUP_CLAUSE(backend, make, zero_length_is_legal, __VA_ARGS__)                          \
   DDPRUN_GROUP_CLAUSE(backend, make, many_operations_are_in_flight, __VA_ARGS__)                 \

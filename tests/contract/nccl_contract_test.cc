@@ -1,12 +1,16 @@
 // The nccl back end, alone and in an auto group, over a fake of CUDA and NCCL whose ranks are threads.
 #include <algorithm>
+#include <cstdlib>
 #include <cuda_runtime_api.h>
 
 #include <fmt/core.h>
 
 #include "ddprun/worker/comm/backends/nccl/nccl_group.h"
+#include "ddprun/worker/comm/backends/staged/staged_group.h"
 #include "ddprun/worker/comm/elastic_group.h"
 #include "ddprun/worker/comm/registry/auto_group.h"
+#include "ddprun/worker/comm/registry/host_group.h"
+#include "ddprun/worker/comm/subgroups.h"
 #include "tests/contract/group_values.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
@@ -21,6 +25,9 @@ namespace fake_nccl = ddprun::testing::fake_nccl;
 
 namespace {
 
+// Before any test: the back end opens the fake as its CUDA module.
+const int module_chosen = ::setenv("DDPRUN_CUDA_MODULE", DDPRUN_FAKE_CUDA_MODULE, 1);
+
 std::unique_ptr<ProcessGroup> make_one(const GroupOptions& options) {
   return comm::make_nccl_group(options);
 }
@@ -30,14 +37,26 @@ contract::Groups make_nccl(int size, std::chrono::milliseconds timeout) {
   return contract::make_groups(make_one, size, timeout);
 }
 
-contract::Groups make_auto(int size) {
-  return contract::make_groups(comm::make_auto_group, size, contract::test_timeout);
+std::unique_ptr<ProcessGroup> make_one_auto(GroupOptions options) {
+  options.config.device = options.rank;
+  return comm::make_auto_group(options);
+}
+
+contract::Groups make_auto(int size, std::chrono::milliseconds timeout = contract::test_timeout) {
+  return contract::make_groups(make_one_auto, size, timeout);
+}
+
+// Over shared memory, for memory that the fake takes for a device's.
+contract::Groups make_staged(int size, std::chrono::milliseconds timeout) {
+  return contract::make_groups(
+      [](const GroupOptions& options) { return comm::make_staged_group(comm::make_host_group(options), 0); }, size,
+      timeout);
 }
 
 // Device memory, allocated as a program does.
 class DeviceValues {
  public:
-  DeviceValues(std::size_t count, float value) : count_(count) {
+  DeviceValues(std::size_t count, float value, std::int32_t device = host_memory) : count_(count), device_(device) {
     void* data = nullptr;
     cudaMalloc(&data, count * sizeof(float));
     data_ = static_cast<float*>(data);
@@ -47,13 +66,14 @@ class DeviceValues {
   DeviceValues(const DeviceValues&) = delete;
   DeviceValues& operator=(const DeviceValues&) = delete;
 
-  Span span() { return {data_, count_, DType::float32}; }
+  Span span() { return {data_, count_, DType::float32, device_}; }
   void expect_all(float value, const char* what) const {
     expect(std::all_of(data_, data_ + count_, [=](float each) { return each == value; }), what);
   }
 
  private:
   const std::size_t count_;
+  const std::int32_t device_;  // as spans name it
   float* data_ = nullptr;
 };
 
@@ -130,6 +150,37 @@ TEST_CASE("checked nccl groups compare every message before they receive it") {
                "float32 from rank 0 with tag 2",
            error.what());
     more.expect_all(2, "the receive buffer is unchanged");
+  });
+}
+
+TEST_CASE("memory that an nccl group allocates is registered until it is freed or the group has ended") {
+  auto groups = contract::make_groups(make_one, 2, contract::test_timeout);
+  const int before = fake_nccl::registrations();
+  std::vector<RegisteredBuffer> buffers;
+  for (auto& group : groups) buffers.push_back(group->allocate(400));
+  CHECK(fake_nccl::registrations() - before == 2);
+  for (const float value : buffers[0].as<float>()) REQUIRE(value == 0);
+  buffers.pop_back();
+  CHECK(fake_nccl::registrations() - before == 1);
+  groups.clear();
+  CHECK(fake_nccl::registrations() - before == 0);
+}
+
+TEST_CASE("an operation begins after the stream that the call names") {
+  auto groups = contract::make_groups(make_one, 2, contract::test_timeout);
+  run_ranks(groups, [](ProcessGroup& group) {
+    DeviceValues values(1000, 0), ones(1000, 1);
+    cudaStream_t stream = nullptr;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    std::atomic<bool> begun = false;
+    fake_nccl::hold_stream(stream, [&] { begun.wait(false); });
+    cudaMemcpyAsync(values.span().data, ones.span().data, 4000, cudaMemcpyDeviceToDevice, stream);
+    const auto work = group.allreduce(values.span(), {}, {.after = stream});
+    begun = true;
+    begun.notify_all();
+    work->wait();
+    values.expect_all(2, "the sum of what the stream wrote");
+    cudaStreamDestroy(stream);
   });
 }
 
@@ -215,12 +266,12 @@ TEST_CASE("a communicator is shrunk to its survivors if possible, and created an
 
 TEST_CASE("auto uses nccl for device memory and the host's back end for the rest") {
   for (const int size : {1, 2, 3}) {
-    auto groups = make_auto(size);
     const auto before = fake_nccl::created_communicators();
+    auto groups = make_auto(size);
     run_ranks(groups, [&](ProcessGroup& group) {
       std::vector<float> host(1000, 1);
       const auto pending = group.allreduce(span_of(host));
-      DeviceValues device(50, 1), more(7, 2);
+      DeviceValues device(50, 1, group.rank()), more(7, 2, group.rank());
       const auto first = group.allreduce(device.span()), second = group.allreduce_coalesced({more.span()});
       group.barrier()->wait();
       second->wait();
@@ -238,22 +289,12 @@ TEST_CASE("auto uses nccl for device memory and the host's back end for the rest
   }
 }
 
-TEST_CASE("an auto group refuses to send device memory before any collective on such memory, and stays usable") {
-  auto groups = make_auto(2);
-  run_ranks(groups, [](ProcessGroup& group) {
-    DeviceValues device(5, 1);
-    const auto error = error_of([&] { group.send(device.span(), 1 - group.rank(), 0); });
-    expect(error.code() == Errc::unsupported, error.what());
-    group.barrier()->wait();
-  });
-}
-
 TEST_CASE("an auto group with a rank without NCCL works on host memory, and names that rank for device memory") {
   auto groups = contract::make_groups(
       [](const GroupOptions& options) {
         std::optional<fake_nccl::FailsHere> no_device;
         if (options.rank == 1) no_device.emplace("cudaGetDeviceCount");
-        return comm::make_auto_group(options);
+        return make_one_auto(options);
       },
       3, contract::test_timeout);
   run_ranks(groups, [](ProcessGroup& group) {
@@ -262,7 +303,7 @@ TEST_CASE("an auto group with a rank without NCCL works on host memory, and name
     expect(host.back() == 3, "host memory");
   });
   run_ranks(groups, [](ProcessGroup& group) {
-    DeviceValues device(5, 1);
+    DeviceValues device(5, 1, group.rank());
     std::vector<float> host(5, 1);
     const bool deviceless = group.rank() == 1;
     const auto error = error_of([&] { group.allreduce(deviceless ? span_of(host) : device.span())->wait(); });
@@ -271,29 +312,50 @@ TEST_CASE("an auto group with a rank without NCCL works on host memory, and name
   });
 }
 
-TEST_CASE("ranks of an auto group that pass host and device memory to one collective get a mismatch") {
-  auto groups = make_auto(2);
+TEST_CASE("ranks of an auto group that pass host and device memory to one collective time out") {
+  auto groups = make_auto(2, std::chrono::seconds(1));
   run_ranks(groups, [](ProcessGroup& group) {
     std::vector<float> host(5, 1);
-    DeviceValues device(5, 1);
+    DeviceValues device(5, 1, group.rank());
     const auto error = error_of([&] { group.allreduce(group.rank() == 0 ? span_of(host) : device.span())->wait(); });
-    expect(error.code() == Errc::mismatch, error.what());
+    expect(error.code() == Errc::timeout, error.what());
+  });
+}
+
+TEST_CASE("an auto group refuses memory of another device than it was given") {
+  auto groups = make_auto(2);
+  run_ranks(groups, [](ProcessGroup& group) {
+    DeviceValues device(5, 1, 7), own(5, 1, group.rank());
+    const auto error = error_of([&] { group.allreduce(device.span()); });
+    expect(error.code() == Errc::unsupported, error.what());
+    expect(std::string(error.what()).find("on memory of cuda:7") != std::string::npos, error.what());
+    group.allreduce(own.span())->wait();
+    own.expect_all(2, "the group stays usable");
+  });
+}
+
+TEST_CASE("memory of a device is registered, and its subgroups take it, too") {
+  auto groups = make_auto(3);
+  run_ranks(groups, [](ProcessGroup& group) {
+    const auto memory = group.allocate_on(group.rank(), 40);
+    const Span span{memory.data(), 10, DType::float32, group.rank()};
+    std::fill_n(static_cast<float*>(span.data), 10, 1.0f);
+    const auto pair = subgroup(group, {0, 2});
+    if (!pair) return;
+    pair->allreduce(span)->wait();
+    expect(memory.as<float>()[9] == 2, "the sum of two ranks");
   });
 }
 
 TEST_CASE("aborting an auto group ends the operations in progress of both its back ends") {
   auto groups = make_auto(2);
-  run_ranks(groups, [](ProcessGroup& group) {
-    DeviceValues device(5, 1);
-    group.allreduce(device.span())->wait();
-  });
   std::vector<float> host(5, 1);
-  DeviceValues device(5, 1);
+  DeviceValues device(5, 1, 0), other(5, 1, 1);
   const auto on_host = groups[0]->allreduce(span_of(host)), on_device = groups[0]->allreduce(device.span());
   groups[0]->abort("the test says so");
   for (const auto& work : {on_host, on_device}) CHECK(error_of([&] { work->wait(); }).code() == Errc::aborted);
   CHECK(error_of([&] { groups[0]->allreduce(device.span())->wait(); }).code() == Errc::aborted);
-  CHECK(error_of([&] { groups[1]->allreduce(device.span())->wait(); }).code() == Errc::peer_lost);
+  CHECK(error_of([&] { groups[1]->allreduce(other.span())->wait(); }).code() == Errc::peer_lost);
 }
 
 namespace {
@@ -314,8 +376,8 @@ std::vector<std::string> errors_while_forming(const std::function<std::unique_pt
   return errors;
 }
 
-constexpr auto functions_that_may_fail = {"cudaGetDeviceCount", "cudaSetDevice",          "cudaMalloc",
-                                          "cudaStreamCreate",   "ncclCommInitRankConfig", "ncclGetUniqueId"};
+constexpr auto functions_that_may_fail = {"cudaGetDeviceCount",        "cudaSetDevice",          "cudaMalloc",
+                                          "cudaStreamCreateWithFlags", "ncclCommInitRankConfig", "ncclGetUniqueId"};
 
 }  // namespace
 
@@ -342,47 +404,28 @@ TEST_CASE("if a rank cannot join an nccl group, the others name it at once, with
 
 TEST_CASE("if a rank of an auto group cannot form its nccl group, the others name it at once") {
   for (const std::string function : functions_that_may_fail) {
-    if (function == "cudaGetDeviceCount") continue;  // called when the auto group forms
+    if (function == "cudaGetDeviceCount") continue;  // says that there is no device
     INFO(function << " fails at rank 0");
-    auto groups = contract::make_groups(comm::make_auto_group, 3, std::chrono::hours(1));
-    run_ranks(groups, [&](ProcessGroup& group) {
-      DeviceValues device(5, 1);
+    const auto errors = errors_while_forming([&](const GroupOptions& options) {
       std::optional<fake_nccl::FailsHere> failure;
-      if (group.rank() == 0) failure.emplace(function);
-      const auto error = error_of([&] { group.allreduce(device.span())->wait(); });
-      expect(std::string(error.what()).find("an error of the fake") != std::string::npos, error.what());
-      expect(group.rank() == 0 || std::string(error.what()).find("rank 0 (pid ") != std::string::npos, error.what());
-      expect(group.failure().has_value(), "the group is broken");
+      if (options.rank == 0) failure.emplace(function);
+      return make_one_auto(options);
     });
+    for (const auto& each : errors) CHECK(each.find("an error of the fake") != std::string::npos);
+    for (const int other : {1, 2}) CHECK(errors[static_cast<std::size_t>(other)].starts_with("rank 0 (pid "));
   }
 }
 
 TEST_CASE("a failure of an auto group also ends the formation of its nccl group") {
-  std::atomic<int> connections = 0;  // to the store, of rank 0
-  auto groups = contract::make_groups(
-      [&](GroupOptions options) {
-        if (options.rank > 0) return comm::make_auto_group(options);
-        options.connect_store = [&connections, connect = options.connect_store] {
-          ++connections;
-          connections.notify_all();
-          return connect();
-        };
-        return comm::make_auto_group(options);
-      },
-      2, std::chrono::hours(1));
-  const int before = connections;
-  run_ranks(groups, [&](ProcessGroup& group) {
-    DeviceValues device(5, 1);
-    if (group.rank() == 1) {
-      group.barrier()->wait();  // the other rank takes it for the barrier before the formation
-      connections.wait(before);
-      group.abort("the test says so");
-      return;
-    }
-    const auto error = error_of([&] { group.allreduce(device.span())->wait(); });
-    expect(error.code() == Errc::peer_lost, error.what());
-    expect(std::string(error.what()).find("aborted the group: the test says so") != std::string::npos, error.what());
+  const auto errors = errors_while_forming([&](const GroupOptions& options) -> std::unique_ptr<ProcessGroup> {
+    if (options.rank == 0) return make_one_auto(options);
+    comm::RankLocations locations;
+    const auto host =
+        comm::make_host_group(options, {.device = std::to_string(options.rank), .deviceless = ""}, &locations);
+    if (options.rank == 1) host->abort("the test says so");
+    return nullptr;
   });
+  CHECK(errors[0].find("aborted the group: the test says so") != std::string::npos);
 }
 
 TEST_CASE("if NCCL refuses a device that two ranks share, the error names it") {
@@ -416,4 +459,40 @@ TEST_CASE("a rank that leaves an nccl group is noticed also without a freeze bou
   });
 }
 
+TEST_CASE("an auto group stages the memory of a device that two ranks share") {
+  const auto before = fake_nccl::created_communicators();
+  auto groups = contract::make_groups(
+      [](GroupOptions options) {
+        options.config.device = options.rank / 2;
+        return comm::make_auto_group(options);
+      },
+      3, contract::test_timeout);
+  run_ranks(groups, [](ProcessGroup& group) {
+    for (const std::size_t count : {1, 5, 1'000'000}) {  // the last in chunks
+      DeviceValues device(count, 1, group.rank() / 2), more(count, static_cast<float>(group.rank()), group.rank() / 2);
+      const auto sum = group.allreduce(device.span());
+      group.broadcast(more.span(), 2)->wait();
+      sum->wait();
+      device.expect_all(3, "the sum");
+      more.expect_all(2, "the root's values");
+    }
+    DeviceValues device(5, 1, group.rank() / 2);
+    const auto error = error_of([&] { group.send(device.span(), (group.rank() + 1) % 3, 0); });
+    expect(error.code() == Errc::unsupported, error.what());
+  });
+  CHECK(fake_nccl::created_communicators().initialized == before.initialized);
+}
+
+TEST_CASE("what the device does not do breaks a staged group at all ranks") {
+  auto groups = make_staged(2, contract::test_timeout);
+  DeviceValues memory[] = {{10, 1, 0}, {10, 1, 0}};
+  fake_nccl::break_copies();
+  for (auto& group : groups) {
+    auto& values = memory[group->rank()];
+    const auto error = error_of([&] { group->allreduce(values.span())->wait(); });
+    CHECK(std::string(error.what()).find("an error of the fake CUDA") != std::string::npos);
+  }
+}
+
 DDPRUN_ANY_GROUP_CONTRACT("nccl", make_nccl, {1, 2, 3, 4, 5, 8})
+DDPRUN_COLLECTIVE_CONTRACT("staged", make_staged, {1, 2, 3, 5})

@@ -43,6 +43,9 @@ struct CommConfig {
   // What messages about a failure call this rank besides its number and its process, such as its place in a mesh: one
   // line. Ranks may differ. Empty: nothing.
   std::string label;
+  // The CUDA device of this rank, whose memory operations take besides the host's: by NCCL, or staged through memory of
+  // the host. All ranks name one or none does. None: operations take memory of the host alone.
+  std::optional<int> device;
   friend bool operator==(const CommConfig&, const CommConfig&) = default;
 };
 

@@ -110,11 +110,19 @@ RegisteredBuffer ProcessGroup::allocate(std::size_t bytes) {
   return plain_buffer(bytes);
 }
 
+RegisteredBuffer ProcessGroup::allocate_on(std::int32_t device, std::size_t bytes) {
+  if (device == host_memory) return allocate(bytes);
+  throw make_error(Errc::unsupported, "the back end {} has no memory of cuda:{}", backend(), device);
+}
+
 std::unique_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>&, const std::string&) {
   throw make_error(Errc::unsupported, "the back end {} has no subgroups", backend());
 }
 
 WorkPtr ProcessGroup::run(const Call& call) {
+  if (const auto device = call.device(); device != host_memory && !accepts(device))
+    throw make_error(Errc::unsupported, "{} on memory of cuda:{}: this group, of the back end {}, takes other memory",
+                     describe(call.operation), device, backend());
   if (call.options.timeout) check_timeout(call.operation, *call.options.timeout);
   auto work = start(call);
   if (call.options.blocking) work->wait(no_deadline);

@@ -29,6 +29,9 @@ struct OpOptions {
   // The call returns when the operation has finished, and throws its error. Where the back end allows it, the calling
   // thread executes the operation itself, which saves two thread switches.
   bool blocking = false;
+  // A cudaStream_t, for memory of its device: the operation begins after all that is queued there. Without one it
+  // follows the default stream alone.
+  void* after = nullptr;
 };
 
 // The source of a recv that accepts a message of its tag from any rank; Work::source() is the rank that sent it.
@@ -59,6 +62,9 @@ using Counts = std::vector<std::size_t>;
 // The first error breaks the group: every pending and later operation of every rank ends with that error. A rank that
 // only sends (broadcast's root, reduce's other ranks) may finish before its peers call the operation; an error it
 // missed surfaces at its next operation. To recover, form a new group; elastic_group.h does so in the same processes.
+//
+// Devices: operations take memory of the host; one of a CUDA device where the group was given one (CommConfig::device).
+// All spans of a call, at all ranks, are memory of the host, or of each rank's device.
 //
 // Units: counts are in elements.
 class ProcessGroup {
@@ -121,6 +127,12 @@ class ProcessGroup {
   // Memory that this group's operations access at the least cost: if all ranks of an operation use such memory, the
   // back end need not copy it. Not a collective: each rank allocates independently. Throws Errc::io.
   virtual RegisteredBuffer allocate(std::size_t bytes);
+
+  // Memory of that CUDA device for this group's operations, zero, or of the host (host_memory) as allocate(). Throws
+  // Errc::unsupported where the group does not take memory of that device.
+  virtual RegisteredBuffer allocate_on(std::int32_t device, std::size_t bytes);
+  // Whether operations take memory of that device.
+  virtual bool accepts(std::int32_t device) const { return device == host_memory; }
 
   // Bytes that operations of this rank have handed to the network so far: 0 where ranks share memory. From any thread.
   virtual std::uint64_t bytes_sent() const { return 0; }

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/cuda/cuda_device.h"
 
 namespace ddprun {
 namespace {
@@ -14,6 +15,22 @@ constexpr std::string_view name_of(DeviceType type) {
 }
 
 }  // namespace
+
+int cuda_device_count() {
+  return cuda::device_count();
+}
+
+std::string describe_cuda_device(Device device) {
+  const auto& cuda = cuda::CudaDevice::of(device);
+  return fmt::format("{}, {}{}", to_string(device), cuda.api().emulated ? "an emulated device: " : "",
+                     cuda.facts().name.data());
+}
+
+void* compute_stream(Device device) {
+  if (device.type == DeviceType::cpu) return nullptr;
+  const auto& cuda = cuda::CudaDevice::of(device);
+  return cuda.api().stream(cuda.context(), cuda::Queue::compute);
+}
 
 std::string to_string(Device device) {
   return fmt::format("{}:{}", name_of(device.type), device.index);
@@ -30,7 +47,8 @@ Device parse_device(std::string_view name) {
     for (const auto each : {DeviceType::cpu, DeviceType::cuda})
       if (type == name_of(each)) return {each, index};
   }
-  throw make_error(Errc::usage, "'{}' is not a device: expected cpu, or cpu:0 .. cpu:{}", name, max_devices - 1);
+  throw make_error(Errc::usage, "'{}' is not a device: expected cpu or cuda, or cpu:0 .. cpu:{}, or cuda:0 .. cuda:{}",
+                   name, max_devices - 1, max_devices - 1);
 }
 
 }  // namespace ddprun

@@ -11,7 +11,7 @@ enum class DeviceType : std::uint8_t { cpu, cuda };
 
 // Where a tensor's memory is and its operations run. "cpu:0" is the machine's processor. "cpu:1" and up are virtual
 // devices on the same processor with memory accounting of their own: what concerns several devices is written and
-// tested with them. "cuda:k" is reserved: it has a name and no operations yet.
+// tested with them. "cuda:k" is the k-th CUDA device that this process sees.
 struct Device {
   DeviceType type = DeviceType::cpu;
   int index = 0;
@@ -25,6 +25,13 @@ inline constexpr int max_devices = 64;  // of each type
 std::string to_string(Device device);
 // "cpu" is "cpu:0". Throws Errc::usage for anything that is not a device's name.
 Device parse_device(std::string_view name);
+
+// How many CUDA devices this process has. Throws Errc::unsupported where there is no CUDA module, or none that works.
+int cuda_device_count();
+// "cuda:0, NVIDIA H100 80GB HBM3"; "an emulated device" where it is.
+std::string describe_cuda_device(Device device);
+// The stream in whose order operations of a CUDA device compute (cudaStream_t); null for the host.
+void* compute_stream(Device device);
 
 // Memory of tensors on a device, in bytes, without what is cached for the next allocation.
 struct MemoryStats {

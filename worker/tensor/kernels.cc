@@ -5,6 +5,8 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/cpu/table.h"
+#include "ddprun/worker/tensor/cuda/table.h"
+#include "ddprun/worker/tensor/device_sums.h"
 
 namespace ddprun::kernels {
 
@@ -13,10 +15,19 @@ void throw_missing(const char* operation, DType dtype, Device device) {
                    to_string(device));
 }
 
+namespace {
+
+// Made when the first tensor asks for it: the module is opened then.
+const Table& table_of_cuda() {
+  static const Table cuda = cuda::make_table();
+  return cuda;
+}
+
+}  // namespace
+
 const Table& table(Device device) {
   static const Table cpu = cpu::make_table();
-  static const Table none;
-  return device.type == DeviceType::cpu ? cpu : none;
+  return device.type == DeviceType::cpu ? cpu : table_of_cuda();
 }
 
 Levels levels_of(const ValueRange& range) {
@@ -28,7 +39,8 @@ Levels levels_of(const ValueRange& range) {
 }
 
 void copy(const Tensor& from, Tensor& to) {
-  of(to).copy(from, to);
+  // Copies from a CUDA device to the host are the device's as well.
+  of(to.device().type == DeviceType::cpu ? from : to).copy(from, to);
   to.storage()->bump_version();
 }
 
@@ -109,13 +121,31 @@ Tensor argmax_rows(const Tensor& scores) {
   return index;
 }
 
-bool all_finite(const Tensor& x) {
-  if (!is_floating(x.dtype())) return true;
-  // x - x is 0 for a finite value and NaN otherwise, so the sum is 0 or NaN.
+namespace {
+
+// x - x is 0 for a finite value and NaN otherwise, so the sum is 0 or NaN.
+Tensor zero_if_finite(const Tensor& x) {
   const Tensor flat = x.contiguous();
   Tensor zero = Tensor::empty_like(flat);
   of(flat).binary(Binary::subtract, {}, flat, flat, zero);
-  return sum(zero).item() == 0;
+  return zero;
+}
+
+}  // namespace
+
+bool all_finite(const Tensor& x) {
+  return !is_floating(x.dtype()) || sum(zero_if_finite(x)).item() == 0;
+}
+
+bool all_finite(const std::vector<Tensor>& tensors) {
+  if (tensors.empty()) return true;
+  const Device device = tensors[0].device();
+  if (device.type == DeviceType::cpu)
+    return std::ranges::all_of(tensors, [](const Tensor& x) { return all_finite(x); });
+  DeviceSums sums(tensors.size(), DType::float32, device);
+  for (const Tensor& x : tensors)
+    if (is_floating(x.dtype())) sums.add(zero_if_finite(x));
+  return sums.total() == 0;
 }
 
 }  // namespace ddprun::kernels

@@ -1,11 +1,12 @@
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "ddprun/worker/tensor/functors/binary.h"
 #include "ddprun/worker/tensor/functors/unary.h"
+#include "ddprun/worker/tensor/geometry.h"
 #include "ddprun/worker/tensor/random.h"
 #include "ddprun/worker/tensor/tensor.h"
 
@@ -18,38 +19,7 @@
 // Sums are taken in an order that depends on shapes alone, so the same input gives the same bits.
 namespace ddprun::kernels {
 
-// --- geometries
-
-// A dimension of n elements within (outer, n, inner).
-struct Axis {
-  std::int64_t outer, n, inner;
-};
-
-struct MatmulOptions {
-  bool transpose_a = false;
-  bool transpose_b = false;
-  bool accumulate = false;
-  bool varying = false;  // the sizes are others at the next call: no code is made for them alone
-  friend auto operator<=>(const MatmulOptions&, const MatmulOptions&) = default;
-};
-
-// Cross-correlation over row-major (batch, channels, height, width).
-struct ConvGeometry {
-  std::int64_t batch, in_channels, height, width;
-  std::int64_t out_channels, kernel_h, kernel_w;
-  std::int64_t stride, padding;
-  std::int64_t out_h, out_w;
-  std::int64_t dilation = 1;
-  std::int64_t groups = 1;
-  bool winograd = false;  // Winograd's algorithm may be used: faster, and less exact
-  friend auto operator<=>(const ConvGeometry&, const ConvGeometry&) = default;
-};
-
-struct PoolGeometry {
-  std::int64_t planes, height, width;  // planes: batch times channels
-  std::int64_t kernel, stride, padding;
-  std::int64_t out_h, out_w;
-};
+// --- results of several tensors
 
 struct NormStatistics {
   Tensor mean;     // (channels), or one per row
@@ -59,15 +29,6 @@ struct NormGradients {
   Tensor x, weight, bias;  // weight and bias undefined where there are none
 };
 
-struct CrossEntropyOptions {
-  double label_smoothing = 0;        // this share of the target's probability is spread over all classes
-  std::int64_t ignore_index = -100;  // rows with this target count for nothing
-};
-
-struct AttentionOptions {
-  bool causal = false;  // query i sees the keys up to i + (keys - queries)
-  double scale = 1;     // of the scores
-};
 struct AttentionResult {
   Tensor out;
   Tensor log_sum;  // (batch, heads, queries): of the exponentials of the scores, float32 or float64
@@ -81,35 +42,6 @@ struct AttentionSums {
 struct AttentionGradients {
   Tensor query, key, value;
   bool accumulate = false;  // they are added to what is there
-};
-
-// The numbers of a tensor lie from min to max.
-struct ValueRange {
-  float min = 0, max = 0;
-};
-
-// How activations become 8-bit integers: x = scale (level - zero), level from 0 to highest. 0 is a level itself:
-// padding and what relu cuts off are exact. 7 bits: with 8, pairs of products would overflow 16 bits where the
-// processor adds them so.
-struct Levels {
-  static constexpr std::int32_t highest = 127;
-  float scale = 1;
-  std::int32_t zero = 0;
-};
-// Over the range, widened to 0.
-Levels levels_of(const ValueRange& range);
-
-struct SgdStep {
-  double lr, momentum, weight_decay;
-  double dampening = 0;
-  bool nesterov = false;
-  bool first = false;  // the momentum starts as the gradient
-};
-struct AdamStep {
-  double lr, beta1, beta2, eps, weight_decay;
-  std::int64_t step;             // from 1
-  std::int64_t freeze_step = 0;  // the square average stays after this step; 0: it goes on
-  bool decoupled = false;        // AdamW: the decay shrinks the value, it is not part of the gradient
 };
 
 // --- the table
@@ -169,7 +101,8 @@ struct Table {
   DDPRUN_ENTRY(binary_gradient, void(Binary, const Arguments&, int operand, In a, In b, In grad, Tensor& out));
   DDPRUN_ENTRY(compare, void(Comparison, In a, In b, Tensor& out));  // out: uint8, 0 or 1
   DDPRUN_ENTRY(where, void(In cond, In a, In b, Tensor& out));       // cond: uint8
-  DDPRUN_ENTRY(copy, void(In from, Tensor& to));  // any two dtypes; both strided, of equal numbers of elements
+  DDPRUN_ENTRY(copy, void(In from,
+                          Tensor& to));  // any two dtypes; both strided, of equal numbers of elements; any two devices
   DDPRUN_ENTRY(fill, void(Tensor& to, double value));
   // Row i of x is dropped with the probability by random numbers of streams[i], from number first on; the rest is
   // scaled by 1 / (1 - probability). x and out may be one.
@@ -265,7 +198,7 @@ struct Table {
 #undef DDPRUN_ENTRY
 };
 
-// Of a type of device; empty for one that this build does not serve.
+// Of a type of device. Throws what cuda::api() throws where a CUDA device is asked for and there is no module.
 const Table& table(Device device);
 inline const Table& of(const Tensor& tensor) {
   return table(tensor.device());
@@ -287,5 +220,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 // For each row of (rows, n), the first index of its maximum; int64.
 Tensor argmax_rows(const Tensor& scores);
 bool all_finite(const Tensor& x);
+// All of them, on one device. On the host no tensor is read after the first that is not finite; the host waits for a
+// CUDA device once.
+bool all_finite(const std::vector<Tensor>& tensors);
 
 }  // namespace ddprun::kernels

@@ -1,34 +1,22 @@
 #include "ddprun/worker/tensor/random.h"
 
+#include <array>
 #include <cmath>
 #include <numbers>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/philox.h"
 
 namespace ddprun {
 namespace {
 
-using Block = std::array<std::uint32_t, 4>;
-
-// Ten rounds of Philox4x32 with the constants of the paper.
-Block philox(std::uint64_t index, std::uint64_t stream, std::uint64_t seed) {
-  constexpr std::uint64_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;
-  constexpr std::uint32_t weyl0 = 0x9E3779B9, weyl1 = 0xBB67AE85;
-  Block x{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-          static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)};
-  auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = multiplier0 * x[0], product1 = multiplier1 * x[2];
-    x = {static_cast<std::uint32_t>(product1 >> 32) ^ x[1] ^ key0, static_cast<std::uint32_t>(product1),
-         static_cast<std::uint32_t>(product0 >> 32) ^ x[3] ^ key1, static_cast<std::uint32_t>(product0)};
-    key0 += weyl0;
-    key1 += weyl1;
-  }
-  return x;
-}
-
 template <class Draw>
 void fill_each(Tensor& tensor, const char* what, Draw draw) {
+  if (tensor.device().type != DeviceType::cpu) {  // the same numbers everywhere: they are drawn on the host
+    Tensor drawn = Tensor::empty(tensor.shape(), tensor.dtype());
+    fill_each(drawn, what, draw);
+    return tensor.copy_from(drawn);
+  }
   if (tensor.dtype() == DType::float32) {
     float* data = tensor.data<float>();
     for (std::int64_t i = 0; i < tensor.numel(); ++i) data[i] = static_cast<float>(draw());
@@ -45,7 +33,7 @@ void fill_each(Tensor& tensor, const char* what, Draw draw) {
 std::uint32_t Generator::next_u32() {
   const std::uint64_t index = state_.position / 4;
   if (index != block_index_) {
-    block_ = philox(index, state_.stream, state_.seed);
+    block_ = std::to_array(philox(index, state_.stream, state_.seed).numbers);
     block_index_ = index;
   }
   return block_[state_.position++ % 4];
@@ -61,7 +49,7 @@ double Generator::uniform() {
 }
 
 float Generator::uniform_float() {
-  return static_cast<float>(next_u32() >> 8) * 0x1.0p-24F;
+  return ddprun::uniform_float(next_u32());
 }
 
 double Generator::normal() {

@@ -7,9 +7,8 @@
 
 namespace ddprun {
 
-// Random numbers as a pure function of (seed, stream, position): Philox4x32-10 (Salmon et al., "Parallel random
-// numbers: as easy as 1, 2, 3", SC 2011). The same on every machine and compiler. A value: copy it to replay; its state
-// is three integers.
+// Random numbers as a pure function of (seed, stream, position): Philox4x32-10 (philox.h). The same on every machine,
+// compiler and device. A value: copy it to replay; its state is three integers.
 class Generator {
  public:
   struct State {

@@ -13,6 +13,8 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/allocation_count.h"
+#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "ddprun/worker/tensor/cuda/pinned_memory.h"
 #include "ddprun/worker/tensor/sanitized.h"
 
 namespace ddprun {
@@ -95,19 +97,28 @@ class Account {
   std::atomic<std::size_t> peak_ = 0;
 };
 
-struct CpuAllocator {
+// Where a device's memory comes from: CPU devices have caches here, CUDA devices the cache of the module.
+struct Allocator {
   BlockCache cache;
   Account account;
 };
 
 // Never destroyed: tensors in static objects may outlive them otherwise.
-CpuAllocator& allocator(Device device) {
-  if (device.type != DeviceType::cpu) {
-    throw make_error(Errc::unsupported, "this build has no memory on {}: tensors live on cpu devices",
-                     to_string(device));
-  }
-  static auto* instances = new std::array<CpuAllocator, max_devices>;
-  return instances->at(static_cast<std::size_t>(device.index));
+Allocator& allocator(Device device) {
+  static auto* of_cpu = new std::array<Allocator, max_devices>;
+  static auto* of_cuda = new std::array<Allocator, max_devices>;
+  return (device.type == DeviceType::cpu ? of_cpu : of_cuda)->at(static_cast<std::size_t>(device.index));
+}
+
+void* take(Allocator& from, std::size_t bytes, Device device) {
+  return device.type == DeviceType::cpu ? from.cache.take(bytes) : cuda::allocate(bytes, device);
+}
+
+void give_back(Allocator& to, void* block, std::size_t bytes, Device device) noexcept {
+  if (device.type == DeviceType::cpu)
+    to.cache.release(block, bytes);
+  else
+    cuda::release(block, bytes, device);
 }
 
 // Rounded up so that nearly equal sizes share blocks: to a multiple of an eighth of the power of two below.
@@ -122,9 +133,9 @@ Storage::Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<v
     : data_(data), bytes_(bytes), block_bytes_(block_bytes), owner_(std::move(owner)), device_(device) {}
 
 std::shared_ptr<Storage> Storage::allocate(std::size_t bytes, Device device) {
-  CpuAllocator& from = allocator(device);
+  Allocator& from = allocator(device);
   const std::size_t size = rounded(bytes);
-  void* block = from.cache.take(size);
+  void* block = take(from, size, device);
   from.account.add(size);
   ++allocation_count.allocations;
   allocation_count.bytes += static_cast<std::int64_t>(size);
@@ -136,12 +147,20 @@ std::shared_ptr<Storage> Storage::wrap(void* data, std::size_t bytes, Device dev
   return std::shared_ptr<Storage>(new Storage(data, bytes, device, std::move(owner), 0));
 }
 
+std::shared_ptr<Storage> Storage::allocate_pinned(std::size_t bytes) {
+  std::shared_ptr<void> memory = cuda::allocate_pinned(rounded(bytes));
+  void* const data = memory.get();
+  std::shared_ptr<Storage> storage = wrap(data, bytes, Device{}, std::move(memory));
+  storage->pinned_ = true;
+  return storage;
+}
+
 Storage::~Storage() {
   if (block_bytes_ == 0) return;
-  CpuAllocator& to = allocator(device_);
+  Allocator& to = allocator(device_);
   to.account.remove(block_bytes_);
   if (watch) watch->add(-static_cast<std::int64_t>(block_bytes_));
-  to.cache.release(data_, block_bytes_);
+  give_back(to, data_, block_bytes_, device_);
 }
 
 MemoryWatch::MemoryWatch() : before_(std::exchange(watch, this)) {}

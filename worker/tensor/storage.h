@@ -13,15 +13,19 @@ inline constexpr std::size_t storage_alignment = 64;
 
 // Memory on a device, which any number of tensors see parts of. Shared by its tensors through std::shared_ptr and freed
 // with the last. Its own memory returns to the device's cache of freed blocks: a training step allocates the same sizes
-// again and again, and without the cache every large one would cost page faults.
+// again and again, and without the cache every large one would cost page faults, or calls of the driver.
 //
 // Threads: allocation and release are thread-safe; contents and version are not synchronised.
 class Storage {
  public:
-  // Uninitialised. Throws std::bad_alloc, and Errc::unsupported for a device without an allocator.
+  // Uninitialised. Throws std::bad_alloc for memory of the host, and for a CUDA device what cuda::api() throws and the
+  // error of the device, which says what holds its memory.
   static std::shared_ptr<Storage> allocate(std::size_t bytes, Device device);
   // Memory from outside, kept alive by owner; not counted in memory_stats().
   static std::shared_ptr<Storage> wrap(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner);
+  // Page-locked memory of the host, which a CUDA device copies without another copy in between; not counted either.
+  // Throws what cuda::api() throws.
+  static std::shared_ptr<Storage> allocate_pinned(std::size_t bytes);
 
   ~Storage();
   Storage(const Storage&) = delete;
@@ -30,6 +34,7 @@ class Storage {
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+  bool is_pinned() const { return pinned_; }
 
   // Counts changes in place: what was derived from the contents, such as a weight cast to 16 bits, or saved for a
   // backward pass, is valid as long as it stays equal.
@@ -50,6 +55,7 @@ class Storage {
   std::shared_ptr<void> owner_;
   std::uint64_t version_ = 0;
   bool present_ = true;
+  bool pinned_ = false;
   Device device_;
 };
 

@@ -69,7 +69,8 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strid
       strides_(strides),
       numel_(ddprun::numel(shape)),
       dtype_(dtype),
-      contiguous_(is_row_major(shape, strides)) {}
+      contiguous_(is_row_major(shape, strides)),
+      on_host_(storage_->device().type == DeviceType::cpu) {}
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   const auto bytes = static_cast<std::size_t>(ddprun::numel(shape)) * size_of(dtype);
@@ -100,6 +101,11 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
   Tensor result = empty(shape, dtype, device);
   result.fill(value);
   return result;
+}
+
+Tensor Tensor::empty_pinned(const Shape& shape, DType dtype) {
+  const auto bytes = static_cast<std::size_t>(ddprun::numel(shape)) * size_of(dtype);
+  return {Storage::allocate_pinned(bytes), shape, contiguous_strides(shape), 0, dtype};
 }
 
 Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner, Device device) {
@@ -254,6 +260,7 @@ void Tensor::copy_from(const Tensor& other) {
                      name_of(other.dtype_), to_string(other.shape_), name_of(dtype_), to_string(shape_));
   }
   if (data_ == other.data_) return;
+  if (!on_host_ || !other.on_host_) return kernels::copy(other, *this);
   std::memmove(data_, other.data_, bytes());
   storage_->bump_version();
 }
@@ -267,6 +274,7 @@ double Tensor::item() const {
     throw make_error(Errc::mismatch, "item() is for tensors with one element; this one has shape {}",
                      to_string(shape_));
   }
+  if (!on_host_) return to(Device{}).item();
   if (dtype_ == DType::float32) return static_cast<double>(*static_cast<const float*>(data_));
   double value = 0;
   Tensor wide = wrap(&value, shape_, DType::float64, nullptr, device());
@@ -283,6 +291,11 @@ void Tensor::throw_blocked() const {
 
 void Tensor::throw_access(DType asked) const {
   if (channel_block_ != 0) throw_blocked();
+  if (asked == dtype_ && contiguous_) {
+    throw make_error(Errc::mismatch,
+                     "a tensor of shape {} on {} was accessed by code that runs on the host; copy it first",
+                     to_string(shape_), to_string(device()));
+  }
   if (asked == dtype_) {
     throw make_error(Errc::mismatch, "a tensor of shape {} and strides {} was accessed as contiguous memory",
                      to_string(shape_), to_string(strides_));

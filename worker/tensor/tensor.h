@@ -27,7 +27,8 @@ namespace ddprun {
 // Ownership: the storage lives as long as a tensor sees it. Its own memory is 64-byte aligned; wrapped memory is where
 //   its owner put it.
 // Threads: not synchronised: one writer, or many readers.
-// Errors: a wrong dtype, shape or device is Errc::mismatch naming both.
+// Errors: a wrong dtype, shape or device is Errc::mismatch naming both. What a CUDA device fails to do is reported by a
+//   later call that copies to the host, as Errc::internal or unsupported.
 class Tensor {
  public:
   Tensor() = default;  // undefined: no memory, shape [0]
@@ -35,6 +36,8 @@ class Tensor {
   static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = {});  // uninitialised
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = {});
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = {});
+  // Uninitialised, in page-locked memory of the host (Storage::allocate_pinned()).
+  static Tensor empty_pinned(const Shape& shape, DType dtype);
   // Uninitialised, with the shape, dtype, device and, where it is dense, layout of another.
   static Tensor empty_like(const Tensor& other);
   // Uninitialised, blocked by channels; the number of channels is a multiple of block.
@@ -64,7 +67,8 @@ class Tensor {
   bool is_contiguous() const { return contiguous_; }                                        // row-major
   bool is_dense() const { return contiguous_ || channel_block_ != 0; }                      // row-major or blocked
 
-  // The first element. Throws Errc::mismatch if T is not the element type, and for strided memory.
+  // The first element, for loops of the host. Throws Errc::mismatch if T is not the element type, for strided memory,
+  // and for memory of a CUDA device.
   template <class T>
   T* data() {
     check_access(dtype_of<T>);
@@ -78,15 +82,15 @@ class Tensor {
   // The elements of dense memory in its own order, for what looks at each by itself. Throws as data() does.
   template <class T>
   T* elements() {
-    if (channel_block_ == 0) check_access(dtype_of<T>);
+    check_elements(dtype_of<T>);
     return static_cast<T*>(raw());
   }
   template <class T>
   const T* elements() const {
-    if (channel_block_ == 0) check_access(dtype_of<T>);
+    check_elements(dtype_of<T>);
     return static_cast<const T*>(raw());
   }
-  // The first element, whatever type and strides.
+  // The first element, whatever type and strides; an address that the host cannot read on a CUDA device.
   void* raw() { return data_; }
   const void* raw() const { return data_; }
 
@@ -107,10 +111,11 @@ class Tensor {
   Tensor clone() const;                            // dense
   // In its layout; itself where nothing changes. Rounds to nearest even; beyond an integer type's range: undefined.
   Tensor to(DType dtype) const;
+  // Row-major. The host waits where it receives the values, or gives pinned memory, and so it does in copy_from().
   Tensor to(Device device) const;
-  void copy_from(const Tensor& other);  // same number of elements and dtype, both contiguous
+  void copy_from(const Tensor& other);  // same number of elements and dtype, both contiguous; any two devices
   void fill(double value);
-  double item() const;  // of a tensor with one element
+  double item() const;  // of a tensor with one element; waits for a CUDA device
 
   // True when no other handle shares the memory, so that it may be changed in place unseen.
   bool sole_owner() const { return storage_.use_count() == 1; }
@@ -123,7 +128,10 @@ class Tensor {
   Tensor view(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
 
   void check_access(DType asked) const {
-    if (asked != dtype_ || !contiguous_) throw_access(asked);
+    if (asked != dtype_ || !contiguous_ || !on_host_) throw_access(asked);
+  }
+  void check_elements(DType asked) const {
+    if (channel_block_ == 0) check_access(asked);
   }
   [[noreturn]] void throw_access(DType asked) const;
   [[noreturn]] void throw_blocked() const;
@@ -137,6 +145,7 @@ class Tensor {
   std::int64_t channel_block_ = 0;
   DType dtype_ = DType::float32;
   bool contiguous_ = true;
+  bool on_host_ = true;
 };
 
 template <class T>

@@ -70,6 +70,7 @@ Memory& memory() {
 }
 
 std::atomic<bool> all_memory_is_devices = false;
+std::atomic<int> copies_to_fail = 0;
 thread_local int current_device = 0;
 thread_local std::string_view failing_function;
 
@@ -83,6 +84,14 @@ FailsHere::~FailsHere() {
 }
 bool fails_here(std::string_view function) {
   return failing_function == function;
+}
+
+void hold_stream(cudaStream_t stream, std::function<void()> task) {
+  stream->run(std::move(task));
+}
+
+void break_copies() {
+  copies_to_fail = 2;
 }
 
 AllMemoryIsDevices::AllMemoryIsDevices() {
@@ -124,8 +133,8 @@ const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "an error of the fake CUDA";
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  if (fails_here("cudaStreamCreate")) return cudaErrorMemoryAllocation;
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int) {
+  if (fails_here("cudaStreamCreateWithFlags")) return cudaErrorMemoryAllocation;
   *stream = new CUstream_st;
   return cudaSuccess;
 }
@@ -149,9 +158,19 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 
+// The legacy default stream of the fake is always idle.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (!stream) return cudaSuccess;
   event->reached = std::make_shared<std::atomic<bool>>(false);
-  stream->run([reached = event->reached] { *reached = true; });
+  stream->run([reached = event->reached] {
+    *reached = true;
+    reached->notify_all();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  stream->run([reached = event->reached] { reached->wait(false); });
   return cudaSuccess;
 }
 
@@ -175,19 +194,20 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMallocManaged(void** data, size_t bytes, unsigned int) {
-  *data = memory().allocate(bytes, current_device, cudaMemoryTypeManaged);
-  return cudaSuccess;
-}
-
 cudaError_t cudaFree(void* data) {
   memory().free(data);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  if (copies_to_fail > 0 && copies_to_fail-- > 0) return cudaErrorIllegalAddress;
   if (bytes == 0) return cudaSuccess;  // from and to may be null then
   stream->run([=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+  stream->run([=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }
 

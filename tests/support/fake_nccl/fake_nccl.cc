@@ -31,6 +31,7 @@ struct ncclComm {
     ncclComm_t* result;
   };
   std::optional<Child> child;  // that is being created
+  std::set<void*> registered;
   std::atomic<bool> broken = false;
 };
 
@@ -57,7 +58,7 @@ class Library {
   }
   ncclComm_t add(std::shared_ptr<Clique> clique, int rank, bool shrunk) {
     clique->join(rank, current_device());
-    auto* const comm = new ncclComm{std::move(clique), rank, {}, false, false, {}, false};
+    auto* const comm = new ncclComm{std::move(clique), rank, {}, false, false, {}, {}, false};
     const std::lock_guard lock(mutex_);
     existing_.insert(comm);
     ++(shrunk ? created_.shrunk : created_.initialized);
@@ -68,6 +69,7 @@ class Library {
       const std::lock_guard lock(mutex_);
       existing_.erase(comm);
     }
+    registrations -= static_cast<int>(comm->registered.size());
     delete comm;
   }
   void break_all() {
@@ -79,6 +81,7 @@ class Library {
     return created_;
   }
 
+  std::atomic<int> registrations = 0;
   std::atomic<int> version = NCCL_VERSION_CODE;
   std::atomic<bool> refuses_shared_devices = false;
 
@@ -224,6 +227,9 @@ void break_communicators() {
 CreatedCommunicators created_communicators() {
   return library().created();
 }
+int registrations() {
+  return library().registrations;
+}
 
 }  // namespace ddprun::testing::fake_nccl
 
@@ -281,6 +287,28 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   if (comm->broken) *state = ncclRemoteError;
   if (library().refuses_shared_devices && comm->clique->complete() && comm->clique->shares_a_device())
     *state = ncclInvalidUsage;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
+  return cudaMalloc(data, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclMemFree(void* data) {
+  cudaFree(data);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, size_t, void** handle) {
+  comm->registered.insert(data);
+  *handle = data;
+  ++library().registrations;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  if (comm->registered.erase(handle) == 0) return ncclInvalidArgument;
+  --library().registrations;
   return ncclSuccess;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+#include <functional>
 #include <string_view>
 
 // A fake CUDA and NCCL that use host memory, for programs whose ranks are threads: the functions that the nccl back end
@@ -36,8 +38,12 @@ class RefusesSharedDevices {
   RefusesSharedDevices& operator=(const RefusesSharedDevices&) = delete;
 };
 
+// Queues a task on a stream, after which alone what follows there begins.
+void hold_stream(cudaStream_t stream, std::function<void()> task);
 // Sets what ncclGetVersion returns.
 void pretend_version(int code);
+// The next copies of two streams fail.
+void break_copies();
 // All existing communicators report an asynchronous error.
 void break_communicators();
 
@@ -47,5 +53,7 @@ struct CreatedCommunicators {
   int shrunk = 0;
 };
 CreatedCommunicators created_communicators();
+// How many pieces of memory are registered with communicators.
+int registrations();
 
 }  // namespace ddprun::testing::fake_nccl

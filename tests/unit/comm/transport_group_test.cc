@@ -74,7 +74,8 @@ TEST_CASE("a group connects and uses the transport that its factory makes for th
         for (const auto& each : locations) deviceless.push_back(each.deviceless);
         return transport;
       },
-      options_with(std::make_shared<MemoryStore>(), 1), {"by_location"}, "without a device");
+      options_with(std::make_shared<MemoryStore>(), 1), {"by_location"},
+      {.device = "", .deviceless = "without a device"});
   CHECK(deviceless == std::vector<std::string>{"without a device"});
   CHECK(transport->connected_under == "group/");
   CHECK(group->backend() == "connecting");

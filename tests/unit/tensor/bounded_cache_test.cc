@@ -1,10 +1,10 @@
-#include "ddprun/worker/tensor/onednn/bounded_cache.h"
+#include "ddprun/worker/tensor/bounded_cache.h"
 
 #include <string>
 
 #include "tests/support/catch.h"
 
-using ddprun::onednn::BoundedCache;
+using ddprun::BoundedCache;
 
 TEST_CASE("a cache makes each value once, and never holds more than its capacity") {
   using Cache = BoundedCache<int, std::string>;

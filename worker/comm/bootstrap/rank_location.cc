@@ -17,7 +17,8 @@ RankLocation own_location(const CommConfig& config) {
 }
 
 std::string encode(const RankLocation& location) {
-  return location.host + '\n' + location.network + '\n' + location.address + '\n' + location.deviceless;
+  return location.host + '\n' + location.network + '\n' + location.address + '\n' + location.device + '\n' +
+         location.deviceless;
 }
 
 RankLocation decode_location(std::string_view text) {
@@ -31,6 +32,7 @@ RankLocation decode_location(std::string_view text) {
   location.host = next_line();
   location.network = next_line();
   location.address = next_line();
+  location.device = next_line();
   location.deviceless = next_line();
   return location;
 }

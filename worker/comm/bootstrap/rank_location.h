@@ -9,12 +9,19 @@
 
 namespace ddprun::comm {
 
+// Where a rank's device memory is.
+struct DevicePlace {
+  std::string device{};      // RankLocation::device
+  std::string deviceless{};  // RankLocation::deviceless
+};
+
 // The host and network that a rank runs on, as it publishes them when a group forms. A plain value.
 struct RankLocation {
   std::string host;          // host_evidence(): ranks with the same share memory
   std::string network;       // network_evidence(): ranks with the same reach each other by loopback addresses
   std::string address;       // numeric; at which it expects to be reached
-  std::string deviceless{};  // why it has no back end for device memory; empty: it has one, or was not asked
+  std::string device{};      // the PCI bus id of its GPU, if it has been given one
+  std::string deviceless{};  // why not; empty: it has, or nobody asked
   friend bool operator==(const RankLocation&, const RankLocation&) = default;
 };
 using RankLocations = std::vector<RankLocation>;  // by rank

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 class TransportGroup final : public ProcessGroup {
  public:
   // transport: null when the factory makes it.
-  TransportGroup(std::shared_ptr<Transport> transport, const TransportFactory& factory, const std::string& deviceless,
+  TransportGroup(std::shared_ptr<Transport> transport, const TransportFactory& factory, const DevicePlace& place,
                  const GroupOptions& options, GroupKind kind);
   ~TransportGroup() override;
 
@@ -37,8 +37,8 @@ class TransportGroup final : public ProcessGroup {
   milliseconds timeout_of(OpOptions options) const {
     return std::min(options.timeout.value_or(options_.config.timeout), longest_timeout);
   }
-  void connect(const TransportFactory& factory, const std::string& deviceless);
-  RankLocations exchange_locations(Store& store, const std::string& deviceless, Deadline deadline) const;
+  void connect(const TransportFactory& factory, const DevicePlace& place);
+  RankLocations exchange_locations(Store& store, const DevicePlace& place, Deadline deadline) const;
   void create_executors();
 
   const GroupOptions options_;
@@ -60,23 +60,23 @@ class TransportGroup final : public ProcessGroup {
 };
 
 TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const TransportFactory& factory,
-                               const std::string& deviceless, const GroupOptions& options, GroupKind kind)
+                               const DevicePlace& place, const GroupOptions& options, GroupKind kind)
     : options_(options), kind_(kind), transport_(std::move(transport)), health_(options_, kind_.backend) {
   abort_on_stop_.emplace(options_.stop, AbortOnStop{*this});
-  connect(factory, deviceless);
+  connect(factory, place);
   create_executors();
 }
 
 // A failure here, of a connection or of a peer's memory, may be the first sign of a peer's death: the store reports the
 // death a moment later.
-void TransportGroup::connect(const TransportFactory& factory, const std::string& deviceless) {
+void TransportGroup::connect(const TransportFactory& factory, const DevicePlace& place) {
   const std::stop_callback<AbortOnStop> give_up(options_.give_up,
                                                 AbortOnStop{*this, "it was given up while it formed"});
   std::optional<Error> failure;
   try {
     const auto deadline = deadline_after(options_.config.timeout);
     const auto store = options_.connect_store();
-    if (!transport_) transport_ = factory(exchange_locations(*store, deviceless, deadline));
+    if (!transport_) transport_ = factory(exchange_locations(*store, place, deadline));
     health_.attach(*transport_);
     transport_->connect(*store, options_.prefix, deadline);
     return;
@@ -90,9 +90,10 @@ void TransportGroup::connect(const TransportFactory& factory, const std::string&
   throw Error(*failure);
 }
 
-RankLocations TransportGroup::exchange_locations(Store& store, const std::string& deviceless, Deadline deadline) const {
+RankLocations TransportGroup::exchange_locations(Store& store, const DevicePlace& place, Deadline deadline) const {
   auto own = own_location(options_.config);
-  own.deviceless = deviceless;
+  own.device = place.device;
+  own.deviceless = place.deviceless;
   RankLocations locations;
   for (const auto& text :
        exchange(store, options_.prefix + "place/", rank(), size(), encode(own), health_.broken_flag(), deadline)) {
@@ -164,12 +165,12 @@ std::unique_ptr<ProcessGroup> TransportGroup::make_subgroup(const std::vector<in
 
 std::unique_ptr<ProcessGroup> make_transport_group(std::shared_ptr<Transport> transport, const GroupOptions& options,
                                                    GroupKind kind) {
-  return std::make_unique<TransportGroup>(std::move(transport), TransportFactory(), std::string(), options, kind);
+  return std::make_unique<TransportGroup>(std::move(transport), TransportFactory(), DevicePlace(), options, kind);
 }
 
 std::unique_ptr<ProcessGroup> make_transport_group(const TransportFactory& factory, const GroupOptions& options,
-                                                   GroupKind kind, const std::string& deviceless) {
-  return std::make_unique<TransportGroup>(nullptr, factory, deviceless, options, kind);
+                                                   GroupKind kind, const DevicePlace& place) {
+  return std::make_unique<TransportGroup>(nullptr, factory, place, options, kind);
 }
 
 }  // namespace ddprun::comm

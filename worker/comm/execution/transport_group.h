@@ -23,9 +23,9 @@ struct GroupKind {
 std::unique_ptr<ProcessGroup> make_transport_group(std::shared_ptr<Transport> transport, const GroupOptions& options,
                                                    GroupKind kind);
 
-// The same with a transport that depends on where the ranks run: they exchange their locations first. deviceless: this
-// rank's RankLocation::deviceless.
+// The same with a transport that depends on where the ranks run: they exchange their locations first.
+// place: of this rank's device.
 std::unique_ptr<ProcessGroup> make_transport_group(const TransportFactory& factory, const GroupOptions& options,
-                                                   GroupKind kind, const std::string& deviceless = "");
+                                                   GroupKind kind, const DevicePlace& place = {});
 
 }  // namespace ddprun::comm

@@ -108,9 +108,9 @@ void ProcessMonitor::run(const std::vector<int>& ended) {
   }
 }
 
-std::string LocalProcesses::registration(int rank) {
+std::string LocalProcesses::registration(int rank, const std::string& label) {
   const auto process = ProcessIdentity::own();
-  return fmt::format("{} {} {}\n", rank, process.pid, process.start_time);
+  return fmt::format("{} {} {} {}\n", rank, process.pid, process.start_time, label);
 }
 
 // Ranks that are threads of this process end with it.
@@ -118,8 +118,11 @@ void LocalProcesses::watch(const std::string& registrations) {
   std::vector<ProcessMonitor::Process> processes;
   std::istringstream lines(registrations);
   for (ProcessMonitor::Process each; lines >> each.rank >> each.identity.pid >> each.identity.start_time;) {
+    std::string label;
+    std::getline(lines, label);
     if (each.rank == rank_) continue;
     peers_[each.rank] = each.identity;
+    labels_[each.rank] = label.empty() ? label : label.substr(1);
     if (each.identity != ProcessIdentity::own()) processes.push_back(each);
   }
   if (processes.empty()) return;
@@ -138,7 +141,7 @@ std::vector<int> LocalProcesses::take_ended() {
 }
 
 std::string LocalProcesses::identity(int rank) const {
-  return identity_text("", peers_.at(rank).pid, local_host_name());
+  return identity_text(labels_.at(rank), peers_.at(rank).pid, local_host_name());
 }
 
 std::map<int, std::string> LocalProcesses::states() const {

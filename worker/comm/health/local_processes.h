@@ -63,12 +63,12 @@ class LocalProcesses {
   LocalProcesses(int rank, std::function<void()> on_end) : rank_(rank), on_end_(std::move(on_end)) {}
 
   // A line for each rank of this host, which the ranks append to a key of the store.
-  static std::string registration(int rank);
+  static std::string registration(int rank, const std::string& label = "");
   // Watches the ranks in such lines, except this one. Once.
   void watch(const std::string& registrations);
   // The ranks whose processes ended since the last call.
   std::vector<int> take_ended();
-  // "pid 42 on host b", of a rank that is watched.
+  // "cuda:1, pid 42 on host b", of a rank that is watched, with its label.
   std::string identity(int rank) const;
   // "its process is stopped", by rank.
   std::map<int, std::string> states() const;
@@ -77,6 +77,7 @@ class LocalProcesses {
   const int rank_;
   const std::function<void()> on_end_;
   std::map<int, ProcessIdentity> peers_;
+  std::map<int, std::string> labels_;  // CommConfig::label of each
 
   std::mutex mutex_;
   std::vector<int> ended_;  // guarded by mutex_

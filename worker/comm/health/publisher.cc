@@ -33,7 +33,7 @@ Publisher::Publisher(std::shared_ptr<Store> store, RankRecords& records, const G
 
 void Publisher::join(std::string_view backend) {
   beat();
-  store_->append(processes_key_, LocalProcesses::registration(options_.rank), store_deadline());
+  store_->append(processes_key_, LocalProcesses::registration(options_.rank, options_.config.label), store_deadline());
   if (options_.beside_store)
     store_->compare_set(beside_store_key_, "", std::to_string(options_.rank), store_deadline());
   try {

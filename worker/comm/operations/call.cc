@@ -29,12 +29,20 @@ std::size_t Parts::largest() const {
 
 ConstSpan Call::input_part(int rank) const {
   const auto [offset, count] = locate_part(operation, layout ? layout->input_parts.get() : nullptr, rank);
-  return {count > 0 ? static_cast<const std::byte*>(input.data) + offset : nullptr, count, operation.dtype};
+  return {count > 0 ? static_cast<const std::byte*>(input.data) + offset : nullptr, count, operation.dtype,
+          input.device};
 }
 
 Span Call::output_part(int rank) const {
   const auto [offset, count] = locate_part(operation, layout ? layout->output_parts.get() : nullptr, rank);
-  return {count > 0 ? static_cast<std::byte*>(output.data) + offset : nullptr, count, operation.dtype};
+  return {count > 0 ? static_cast<std::byte*>(output.data) + offset : nullptr, count, operation.dtype, output.device};
+}
+
+std::int32_t Call::device_of_spans() const {
+  auto device = host_memory;
+  for (const auto& each : layout->inputs) device = std::max(device, each.device);
+  for (const auto& each : layout->outputs) device = std::max(device, each.device);
+  return device;
 }
 
 std::size_t Call::largest_part() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -55,8 +56,15 @@ struct Call {
 
   ConstSpan input_part(int rank) const;
   Span output_part(int rank) const;
+  // The device whose memory it names, or host_memory.
+  std::int32_t device() const {
+    return operation.coalesced() ? device_of_spans() : std::max(input.device, output.device);
+  }
   // The size of the largest part: the same at every rank, except with own_parts().
   std::size_t largest_part() const;
+
+ private:
+  std::int32_t device_of_spans() const;
 };
 
 // A collective as an executor passes it to a transport.

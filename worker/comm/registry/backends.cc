@@ -11,7 +11,9 @@
 #include "ddprun/worker/comm/backends/mpi/mpi_library.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 #include "ddprun/worker/comm/backends/shm/shm_group.h"
+#include "ddprun/worker/comm/backends/staged/staged_group.h"
 #include "ddprun/worker/comm/registry/auto_group.h"
+#include "ddprun/worker/comm/registry/device_group.h"
 #include "ddprun/worker/comm/registry/host_group.h"
 
 namespace ddprun::comm {
@@ -26,6 +28,10 @@ std::unique_ptr<ProcessGroup> make_self(const GroupOptions& options) {
     throw make_error(Errc::usage, "the self back end is for a world of 1, not of {}: use gloo", options.size);
   }
   return make_self_group();
+}
+
+std::unique_ptr<ProcessGroup> make_nccl(const GroupOptions& options) {
+  return make_nccl_group(options, options.config.device.value(), "requested by name");
 }
 
 constexpr std::array table = {
@@ -54,7 +60,13 @@ const Backend& find_backend(std::string_view name) {
 
 std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options) {
   check(options);
-  return find_backend(name).make(options);
+  const auto& backend = find_backend(name);
+  if (!options.config.device || name == "auto") return backend.make(options);
+  if (name == "nccl") return make_device_group(make_host_group(host_options(options)), options, make_nccl);
+  const auto make_staged = [&](const GroupOptions& given) {
+    return make_staged_group(backend.make(host_options(given)), given.config.device.value());
+  };
+  return make_device_group(backend.make(host_options(options)), options, make_staged);
 }
 
 }  // namespace ddprun::comm

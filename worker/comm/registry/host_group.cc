@@ -4,7 +4,6 @@
 #include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 #include "ddprun/worker/comm/backends/hierarchical/hierarchical_group.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 #include "ddprun/worker/comm/backends/shm/shm_group.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
 #include "ddprun/worker/comm/registry/auto_group.h"
@@ -18,13 +17,6 @@ std::string reason(const HostMap& hosts) {
   return fmt::format("the {} ranks run on {} hosts: shared memory within, Gloo between", hosts.ranks(), hosts.hosts());
 }
 
-std::string first_deviceless(const RankLocations& locations) {
-  for (std::size_t rank = 0; rank < locations.size(); ++rank) {
-    if (const auto& why = locations[rank].deviceless; !why.empty()) return fmt::format("rank {} ({})", rank, why);
-  }
-  return "";
-}
-
 }  // namespace
 
 std::shared_ptr<Transport> make_host_transport(const GroupOptions& options, const RankLocations& locations) {
@@ -36,15 +28,16 @@ std::shared_ptr<Transport> make_host_transport(const GroupOptions& options, cons
   return make_gloo_transport(reachable);
 }
 
-std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, std::string* deviceless_rank) {
+std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, const DevicePlace& place,
+                                              RankLocations* found) {
   if (options.size == 1) return make_self_group();
   const auto factory = [&](const RankLocations& locations) {
     auto transport = make_host_transport(options, locations);
     if (options.rank == 0) log::info("back end {}: {}", transport->traits().backend, reason(host_map(locations)));
-    if (deviceless_rank) *deviceless_rank = first_deviceless(locations);
+    if (found) *found = locations;
     return transport;
   };
-  return make_transport_group(factory, options, {"auto", make_auto_group}, why_no_nccl());
+  return make_transport_group(factory, options, {"auto", make_auto_group}, place);
 }
 
 std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options) {

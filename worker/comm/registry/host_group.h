@@ -17,10 +17,10 @@ namespace ddprun::comm {
 // REQUIRES, for the transport: two ranks or more.
 std::shared_ptr<Transport> make_host_transport(const GroupOptions& options, const RankLocations& locations);
 
-// `auto`, for a build or host without NCCL. Rank 0 logs the choice and its reason. deviceless_rank, if not null, is set
-// before the function returns: "rank 1 (on host b, whose build has no NCCL)", the first rank that cannot form a group
-// for device memory; empty when every rank can.
-std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, std::string* deviceless_rank = nullptr);
+// `auto`, for memory of the host. Rank 0 logs the choice and its reason. place: of this rank's device, which the others
+// learn. locations, if not null, is set with several ranks: where each runs.
+std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, const DevicePlace& place = {},
+                                              RankLocations* locations = nullptr);
 
 // `hierarchical`: as `auto` for host memory, since ranks that are all on one host, or each on its own, have one level
 // only; backend() names the transport in use, and rank 0 logs the fallback.

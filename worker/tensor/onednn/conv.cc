@@ -11,7 +11,7 @@
 #include <dnnl.hpp>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/onednn/bounded_cache.h"
+#include "ddprun/worker/tensor/bounded_cache.h"
 #include "ddprun/worker/tensor/onednn/matmul.h"
 #include "ddprun/worker/tensor/onednn/threads.h"
 #include "ddprun/worker/tensor/tensor.h"

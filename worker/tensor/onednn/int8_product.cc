@@ -6,7 +6,7 @@
 #include <dnnl.hpp>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/onednn/bounded_cache.h"
+#include "ddprun/worker/tensor/bounded_cache.h"
 #include "ddprun/worker/tensor/onednn/threads.h"
 
 namespace ddprun::onednn {

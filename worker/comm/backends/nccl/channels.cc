@@ -37,6 +37,7 @@ struct OnDevice {
   PinnedMemory pinned{sizeof(Header)};
   Header* const host_header = new (pinned.get()) Header();  // copied to the device or from it
   Stream stream;
+  Event earlier;  // of the default stream
 };
 
 }  // namespace
@@ -94,6 +95,8 @@ class Channels::Channel {
     }
     const CurrentDevice here(state_.device);
     if (!on_device_) connect(deadline);
+    on_device_->earlier.record(cudaStream_t(nullptr));
+    on_device_->earlier.precede(on_device_->stream);
     if (state_.checked) sending() ? send_header(memory, deadline) : check_header(memory, deadline);
     communicator_.issue([&](ncclComm_t comm) { return enqueue(memory, comm); }, deadline);
     auto done = record_event();
@@ -132,7 +135,8 @@ class Channels::Channel {
 
   // Returns when the copy is complete.
   void copy_header(void* to, const void* from, cudaMemcpyKind kind, Deadline deadline) {
-    check_cuda(cudaMemcpyAsync(to, from, sizeof(Header), kind, on_device_->stream.get()), "copying a message header");
+    check_cuda(api().cudaMemcpyAsync(to, from, sizeof(Header), kind, on_device_->stream.get()),
+               "copying a message header");
     if (!communicator_.await(*record_event(), deadline)) throw std::runtime_error("timed out");
   }
 
@@ -166,8 +170,8 @@ class Channels::Channel {
   ncclResult_t enqueue(Span memory, ncclComm_t comm) const {
     if (memory.count == 0) memory = {on_device_->placeholder.get(), 1, DType::uint8};
     const auto type = type_of(memory.dtype);
-    if (sending()) return ncclSend(memory.data, memory.count, type, 1, comm, on_device_->stream.get());
-    return ncclRecv(memory.data, memory.count, type, 0, comm, on_device_->stream.get());
+    if (sending()) return api().ncclSend(memory.data, memory.count, type, 1, comm, on_device_->stream.get());
+    return api().ncclRecv(memory.data, memory.count, type, 0, comm, on_device_->stream.get());
   }
 
   bool sending() const { return name_.sender == state_.rank; }

@@ -1,7 +1,6 @@
 #include "ddprun/worker/comm/backends/nccl/communicator.h"
 
 #include <chrono>
-#include <dlfcn.h>
 #include <exception>
 #include <stdexcept>
 #include <thread>
@@ -9,6 +8,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_api.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_types.h"
 #include "ddprun/worker/comm/backends/nccl/shrink.h"
 
@@ -17,12 +17,6 @@ namespace {
 
 constexpr std::chrono::seconds revoke_timeout(5);
 constexpr std::chrono::microseconds poll_interval(50);
-
-// A function of the library at run time; null where that is older than the headers of this build and lacks it.
-template <class Function>
-Function* find_function(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
-}
 
 ncclConfig_t non_blocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -33,13 +27,20 @@ ncclConfig_t non_blocking() {
 }  // namespace
 
 Communicator::~Communicator() {
-  if (comm_) ncclCommAbort(comm_);
+  close();
+}
+
+// NCCL drops registrations together with the communicator.
+void Communicator::close() noexcept {
+  const std::lock_guard lock(mutex_);
+  registered_.clear();
+  if (comm_) api().ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
 void Communicator::connect(const ncclUniqueId& id, int rank, int size, Deadline deadline) {
   const std::lock_guard lock(mutex_);
   auto config = non_blocking();
-  check_nccl(ncclCommInitRankConfig(&comm_, size, id, rank, &config), "creating the communicator");
+  check_nccl(api().ncclCommInitRankConfig(&comm_, size, id, rank, &config), "creating the communicator");
   await_call(deadline);
   formed_ = true;
 }
@@ -47,7 +48,7 @@ void Communicator::connect(const ncclUniqueId& id, int rank, int size, Deadline 
 bool Communicator::can_shrink() const {
 #if DDPRUN_NCCL_HAS_SHRINK
   const std::lock_guard lock(mutex_);
-  return comm_ && find_function<decltype(ncclCommShrink)>("ncclCommShrink") && version_has_shrink(runtime_version());
+  return comm_ && api().ncclCommShrink && version_has_shrink(runtime_version());
 #else
   return false;
 #endif
@@ -60,7 +61,7 @@ void Communicator::shrink(Communicator& parent, std::vector<int> excluded, Deadl
   const auto await_parent = [&] {
     auto state = ncclSuccess;
     const bool ready = poll(deadline, [&] {
-      check_nccl(ncclCommGetAsyncError(parent.comm_, &state), "querying asynchronous errors");
+      check_nccl(api().ncclCommGetAsyncError(parent.comm_, &state), "querying asynchronous errors");
       return state != ncclInProgress;
     });
     if (!ready) throw std::runtime_error("timed out");
@@ -68,10 +69,9 @@ void Communicator::shrink(Communicator& parent, std::vector<int> excluded, Deadl
   };
   await_parent();
   auto config = non_blocking();
-  auto* const call = find_function<decltype(ncclCommShrink)>("ncclCommShrink");
-  check_nccl(
-      call(parent.comm_, excluded.data(), static_cast<int>(excluded.size()), &comm_, &config, NCCL_SHRINK_DEFAULT),
-      "shrinking the communicator");
+  check_nccl(api().ncclCommShrink(parent.comm_, excluded.data(), static_cast<int>(excluded.size()), &comm_, &config,
+                                  NCCL_SHRINK_DEFAULT),
+             "shrinking the communicator");
   const auto state = await_parent();
   if (!comm_) check_nccl(state == ncclSuccess ? ncclInternalError : state, "shrinking the communicator");
   await_call(deadline);
@@ -101,13 +101,28 @@ bool Communicator::await(const Event& event, Deadline deadline) try {
   throw;
 }
 
+// Without a registration NCCL copies through buffers of its own.
+void Communicator::add_memory(void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  void* handle = nullptr;
+  if (api().ncclCommRegister(usable(), memory, bytes, &handle) == ncclSuccess) registered_[memory] = handle;
+}
+
+void Communicator::remove_memory(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = registered_.find(memory);
+  if (found == registered_.end()) return;
+  if (comm_) api().ncclCommDeregister(comm_, found->second);
+  registered_.erase(found);
+}
+
 void Communicator::finish(Deadline deadline) noexcept try {
   const std::lock_guard lock(mutex_);
   if (!comm_) return;
-  check_nccl(ncclCommFinalize(comm_), "finalizing the communicator");
+  check_nccl(api().ncclCommFinalize(comm_), "finalizing the communicator");
   if (!poll(deadline, [this] { return call_completed(); })) return;
-  ncclCommDestroy(comm_);
-  comm_ = nullptr;
+  registered_.clear();
+  api().ncclCommDestroy(std::exchange(comm_, nullptr));
 } catch (const std::exception& error) {
   log::debug("finalizing a communicator: {}", error.what());
 }
@@ -115,7 +130,8 @@ void Communicator::finish(Deadline deadline) noexcept try {
 void Communicator::stop() noexcept try {
   const std::lock_guard lock(mutex_);
   if (!comm_ || std::exchange(stopped_, true) || revoke()) return;
-  ncclCommAbort(std::exchange(comm_, nullptr));
+  registered_.clear();
+  api().ncclCommAbort(std::exchange(comm_, nullptr));
 } catch (const std::exception& error) {
   log::debug("aborting a communicator: {}", error.what());
 }
@@ -124,12 +140,11 @@ void Communicator::stop() noexcept try {
 bool Communicator::revoke() {
   if (!formed_) return false;
 #if DDPRUN_NCCL_HAS_REVOKE
-  auto* const call = find_function<decltype(ncclCommRevoke)>("ncclCommRevoke");
-  if (!call) return false;
-  auto state = call(comm_, NCCL_REVOKE_DEFAULT);
+  if (!api().ncclCommRevoke) return false;
+  auto state = api().ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
   for (const auto deadline = Deadline::in(revoke_timeout); state == ncclInProgress && !deadline.expired();) {
     std::this_thread::sleep_for(poll_interval);
-    if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) return false;
+    if (api().ncclCommGetAsyncError(comm_, &state) != ncclSuccess) return false;
   }
   return state == ncclSuccess;
 #else
@@ -151,8 +166,8 @@ void Communicator::await_call(Deadline deadline) const {
 bool Communicator::call_completed() const {
   auto state = ncclSuccess;
   auto* const comm = usable();
-  check_nccl(ncclCommGetAsyncError(comm, &state), "querying asynchronous errors");
-  check_nccl(state, ncclGetLastError(comm));
+  check_nccl(api().ncclCommGetAsyncError(comm, &state), "querying asynchronous errors");
+  check_nccl(state, api().ncclGetLastError(comm));
   return state == ncclSuccess;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <nccl.h>
 #include <vector>
@@ -34,6 +36,12 @@ class Communicator {
   bool await(const Event& event, Deadline deadline);
   // Finalizes: waits, until the deadline, for operations that are complete here but not yet at the peers.
   void finish(Deadline deadline) noexcept;
+  // Memory from ncclMemAlloc, which operations then access without a copy in between where NCCL can. Removed before it
+  // is freed.
+  void add_memory(void* memory, std::size_t bytes);
+  void remove_memory(void* memory) noexcept;
+  // Aborts it; the destructor does so, too.
+  void close() noexcept;
   // Cancels the operations in progress. REQUIRES: interrupted is set. Where NCCL can revoke the communicator, it can
   // still be shrunk; else it is aborted.
   void stop() noexcept;
@@ -49,6 +57,7 @@ class Communicator {
   const std::atomic<bool>& interrupted_;
   mutable std::mutex mutex_;  // a communicator accepts one call at a time
   ncclComm_t comm_ = nullptr;
+  std::map<void*, void*> registered_;  // the handle of each
   bool formed_ = false;
   bool stopped_ = false;
 };

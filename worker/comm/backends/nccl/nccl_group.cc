@@ -1,7 +1,5 @@
 #include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 
-#include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "ddprun/common/error.h"
@@ -29,14 +27,19 @@ void expect_supported(const Operation& operation) {
   throw make_error(Errc::unsupported, "{}: NCCL has no {}", describe(operation), name_of(operation.op));
 }
 
+// Throws Errc::unsupported where there is no module.
+const NcclApi& needed_api() try { return api(); } catch (const Error& error) {
+  throw make_error(error.code(), "the nccl back end needs a GPU, and {}: use gloo", error.what());
+}
+
 int current_device() {
   int devices = 0, device = 0;
-  const auto found = cudaGetDeviceCount(&devices);
+  const auto found = needed_api().cudaGetDeviceCount(&devices);
   if (found != cudaSuccess || devices == 0) {
     throw make_error(Errc::unsupported, "the nccl back end needs a GPU, and CUDA finds none here ({}): use gloo",
-                     cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
+                     api().cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
   }
-  check_cuda(cudaGetDevice(&device), "querying the current device");
+  check_cuda(api().cudaGetDevice(&device), "querying the current device");
   return device;
 }
 
@@ -46,11 +49,13 @@ int logged(const GroupOptions& options, int device, const char* why) {
   return device;
 }
 
-RegisteredBuffer managed_buffer(std::size_t bytes) {
-  void* memory = nullptr;
-  check_cuda(cudaMallocManaged(&memory, std::max<std::size_t>(bytes, 1)), "allocating managed memory");
-  std::memset(memory, 0, bytes);
-  return {{static_cast<std::byte*>(memory), [](std::byte* data) { cudaFree(data); }}, bytes};
+// Asked of CUDA where the call does not say it.
+bool is_on_device(ConstSpan memory) {
+  if (memory.count == 0 || memory.device != host_memory) return true;
+  if (!memory.data) return false;
+  cudaPointerAttributes attributes{};
+  check_cuda(api().cudaPointerGetAttributes(&attributes, memory.data), "querying a pointer's attributes");
+  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
 }
 
 // Forwards to a transport group the calls that NCCL can execute, and rejects others.
@@ -74,11 +79,13 @@ class NcclGroup : public ProcessGroup {
     return inner_->start(call);
   }
 
-  // Managed memory, which the device and the host can access.
-  RegisteredBuffer allocate(std::size_t bytes) override {
-    const CurrentDevice current(device_);
-    return managed_buffer(bytes);
+  // Memory of the device, registered with NCCL.
+  RegisteredBuffer allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  RegisteredBuffer allocate_on(std::int32_t device, std::size_t bytes) override {
+    return device == device_ ? allocate(bytes) : ProcessGroup::allocate_on(device, bytes);
   }
+  bool accepts(std::int32_t device) const override { return device == device_; }
+  std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
 
   std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override {
     const CurrentDevice current(device_);
@@ -94,7 +101,7 @@ class NcclGroup : public ProcessGroup {
     for (const auto& each : call.layout->outputs) expect_on_device(call.operation, each);
   }
   static void expect_on_device(const Operation& operation, ConstSpan memory) {
-    if (memory.count == 0 || device_of(memory.data)) return;
+    if (is_on_device(memory)) return;
     throw make_error(Errc::usage, "{}: the nccl back end works on memory of a device, not of the host",
                      describe(operation));
   }
@@ -107,22 +114,25 @@ class NcclGroup : public ProcessGroup {
 
 }  // namespace
 
-bool nccl_available() {
+std::string why_no_nccl() try {
   int devices = 0;
-  return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
-}
-
-std::string why_no_nccl() {
-  if (nccl_available()) return "";
+  if (api().cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) return "";
   return fmt::format("on host {}, where CUDA finds no GPU", local_host_name());
+} catch (const Error& error) {
+  return fmt::format("on host {}: {}", local_host_name(), error.what());
 }
 
-std::optional<int> device_of(const void* memory) {
-  if (!memory) return std::nullopt;
-  cudaPointerAttributes attributes{};
-  check_cuda(cudaPointerGetAttributes(&attributes, memory), "querying a pointer's attributes");
-  if (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) return attributes.device;
-  return std::nullopt;
+bool nccl_available() {
+  return why_no_nccl().empty();
+}
+
+DevicePlace place_of_device(int device) {
+  if (auto why = why_no_nccl(); !why.empty()) return {.device = "", .deviceless = std::move(why)};
+  try {
+    return {.device = bus_id_of(device), .deviceless = ""};
+  } catch (const Error& error) {
+    return {.device = "", .deviceless = fmt::format("on host {}: {}", local_host_name(), error.what())};
+  }
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options) {

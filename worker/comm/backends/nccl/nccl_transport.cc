@@ -1,5 +1,6 @@
 #include "ddprun/worker/comm/backends/nccl/nccl_transport.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -28,13 +29,28 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr std::chrono::seconds linger_bound(1);  // for messages that are not delivered yet when this rank leaves
+constexpr std::chrono::seconds memory_bound(60);  // for the device to clear memory
+constexpr std::chrono::seconds linger_bound(1);   // for messages that are not delivered yet when this rank leaves
 
 // Not nested in the transport, because clang rejects an optional of a nested class whose members have initialisers.
 struct OnDevice {
   DeviceMemory placeholder{1};  // reduced by a barrier
   Stream stream;
+  Event earlier;  // of the stream that a call names
 };
+
+// Its communicator may end before it.
+RegisteredBuffer device_buffer(std::size_t bytes, const std::shared_ptr<Communicator>& communicator) {
+  void* memory = nullptr;
+  check_nccl(api().ncclMemAlloc(&memory, std::max<std::size_t>(bytes, 1)), "allocating device memory");
+  const auto free = [owner = std::weak_ptr(communicator)](std::byte* data) {
+    if (const auto still_there = owner.lock()) still_there->remove_memory(data);
+    api().ncclMemFree(data);
+  };
+  RegisteredBuffer buffer({static_cast<std::byte*>(memory), free}, bytes);
+  communicator->add_memory(memory, std::max<std::size_t>(bytes, 1));
+  return buffer;
+}
 
 class NcclTransport : public Transport, private NonblockingCollectives {
  public:
@@ -44,14 +60,13 @@ class NcclTransport : public Transport, private NonblockingCollectives {
         choose_device_(std::move(choose_device)),
         connect_store_(options.connect_store),
         previous_group_(options.previous_group),
-        channels_(options.rank, compares_calls(options.config), interrupted_),
-        communicator_(interrupted_) {}
+        channels_(options.rank, compares_calls(options.config), interrupted_) {}
   ~NcclTransport() override {
-    if (interrupted_ || !connected_) return;
-    const auto deadline = Deadline::in(linger_bound);
-    communicator_.finish(deadline);
-    channels_.finish(deadline);
+    leave();
+    communicator_->close();  // before the resources of its calls are destroyed
   }
+  NcclTransport(const NcclTransport&) = delete;
+  NcclTransport& operator=(const NcclTransport&) = delete;
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     const BlockedSignals blocked;  // NCCL starts threads
@@ -60,11 +75,11 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     on_device_.emplace();
     const auto parent = take_parent();
     const auto excluded = parent ? ranks_to_exclude(previous_group_->size, previous_group_->kept) : std::nullopt;
-    const auto shrinkable_group = excluded && parent->communicator_.can_shrink() ? previous_group_->prefix : "";
+    const auto shrinkable_group = excluded && parent->communicator_->can_shrink() ? previous_group_->prefix : "";
     const auto devices =
         exchange_devices({shrinkable_group, host_, local_host_name(), bus_id_of(device_)}, store, prefix, deadline);
     if (all_can_shrink(devices)) {
-      communicator_.shrink(parent->communicator_, *excluded, deadline);
+      communicator_->shrink(*parent->communicator_, *excluded, deadline);
       if (rank_info_.rank == 0)
         log::info("shrank the communicator of {} ranks to {}", previous_group_->size, rank_info_.size);
     } else {
@@ -84,7 +99,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     auto& one = started_.emplace_back();  // stays after a failure, since the device may still use its memory
     stop_on_failure([&] {
       begin(one, collective, deadline);
-      if (!communicator_.await(*one.done, deadline)) throw std::runtime_error("timed out");
+      if (!communicator_->await(*one.done, deadline)) throw std::runtime_error("timed out");
     });
     started_.pop_back();
   }
@@ -109,10 +124,20 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     bool done = false;
     stop_on_failure([&] {
       if (oldest.failure) std::rethrow_exception(oldest.failure);
-      done = communicator_.await(*oldest.done, deadline);
+      done = communicator_->await(*oldest.done, deadline);
     });
     if (done) started_.pop_front();
     return done;
+  }
+
+  RegisteredBuffer allocate(std::size_t bytes) override {
+    const CurrentDevice current(device_);
+    auto memory = device_buffer(bytes, communicator_);
+    check_cuda(api().cudaMemsetAsync(memory.data(), 0, bytes, on_device_->stream.get()), "clearing memory");
+    Event cleared;
+    cleared.record(on_device_->stream);
+    if (!communicator_->await(cleared, Deadline::in(memory_bound))) throw Error(Errc::io, "CUDA does not clear memory");
+    return memory;
   }
 
   std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) override {
@@ -132,6 +157,13 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     std::exception_ptr failure;
   };
 
+  void leave() {
+    if (interrupted_ || !connected_) return;
+    const auto deadline = Deadline::in(linger_bound);
+    communicator_->finish(deadline);
+    channels_.finish(deadline);
+  }
+
   template <class Operation>
   void stop_on_failure(Operation operation) try {
     operation();
@@ -142,7 +174,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
 
   // Cancels all work of the device, which then no longer uses the caller's memory.
   void stop_device() noexcept {
-    communicator_.stop();
+    communicator_->stop();
     if (connected_) on_device_->stream.await_idle(Deadline::in(linger_bound));
   }
 
@@ -166,7 +198,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   // device.
   void create_communicator(const RankDevices& devices, Store& store, const std::string& prefix, Deadline deadline) {
     try {
-      communicator_.connect(agree_on_id(store, prefix, deadline), rank_info_.rank, rank_info_.size, deadline);
+      communicator_->connect(agree_on_id(store, prefix, deadline), rank_info_.rank, rank_info_.size, deadline);
     } catch (const Error& error) {
       const auto shared = describe_shared_device(devices);
       if (error.code() != Errc::usage || shared.empty()) throw;
@@ -188,6 +220,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
 
   void begin(StartedCollective& one, Collective collective, Deadline deadline) {
     const CurrentDevice current(device_);
+    follow(collective.options.after);
     if (collective.operation.kind == OpKind::all_to_all && collective.input.data == collective.output.data) {
       one.copy.emplace(collective.input.bytes());
       copy(collective.input, one.copy->get());
@@ -196,13 +229,18 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     const auto plan = plan_calls(collective, rank_info_);
     if (plan.own_input.count > 0) copy(plan.own_input, plan.own_output);
     if (!plan.calls.empty()) {
-      communicator_.issue([&](ncclComm_t comm) { return enqueue(plan, collective.operation, comm); }, deadline);
+      communicator_->issue([&](ncclComm_t comm) { return enqueue(plan, collective.operation, comm); }, deadline);
     }
     one.done.emplace().record(on_device_->stream);
   }
 
+  void follow(void* stream) {
+    on_device_->earlier.record(static_cast<cudaStream_t>(stream));
+    on_device_->earlier.precede(on_device_->stream);
+  }
+
   void copy(ConstSpan from, void* to) {
-    check_cuda(cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToDevice, on_device_->stream.get()),
+    check_cuda(api().cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToDevice, on_device_->stream.get()),
                "copying on the device");
   }
 
@@ -213,13 +251,13 @@ class NcclTransport : public Transport, private NonblockingCollectives {
       for (const auto& call : plan.calls) sums.emplace_back(operation.factor, call.dtype, comm);
     }
     auto failure = ncclSuccess;
-    check_nccl(ncclGroupStart(), "starting a group of calls");
+    check_nccl(api().ncclGroupStart(), "starting a group of calls");
     for (std::size_t i = 0; i < plan.calls.size(); ++i) {
       const auto op = sums.empty() ? reduction_of(operation.op).value_or(ncclSum) : sums[i].get();
       const auto result = enqueue(plan.calls[i], op, comm);
       if (failure == ncclSuccess && result != ncclInProgress) failure = result;
     }
-    const auto result = ncclGroupEnd();
+    const auto result = api().ncclGroupEnd();
     return failure == ncclSuccess ? result : failure;
   }
 
@@ -230,21 +268,21 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     void* const placeholder = on_device_->placeholder.get();
     switch (kind) {
       case OpKind::allreduce:
-        return ncclAllReduce(input, output, count, type, op, comm, stream);
+        return api().ncclAllReduce(input, output, count, type, op, comm, stream);
       case OpKind::reduce:
-        return ncclReduce(input, output, count, type, op, peer, comm, stream);
+        return api().ncclReduce(input, output, count, type, op, peer, comm, stream);
       case OpKind::broadcast:
-        return ncclBroadcast(input, output, count, type, peer, comm, stream);
+        return api().ncclBroadcast(input, output, count, type, peer, comm, stream);
       case OpKind::allgather:
-        return ncclAllGather(input, output, count, type, comm, stream);
+        return api().ncclAllGather(input, output, count, type, comm, stream);
       case OpKind::reduce_scatter:
-        return ncclReduceScatter(input, output, count, type, op, comm, stream);
+        return api().ncclReduceScatter(input, output, count, type, op, comm, stream);
       case OpKind::barrier:
-        return ncclAllReduce(placeholder, placeholder, 1, ncclUint8, ncclMax, comm, stream);
+        return api().ncclAllReduce(placeholder, placeholder, 1, ncclUint8, ncclMax, comm, stream);
       case OpKind::send:
-        return ncclSend(input, count, type, peer, comm, stream);
+        return api().ncclSend(input, count, type, peer, comm, stream);
       case OpKind::recv:
-        return ncclRecv(output, count, type, peer, comm, stream);
+        return api().ncclRecv(output, count, type, peer, comm, stream);
       default:
         throw make_error(Errc::internal, "NCCL has no {}", name_of(kind));
     }
@@ -261,7 +299,8 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   std::deque<StartedCollective> started_;  // the group calls from one thread at a time
   std::optional<OnDevice> on_device_;
   Channels channels_;
-  Communicator communicator_;  // last: aborted before the resources of its calls are destroyed
+  // Referred to by the memory that was allocated, which may exist longer.
+  const std::shared_ptr<Communicator> communicator_ = std::make_shared<Communicator>(interrupted_);
 };
 
 }  // namespace

@@ -49,12 +49,12 @@ std::optional<ncclRedOp_t> reduction_of(ReduceOp op) {
 void check_nccl(ncclResult_t result, const char* what) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   const auto code = result == ncclInvalidUsage ? Errc::usage : Errc::connection_lost;
-  throw make_error(code, "NCCL: {}: {}", what, ncclGetErrorString(result));
+  throw make_error(code, "NCCL: {}: {}", what, api().ncclGetErrorString(result));
 }
 
 int runtime_version() {
   int code = 0;
-  check_nccl(ncclGetVersion(&code), "querying the version");
+  check_nccl(api().ncclGetVersion(&code), "querying the version");
   return code;
 }
 
@@ -64,7 +64,7 @@ std::string version_text(int code) {
 
 ncclUniqueId make_unique_id() {
   ncclUniqueId id;
-  check_nccl(ncclGetUniqueId(&id), "creating a unique id");
+  check_nccl(api().ncclGetUniqueId(&id), "creating a unique id");
   return id;
 }
 
@@ -81,7 +81,7 @@ ncclUniqueId unique_id_from(std::string_view text) {
 
 PremultipliedSum::PremultipliedSum(double factor, DType dtype, ncclComm_t comm) : comm_(comm) {
   const auto create = [&](auto scalar) {
-    check_nccl(ncclRedOpCreatePreMulSum(&op_, &scalar, type_of(dtype), ncclScalarHostImmediate, comm_),
+    check_nccl(api().ncclRedOpCreatePreMulSum(&op_, &scalar, type_of(dtype), ncclScalarHostImmediate, comm_),
                "creating a premultiplied sum");
   };
   const auto single = static_cast<float>(factor);

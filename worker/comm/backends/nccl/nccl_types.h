@@ -1,11 +1,11 @@
 #pragma once
 
-#include <nccl.h>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "ddprun/common/dtype.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_api.h"
 #include "ddprun/worker/comm/reduction.h"
 
 // Conversions from and to NCCL's types, and checks of its results.
@@ -36,7 +36,7 @@ class PremultipliedSum {
   PremultipliedSum(double factor, DType dtype, ncclComm_t comm);
   PremultipliedSum(const PremultipliedSum&) = delete;
   PremultipliedSum& operator=(const PremultipliedSum&) = delete;
-  ~PremultipliedSum() { ncclRedOpDestroy(op_, comm_); }
+  ~PremultipliedSum() { api().ncclRedOpDestroy(op_, comm_); }
   ncclRedOp_t get() const { return op_; }
 
  private:

@@ -40,8 +40,8 @@ void DirectCollectives::map_inputs(const Collective& collective) {
 
 // Every rank reduces its slice of all buffers and writes the result into all of them.
 void DirectCollectives::allreduce(const Collective& collective) {
-  const auto& [data, count, dtype] = collective.output;
-  const auto slice = slice_of_rank(count, dtype, ranks_, rank_);
+  const auto dtype = collective.output.dtype;
+  const auto slice = slice_of_rank(collective.output.count, dtype, ranks_, rank_);
   const auto inputs = inputs_.from(slice.begin, dtype);
   // In an allreduce, every rank's input is its output too.
   for (std::size_t r = 0; r < inputs.size(); ++r) outputs_[r] = const_cast<void*>(inputs[r]);

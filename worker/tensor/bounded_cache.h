@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-namespace ddprun::onednn {
+namespace ddprun {
 
 // Values made once for their keys. Keys change with the batch, and a stream of ever new ones must not grow without
 // bound: a full cache is cleared before it takes another one.
@@ -27,4 +27,4 @@ class BoundedCache {
   std::map<Key, Value> values_;
 };
 
-}  // namespace ddprun::onednn
+}  // namespace ddprun

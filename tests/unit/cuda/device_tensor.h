@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "ddprun/worker/tensor/tensor.h"
+
+// Tensors in the memory of an emulated device, for tests that call the module's functions as the worker does.
+namespace ddprun::test {
+
+const cuda::DeviceApi& device_api();
+cuda::DeviceContext* test_device();
+
+// Throws what has failed.
+void check(cuda::Outcome outcome);
+
+// A copy of a tensor's memory with its strides, between bytes that are known.
+class DeviceTensor {
+ public:
+  // shift: so many elements more before it, so that it is not aligned.
+  explicit DeviceTensor(const Tensor& host, std::int64_t shift = 0);
+  ~DeviceTensor();
+  DeviceTensor(const DeviceTensor&) = delete;
+  DeviceTensor& operator=(const DeviceTensor&) = delete;
+
+  const cuda::View& view() const { return view_; }
+  // Row-major, on the host. Throws where something outside of the tensor was written.
+  Tensor read() const;
+
+ private:
+  Tensor like_;
+  std::size_t before_, bytes_, total_;
+  void* memory_ = nullptr;
+  cuda::View view_;
+};
+
+// A view without memory: an operand that is left out.
+inline const cuda::View left_out{};
+
+// The same bits, but that any NaN equals any other: processors choose its sign and payload.
+bool same_values(const Tensor& a, const Tensor& b);
+
+inline const std::vector<DType> floating_types{DType::float32, DType::float64, DType::bfloat16, DType::float16};
+inline const std::vector<DType> all_types{DType::float32, DType::float64, DType::float16, DType::bfloat16,
+                                          DType::int8,    DType::uint8,   DType::int32,   DType::int64};
+
+}  // namespace ddprun::test

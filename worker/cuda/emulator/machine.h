@@ -1,0 +1,154 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ddprun/worker/cuda/emulator/call_log.h"
+#include "ddprun/worker/cuda/emulator/memory.h"
+#include "ddprun/worker/cuda/emulator/random.h"
+#include "ddprun/worker/cuda/emulator/settings.h"
+
+namespace ddprun::cuda::emulator {
+
+// One piece of a stream's work. false: it waits for something, and is asked again.
+using Operation = std::function<bool()>;
+
+}  // namespace ddprun::cuda::emulator
+
+struct CUstream_st {
+  int device;
+  std::deque<ddprun::cuda::emulator::Operation> operations;
+};
+
+// Shared with the operations that record it or wait for it.
+struct CUevent_st {
+  struct State {
+    std::uint64_t recorded = 0, reached = 0;  // how often
+    std::chrono::steady_clock::time_point time;
+  };
+  int device;
+  bool is_timed;
+  std::shared_ptr<State> state = std::make_shared<State>();
+};
+
+struct CUmemPoolHandle_st {
+  int device;
+};
+
+namespace ddprun::cuda::emulator {
+
+struct Device {
+  Device(int ordinal, std::size_t bytes) : default_stream{ordinal, {}}, pool{ordinal}, memory(bytes) {}
+  CUstream_st default_stream;
+  CUmemPoolHandle_st pool;
+  DeviceMemory memory;
+  cudaError_t fault = cudaSuccess;  // of its work; every later call reports it
+};
+
+// All devices of this process. A stream has no thread: the work of all streams advances within the host's own calls, in
+// an order that the seed chooses, so that a single-threaded program runs alike again. Device memory is open only
+// meanwhile.
+//
+// Threads: only the holder of its lock uses it. See Call.
+class Machine {
+ public:
+  static Machine& get();
+
+  std::mutex& mutex() { return mutex_; }
+  const Settings& settings() const { return settings_; }
+  Random& random() { return random_; }
+
+  int device_count() const { return static_cast<int>(devices_.size()); }
+  Device& device(int ordinal) { return *devices_[static_cast<std::size_t>(ordinal)]; }
+  // Whose memory this is; nullptr: none's.
+  Device* owner(const void* memory);
+  std::string bus_id(int device) const;  // "0000:01:00.0"
+  int& current_device();                 // of the calling thread
+
+  CUstream_st* add_stream(int device);
+  void remove_stream(CUstream_st* stream);
+  // The stream itself, or the current device's default stream for nullptr. nullptr: it does not exist.
+  CUstream_st* find_stream(cudaStream_t stream);
+
+  CUevent_st* add_event(int device, bool is_timed);
+  // false: it does not exist.
+  bool remove_event(CUevent_st* event) { return events_.erase(event) == 1; }
+  bool has_event(CUevent_st* event) const { return events_.contains(event); }
+
+  // Whether no stream of the device has work.
+  bool is_idle(int device) const;
+  // Adds to the end of the stream.
+  void enqueue(CUstream_st* stream, Operation operation);
+  // Device memory can be read and written while one lives.
+  class OpenMemory;
+
+  // Lets some work happen, or none, as chance has it.
+  void drift();
+  // Works until done() holds; the lock is released for a moment whenever nothing can go on.
+  void work_until(const std::function<bool()>& done);
+  // Lets some work happen, one operation at least where one can go on: who asks again and again comes to an end.
+  void work_some();
+  // Works until nothing can go on.
+  void work_while_possible();
+
+  std::map<const char*, std::size_t>& pinned() { return pinned_; }
+  std::unordered_map<const void*, int>& shared_memory_limits() { return shared_memory_limits_; }
+
+  CallLog& calls() { return calls_; }
+
+ private:
+  Machine();
+  // Takes one operation of a stream as far as it goes; false: nothing can go on.
+  bool step();
+
+  std::mutex mutex_;
+  Settings settings_;
+  Random random_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<CUstream_st>> streams_;
+  std::unordered_map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
+  std::vector<CUstream_st*> waiting_;                          // of step()
+  std::map<const char*, std::size_t> pinned_;                  // memory of the host and its size
+  std::unordered_map<const void*, int> shared_memory_limits_;  // of kernels, where they were raised
+  CallLog calls_;
+};
+
+class Machine::OpenMemory {
+ public:
+  explicit OpenMemory(Machine& machine);
+  ~OpenMemory();
+  OpenMemory(const OpenMemory&) = delete;
+  OpenMemory& operator=(const OpenMemory&) = delete;
+
+ private:
+  Machine& machine_;
+};
+
+// What every function of an API does around its work: it has the machine to itself, work of the devices advances, and a
+// failure may be asked for.
+//   const Call call("cublasLtMatmul");
+//   if (call.fails()) return CUBLAS_STATUS_INTERNAL_ERROR;
+class Call {
+ public:
+  explicit Call(const char* function);
+  bool fails() const { return fails_; }
+  Machine& machine() const { return machine_; }
+  Device& device() const { return machine_.device(machine_.current_device()); }
+
+ private:
+  Machine& machine_;
+  std::unique_lock<std::mutex> lock_;
+  bool fails_;
+};
+
+}  // namespace ddprun::cuda::emulator

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+
+namespace ddprun::cuda::emulator {
+
+// The memory of a device: a range of addresses that neither host nor device can read until it is opened.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t capacity);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  // nullptr: there is no room.
+  void* allocate(std::size_t bytes);
+  // false: this is no address that allocate() gave.
+  bool free(void* memory);
+  bool contains(const void* memory) const;
+  // Whether the bytes lie in one allocation.
+  bool is_allocated(const void* memory, std::size_t bytes) const;
+  std::size_t capacity() const { return capacity_; }
+  std::size_t used() const { return used_; }
+
+  void open();
+  void close();
+
+ private:
+  std::size_t offset_of(const void* memory) const { return static_cast<const char*>(memory) - base_; }
+
+  std::size_t capacity_, mapped_;
+  char* base_ = nullptr;
+  std::size_t used_ = 0;
+  std::size_t touched_ = 0;                  // bytes from base_ that were ever given out
+  std::map<std::size_t, std::size_t> free_;  // offset and size
+  struct Block {
+    std::size_t size;   // with what alignment adds
+    std::size_t bytes;  // as was asked for
+  };
+  std::map<std::size_t, Block> allocated_;  // by offset
+};
+
+}  // namespace ddprun::cuda::emulator

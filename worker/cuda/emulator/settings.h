@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddprun::cuda::emulator {
+
+// What the environment asks of the emulator, as it is when the first function is called.
+struct Settings {
+  // The number of each on the machine: of DDPRUN_CUDA_EMULATOR devices those that CUDA_VISIBLE_DEVICES lists.
+  std::vector<int> devices;
+  std::size_t memory = std::size_t{4} << 30;  // DDPRUN_CUDA_EMULATOR_MEMORY: bytes of each device
+  std::uint64_t seed = 0;    // DDPRUN_CUDA_EMULATOR_SEED: of the order in which threads and streams run
+  int major = 9, minor = 0;  // DDPRUN_CUDA_EMULATOR_CAPABILITY=9.0
+  std::string fail;          // DDPRUN_CUDA_EMULATOR_FAIL=function[:n]; "*" is any function
+};
+Settings read_settings();
+
+}  // namespace ddprun::cuda::emulator

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "ddprun/worker/tensor/device.h"
+
+// The worker's side of CUDA devices: the module is opened, and a device within it, when the first tensor asks for it.
+namespace ddprun::cuda {
+
+// Throws what a call of the module reports.
+inline void check(Outcome outcome) {
+  if (outcome != nullptr) throw Error(outcome->code, outcome->text.data());
+}
+
+// The functions of the module. Thread-safe. Errors: Errc::unsupported: no module, or one of another interface version.
+const DeviceApi& api();
+
+// How many devices this process has.
+int device_count();
+
+// A device of this process, "cuda:k". Never destroyed.
+//
+// Threads: of() is thread-safe; calls as DeviceApi says.
+// Errors: those of api(); Errc::unsupported for a device that does not exist.
+class CudaDevice {
+ public:
+  // REQUIRES: device.type is cuda.
+  static const CudaDevice& of(Device device);
+
+  const DeviceApi& api() const { return api_; }
+  DeviceContext* context() const { return context_; }
+
+  // Waits until the queue is empty; throws what has failed on it.
+  void synchronize(Queue queue = Queue::compute) const { check(api_.synchronize(context_, queue)); }
+  DeviceFacts facts() const;
+
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+ private:
+  explicit CudaDevice(int ordinal);
+
+  const DeviceApi& api_;
+  DeviceContext* context_ = nullptr;
+};
+
+// Memory of a device, for its compute queue.
+void* allocate(std::size_t bytes, Device device);
+void release(void* memory, std::size_t bytes, Device device) noexcept;
+
+}  // namespace ddprun::cuda

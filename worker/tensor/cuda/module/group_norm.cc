@@ -1,0 +1,13 @@
+#include "ddprun/worker/tensor/cuda/module/group_norm.h"
+
+#include "ddprun/worker/tensor/cuda/module/groups.h"
+#include "ddprun/worker/tensor/cuda/module/guarded.h"
+
+namespace ddprun::cuda {
+
+void add_group_norm(DeviceApi& api) {
+  api.group_norm = guarded<group_norm>;
+  api.group_norm_backward = guarded<group_norm_backward>;
+}
+
+}  // namespace ddprun::cuda

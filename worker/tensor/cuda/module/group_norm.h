@@ -1,0 +1,14 @@
+#pragma once
+
+#include "ddprun/worker/tensor/cuda/device_api.h"
+
+// Normalisation of rows: layer, RMS and group normalisation.
+namespace ddprun::cuda {
+
+void group_norm(DeviceContext& device, const View& x, const kernels::Axis& groups, bool centred, double eps,
+                const View& weight, const View& bias, const View& mean, const View& inverse, const View& out);
+void group_norm_backward(DeviceContext& device, const View& x, const View& grad, const kernels::Axis& groups,
+                         bool centred, const View& mean, const View& inverse, const View& weight, const View& x_grad,
+                         const View& weight_grad, const View& bias_grad);
+
+}  // namespace ddprun::cuda

@@ -1,0 +1,16 @@
+#include "ddprun/worker/tensor/cuda/module/indexing.h"
+
+#include "ddprun/worker/tensor/cuda/module/groups.h"
+#include "ddprun/worker/tensor/cuda/module/guarded.h"
+
+namespace ddprun::cuda {
+
+void add_indexing(DeviceApi& api) {
+  api.gather = guarded<gather>;
+  api.scatter_add = guarded<scatter_add>;
+  api.scatter = guarded<scatter>;
+  api.gather_rows = guarded<gather_rows>;
+  api.scatter_add_rows = guarded<scatter_add_rows>;
+}
+
+}  // namespace ddprun::cuda

@@ -1,0 +1,14 @@
+#include "ddprun/worker/tensor/cuda/module/loss.h"
+
+#include "ddprun/worker/tensor/cuda/module/groups.h"
+#include "ddprun/worker/tensor/cuda/module/guarded.h"
+
+namespace ddprun::cuda {
+
+void add_losses(DeviceApi& api) {
+  api.nll_loss = guarded<nll_loss>;
+  api.nll_loss_backward = guarded<nll_loss_backward>;
+  api.cross_entropy_backward = guarded<cross_entropy_backward>;
+}
+
+}  // namespace ddprun::cuda

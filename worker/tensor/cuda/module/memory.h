@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "ddprun/worker/tensor/cuda/device_api.h"
+
+namespace ddprun::cuda {
+
+// Device memory in the order of one stream, from the driver's pool, which keeps what is released. The pool is preferred
+// to a cache of blocks of our own: it maps physical pages where they are wanted, so that blocks of other sizes do not
+// fragment it, it returns to the driver what another user of the device needs, and a graph can record it.
+//
+// Threads: thread-safe.
+class Memory {
+ public:
+  // The device must be current.
+  Memory(int ordinal, cudaStream_t stream);
+
+  // nullptr for no bytes. Throws with what is held where there is not enough.
+  void* allocate(std::size_t bytes);
+  // Its use may still be queued on the stream.
+  void release(void* memory, std::size_t bytes);
+  DeviceMemoryFacts facts() const;
+
+ private:
+  [[noreturn]] void throw_exhausted(std::size_t bytes);
+  // "12 of 64.0 MiB" and so on, the sizes of which there is most.
+  std::string holdings() const;
+
+  int ordinal_;
+  cudaStream_t stream_;
+  cudaMemPool_t pool_ = nullptr;
+  mutable std::mutex mutex_;
+  std::size_t allocated_ = 0;
+  std::map<std::size_t, std::size_t> counts_;  // of blocks, by their size
+};
+
+// Memory for the kernels that are queued while it lives.
+class Scratch {
+ public:
+  Scratch(Memory& memory, std::size_t bytes) : memory_(&memory), data_(memory.allocate(bytes)), bytes_(bytes) {}
+  Scratch(Scratch&& other) noexcept
+      : memory_(other.memory_), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  Scratch& operator=(Scratch&&) = delete;
+  ~Scratch() { memory_->release(data_, bytes_); }
+
+  template <class T = void>
+  T* data() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Memory* memory_;
+  void* data_;
+  std::size_t bytes_;
+};
+
+}  // namespace ddprun::cuda

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ddprun/common/dtype.h"
+
+namespace ddprun::cuda {
+
+struct DeviceContext;
+
+// Throws Errc::unsupported: the device has no such operation on this type. nvcc cannot check fmt's format strings, so
+// kernels' sources have their errors made elsewhere.
+[[noreturn]] void refuse_dtype(const DeviceContext& device, const char* operation, DType dtype);
+// The same for more elements or rows than it takes.
+[[noreturn]] void refuse_size(const DeviceContext& device, const char* operation, std::int64_t size);
+
+}  // namespace ddprun::cuda

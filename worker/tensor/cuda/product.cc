@@ -1,0 +1,53 @@
+#include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/cuda/table.h"
+
+namespace ddprun::cuda {
+namespace {
+
+using kernels::MatmulOptions;
+
+void addmm(const Tensor& bias, const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
+  const CudaDevice& on = device_of(out);
+  check(on.api().matmul(on.context(), view_of(bias), view_of(a), view_of(b), view_of(out), options));
+}
+
+void matmul(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
+  addmm(Tensor(), a, b, out, options);
+}
+
+void batched_matmul(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
+  const CudaDevice& on = device_of(out);
+  check(on.api().batched_matmul(on.context(), view_of(a), view_of(b), view_of(out), options));
+}
+
+[[noreturn]] void refuse_quantised(const char* operation, Device device) {
+  throw make_error(Errc::unsupported,
+                   "{} is not supported on {}: models with weights of 8 bits run on the CPU, which has products of "
+                   "unsigned by signed bytes",
+                   operation, to_string(device));
+}
+
+void quantised_linear(const Tensor& x, const kernels::Levels&, const Tensor&, const Tensor&, const Tensor&,
+                      const Tensor&, Tensor&) {
+  refuse_quantised("quantised_linear", x.device());
+}
+
+Tensor quantised_conv2d(const kernels::ConvGeometry&, const Tensor& x, const kernels::Levels&, const Tensor&,
+                        const Tensor&, const Tensor&, const Tensor&) {
+  refuse_quantised("quantised_conv2d", x.device());
+}
+
+}  // namespace
+
+void add_matrix_products(const DeviceApi& api, kernels::Table& table) {
+  offer(table.matmul, matmul, api.matmul);
+  offer(table.addmm, addmm, api.matmul);
+  offer(table.batched_matmul, batched_matmul, api.batched_matmul);
+}
+
+void add_quantised_products(kernels::Table& table) {
+  table.quantised_linear = quantised_linear;
+  table.quantised_conv2d = quantised_conv2d;
+}
+
+}  // namespace ddprun::cuda

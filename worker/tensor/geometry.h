@@ -1,0 +1,80 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+// Sizes and options of the operations in kernels.h: plain values that say nothing of tensors, so that code for a device
+// can read them too.
+namespace ddprun::kernels {
+
+// A dimension of n elements within (outer, n, inner).
+struct Axis {
+  std::int64_t outer, n, inner;
+};
+
+struct MatmulOptions {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+  bool varying = false;  // the sizes are others at the next call: no code is made for them alone
+  friend auto operator<=>(const MatmulOptions&, const MatmulOptions&) = default;
+};
+
+// Cross-correlation over row-major (batch, channels, height, width).
+struct ConvGeometry {
+  std::int64_t batch, in_channels, height, width;
+  std::int64_t out_channels, kernel_h, kernel_w;
+  std::int64_t stride, padding;
+  std::int64_t out_h, out_w;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+  bool winograd = false;  // Winograd's algorithm may be used: faster, and less exact
+  friend auto operator<=>(const ConvGeometry&, const ConvGeometry&) = default;
+};
+
+struct PoolGeometry {
+  std::int64_t planes, height, width;  // planes: batch times channels
+  std::int64_t kernel, stride, padding;
+  std::int64_t out_h, out_w;
+};
+
+struct CrossEntropyOptions {
+  double label_smoothing = 0;        // this share of the target's probability is spread over all classes
+  std::int64_t ignore_index = -100;  // rows with this target count for nothing
+};
+
+struct AttentionOptions {
+  bool causal = false;  // query i sees the keys up to i + (keys - queries)
+  double scale = 1;     // of the scores
+};
+
+// The numbers of a tensor lie from min to max.
+struct ValueRange {
+  float min = 0, max = 0;
+};
+
+// How activations become 8-bit integers: x = scale (level - zero), level from 0 to highest. 0 is a level itself:
+// padding and what relu cuts off are exact. 7 bits: with 8, pairs of products would overflow 16 bits where the
+// processor adds them so.
+struct Levels {
+  static constexpr std::int32_t highest = 127;
+  float scale = 1;
+  std::int32_t zero = 0;
+};
+// Over the range, widened to 0.
+Levels levels_of(const ValueRange& range);
+
+struct SgdStep {
+  double lr, momentum, weight_decay;
+  double dampening = 0;
+  bool nesterov = false;
+  bool first = false;  // the momentum starts as the gradient
+};
+struct AdamStep {
+  double lr, beta1, beta2, eps, weight_decay;
+  std::int64_t step;             // from 1
+  std::int64_t freeze_step = 0;  // the square average stays after this step; 0: it goes on
+  bool decoupled = false;        // AdamW: the decay shrinks the value, it is not part of the gradient
+};
+
+}  // namespace ddprun::kernels
