@@ -37,4 +37,15 @@ const std::vector<OperationRow>& operation_table();
 // The values of an input: element i is low + (high - low) ((i * factor mod 997) + 0.25) / 997 with a factor by input.
 Tensor pattern_tensor(const InputSpec& spec, std::size_t input, DType dtype = DType::float64, Device device = {});
 
+// What a row gives for inputs of a type: the result, and the gradients of a weighted sum over it.
+struct Outcome {
+  Tensor value;
+  std::vector<Tensor> gradients;
+};
+Outcome run(const OperationRow& row, const std::vector<Tensor>& inputs);
+std::vector<Tensor> inputs_of(const OperationRow& row, DType dtype, Device device = {});
+std::vector<Tensor> widened(const std::vector<Tensor>& tensors);
+// Like a value, of what its sum is weighted by.
+Tensor weights_for(const Tensor& value);
+
 }  // namespace ddprun::test

@@ -18,42 +18,6 @@ using namespace ddprun::test;
 
 namespace {
 
-// What a row gives for inputs of a type: the result, and the gradients of a weighted sum over it.
-struct Outcome {
-  Tensor value;
-  std::vector<Tensor> gradients;
-};
-
-std::vector<Tensor> inputs_of(const OperationRow& row, DType dtype, Device device = {}) {
-  std::vector<Tensor> inputs;
-  for (std::size_t i = 0; i < row.inputs.size(); ++i) {
-    // Through 16 bits, so that every type computes with the same numbers.
-    const DType rounded = size_of(dtype) == 2 ? dtype : DType::float64;
-    inputs.push_back(pattern_tensor(row.inputs[i], i, rounded).to(dtype).to(device));
-  }
-  return inputs;
-}
-
-Tensor weights_for(const Tensor& value) {
-  return pattern_tensor({value.shape(), -1, 1}, 6, value.dtype(), value.device());
-}
-
-Outcome run(const OperationRow& row, const std::vector<Tensor>& inputs) {
-  std::vector<Variable> variables;
-  for (const Tensor& input : inputs) variables.emplace_back(input.clone(), true);
-  const Variable result = row.function(variables);
-  Outcome outcome{result.value().contiguous(), {}};
-  result.backward(weights_for(result.value()));
-  for (const Variable& variable : variables) outcome.gradients.push_back(variable.grad());
-  return outcome;
-}
-
-std::vector<Tensor> widened(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> wide;
-  for (const Tensor& tensor : tensors) wide.push_back(tensor.to(DType::float64));
-  return wide;
-}
-
 double weighted_sum(const Tensor& tensor) {
   double total = 0;
   const auto all = values(tensor), weights = values(weights_for(tensor.to(DType::float64)));

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/upload.h"
 
 namespace ddprun::data {
 namespace {
@@ -25,10 +26,26 @@ void Batch::add(std::string name, Tensor tensor) {
   tensors_.emplace_back(std::move(name), std::move(tensor));
 }
 
-const Tensor* Batch::find(std::string_view name) const {
-  for (const auto& [own, tensor] : tensors_)
+const Tensor* Batch::find_in(const NamedTensors& tensors, std::string_view name) {
+  for (const auto& [own, tensor] : tensors)
     if (own == name) return &tensor;
   return nullptr;
+}
+
+const Tensor* Batch::find(std::string_view name) const {
+  return find_in(tensors_, name);
+}
+
+const Tensor& Batch::on_host(std::string_view name) const {
+  const Tensor* tensor = find_in(host_tensors_, name);
+  return tensor ? *tensor : at(name);
+}
+
+Batch Batch::to(Device device) const {
+  Batch moved = *this;
+  for (auto& [name, tensor] : moved.tensors_) tensor = upload(tensor, device);
+  if (device.type != DeviceType::cpu) moved.host_tensors_ = tensors_;
+  return moved;
 }
 
 const Tensor& Batch::at(std::string_view name) const {

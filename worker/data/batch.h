@@ -25,13 +25,22 @@ class Batch {
   const Tensor& input() const { return at("input"); }
   const Tensor& target() const { return at("target"); }
 
+  // This batch on a device, without waiting for it (upload()). Of a CUDA device's batch the host's tensors are kept.
+  Batch to(Device device) const;
+  // The tensor that a batch of a CUDA device was made from; at() for one of the host.
+  const Tensor& on_host(std::string_view name) const;
+
   std::int64_t size() const { return std::ssize(samples); }
 
   std::vector<std::int64_t> samples;  // indices into the data set, one a row
   std::int64_t epoch = 0;             // 0 is the first
 
  private:
-  std::vector<std::pair<std::string, Tensor>> tensors_;
+  using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+  static const Tensor* find_in(const NamedTensors& tensors, std::string_view name);
+
+  NamedTensors tensors_;
+  NamedTensors host_tensors_;  // of a batch on a CUDA device
 };
 
 // These samples as one batch, in their order: "input" and "target", each [samples, ...shape of one].

@@ -90,10 +90,12 @@ LoadReport load_state(Module& module, const std::filesystem::path& path, const L
 
 void save_state(const Module& module, const std::filesystem::path& path) {
   std::vector<checkpoint::TensorView> views;
-  const NamedTensors tensors = tensors_of(module);
-  for (const auto& [name, tensor] : tensors)
+  NamedTensors tensors = tensors_of(module);
+  for (auto& [name, tensor] : tensors) {
+    tensor = tensor.to(Device{});
     views.push_back({name, tensor.dtype(), tensor.shape().to_vector(),
                      std::span(static_cast<const std::byte*>(tensor.raw()), tensor.bytes())});
+  }
   const std::filesystem::path unfinished = path.string() + ".tmp";
   checkpoint::FileWriter out(unfinished);
   checkpoint::write_safetensors(out, views);

@@ -26,10 +26,7 @@ void apply(kernels::Unary function, const kernels::Arguments& arguments, const N
 }  // namespace
 
 double grad_square_sum(const NamedParameters& parameters) {
-  double squares = 0;
-  for (const auto& [name, parameter] : parameters)
-    if (parameter.grad().defined()) squares += square_sum(parameter.grad());
-  return squares;
+  return square_sum(gradients_of(parameters));
 }
 
 double clip_grad_norm(const NamedParameters& parameters, double max_norm) {

@@ -1,6 +1,5 @@
 #include "ddprun/worker/optim/grad_scaler.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "ddprun/common/error.h"
@@ -18,12 +17,6 @@ void check(const GradScalerOptions& options) {
     throw make_error(Errc::usage, "loss scale: a growth interval of {} is below 1", options.growth_interval);
 }
 
-bool is_finite(const NamedParameters& parameters) {
-  return std::all_of(parameters.begin(), parameters.end(), [](const auto& each) {
-    return !each.second.grad().defined() || kernels::all_finite(each.second.grad());
-  });
-}
-
 }  // namespace
 
 GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), state_{.scale = options.scale} {
@@ -31,7 +24,7 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), st
 }
 
 bool GradScaler::unscale(const NamedParameters& parameters, const HoldsAtAll& holds_at_all) const {
-  const bool finite = is_finite(parameters);
+  const bool finite = kernels::all_finite(gradients_of(parameters));
   if (!(holds_at_all ? holds_at_all(finite) : finite)) return false;
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.grad().defined()) continue;

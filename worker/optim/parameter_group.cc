@@ -12,6 +12,13 @@ bool is_bias(std::string_view name) {
 
 }  // namespace
 
+std::vector<Tensor> gradients_of(const NamedParameters& parameters) {
+  std::vector<Tensor> gradients;
+  for (const auto& [name, parameter] : parameters)
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
 std::vector<ParameterGroup> split_one_dimensional(const NamedParameters& parameters) {
   ParameterGroup matrices, others{.parameters = {}, .options = {.weight_decay = 0}};
   for (const auto& parameter : parameters)

@@ -24,6 +24,9 @@ struct ParameterGroup {
   GroupOptions options;
 };
 
+// The gradients of those that have one, in their order.
+std::vector<Tensor> gradients_of(const NamedParameters& parameters);
+
 // Two groups: parameters of at least two dimensions (weights of linear layers and convolutions, embeddings), with the
 // optimizer's weight decay, and the others (biases, by name where there is one for each expert, and weights of norms)
 // with none. A group without parameters is left

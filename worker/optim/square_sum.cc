@@ -1,6 +1,10 @@
 #include "ddprun/worker/optim/square_sum.h"
 
 #include <array>
+#include <numeric>
+
+#include "ddprun/worker/tensor/device_sums.h"
+#include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::optim {
 
@@ -24,10 +28,23 @@ template double square_sum(std::int64_t count, const float* x);
 template double square_sum(std::int64_t count, const double* x);
 
 double square_sum(const Tensor& x) {
-  if (x.device().type != DeviceType::cpu) return square_sum(x.to(Device{}));
+  if (x.device().type != DeviceType::cpu) return square_sum(std::vector{x});
   if (x.dtype() == DType::float64) return square_sum(x.numel(), x.data<double>());
   if (x.dtype() == DType::float32) return square_sum(x.numel(), x.data<float>());
   return square_sum(x.to(DType::float32));
+}
+
+double square_sum(const std::vector<Tensor>& tensors) {
+  if (tensors.empty() || tensors[0].device().type == DeviceType::cpu)
+    return std::accumulate(tensors.begin(), tensors.end(), 0.0,
+                           [](double sum, const Tensor& x) { return sum + square_sum(x); });
+  const DType dtype = tensors[0].dtype() == DType::float64 ? DType::float64 : DType::float32;
+  DeviceSums sums(tensors.size(), dtype, tensors[0].device());
+  for (const Tensor& given : tensors) {
+    const Tensor x = given.to(dtype);
+    sums.add(kernels::multiply(x, x));
+  }
+  return sums.total();
 }
 
 }  // namespace ddprun::optim

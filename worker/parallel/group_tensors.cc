@@ -25,8 +25,13 @@ std::vector<ParameterRef> references_of(const Named& named) {
 
 }  // namespace
 
+std::int32_t memory_of(Device device) {
+  return device.type == DeviceType::cuda ? device.index : host_memory;
+}
+
 ParameterRef reference(const std::string& name, Tensor tensor) {
-  return {name, tensor.shape().to_vector(), tensor.dtype(), tensor.raw()};
+  return {name,         tensor.shape().to_vector(), tensor.dtype(),
+          tensor.raw(), memory_of(tensor.device()), compute_stream(tensor.device())};
 }
 
 std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Variable>>& parameters) {
@@ -38,14 +43,18 @@ std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Te
 }
 
 Span span_of_tensor(Tensor tensor) {
-  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
+  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype(), memory_of(tensor.device())};
 }
 
 void broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root) {
-  if (tensors.empty()) return;
-  std::vector<Span> spans;
-  for (const auto& each : tensors) spans.push_back(each.span());
-  group.broadcast_coalesced(spans, root, {.blocking = true});
+  std::vector<Span> on_host, on_device;
+  void* stream = nullptr;
+  for (const auto& each : tensors) {
+    (each.device == host_memory ? on_host : on_device).push_back(each.span());
+    if (each.stream) stream = each.stream;
+  }
+  if (!on_host.empty()) group.broadcast_coalesced(on_host, root, {.blocking = true});
+  if (!on_device.empty()) group.broadcast_coalesced(on_device, root, {.blocking = true, .after = stream});
 }
 
 void align_ranks(ProcessGroup& group, const std::vector<std::pair<std::string, Variable>>& parameters,

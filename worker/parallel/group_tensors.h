@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@ namespace ddprun {
 ParameterRef reference(const std::string& name, Tensor tensor);
 std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Variable>>& parameters);
 std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Tensor>>& buffers);
+// Span::device
+std::int32_t memory_of(Device device);
 Span span_of_tensor(Tensor tensor);
 
 // Root's values to all ranks; versions of tensors do not change. Collective.

@@ -28,7 +28,8 @@ struct GradBucket {
   std::size_t index = 0;
   Span span;  // all of it, padding included
   std::span<const GradSlice> slices;
-  bool last = false;  // of a pass: it has buckets 0 to this one
+  void* after = nullptr;  // OpOptions::after of an operation on the bucket
+  bool last = false;      // of a pass: it has buckets 0 to this one
 };
 
 // What a hook keeps from one pass to the next, and a checkpoint with it. Whoever writes the memory restores the state.
@@ -59,6 +60,8 @@ class CommHook {
   // its state.
   virtual void prepare(std::span<const GradBucket> buckets) { static_cast<void>(buckets); }
   virtual WorkPtr start(const GradBucket& bucket) = 0;
+  // Whether buckets may be memory of a device, which the host cannot read. Their padding stays zero then.
+  virtual bool accepts_devices() const { return false; }
   // The pass ends here, with an error at this rank: works start no further operation and end once those in progress
   // have.
   virtual void cancel() {}

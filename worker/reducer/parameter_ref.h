@@ -17,12 +17,14 @@ struct ParameterRef {
   std::vector<std::int64_t> shape;
   DType dtype = DType::float32;
   void* data = nullptr;
+  std::int32_t device = host_memory;  // Span::device
+  void* stream = nullptr;             // OpOptions::after: in whose order the engine writes the memory
 
   std::size_t count() const {
     return static_cast<std::size_t>(
         std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<std::int64_t>()));
   }
-  Span span() const { return {data, count(), dtype}; }
+  Span span() const { return {data, count(), dtype, device}; }
 };
 
 }  // namespace ddprun

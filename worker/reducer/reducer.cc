@@ -13,9 +13,20 @@ namespace ddprun {
 namespace {
 
 // Allocated by the group, which may then reduce it without a copy.
-std::shared_ptr<void> zeroed_memory(ProcessGroup& group, std::size_t bytes) {
-  const auto buffer = std::make_shared<RegisteredBuffer>(group.allocate(bytes));
+std::shared_ptr<void> zeroed_memory(ProcessGroup& group, std::int32_t device, std::size_t bytes) {
+  const auto buffer = std::make_shared<RegisteredBuffer>(group.allocate_on(device, bytes));
   return {buffer, buffer->data()};
+}
+
+// All parameters have one.
+std::int32_t device_of(const std::vector<ParameterRef>& parameters) {
+  if (parameters.empty()) return host_memory;
+  const auto first = parameters.front();
+  const auto other = std::ranges::find_if(parameters, [&](const auto& each) { return each.device != first.device; });
+  if (other != parameters.end())
+    throw make_error(Errc::unsupported, "{} and {} are on different devices: gradients are averaged on one", first.name,
+                     other->name);
+  return first.device;
 }
 
 }  // namespace
@@ -25,12 +36,13 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
       options_(options),
       buckets_(plan_buckets(parameters, options.limits, options.delayed)),
       parameters_(parameters),
+      device_(device_of(parameters)),
       states_(parameters.size()),
       used_(parameters.size()),
       used_anywhere_(parameters.size()) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
-    memory_.push_back(zeroed_memory(group, bucket.count * size_of(bucket.dtype)));
+    memory_.push_back(zeroed_memory(group, device_, bucket.count * size_of(bucket.dtype)));
     for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
       states_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
     }
@@ -62,13 +74,17 @@ void Reducer::describe_buckets() {
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     grad_buckets_.push_back({.index = b,
-                             .span = {memory_[b].get(), buckets_[b].count, buckets_[b].dtype},
+                             .span = {memory_[b].get(), buckets_[b].count, buckets_[b].dtype, device_},
                              .slices = slices_[b],
+                             .after = parameters_.front().stream,
                              .last = b + 1 == buckets_.size()});
 }
 
 void Reducer::set_hook(std::unique_ptr<CommHook> hook) {
   if (next_ > 0) throw Error(Errc::usage, "a communication hook cannot be registered within a backward pass");
+  if (device_ != host_memory && !hook->accepts_devices())
+    throw make_error(Errc::unsupported,
+                     "this communication hook works on memory of the host, and gradients are on cuda:{}", device_);
   hook->prepare(grad_buckets_);
   hook_ = std::move(hook);
 }
@@ -205,8 +221,9 @@ void Reducer::end_pass() {
   for (auto& state : states_) state.ready = false;
 }
 
-// A hook that treats a bucket as a whole may leave something there.
+// A hook that treats a bucket as a whole may leave something there; those for devices do not.
 void Reducer::clear_padding() {
+  if (device_ != host_memory) return;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
     const auto unit = size_of(bucket.dtype);

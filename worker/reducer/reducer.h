@@ -106,6 +106,7 @@ class Reducer {
   const ReducerOptions options_;
   const std::vector<Bucket> buckets_;
   const std::vector<ParameterRef> parameters_;
+  const std::int32_t device_;                   // of the gradients
   std::vector<ParameterState> states_;          // by parameter
   std::vector<std::uint8_t> used_;              // by parameter: 1 if this rank used it since the last reduced pass
   std::vector<std::uint8_t> used_anywhere_;     // by parameter: 1 if any rank used it

@@ -8,8 +8,9 @@
 namespace ddprun::tasks {
 namespace {
 
+// labels: on the host.
 std::int64_t count_correct(const Tensor& scores, const Tensor& labels) {
-  const Tensor answers = kernels::argmax_rows(scores);
+  const Tensor answers = kernels::argmax_rows(scores).to(Device{});
   const auto* answer = answers.data<std::int64_t>();
   const auto* label = labels.data<std::int64_t>();
   std::int64_t correct = 0;
@@ -36,7 +37,7 @@ class Classification : public Task {
     const auto [loss, weight] = loss_of(scores, batch);
     sums[0] += loss.value().item() * weight;
     sums[1] += weight;
-    sums[2] += static_cast<double>(count_correct(scores.value(), batch.target()));
+    sums[2] += static_cast<double>(count_correct(scores.value(), batch.on_host("target")));
   }
 
   Evaluation finish(std::span<const double> sums) const override {

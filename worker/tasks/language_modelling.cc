@@ -34,7 +34,7 @@ class LanguageModelling : public Task {
     const Variable logits = model(Variable(batch.input()));
     const Tensor targets = batch.target().reshape({-1});
     return {cross_entropy_(reshape(logits, {-1, logits.shape().back()}), targets),
-            static_cast<double>(count_targets(targets))};
+            static_cast<double>(count_targets(batch.on_host("target")))};
   }
 
   std::unique_ptr<Task> with_cross_entropy(CrossEntropy cross_entropy) const override {

@@ -15,6 +15,7 @@ Tensor checked_indices(const char* name, const Tensor& indices, std::int64_t siz
     throw make_error(Errc::mismatch, "{}: the indices are {}, not int64", name, name_of(indices.dtype()));
   }
   Tensor dense = indices.contiguous();
+  if (dense.device().type != DeviceType::cpu) return dense;  // a look at them would wait for the device
   const std::int64_t* index = dense.data<std::int64_t>();
   for (std::int64_t i = 0; i < dense.numel(); ++i) {
     if (index[i] >= 0 && index[i] < size) continue;

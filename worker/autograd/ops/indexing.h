@@ -2,7 +2,8 @@
 
 #include "ddprun/worker/autograd/variable.h"
 
-// Operations by index. Indices are int64 tensors; one out of range is Errc::usage, naming it.
+// Operations by index. Indices are int64 tensors; one out of range is Errc::usage, naming it, on the
+// host. Those on a CUDA device are not looked at: they are checked before they get there, or REQUIRED to be in range.
 namespace ddprun {
 
 // indices (...), weight (entries, width) -> (..., width): row indices[i] of the weight.

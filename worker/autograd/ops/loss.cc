@@ -27,6 +27,7 @@ void check_targets(const char* name, const Variable& scores, const Tensor& targe
   if (!(options.label_smoothing >= 0 && options.label_smoothing < 1)) {
     throw make_error(Errc::usage, "{}: a label smoothing of {} is not within [0, 1)", name, options.label_smoothing);
   }
+  if (targets.device().type != DeviceType::cpu) return;  // a look at them would wait for the device
   const std::int64_t classes = scores.shape()[1];
   const std::int64_t* data = targets.data<std::int64_t>();
   for (std::int64_t i = 0; i < targets.numel(); ++i) {
@@ -37,6 +38,16 @@ void check_targets(const char* name, const Variable& scores, const Tensor& targe
 
 kernels::CrossEntropyOptions kernel_options(const CrossEntropyOptions& options) {
   return {.label_smoothing = options.label_smoothing, .ignore_index = options.ignore_index};
+}
+
+// The gradient of a loss by compute(factor) = factor times its derivative. The host waits for no device to know the
+// factor, which is the loss's own gradient.
+template <class Compute>
+Tensor times_gradient(const Tensor& gradient, Compute compute) {
+  if (gradient.device().type == DeviceType::cpu) return compute(gradient.item());
+  Tensor result = compute(1);
+  kernels::of(result).binary(Binary::multiply, {}, result, gradient.to(result.dtype()).expand(result.shape()), result);
+  return result;
 }
 
 void check_like(const char* name, const Variable& input, const Tensor& target) {
@@ -62,12 +73,14 @@ Variable nll_loss(const Variable& given, const Tensor& targets, const CrossEntro
   const autograd::Operation operation("nll_loss", {log_probabilities}, {targets});
   check_targets("nll_loss", log_probabilities, targets, options);
   const Tensor x = log_probabilities.value().contiguous();
-  return operation.record(
-      kernels::of(x).nll_loss(x, targets, kernel_options(options)), {x, targets},
-      [options = kernel_options(options)](autograd::Backward& pass) {
-        const Tensor& saved = pass.saved(0);
-        pass.add(0, kernels::of(saved).nll_loss_backward(saved, pass.saved(1), options, pass.grad().item()));
-      });
+  return operation.record(kernels::of(x).nll_loss(x, targets, kernel_options(options)), {x, targets},
+                          [options = kernel_options(options)](autograd::Backward& pass) {
+                            const Tensor& saved = pass.saved(0);
+                            pass.add(0, times_gradient(pass.grad(), [&](double factor) {
+                                       return kernels::of(saved).nll_loss_backward(saved, pass.saved(1), options,
+                                                                                   factor);
+                                     }));
+                          });
 }
 
 Variable cross_entropy(const Variable& given, const Tensor& targets, const CrossEntropyOptions& options) {
@@ -77,12 +90,14 @@ Variable cross_entropy(const Variable& given, const Tensor& targets, const Cross
   const Tensor x = scores.value().contiguous();
   Tensor log_probabilities = Tensor::empty_like(x);
   kernels::of(x).softmax(x, {x.size(0), x.size(1), 1}, true, log_probabilities);
-  return operation.record(
-      kernels::of(x).nll_loss(log_probabilities, targets, kernel_options(options)), {log_probabilities, targets},
-      [options = kernel_options(options)](autograd::Backward& pass) {
-        const Tensor& saved = pass.saved(0);
-        pass.add(0, kernels::of(saved).cross_entropy_backward(saved, pass.saved(1), options, pass.grad().item()));
-      });
+  return operation.record(kernels::of(x).nll_loss(log_probabilities, targets, kernel_options(options)),
+                          {log_probabilities, targets}, [options = kernel_options(options)](autograd::Backward& pass) {
+                            const Tensor& saved = pass.saved(0);
+                            pass.add(0, times_gradient(pass.grad(), [&](double factor) {
+                                       return kernels::of(saved).cross_entropy_backward(saved, pass.saved(1), options,
+                                                                                        factor);
+                                     }));
+                          });
 }
 
 Variable mse_loss(const Variable& given, const Tensor& given_target) {

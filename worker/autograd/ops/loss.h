@@ -11,7 +11,7 @@ struct CrossEntropyOptions {
 };
 
 // log_probabilities (batch, classes), targets (batch) int64: the mean of -log_probabilities[i, targets[i]]. A target
-// outside of [0, classes) is Errc::usage.
+// outside of [0, classes) is Errc::usage on the host, and REQUIRED not to be on a CUDA device.
 Variable nll_loss(const Variable& log_probabilities, const Tensor& targets, const CrossEntropyOptions& options = {});
 // nll_loss(log_softmax(scores), targets), in one pass.
 Variable cross_entropy(const Variable& scores, const Tensor& targets, const CrossEntropyOptions& options = {});

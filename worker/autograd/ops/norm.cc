@@ -37,16 +37,26 @@ void check_channels(const char* what, const Tensor& tensor, const Variable& inpu
 
 // running += momentum (batch - running)
 void update_running(Tensor& running, const Tensor& batch, double momentum, double correction) {
-  Tensor fresh = kernels::scale(batch, momentum * correction);
+  const Tensor fresh = kernels::scale(batch, momentum * correction);
+  if (running.dtype() == batch.dtype()) {
+    kernels::of(running).unary(kernels::Unary::scale, {.a = 1 - momentum}, running, running);
+    kernels::add_in_place(running, fresh);
+    return;
+  }
   const Tensor kept = kernels::scale(running.to(batch.dtype()), 1 - momentum);
   running.copy_from(kernels::add(kept, fresh).to(running.dtype()));
+}
+
+// What is summed over the ranks is summed on the host.
+Tensor on_host(const Tensor& values) {
+  return values.to(Device{}).to(DType::float64);
 }
 
 // Of all ranks' samples, from this rank's; variance and count are too, then. Per channel the sums of values and of
 // their squares are added up in float64.
 kernels::NormStatistics over_ranks(const kernels::NormStatistics& own, Tensor& variance, double& count, double eps,
                                    const SumOverRanks& sum_over_ranks) {
-  const auto means = own.mean.to(DType::float64), variances = variance.to(DType::float64);
+  const auto means = on_host(own.mean), variances = on_host(variance);
   const auto channels = static_cast<std::size_t>(means.numel());
   std::vector<double> sums{count};
   for (std::size_t c = 0; c < channels; ++c) sums.push_back(count * means.data<double>()[c]);
@@ -62,8 +72,8 @@ kernels::NormStatistics over_ranks(const kernels::NormStatistics& own, Tensor& v
     mean.data<double>()[c] = of_all;
     spread.data<double>()[c] = std::max(sums[1 + channels + c] / count - of_all * of_all, 0.0);
   }
-  variance = spread.to(variance.dtype());
-  return {mean.to(own.mean.dtype()), kernels::of(variance).inverse_deviation(variance, eps)};
+  variance = spread.to(variance.dtype()).to(variance.device());
+  return {mean.to(own.mean.dtype()).to(own.mean.device()), kernels::of(variance).inverse_deviation(variance, eps)};
 }
 
 // What the statistics of all ranks' samples add to the gradient with constant statistics: linear in x for each channel,
@@ -73,19 +83,19 @@ Tensor gradient_through_statistics(const Tensor& x, const Extent& extent, const 
                                    const SumOverRanks& sum_over_ranks) {
   std::vector<double> sums;
   for (const auto* gradient : {&own.bias, &own.weight}) {
-    const auto values = gradient->to(DType::float64);
+    const auto values = on_host(*gradient);
     sums.insert(sums.end(), values.data<double>(), values.data<double>() + values.numel());
   }
   sum_over_ranks(sums);
-  const auto factor = kernels::scale(kernels::multiply(weight, statistics.inverse), -1 / count).to(DType::float64);
+  const auto factor = on_host(kernels::scale(kernels::multiply(weight, statistics.inverse), -1 / count));
   Tensor slope = Tensor::empty(weight.shape(), DType::float64), offset = Tensor::empty(weight.shape(), DType::float64);
   const auto channels = static_cast<std::size_t>(weight.numel());
   for (std::size_t c = 0; c < channels; ++c) {
     offset.data<double>()[c] = factor.data<double>()[c] * sums[c];
     slope.data<double>()[c] = factor.data<double>()[c] * sums[channels + c];
   }
-  return kernels::of(x).batch_norm(x, extent.outer, extent.inner, statistics, slope.to(weight.dtype()),
-                                   offset.to(weight.dtype()));
+  return kernels::of(x).batch_norm(x, extent.outer, extent.inner, statistics, slope.to(weight.dtype()).to(x.device()),
+                                   offset.to(weight.dtype()).to(x.device()));
 }
 
 kernels::NormStatistics statistics_of(const Variable& input, const Tensor& x, const Extent& extent,

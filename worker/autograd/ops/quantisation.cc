@@ -27,11 +27,16 @@ Tensor weight_scales(const Tensor& weight, std::size_t dimension) {
   Tensor most = Tensor::empty({rows.size(0)}, rows.dtype(), rows.device());
   Tensor index = Tensor::empty({rows.size(0)}, DType::int64, rows.device());
   kernels::of(rows).max(rows, {.outer = rows.size(0), .n = rows.size(1), .inner = 1}, most, index);
-  Tensor scales = most.to(DType::float64);
-  for (std::int64_t i = 0; i < scales.numel(); ++i) {
-    double& scale = scales.data<double>()[i];
-    scale = scale > 0 ? static_cast<float>(scale / static_cast<double>(largest_weight_level)) : 1.0F;
-  }
+  const auto number = [&](double value, DType dtype) {
+    return Tensor::full({}, value, dtype, rows.device()).expand(most.shape());
+  };
+  Tensor quotients = Tensor::empty(most.shape(), DType::float64, rows.device());
+  kernels::of(rows).binary(kernels::Binary::divide, {}, most.to(DType::float64),
+                           number(static_cast<double>(largest_weight_level), DType::float64), quotients);
+  Tensor is_above_zero = Tensor::empty(most.shape(), DType::uint8, rows.device());
+  kernels::of(rows).compare(kernels::Comparison::greater, most, number(0, most.dtype()), is_above_zero);
+  Tensor scales = Tensor::empty(most.shape(), DType::float32, rows.device());
+  kernels::of(rows).where(is_above_zero, quotients.to(DType::float32), number(1, DType::float32), scales);
   return scales.to(weight.dtype());
 }
 

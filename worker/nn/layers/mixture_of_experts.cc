@@ -25,11 +25,12 @@ void check(const MixtureOfExpertsOptions& o) {
 // The value, with factor times the gradient of a loss beside its own.
 Variable with_loss(const Variable& value, const Variable& loss, std::shared_ptr<const double> factor) {
   const autograd::Operation operation("with_loss", {value, loss});
-  return operation.record(value.value(), {},
-                          [factor = std::move(factor), dtype = loss.dtype()](autograd::Backward& pass) {
-                            if (pass.wants(0)) pass.add(0, pass.grad());
-                            if (pass.wants(1)) pass.add(1, Tensor::full({}, *factor, dtype));
-                          });
+  return operation.record(
+      value.value(), {},
+      [factor = std::move(factor), dtype = loss.dtype(), device = loss.value().device()](autograd::Backward& pass) {
+        if (pass.wants(0)) pass.add(0, pass.grad());
+        if (pass.wants(1)) pass.add(1, Tensor::full({}, *factor, dtype, device));
+      });
 }
 
 // Of tokens (rows, width), by the experts' results and a weight for each choice (rows, per_token).
@@ -87,7 +88,8 @@ ExpertLoad MixtureOfExperts::take_load() {
 
 Variable MixtureOfExperts::join() {
   const ExpertCounts none(static_cast<std::size_t>(options_.experts));
-  const Variable results = run(Variable(Tensor::zeros({0, options_.width}, c_fc_.parameter("weight").dtype())), none);
+  const Tensor weight = c_fc_.parameter("weight").value();
+  const Variable results = run(Variable(Tensor::zeros({0, options_.width}, weight.dtype(), weight.device())), none);
   note_load(none, 0);
   return results;
 }
@@ -131,7 +133,8 @@ Variable MixtureOfExperts::losses(const Variable& logits, const Variable& probab
   const auto all = static_cast<double>(std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0}));
   std::vector<double> shares;
   for (const std::int64_t count : chosen) shares.push_back(static_cast<double>(count) / all);
-  const Variable share(Tensor::from(shares, {options_.experts}).to(probabilities.dtype()));
+  const Variable share(
+      Tensor::from(shares, {options_.experts}).to(probabilities.dtype()).to(probabilities.value().device()));
   const double experts = static_cast<double>(options_.experts);
   Variable loss = mul(ddprun::sum(mul(mean(probabilities, {0}), share)), experts * options_.load_balancing_loss);
   if (options_.router_z_loss > 0) {

@@ -13,10 +13,24 @@ BatchNorm::BatchNorm(std::int64_t channels, NormOptions options)
       batches_(register_buffer("num_batches_tracked", Tensor::zeros({}, DType::int64))) {}
 
 Variable BatchNorm::forward(const Variable& input) {
-  if (training() && !autograd::is_recomputing()) ++*Tensor(batches_.value()).data<std::int64_t>();
+  if (training() && !autograd::is_recomputing()) count_batch();
   return batch_norm(
       input, weight_, bias_, running_mean_.value(), running_var_.value(),
       {.training = training(), .momentum = options_.momentum, .eps = options_.eps, .sum_over_ranks = sum_over_ranks_});
+}
+
+void BatchNorm::count_batch() {
+  Tensor count = batches_.value();
+  if (count.device().type == DeviceType::cpu) {
+    ++*count.data<std::int64_t>();
+    return;
+  }
+  // The host waits for the device once, not at each batch.
+  if (counted_.storage() != count.storage() || counted_version_ != count.version())
+    known_count_ = count.to(Device{}).data<std::int64_t>()[0];
+  count.fill(static_cast<double>(++known_count_));
+  counted_ = count;
+  counted_version_ = count.version();
 }
 
 LayerNorm::LayerNorm(std::int64_t width, double eps, bool bias)

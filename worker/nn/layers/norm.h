@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "ddprun/worker/autograd/ops/norm.h"
@@ -23,11 +24,16 @@ class BatchNorm : public Module {
 
  private:
   Variable forward(const Variable& input) override;
+  void count_batch();
 
   NormOptions options_;
   SumOverRanks sum_over_ranks_;
   Variable weight_, bias_;
   Variable running_mean_, running_var_, batches_;
+  // What batches_ holds, as long as it is this memory on a CUDA device and nobody else has changed it.
+  std::int64_t known_count_ = 0;
+  Tensor counted_;
+  std::uint64_t counted_version_ = 0;
 };
 
 // (..., width), over the last dimension (Ba, Kiros and Hinton 2016).

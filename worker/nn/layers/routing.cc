@@ -73,9 +73,13 @@ Routing route_by(const Tensor& probabilities, std::int64_t per_token, std::int64
 
 }  // namespace
 
-Routing route(const Tensor& probabilities, std::int64_t per_token, std::int64_t capacity) {
-  return probabilities.dtype() == DType::float64 ? route_by<double>(probabilities, per_token, capacity)
-                                                 : route_by<float>(probabilities, per_token, capacity);
+Routing route(const Tensor& given, std::int64_t per_token, std::int64_t capacity) {
+  const Tensor probabilities = given.to(Device{});
+  Routing routing = probabilities.dtype() == DType::float64 ? route_by<double>(probabilities, per_token, capacity)
+                                                            : route_by<float>(probabilities, per_token, capacity);
+  for (Tensor* tensor : {&routing.experts, &routing.tokens, &routing.rows, &routing.kept})
+    *tensor = tensor->to(given.device());
+  return routing;
 }
 
 std::int64_t expert_capacity(double factor, std::int64_t tokens, std::int64_t per_token, std::int64_t experts) {

@@ -25,7 +25,8 @@ struct Routing {
 
 // From a router's probabilities, (tokens, experts), contiguous float32 or float64. An expert takes capacity choices at
 // most, 0 being no limit: first choices before second ones, and tokens in their order (GShard: Lepikhin et al., 2020).
-// A pure function. REQUIRES: 1 <= per_token <= experts
+// A pure function, computed on the host; the tensors are on the device of the probabilities. REQUIRES: 1 <= per_token
+// <= experts
 Routing route(const Tensor& probabilities, std::int64_t per_token, std::int64_t capacity);
 
 // The choices that an expert takes: factor times an equal share of them, rounded up; 0 for the factor 0.

@@ -1,5 +1,7 @@
 #include "ddprun/worker/nn/quantisation/fake_quantised_layer.h"
 
+#include <vector>
+
 #include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/ops/quantisation.h"
 
@@ -17,7 +19,8 @@ FakeQuantisedLayer::FakeQuantisedLayer(const WeightedLayer& layer) : layer_(laye
 }
 
 kernels::ValueRange FakeQuantisedLayer::range() const {
-  const auto* bounds = range_.value().data<float>();
+  const Tensor range = range_.value().to(Device{});
+  const auto* bounds = range.data<float>();
   return {.min = bounds[0], .max = bounds[1]};
 }
 
@@ -35,9 +38,8 @@ void FakeQuantisedLayer::follow(const Tensor& input) {
   const auto before = range();
   // From 0 to 0: there was no batch yet.
   const float share = before.min == before.max ? 1 : momentum;
-  Tensor bounds = range_.value();  // a handle
-  bounds.data<float>()[0] = before.min + share * (min - before.min);
-  bounds.data<float>()[1] = before.max + share * (max - before.max);
+  const std::vector<float> bounds{before.min + share * (min - before.min), before.max + share * (max - before.max)};
+  Tensor(range_.value()).copy_from(Tensor::from(bounds, {2}));
 }
 
 }  // namespace ddprun::nn

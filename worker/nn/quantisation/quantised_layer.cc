@@ -12,6 +12,12 @@
 namespace ddprun::nn {
 namespace {
 
+void check_host(const Tensor& tensor) {
+  if (tensor.device().type == DeviceType::cpu) return;
+  throw make_error(Errc::unsupported, "a layer with a weight of 8 bits runs on the CPU, not on {}",
+                   to_string(tensor.device()));
+}
+
 // Row-major, the outputs first.
 Tensor weight_by_output(const WeightedLayer& layer) {
   const Tensor weight = layer.weight().value().to(DType::float32);
@@ -35,6 +41,7 @@ Tensor integers(const Tensor& weight, const Tensor& scale) {
 }  // namespace
 
 QuantisedLayer::QuantisedLayer(const WeightedLayer& layer, std::optional<kernels::ValueRange> input) {
+  check_host(layer.weight().value());
   const Tensor weight = weight_by_output(layer);
   Tensor scale = weight_scales(weight, 0);
   weight_ = register_buffer("weight", integers(weight, scale));
@@ -47,6 +54,7 @@ QuantisedLayer::QuantisedLayer(const WeightedLayer& layer, std::optional<kernels
 Variable QuantisedLayer::forward(const Variable& input) {
   if (grad_enabled() && input.requires_grad())
     throw make_error(Errc::usage, "a quantised layer has no gradient: it can be evaluated, not trained");
+  check_host(input.value());
   const Tensor x = input.value().to(DType::float32).contiguous();
   return Variable(product(x, kernels::levels_of(range_for(x))));
 }

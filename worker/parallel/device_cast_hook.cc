@@ -1,0 +1,55 @@
+#include "ddprun/worker/parallel/device_cast_hook.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/parallel/group_tensors.h"
+#include "ddprun/worker/reducer/bucket_stages.h"
+#include "ddprun/worker/tensor/kernels.h"
+
+namespace ddprun {
+namespace {
+
+class DeviceCastHook final : public CommHook {
+ public:
+  DeviceCastHook(DType dtype, ProcessGroup& group) : dtype_(dtype), group_(group) {}
+
+  void prepare(std::span<const GradBucket> buckets) override {
+    for (const auto& [index, span, slices, after, last] : buckets) {
+      const Shape shape{static_cast<std::int64_t>(span.count)};
+      const Device device{span.device == host_memory ? DeviceType::cpu : DeviceType::cuda, std::max(span.device, 0)};
+      const auto memory =
+          std::make_shared<RegisteredBuffer>(group_.allocate_on(span.device, span.count * size_of(dtype_)));
+      wide_.push_back(Tensor::wrap(span.data, shape, span.dtype, nullptr, device));
+      narrow_.push_back(Tensor::wrap(memory->data(), shape, dtype_, memory, device));
+    }
+  }
+
+  WorkPtr start(const GradBucket& bucket) override {
+    Tensor wide = wide_[bucket.index], narrow = narrow_[bucket.index];
+    kernels::copy(wide, narrow);
+    return stages_.add(group_.allreduce(span_of_tensor(narrow), ReduceOp::average, {.after = bucket.after}),
+                       {[wide, narrow]() mutable {
+                         kernels::copy(narrow, wide);
+                         return WorkPtr();
+                       }});
+  }
+
+  bool accepts_devices() const override { return true; }
+  void cancel() override { stages_.cancel(); }
+
+ private:
+  const DType dtype_;
+  ProcessGroup& group_;
+  std::vector<Tensor> wide_, narrow_;  // by bucket
+  BucketStages stages_;
+};
+
+}  // namespace
+
+std::unique_ptr<CommHook> make_device_cast_hook(DType dtype, ProcessGroup& group) {
+  return std::make_unique<DeviceCastHook>(dtype, group);
+}
+
+}  // namespace ddprun

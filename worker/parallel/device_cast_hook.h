@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/reducer/comm_hook.h"
+
+namespace ddprun {
+
+// The hooks fp16 and bf16 for gradients on a device, which its own operations round. dtype: float16 or bfloat16.
+std::unique_ptr<CommHook> make_device_cast_hook(DType dtype, ProcessGroup& group);
+
+}  // namespace ddprun
