@@ -17,6 +17,8 @@ target_link_libraries(agreement_test PRIVATE ZLIB::ZLIB)
 ddprun_worker_test(configs_test SOURCES configs_test.cc TIMEOUT 300)
 ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 300)
 
+ddprun_worker_test(cuda_training_test SOURCES cuda_training_test.cc TIMEOUT 300)
+ddprun_emulated_cuda(cuda_training_test)
 ddprun_worker_test(parallel_forms_test SOURCES parallel_forms_test.cc TIMEOUT 300)
 ddprun_worker_test(context_parallel_test SOURCES context_parallel_test.cc)
 ddprun_worker_test(expert_parallel_test SOURCES expert_parallel_test.cc)

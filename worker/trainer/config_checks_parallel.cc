@@ -5,17 +5,20 @@
 #include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/trainer/config_checks.h"
 #include "ddprun/worker/trainer/model_devices.h"
+#include "ddprun/worker/trainer/train_device.h"
 
 namespace ddprun::trainer {
 namespace {
 
 // Not choices of the setting: a name that other programs accept deserves the reason.
-void check_backend(const Settings& settings, const std::string& name) {
+void check_backend(const TrainConfig& c, const Settings& settings) {
+  const auto& name = c.dist.backend;
+  if (name == "nccl" && c.train.device == "cuda") return;
   if (name == "nccl")
     reject(settings, "dist.backend",
-           "NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use auto");
+           "NCCL exchanges the memory of GPUs alone: it needs train.device = cuda, or use auto");
   if (name != "auto" && name != "gloo" && name != "shm" && name != "hierarchical" && name != "mpi")
-    reject(settings, "dist.backend", "expected one of auto, gloo, shm, hierarchical, mpi");
+    reject(settings, "dist.backend", "expected one of auto, gloo, shm, hierarchical, mpi, nccl");
 }
 
 void check_hook_name(const Settings& settings, const std::string& name) {
@@ -47,6 +50,12 @@ void check_device_names(const TrainConfig::Parallel& p, const Settings& settings
   } catch (const Error& e) {
     reject(settings, "parallel.devices", e.what());
   }
+}
+
+void check_train_device(const TrainConfig& c, const Settings& settings) {
+  if (c.train.device != "cuda") return;
+  if (const auto setting = setting_without_devices(c); !setting.empty())
+    reject(settings, "train.device", fmt::format("{} does not run on devices so far: use cpu", setting));
 }
 
 void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
@@ -207,11 +216,12 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
 
 void check_parallel(const TrainConfig& c, const Settings& settings) {
   const TrainConfig::Parallel& p = c.parallel;
-  check_backend(settings, c.dist.backend);
+  check_backend(c, settings);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   check_hook_name(settings, p.hook);
   if (has_hook(p.hook, "onebit")) check_one_bit(c, settings);
   check_devices(p, settings);
+  check_train_device(c, settings);
   check_division(p, c.optim.name, settings);
   if (p.strategy == "local_sgd") check_local_sgd(c, settings);
   if (p.strategy == "parameter_server") check_parameter_server(c, settings);

@@ -3,10 +3,12 @@
 namespace ddprun::trainer {
 
 void bind_dist(Settings& s, TrainConfig::Dist& d) {
-  s.add("dist.backend", d.backend,
-        {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo; one of "
-                 "`auto`, `gloo`, `shm`, `hierarchical`, `mpi` (processes that mpirun has started)",
-         .scope = Scope::group});
+  s.add(
+      "dist.backend", d.backend,
+      {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo, and NCCL "
+               "for memory of GPUs; one of `auto`, `gloo`, `shm`, `hierarchical`, `mpi` (processes that mpirun has "
+               "started), `nccl` (with train.device = cuda)",
+       .scope = Scope::group});
   s.add("dist.timeout", d.timeout,
         {.help = "timeout of a collective operation that a peer does not join although it is alive",
          .unit = "s",

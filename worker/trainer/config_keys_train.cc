@@ -26,6 +26,11 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
   s.add("train.seed", t.seed, {.help = "seed of the initial parameters, the data order and dropout", .min = 0});
   s.add("train.accumulate", t.accumulate,
         {.help = "micro-batches per optimizer step; gradients are reduced once per step", .min = 1, .max = max_count});
+  s.add("train.device", t.device,
+        {.help = "where a rank trains: cuda is the GPU of its LOCAL_RANK among those that CUDA_VISIBLE_DEVICES leaves; "
+                 "auto: the GPU where there is one, the CUDA module, and no setting that GPUs lack, else the CPU",
+         .choices = {"auto", "cpu", "cuda"},
+         .scope = Scope::group});
   s.add("train.precision", t.precision,
         {.help = "type in which matrix products and convolutions compute, as torch.autocast; parameters, gradients and "
                  "the optimizer stay fp32",

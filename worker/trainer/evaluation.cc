@@ -46,7 +46,8 @@ Evaluation evaluate(nn::Module& model, const tasks::Task& task, const data::Data
       options.forward ? options.forward : [&](const Variable& input) { return model(input); };
   data::Loader loader(dataset, data::evaluation_indices(dataset.size(), group.size(), group.rank()),
                       {.batch_size = options.batch_size, .workers = options.workers, .prefetch = 2});
-  const auto add_to = [&](std::span<double> sums, const data::Batch& batch) {
+  const auto add_to = [&](std::span<double> sums, const data::Batch& on_host) {
+    const auto batch = on_host.to(options.device);
     options.add_to ? options.add_to(sums, batch) : task.add_to(sums, forward, batch);
   };
   std::vector<double> sums(task.sum_count());

@@ -25,6 +25,7 @@ struct EvaluationOptions {
   // a pipeline, of which the last alone sees results, or those that divide the positions of a sample.
   std::function<void(std::span<double> sums, const data::Batch& batch)> add_to = {};
   ProcessGroup* parts = nullptr;
+  Device device{};  // of batches
 };
 
 // "nan" is printed for the result, never "-nan"; other values stay as they are.

@@ -14,7 +14,8 @@ std::chrono::milliseconds milliseconds(double seconds) {
 }
 
 // Ranks of a group of some of the job's ranks have other numbers there.
-std::string label_in_groups(const TrainConfig& config, const WorkerEnv& place) {
+std::string label_in_groups(const TrainConfig& config, const WorkerEnv& place, Device device) {
+  if (device.type == DeviceType::cuda) return to_string(device);
   const auto label = mesh_label(config, place);
   return label.empty() ? label : fmt::format("worker {}: {}", place.rank, label);
 }
@@ -42,13 +43,14 @@ std::chrono::milliseconds group_timeout(const TrainConfig& config) {
   return milliseconds(config.dist.timeout);
 }
 
-InitOptions init_options(const TrainConfig& config, const WorkerEnv& place) {
+InitOptions init_options(const TrainConfig& config, const WorkerEnv& place, Device device) {
   const auto& dist = config.dist;
   return {.backend = dist.backend,
           .config = {.timeout = group_timeout(config),
                      .freeze_bound = milliseconds(dist.freeze_bound),
                      .staging_bytes = static_cast<std::size_t>(dist.staging_kb) * 1024,
-                     .label = label_in_groups(config, place)},
+                     .label = label_in_groups(config, place, device),
+                     .device = device.type == DeviceType::cuda ? std::optional(device.index) : std::nullopt},
           .env = place};
 }
 

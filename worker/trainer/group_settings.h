@@ -8,6 +8,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/tensor/device.h"
 #include "ddprun/worker/trainer/train_config.h"
 
 namespace ddprun::trainer {
@@ -17,7 +18,8 @@ std::chrono::milliseconds group_timeout(const TrainConfig& config);
 
 // The process group of a job, as its settings describe it. Throws Errc::usage naming the key whose size does not fit
 // the number of ranks.
-InitOptions init_options(const TrainConfig& config, const WorkerEnv& place);
+// device: on which this rank trains.
+InitOptions init_options(const TrainConfig& config, const WorkerEnv& place, Device device = {});
 
 // A rank's coordinates in the mesh of its job, for people: "pipeline 1, data 0, tensor 1"; empty where data parallelism
 // is the only dimension. Throws as init_options().

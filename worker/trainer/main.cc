@@ -45,6 +45,7 @@
 #include "ddprun/worker/trainer/quantisation.h"
 #include "ddprun/worker/trainer/step_plan.h"
 #include "ddprun/worker/trainer/tokenize.h"
+#include "ddprun/worker/trainer/train_device.h"
 #include "ddprun/worker/trainer/trainer.h"
 
 using namespace ddprun;
@@ -188,8 +189,8 @@ void check_output(const Progress& progress) {
 }
 
 // For the launcher's report of this rank's failure.
-void tell_label(const TrainConfig& config, const WorkerEnv& place) {
-  const auto label = mesh_label(config, place);
+void tell_label(const TrainConfig& config, const WorkerEnv& place, Device device) {
+  const auto label = device.type == DeviceType::cuda ? to_string(device) : mesh_label(config, place);
   if (label.empty() || place.error_file.empty()) return;
   try {
     write_rank_label(place.error_file, label);
@@ -228,11 +229,16 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
-  tell_label(config, place);
+  if (only_profile && config.train.device == "cuda")
+    throw Error(Errc::usage, "train.device = cuda: profile measures the CPU so far: use cpu");
+  const Device device = only_profile ? Device{} : train_device(config, place);
+  tell_label(config, place, device);
   auto items = read_items(only_profile ? "profile" : "train", config, settings, datasets, registry, place.world_size);
-  const auto world = join(init_options(config, place));
+  if (device.type == DeviceType::cuda) progress.line(fmt::format("rank 0 trains on {}", describe_cuda_device(device)));
+  const auto world = join(init_options(config, place, device));
   const SharedItems shared = items.get();
-  const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry, &shared};
+  const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry,
+                                 &shared,        device};
   if (only_profile) {
     training = true;
     profile_job(config, settings_that_decide(settings), datasets, context);

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t crc_bytes = sizeof(std::uint32_t);
 
+// REQUIRES: memory of the host.
 std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.raw()), tensor.bytes()};
 }
@@ -53,7 +54,8 @@ std::vector<std::uint32_t> digests_of(const Copies& copies, ReplicaRange range) 
   std::vector<std::uint32_t> digests;
   std::size_t position = 0;
   for (const auto& value : copies.values) {
-    const auto bytes = bytes_of(value);
+    const Tensor on_host = value.to(Device{});
+    const auto bytes = bytes_of(on_host);
     const std::size_t from = std::clamp(begin, position, position + bytes.size()) - position;
     const std::size_t to = std::clamp(end, position, position + bytes.size()) - position;
     digests.push_back(crc32c(bytes.subspan(from, to - from)));
@@ -114,13 +116,13 @@ std::optional<Error> check(const Copies& copies, int rank, std::int64_t step, Re
 
 std::string parameter_digest(const nn::Module& model) {
   Sha256 hash;
-  for (const auto& [name, parameter] : model.named_parameters()) hash.update(bytes_of(parameter.value()));
+  for (const auto& [name, parameter] : model.named_parameters()) hash.update(bytes_of(parameter.value().to(Device{})));
   return hash.hex();
 }
 
 std::string parameter_digest(const VisitParameters& visit) {
   Sha256 hash;
-  visit([&](const std::string&, const Tensor& value) { hash.update(bytes_of(value)); });
+  visit([&](const std::string&, const Tensor& value) { hash.update(bytes_of(value.to(Device{}))); });
   return hash.hex();
 }
 

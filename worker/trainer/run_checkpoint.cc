@@ -58,7 +58,9 @@ void load_tensors(const checkpoint::SafetensorsFile& file, const std::string& na
                        ddprun::name_of(info->dtype), to_string(info->shape), ddprun::name_of(tensor.dtype()),
                        to_string(tensor.shape()));
     auto target = tensor;  // a handle on the same elements
-    file.read(*info, {static_cast<std::byte*>(target.raw()), target.bytes()});
+    Tensor on_host = target.device().type == DeviceType::cpu ? target : Tensor::empty(target.shape(), target.dtype());
+    file.read(*info, {static_cast<std::byte*>(on_host.raw()), on_host.bytes()});
+    if (target.device().type != DeviceType::cpu) target.copy_from(on_host);
   }
 }
 

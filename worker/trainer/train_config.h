@@ -77,6 +77,7 @@ struct TrainConfig {
     std::int64_t max_steps = 0;
     std::int64_t seed = 0;
     std::int64_t accumulate = 1;
+    std::string device = "cpu";
     std::string precision = "fp32";
     std::string recompute = "none";
     bool winograd = true;

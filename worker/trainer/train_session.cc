@@ -14,6 +14,7 @@
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/data/tokens.h"
 #include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/parallel/device_cast_hook.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/expert/expert_data_parallel.h"
 #include "ddprun/worker/parallel/group_tensors.h"
@@ -26,6 +27,7 @@
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/run_settings.h"
 #include "ddprun/worker/trainer/schedule.h"
+#include "ddprun/worker/trainer/train_device.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -46,8 +48,10 @@ DdpOptions ddp_options(const TrainConfig& c) {
   return options;
 }
 
-std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
+std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, Device device) {
   const auto& p = c.parallel;
+  if (device.type == DeviceType::cuda)
+    return make_device_cast_hook(p.hook == "fp16" ? DType::float16 : DType::bfloat16, group);
   return make_hook(p.hook, group,
                    {.power_sgd = {.matrix_approximation_rank = p.matrix_approximation_rank,
                                   .start_powerSGD_iter = p.start_powerSGD_iter,
@@ -84,7 +88,7 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
             .fragment_sync_delay = p.fragment_sync_delay});
   if (p.zero < 2) {
     auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
-    if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group));
+    if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
     return ddp;
   }
   if (p.shard_group > 0)
@@ -97,6 +101,14 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
                                                               .reshard_after_forward = p.reshard_after_forward,
                                                               .shard_group = p.shard_group,
                                                               .broadcast_buffers = options.broadcast_buffers});
+}
+
+// For who reads the memory.
+WholeState on_host(WholeState state) {
+  for (auto* const tensors : {&state.model, &state.optimizer, &state.averages})
+    for (auto& [name, tensor] : *tensors)
+      if (tensor.device().type == DeviceType::cuda) tensor = tensor.to(Device{});
+  return state;
 }
 
 // A state of which a session's ranks or devices had parts is lost with that session.
@@ -216,6 +228,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
                   : std::nullopt),
       replicas_of_state_(replica_group()),
       own_parameters_(parallelism_->own_parameters()),
+      device_(device_of(*state.model)),
       parameters_(shards_      ? shards_->parameters()
                   : pipelined_ ? pipelined_->pipeline().parameters()
                                : state.model->named_parameters()),
@@ -264,7 +277,7 @@ WholeState TrainSession::gather_state() {
   if (state_.ema && state_.ema->started()) whole.averages = division_of_optimizer().gather(state_.ema->averages());
   parallelism_->collect_parameters();
   whole.model = tensors_of(*state_.model);
-  if (!slices()) return whole;
+  if (!slices()) return on_host(std::move(whole));
   if (!collects()) return {};
   return {.model = slices()->gather(whole.model),
           .optimizer = slices()->gather(whole.optimizer),
@@ -415,7 +428,8 @@ Evaluation TrainSession::evaluate_parameters() {
                                   return device_pipeline_ ? device_pipeline_->forward(input)
                                                           : parallelism_->forward(input);
                                 },
-                            .equal_passes = parallelism_->reduces_every_pass()});
+                            .equal_passes = parallelism_->reduces_every_pass(),
+                            .device = device_});
 }
 
 // Batches pass through the stages one after the other; the last stage's rank looks at results.
@@ -556,7 +570,7 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
   while (std::ssize(batches) < count) {
     auto batch = loader_->next();
     if (!batch) break;
-    batches.push_back(context_ ? own_part(*batch) : std::move(*batch));
+    batches.push_back(context_ ? own_part(*batch) : batch->to(device_));
   }
   return batches;
 }

@@ -133,6 +133,7 @@ class TrainSession final : public Session {
   std::optional<ParameterShards> shards_;  // with parallel.zero
   const Replicas replicas_of_state_;
   const std::vector<std::string> own_parameters_;  // DataParallelism::own_parameters()
+  const Device device_;                            // device_of() the model
   optim::NamedParameters parameters_;              // that this rank updates
   data::EpochPlan plan_;
   std::optional<LoadBalancer> balancer_;  // with parallel.balance, without a pipeline

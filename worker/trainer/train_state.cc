@@ -149,13 +149,14 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vect
 
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
                             const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
-                            const plugin::Registry& registry) {
+                            const plugin::Registry& registry, Device device) {
   TrainState state;
   state.model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
   if (config.train.quantization_aware) make_quantisation_aware(config, *state.model);
   freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
   place_model(config, *state.model, layout);
+  if (device.type == DeviceType::cuda) state.model->place(device);
   const auto& p = config.parallel;
   const bool is_divided = p.zero > 0 || p.tensor > 1 || p.micro_batches > 0 || p.strategy == "parameter_server";
   if (!is_divided) {

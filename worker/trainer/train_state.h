@@ -67,9 +67,9 @@ std::unique_ptr<tasks::Task> make_evaluation_task(const TrainConfig& config, con
                                                   const plugin::Registry& registry = {});
 
 // As it is before the first step: parameters drawn from the run's seed. deciding: settings_that_decide(); generation:
-// of the job, for the record.
+// of the job, for the record. device: where the model and the optimizer's state are, where parallel.devices names none.
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
                             const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
-                            const plugin::Registry& registry = {});
+                            const plugin::Registry& registry = {}, Device device = {});
 
 }  // namespace ddprun::trainer

@@ -34,7 +34,8 @@ void warn_of_changes(const NamedSettings& saved, const NamedSettings& own) {
 
 TrainState initial_state(const TrainConfig& config, NamedSettings deciding, const data::SampleLayout& layout,
                          const tasks::Task& task, const Trainer::Context& context) {
-  auto state = make_train_state(config, std::move(deciding), layout, task, context.generation, registry_of(context));
+  auto state = make_train_state(config, std::move(deciding), layout, task, context.generation, registry_of(context),
+                                context.device);
   load_initial_weights(config.model, *state.model);
   return state;
 }

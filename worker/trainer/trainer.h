@@ -30,6 +30,7 @@ class Trainer {
     const PreemptionListener* preemption = nullptr;  // none: this rank takes no preemption requests
     const plugin::Registry* plugin = nullptr;        // where model.plugin is given
     const SharedItems* shared = nullptr;             // as TrainJob::shared
+    Device device{};                                 // train_device()
   };
 
   // datasets and context's parts outlive the trainer. deciding: settings_that_decide().

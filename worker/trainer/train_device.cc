@@ -1,0 +1,86 @@
+#include "ddprun/worker/trainer/train_device.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// A cheap question, since a module opens libraries of hundreds of megabytes.
+bool may_have_a_device() {
+  const char* const emulator = std::getenv("DDPRUN_CUDA_EMULATOR");
+  if (emulator != nullptr && *emulator != '\0') return true;
+  std::error_code ignored;
+  return std::filesystem::exists("/dev/nvidiactl", ignored) || std::filesystem::exists("/dev/dxg", ignored);
+}
+
+int needed_devices() {
+  const int devices = cuda_device_count();
+  if (devices > 0) return devices;
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  throw make_error(Errc::unsupported, "CUDA finds no device on host {}{}", local_host_name(),
+                   visible == nullptr ? "" : fmt::format(" (CUDA_VISIBLE_DEVICES = '{}')", visible));
+}
+
+Device device_of_rank(int devices, const WorkerEnv& place) {
+  return {DeviceType::cuda, place.local_rank % devices};
+}
+
+}  // namespace
+
+std::string setting_without_devices(const TrainConfig& c) {
+  const auto& p = c.parallel;
+  const auto text = [](auto value) { return fmt::format("{}", value); };
+  const std::vector<std::pair<bool, std::string>> settings{
+      {p.strategy != "ddp", "parallel.strategy = " + p.strategy},
+      {p.tensor > 1, "parallel.tensor = " + text(p.tensor)},
+      {p.pipeline > 1, "parallel.pipeline = " + text(p.pipeline)},
+      {p.context > 1, "parallel.context = " + text(p.context)},
+      {p.expert > 1, "parallel.expert = " + text(p.expert)},
+      {p.zero > 0, "parallel.zero = " + text(p.zero)},
+      {!p.devices.empty(), "parallel.devices = " + p.devices},
+      {p.sync_batch_norm, "parallel.sync_batch_norm = true"},
+      {!p.broadcast_buffers, "parallel.broadcast_buffers = false"},
+      {!p.ignored_parameters.empty(), "parallel.ignored_parameters = " + p.ignored_parameters},
+      {p.hook != "allreduce" && p.hook != "fp16" && p.hook != "bf16", "parallel.hook = " + p.hook},
+      {c.model.experts > 0, "model.experts = " + text(c.model.experts)},
+      {c.train.task == "distillation", "train.task = distillation"},
+      {c.train.quantization_aware, "train.quantization_aware = true"},
+      {c.train.detect_anomaly, "train.detect_anomaly = true"},
+      {c.optim.name != "sgd" && c.optim.name != "adam" && c.optim.name != "adamw", "optim.name = " + c.optim.name},
+      {!c.optim.offload.empty(), "optim.offload = " + c.optim.offload.string()}};
+  for (const auto& [on, setting] : settings)
+    if (on) return setting;
+  return "";
+}
+
+Device train_device(const TrainConfig& config, const WorkerEnv& place) {
+  const auto& asked = config.train.device;
+  if (asked == "cpu") return {};
+  if (asked == "cuda") return device_of_rank(needed_devices(), place);
+  if (!may_have_a_device() || !setting_without_devices(config).empty()) return {};
+  try {
+    const int devices = cuda_device_count();
+    return devices > 0 ? device_of_rank(devices, place) : Device{};
+  } catch (const Error& error) {
+    if (place.rank == 0) log::info("train.device = auto is the CPU: {}", error.what());
+    return {};
+  }
+}
+
+Device device_of(const nn::Module& model) {
+  const auto parameters = model.named_parameters();
+  if (parameters.empty()) return {};
+  const Device device = parameters.front().second.device();
+  return device.type == DeviceType::cuda ? device : Device{};
+}
+
+}  // namespace ddprun::trainer
