@@ -63,6 +63,23 @@ void passes_without_synchronisation_add_up(ddprun::ProcessGroup& group) {
   require(is(two->first.grad(), 3), "the pass after it averages the sums");
 }
 
+void buffers_are_copied_in_the_first_pass_of_a_step(ddprun::ProcessGroup& group) {
+  auto two = make_two(0);
+  DistributedDataParallel ddp(two, group);
+  const auto pass = [&](int own_count) {
+    two->count.fill_(own_count + group.rank());
+    ddp(torch::ones(1), true).backward();
+    return two->count;
+  };
+  {
+    const auto local = ddp.no_sync();
+    require(is(pass(7), 7), "the first pass of a step has rank 0's buffers");
+    require(is(pass(8), 8 + group.rank()), "the second pass has the rank's own");
+  }
+  require(is(pass(9), 9 + group.rank()), "the last pass has the rank's own");
+  require(is(pass(10), 10), "the first pass of the next step has rank 0's buffers");
+}
+
 void a_parameter_without_gradient_is_an_error(ddprun::ProcessGroup& group) {
   auto two = make_two(0);
   DistributedDataParallel ddp(two, group);
@@ -138,6 +155,7 @@ int main(int argc, char** argv) try {
   const auto world = ddprun::init_process_group({.backend = argc > 1 ? argv[1] : "auto", .env = env});
   ranks_start_alike_and_average(world->group());
   passes_without_synchronisation_add_up(world->group());
+  buffers_are_copied_in_the_first_pass_of_a_step(world->group());
   a_parameter_without_gradient_is_an_error(world->group());
   unused_parameters_are_found(world->group());
   ranks_with_fewer_inputs_join(world->group());

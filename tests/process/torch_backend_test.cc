@@ -39,6 +39,7 @@ class BackendJob {
     variables.merge(Variables{{"PYTHON_EXEC", python_.path},
                               {"PYTHONPATH", PYTHON_PACKAGES},
                               {"PYTHONWARNINGS", "ignore"},
+                              {"TMPDIR", folder_.path().string()},  // PyTorch leaves folders there
                               {"DDPRUN_BUILD_DIR", DDPRUN_BUILD_FOLDER},
                               {"DDPRUN_CACHE_DIR", DDPRUN_BUILD_FOLDER "/torch-cache"},
                               {"DDPRUN_TORCH_EXTENSION", extension_},

@@ -62,6 +62,7 @@ struct GradientAveraging::State {
   std::vector<char> reached;  // by parameter: in this pass
   int no_sync_depth = 0;
   bool in_pass = false;  // a reduced backward pass has begun and not ended
+  bool begins_step = true;  // the next training pass is the first one since gradients were reduced
   bool joining = false;
   std::vector<int> active;  // within join(): ranks that have inputs in this pass
 };
@@ -151,10 +152,14 @@ GradientAveraging::GradientAveraging(std::shared_ptr<::torch::nn::Module> module
 void GradientAveraging::prepare_forward() {
   if (state_->in_pass)
     throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
-  const bool training = state_->module->is_training() && ::torch::GradMode::is_enabled() && state_->no_sync_depth == 0;
-  if (training && state_->joining) state_->active = state_->announce(true);
-  if (training && state_->options.broadcast_buffers)
+  if (!state_->module->is_training() || !::torch::GradMode::is_enabled()) return;
+  const bool reduces = state_->no_sync_depth == 0;
+  if (reduces && state_->joining) state_->active = state_->announce(true);
+  // Within join() the ranks that have inputs are known in passes that reduce alone.
+  const bool copies = state_->joining ? reduces : state_->begins_step;
+  if (copies && state_->options.broadcast_buffers)
     state_->copy_buffers_of(state_->active.empty() ? 0 : state_->active.front());
+  state_->begins_step = reduces;
 }
 
 void GradientAveraging::sync_buffers() {

@@ -19,7 +19,8 @@ struct DdpOptions {
   BucketLimits limits;
   // A backward pass need not reach every parameter. The gradient of a parameter that no rank used stays undefined.
   bool find_unused_parameters = false;
-  // Copy rank 0's buffers (running statistics) to all ranks at the start of each training forward pass.
+  // Copy rank 0's buffers (running statistics) to all ranks at the start of the first training pass of each step, as
+  // PyTorch does: of several passes within no_sync() and the one after them the first. Within join() the last one.
   bool broadcast_buffers = true;
   // Every backward pass of a rank reaches the parameters that its first one reached.
   bool static_graph = false;

@@ -261,6 +261,9 @@ std::vector<Need> gradient_needs() {
       where(
           {"parallel.broadcast_buffers"}, {"parallel.strategy"},
           [](const TrainConfig& c) { return c.parallel.strategy != "parameter_server"; }, "another strategy"),
+      where(
+          {"parallel.broadcast_buffers"}, {"parallel.expert"},
+          [](const TrainConfig& c) { return c.parallel.expert == 1; }, "parallel.expert = 1"),
       of_models({"parallel.sync_batch_norm"}, with_batch_norm()),
       of_hooks({"parallel.topk_fraction"}, {"topk"}),
       of_hooks({"parallel.freeze_step"}, {"onebit"}),
