@@ -1,6 +1,5 @@
-#include "ddprun/worker/tensor/cuda/module/batch_norm.h"
-
 #include "tests/unit/cuda/library_operands.h"
+#include "tests/unit/cuda/module_calls.h"
 
 using namespace ddprun;
 using namespace ddprun::cuda;

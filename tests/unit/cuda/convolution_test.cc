@@ -1,6 +1,6 @@
-#include "ddprun/worker/tensor/cuda/module/convolution.h"
-
+#include "tests/unit/cuda/convolution_shapes.h"
 #include "tests/unit/cuda/library_operands.h"
+#include "tests/unit/cuda/module_calls.h"
 
 using namespace ddprun;
 using namespace ddprun::cuda;
@@ -9,48 +9,14 @@ using kernels::ConvGeometry;
 
 namespace {
 
-struct Options {
-  std::int64_t kernel = 3, stride = 1, padding = 0, dilation = 1, groups = 1;
-};
-
-// Images of 9 x 8 with 4 channels, filtered to 6.
-ConvGeometry geometry_of(const Options& o) {
-  ConvGeometry g{.batch = 3,
-                 .in_channels = 4,
-                 .height = 9,
-                 .width = 8,
-                 .out_channels = 6,
-                 .kernel_h = o.kernel,
-                 .kernel_w = o.kernel,
-                 .stride = o.stride,
-                 .padding = o.padding,
-                 .out_h = 0,
-                 .out_w = 0,
-                 .dilation = o.dilation,
-                 .groups = o.groups};
-  const auto outputs = [&](std::int64_t size) {
-    return (size + 2 * o.padding - ((o.kernel - 1) * o.dilation + 1)) / o.stride + 1;
-  };
-  g.out_h = outputs(g.height);
-  g.out_w = outputs(g.width);
-  return g;
-}
-
-Shape image(const ConvGeometry& g) {
-  return {g.batch, g.in_channels, g.height, g.width};
-}
-Shape weight(const ConvGeometry& g) {
-  return {g.out_channels, g.in_channels / g.groups, g.kernel_h, g.kernel_w};
-}
-Shape result(const ConvGeometry& g) {
-  return {g.batch, g.out_channels, g.out_h, g.out_w};
-}
-
-Options any_options() {
-  return GENERATE(Options{.kernel = 1}, Options{.kernel = 3}, Options{.kernel = 3, .padding = 1},
-                  Options{.kernel = 3, .stride = 2, .padding = 1}, Options{.kernel = 5, .stride = 3, .padding = 2},
-                  Options{.kernel = 3, .padding = 2, .dilation = 2}, Options{.kernel = 3, .padding = 1, .groups = 2},
-                  Options{.kernel = 2, .stride = 2, .dilation = 3, .groups = 2}, Options{.kernel = 1, .stride = 2});
+ConvolutionShape any_shape() {
+  return GENERATE(ConvolutionShape{.kernel = 1}, ConvolutionShape{.kernel = 3},
+                  ConvolutionShape{.kernel = 3, .padding = 1}, ConvolutionShape{.kernel = 3, .stride = 2, .padding = 1},
+                  ConvolutionShape{.kernel = 5, .stride = 3, .padding = 2},
+                  ConvolutionShape{.kernel = 3, .padding = 2, .dilation = 2},
+                  ConvolutionShape{.kernel = 3, .padding = 1, .groups = 2},
+                  ConvolutionShape{.kernel = 2, .stride = 2, .dilation = 3, .groups = 2},
+                  ConvolutionShape{.kernel = 1, .stride = 2});
 }
 
 const kernels::Table& cpu() {
@@ -61,7 +27,7 @@ const kernels::Table& cpu() {
 
 TEST_CASE("convolutions and their gradients are those of float64") {
   DeviceContext& device = context_of(0);
-  const ConvGeometry g = geometry_of(any_options());
+  const ConvGeometry g = geometry_of(any_shape());
   const DType dtype = GENERATE(from_range(std::begin(floating_types), std::end(floating_types)));
   const Tensor x = random_tensor(image(g), 1, dtype), w = random_tensor(weight(g), 2, dtype);
   const Tensor grad = random_tensor(result(g), 3, dtype);
@@ -114,19 +80,6 @@ TEST_CASE("gradients of convolutions have the same bits every time") {
   }
 }
 
-TEST_CASE("convolutions of float32 use TF32 where the device's context allows it, and only there") {
-  DeviceContext& device = context_of(0);
-  const ConvGeometry g = geometry_of({.kernel = 3, .padding = 1});
-  const Tensor x = random_tensor(image(g), 1, DType::float32), w = random_tensor(weight(g), 2, DType::float32);
-  const DeviceTensor device_x(device, x), device_w(device, w), y(device, result(g), DType::float32);
-  device.allow_tf32 = true;
-  conv2d(device, g, device_x.view(), device_w.view(), {}, y.view());
-  device.allow_tf32 = false;
-  const double rounded = difference(y, cpu().conv2d(g, wide(x), wide(w), Tensor()));
-  CHECK(rounded > tolerance(DType::float32));
-  CHECK(rounded < 1e-3);
-}
-
 TEST_CASE("a convolution of no images is nothing, and its weight has no gradient") {
   DeviceContext& device = context_of(0);
   ConvGeometry g = geometry_of({});
@@ -137,17 +90,4 @@ TEST_CASE("a convolution of no images is nothing, and its weight has no gradient
   CHECK_NOTHROW(conv2d_backward_input(device, g, y.view(), w.view(), x.view()));
   conv2d_backward_weight(device, g, x.view(), y.view(), w_grad.view(), false);
   CHECK(difference(w_grad, Tensor::zeros(weight(g))) == 0);
-}
-
-TEST_CASE("an algorithm is looked for once for each convolution") {
-  DeviceContext& device = context_of(0);
-  auto& machine = emulator::Machine::get();
-  const ConvGeometry g = geometry_of({.kernel = 4});
-  const DeviceTensor x(device, random_tensor(image(g), 1, DType::float32)), y(device, result(g), DType::float32);
-  const DeviceTensor w(device, random_tensor(weight(g), 1, DType::float32));
-  conv2d(device, g, x.view(), w.view(), {}, y.view());
-  machine.calls().fail("cudnnGetConvolutionForwardAlgorithm_v7");
-  CHECK_NOTHROW(conv2d(device, g, x.view(), w.view(), {}, y.view()));
-  CHECK(!machine.calls().has_failed());
-  machine.calls().fail("");
 }

@@ -1,12 +1,11 @@
 #include "tests/unit/cuda/device_tensor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "ddprun/common/error.h"
-
-// The program has the emulated module's objects.
-extern "C" const ddprun::cuda::DeviceApi* ddprun_cuda_device_api();
 
 namespace ddprun::test {
 namespace {
@@ -32,23 +31,6 @@ cuda::View view_of(const Tensor& tensor, void* data) {
 }
 
 }  // namespace
-
-const cuda::DeviceApi& device_api() {
-  return *ddprun_cuda_device_api();
-}
-
-cuda::DeviceContext* test_device() {
-  static cuda::DeviceContext* const device = [] {
-    cuda::DeviceContext* opened = nullptr;
-    check(device_api().open(0, &opened));
-    return opened;
-  }();
-  return device;
-}
-
-void check(cuda::Outcome outcome) {
-  if (outcome != nullptr) throw Error(outcome->code, outcome->text.data());
-}
 
 DeviceTensor::DeviceTensor(const Tensor& host, std::int64_t shift)
     : like_(host),
@@ -107,6 +89,18 @@ bool same_values(const Tensor& given_a, const Tensor& given_b) {
     if (std::memcmp(bytes(a), bytes(b), size) == 0) continue;
     if (!is_floating(a.dtype())) return false;
     if (!std::isnan(wide_a.data<double>()[i]) || !std::isnan(wide_b.data<double>()[i])) return false;
+  }
+  return true;
+}
+
+bool same_results(const Tensor& of_device, const Tensor& of_cpu) {
+  if (device_api().emulated || of_cpu.dtype() != DType::float64) return same_values(of_device, of_cpu);
+  const Tensor found = of_device.contiguous(), expected = of_cpu.contiguous();
+  if (found.shape() != expected.shape()) return false;
+  for (std::int64_t i = 0; i < expected.numel(); ++i) {
+    const double a = found.data<double>()[i], b = expected.data<double>()[i];
+    const double most = 16 * std::numeric_limits<double>::epsilon() * std::max(1.0, std::abs(b));
+    if (!(a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= most)) return false;
   }
   return true;
 }

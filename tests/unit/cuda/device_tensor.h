@@ -6,15 +6,10 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 #include "ddprun/worker/tensor/tensor.h"
+#include "tests/unit/cuda/tested_module.h"
 
-// Tensors in the memory of an emulated device, for tests that call the module's functions as the worker does.
+// Tensors in the memory of a device, for tests that call the module's functions as the worker does.
 namespace ddprun::test {
-
-const cuda::DeviceApi& device_api();
-cuda::DeviceContext* test_device();
-
-// Throws what has failed.
-void check(cuda::Outcome outcome);
 
 // A copy of a tensor's memory with its strides, between bytes that are known.
 class DeviceTensor {
@@ -41,6 +36,10 @@ inline const cuda::View left_out{};
 
 // The same bits, but that any NaN equals any other: processors choose its sign and payload.
 bool same_values(const Tensor& a, const Tensor& b);
+
+// What a function of elements has given on the device and on the CPU: the same values. On a real device those of
+// float64 may differ by some roundings, as their exponentials are CUDA's, and those of the CPU the C library's.
+bool same_results(const Tensor& of_device, const Tensor& of_cpu);
 
 inline const std::vector<DType> floating_types{DType::float32, DType::float64, DType::bfloat16, DType::float16};
 inline const std::vector<DType> all_types{DType::float32, DType::float64, DType::float16, DType::bfloat16,

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "ddprun/worker/cuda/emulator/machine.h"
 #include "ddprun/worker/tensor/cuda/module/batch_norm.h"
 #include "ddprun/worker/tensor/cuda/module/convolution.h"
 #include "ddprun/worker/tensor/cuda/module/pooling.h"

@@ -2,19 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/cuda/emulator/machine.h"
-#include "ddprun/worker/tensor/cuda/module/check.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "ddprun/worker/tensor/cuda/device_api.h"
 #include "ddprun/worker/tensor/kernels.h"
 #include "ddprun/worker/tensor/random.h"
 #include "tests/support/catch.h"
+#include "tests/unit/cuda/tested_module.h"
 
-// What tests of the module's operations share: the CPU's table, in float64, is their oracle.
+// What tests of the module's operations share: the CPU's table, in float64, is their oracle. They know the module by
+// its DeviceApi alone.
 namespace ddprun::cuda::testing {
 
 inline constexpr DType floating_types[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16};
@@ -30,20 +32,46 @@ inline Tensor wide(const Tensor& tensor) {
   return tensor.defined() ? tensor.to(DType::float64) : tensor;
 }
 
-// A dense tensor in the memory of the emulated device.
+// Memory of a device; none for 0 bytes.
+class DeviceBytes {
+ public:
+  DeviceBytes(DeviceContext& device, std::size_t bytes) : memory_(nullptr, Release{&device, bytes}) {
+    void* memory = nullptr;
+    if (bytes > 0) test::check(test::device_api().allocate(&device, bytes, &memory));
+    memory_.reset(memory);
+  }
+  void* data() const { return memory_.get(); }
+  std::size_t size() const { return memory_.get_deleter().bytes; }
+
+  void fill_from(const void* host) const { copy(Direction::to_device, data(), host); }
+  void copy_to(void* host) const { copy(Direction::to_host, host, data()); }
+
+ private:
+  struct Release {
+    DeviceContext* device;
+    std::size_t bytes;
+    void operator()(void* memory) const { test::device_api().release(device, memory, bytes); }
+  };
+
+  void copy(Direction direction, void* to, const void* from) const {
+    DeviceContext* const device = memory_.get_deleter().device;
+    if (size() > 0) test::check(test::device_api().copy_bytes(device, Queue::compute, direction, to, from, size()));
+    test::check(test::device_api().synchronize(device, Queue::compute));
+  }
+
+  std::unique_ptr<void, Release> memory_;
+};
+
+// A dense tensor in the memory of the device.
 class DeviceTensor {
  public:
   // With the values of one of the host.
   DeviceTensor(DeviceContext& device, const Tensor& host) : DeviceTensor(device, host.shape(), host.dtype()) {
-    if (host.numel() > 0)
-      check(cudaMemcpyAsync(memory_.data(), host.raw(), host.bytes(), cudaMemcpyHostToDevice, device.stream()),
-            "cudaMemcpyAsync");
+    memory_.fill_from(host.raw());
   }
   // With garbage: NaN in each of the floating-point types.
   DeviceTensor(DeviceContext& device, const Shape& shape, DType dtype)
-      : device_(&device),
-        shape_(shape),
-        memory_(device.memory, static_cast<std::size_t>(numel(shape)) * size_of(dtype)) {
+      : shape_(shape), memory_(device, static_cast<std::size_t>(numel(shape)) * size_of(dtype)) {
     view_.data = memory_.data();
     view_.dtype = dtype;
     view_.rank = static_cast<int>(shape.size());
@@ -52,24 +80,19 @@ class DeviceTensor {
       view_.shape[i] = shape[i];
       view_.strides[i] = stride;
     }
-    if (memory_.bytes() > 0)
-      check(cudaMemsetAsync(memory_.data(), 0xff, memory_.bytes(), device.stream()), "cudaMemsetAsync");
+    memory_.fill_from(std::vector<unsigned char>(memory_.size(), 0xff).data());
   }
 
   const View& view() const { return view_; }
   Tensor to_host() const {
     Tensor result = Tensor::empty(shape_, view_.dtype);
-    if (result.numel() > 0)
-      check(cudaMemcpyAsync(result.raw(), memory_.data(), result.bytes(), cudaMemcpyDeviceToHost, device_->stream()),
-            "cudaMemcpyAsync");
-    check(cudaStreamSynchronize(device_->stream()), "cudaStreamSynchronize");
+    memory_.copy_to(result.raw());
     return result;
   }
 
  private:
-  DeviceContext* device_;
   Shape shape_;
-  Scratch memory_;
+  DeviceBytes memory_;
   View view_;
 };
 

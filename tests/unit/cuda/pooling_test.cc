@@ -1,8 +1,7 @@
-#include "ddprun/worker/tensor/cuda/module/pooling.h"
-
 #include <limits>
 
 #include "tests/unit/cuda/library_operands.h"
+#include "tests/unit/cuda/module_calls.h"
 
 using namespace ddprun;
 using namespace ddprun::cuda;

@@ -1,6 +1,5 @@
-#include "ddprun/worker/tensor/cuda/module/product.h"
-
 #include "tests/unit/cuda/library_operands.h"
+#include "tests/unit/cuda/module_calls.h"
 
 using namespace ddprun;
 using namespace ddprun::cuda;
@@ -110,36 +109,6 @@ TEST_CASE("a product of nothing is zero, or what is there, plus the bias") {
                                          {.accumulate = true})) < tolerance(DType::float32));
   const DeviceTensor none(device, {0, 3}, DType::float32);
   CHECK_NOTHROW(matmul(device, added.view(), a.view(), b.view(), none.view(), {}));
-}
-
-TEST_CASE("float32 is multiplied in TF32 where the device's context allows it, and only there") {
-  DeviceContext& device = context_of(0);
-  const Tensor a = random_tensor({8, 64}, 1, DType::float32), b = random_tensor({64, 8}, 2, DType::float32);
-  const DeviceTensor x(device, a), y(device, b), exact(device, {8, 8}, DType::float32),
-      rounded(device, {8, 8}, DType::float32);
-  matmul(device, {}, x.view(), y.view(), exact.view(), {});
-  device.allow_tf32 = true;
-  matmul(device, {}, x.view(), y.view(), rounded.view(), {});
-  device.allow_tf32 = false;
-  const Tensor expected = expected_product({}, a, b, Tensor::zeros({8, 8}), {});
-  CHECK(difference(exact, expected) < tolerance(DType::float32));
-  CHECK(difference(rounded, expected) > tolerance(DType::float32));
-  CHECK(difference(rounded, expected) < 1e-3);
-}
-
-TEST_CASE("an algorithm is looked for once for each product") {
-  DeviceContext& device = context_of(0);
-  auto& machine = emulator::Machine::get();
-  const DeviceTensor a(device, random_tensor({17, 19}, 1, DType::float32));
-  const DeviceTensor b(device, random_tensor({19, 23}, 2, DType::float32)), out(device, {17, 23}, DType::float32);
-  matmul(device, {}, a.view(), b.view(), out.view(), {});
-  const std::uint64_t launches = device.launches, synchronizations = device.synchronizations;
-  machine.calls().fail("cublasLtMatmulAlgoGetHeuristic");
-  CHECK_NOTHROW(matmul(device, {}, a.view(), b.view(), out.view(), {}));
-  CHECK(!machine.calls().has_failed());
-  machine.calls().fail("");
-  CHECK(device.launches == launches + 1);
-  CHECK(device.synchronizations == synchronizations);
 }
 
 TEST_CASE("products of types that do not fit are refused by name") {
