@@ -2,7 +2,7 @@
 
 import dataclasses
 
-TAIL_LINES = 30
+TAIL_LINES = 80
 
 
 @dataclasses.dataclass

@@ -123,7 +123,7 @@ class ReportTest(unittest.TestCase):
         ended = processes.Finished(1, False, 1.0, self.FAILED, "a warning\n")
         common = types.SimpleNamespace(program=pathlib.Path, run=lambda *_: ended)
         outcome = parts.tests("[#x]", common, 60)
-        self.assertEqual(outcome.reason, "1 of 2 test cases failed, exit code 1")
+        self.assertEqual(outcome.reason, "exit code 1, 1 of 2 test cases failed")
         self.assertEqual(outcome.facts["failed"], ["two"])
         self.assertEqual(outcome.tail[:2], ["a warning", "[two]"])
 
