@@ -6,7 +6,7 @@ import pathlib
 import processes
 
 # What programs of the archive take over from this process: nothing that changes how they compute.
-KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG")
+KEPT = ("PATH", "HOME", "LANG", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG")
 
 
 class Context:
@@ -32,6 +32,7 @@ class Context:
             "LD_LIBRARY_PATH": ":".join(self.libraries),
             "DDPRUN_CUDA_MODULE": str(self.root / "bin" / module),
             "DDPRUN_TEST_DEVICES": "1",
+            "TMPDIR": str(self.work),  # what they leave there ends with the run
             "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2)),
         }
         if self.emulated:

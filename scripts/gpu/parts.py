@@ -33,8 +33,9 @@ def tests(selection, context, limit):
         return outcomes.passed(cases=report["cases"])
     where = f" in '{report['unfinished']}'" if report["unfinished"] else ""
     lines = [line for case in report["failed"] for line in (f"[{case['name']}]", *case["failures"])]
+    ended = f"{outcomes.how_it_ended(finished, limit)}{where}"
     return outcomes.failed(
-        f"{outcomes.how_it_ended(finished, limit)}{where}, {len(report['failed'])} of {report['cases']} test cases failed",
+        f"{ended}, {len(report['failed'])} of {report['cases']} test cases failed",
         finished.err,
         "\n".join(lines[:SHOWN_FAILURES]),
         cases=report["cases"],
