@@ -45,9 +45,9 @@ def find(names, folders):
 
 
 def others_like(name, folders):
-    """Other versions of a library: libcudart.so.12 for libcudart.so.13."""
+    """Other versions of a library that is in none of the folders: libcudart.so.12 for libcudart.so.13."""
     stem = name.split(".so")[0]
-    return sorted({path.name for folder in folders for path in folder.glob(f"{stem}.so.*")} - {name})
+    return sorted({path.name for folder in folders for path in folder.glob(f"{stem}.so.*")})
 
 
 def missing_text(found, folders):

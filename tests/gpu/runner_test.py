@@ -303,6 +303,14 @@ class ProcessTest(unittest.TestCase):
         self.assertFalse(finished.succeeded)
         self.assertEqual(outcomes.how_it_ended(finished, 0.2), "was killed after 0 s")
 
+    def test_what_a_command_leaves_behind_ends_with_it(self):
+        folder = folder_of(self)
+        processes.adopt_orphans()
+        script = "mkfifo f; setsid sh -c 'echo $$ > f; exec sleep 1000' & read other < f; echo $other"
+        finished = processes.run(["sh", "-c", script], 60, dict(os.environ), folder, folder / "log")
+        self.assertEqual(finished.code, 0)
+        self.assertRaises(ProcessLookupError, os.kill, int(finished.out), 0)
+
     def test_both_outputs_and_the_code_of_a_command_are_known(self):
         folder = folder_of(self)
         finished = processes.run(
