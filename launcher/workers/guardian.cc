@@ -43,8 +43,7 @@ Guardian::~Guardian() {
 }
 
 void Guardian::add_own_group() const noexcept {
-  for (const auto& process : processes_)
-    if (process.send_own_group()) return;
+  for (const auto& process : processes_) process.send_own_group();
 }
 
 void Guardian::remember_group(pid_t group) {

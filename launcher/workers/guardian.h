@@ -37,8 +37,8 @@ class Guardian {
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  // Call in a child between fork and exec, once it leads its own group; async-signal-safe. One of the processes then
-  // knows the group, unless both have ended. SIGPIPE may be pending afterwards.
+  // Call in a child between fork and exec, once it leads its own group; async-signal-safe. Both processes then know the
+  // group, so that one is enough whatever dies next. SIGPIPE may be pending afterwards.
   void add_own_group() const noexcept;
   // Call in the parent after the fork.
   void remember_group(pid_t group);

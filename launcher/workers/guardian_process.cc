@@ -158,10 +158,10 @@ void GuardianProcess::send(GuardianRecord::Command command, std::string_view tex
   send(bytes.data(), sizeof(record) + text.size());
 }
 
-bool GuardianProcess::send_own_group() const noexcept {
+void GuardianProcess::send_own_group() const noexcept {
   const GuardianRecord record{.command = GuardianRecord::Command::add_group,
                               .value = static_cast<int>(::syscall(SYS_getpid))};
-  return write_record(pipe_.get(), &record, sizeof(record));
+  static_cast<void>(write_record(pipe_.get(), &record, sizeof(record)));
 }
 
 void GuardianProcess::close() {

@@ -40,8 +40,8 @@ class GuardianProcess {
   // All give up when the process has ended. If it reads nothing for a second, they kill it, so that it is replaced.
   void send(GuardianRecord::Command command, std::span<const pid_t> groups);
   void send(GuardianRecord::Command command, std::string_view text);
-  // add_group for the calling process, between fork and exec; never waits; async-signal-safe. False when it failed.
-  bool send_own_group() const noexcept;
+  // add_group for the calling process, between fork and exec; never waits; async-signal-safe. A failure is ignored.
+  void send_own_group() const noexcept;
 
   // Closes the pipe, and continues a process that is stopped.
   void close();
