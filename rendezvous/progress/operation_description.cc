@@ -34,6 +34,7 @@ std::string amount(const OperationDescription& operation) {
   auto text = fmt::format("{} {}", operation.count, operation.dtype);
   if (operation.parts != 0 && !operation.own_parts()) text += " in all";
   if (operation.spans != 0) text += fmt::format(" in {} spans", operation.spans - 1);
+  if (operation.spans == 0 && operation.layout != 0) text += fmt::format(", a piece of {}", operation.layout);
   return text;
 }
 

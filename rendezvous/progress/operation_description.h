@@ -19,7 +19,7 @@ struct OperationDescription {
   int tag = 0;                   // of a send or receive
   std::uint32_t parts = 0;       // digest of the sizes of unequal parts; 0: the parts are equal
   std::uint32_t spans = 0;       // of a coalesced operation: the number of spans plus 1; 0: not coalesced
-  std::uint64_t layout = 0;      // of a coalesced operation: digest of the types and sizes of its spans
+  std::uint64_t layout = 0;      // coalesced: digest of the types and sizes of its spans; a piece: count of the whole
 
   bool is_send() const { return kind == "send"; }
   bool is_recv() const { return kind == "recv"; }
@@ -34,7 +34,8 @@ struct OperationDescription {
 bool agree(const OperationDescription& one, const OperationDescription& other);
 
 // "allreduce(sum) of 100 float32", "broadcast of 4 int64 from rank 2", "send of 8 uint8 to rank 1 with tag 7",
-// "allgatherv of 10 float32 in all", "allreduce_coalesced(sum) of 100 float32 in 3 spans", "barrier"
+// "allgatherv of 10 float32 in all", "allreduce_coalesced(sum) of 100 float32 in 3 spans", "barrier",
+// "allreduce(sum) of 100 float32, a piece of 1000"
 std::string describe(const OperationDescription& operation);
 
 // One line of text, and back; nothing for any other line.

@@ -30,7 +30,7 @@ inline std::unique_ptr<ProcessGroup> make_nccl_rank(const GroupOptions& options)
 
 // All ranks on device 0, over shared memory.
 inline std::unique_ptr<ProcessGroup> make_staged_rank(const GroupOptions& options) {
-  return comm::make_staged_group(comm::make_host_group(options), 0);
+  return comm::make_staged_group(comm::make_host_group(options), {.device = 0, .timeout = options.config.timeout});
 }
 
 }  // namespace ddprun::contract

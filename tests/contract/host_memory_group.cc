@@ -1,7 +1,11 @@
 #include "tests/contract/host_memory_group.h"
 
+#include <chrono>
+#include <limits>
 #include <utility>
 
+#include "ddprun/common/deadline.h"
+#include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/staged/device_copies.h"
 #include "ddprun/worker/comm/backends/staged/staged_call.h"
 
@@ -20,20 +24,26 @@ class HostMemoryGroup : public ProcessGroup {
 
   WorkPtr start(const comm::Call& call) override {
     const comm::CurrentDevice current(device_);
-    const auto memory = comm::zeroed_device_memory(device_, comm::staging_bytes(call));
+    const auto whole = comm::divide(call, size(), std::numeric_limits<std::size_t>::max(), false);
+    const auto memory = comm::zeroed_device_memory(device_, comm::staging_bytes(call, whole));
     // A plan for the opposite direction: what it calls the device's memory is the host's here.
-    const auto moved = comm::plan_staged_call(call, {rank(), size()}, memory.data());
-    comm::DeviceCopies copies([this] { return failure().has_value(); });
+    const auto moved = comm::plan_staged_call(call, whole, 0, {rank(), size()}, memory.data());
+    comm::CopyStream copies;
     for (const auto& each : moved.read) copies.to_device(memory.data() + each.offset, each.device, each.bytes);
-    copies.await_all();
+    await(copies);
     auto work = devices_->start(moved.call);
     work->wait();
     for (const auto& each : moved.written) copies.to_host(each.device, memory.data() + each.offset, each.bytes);
-    copies.await_all();
+    await(copies);
     return work;
   }
 
  private:
+  static void await(const comm::CopyStream& copies) {
+    if (!copies.await_idle(Deadline::in(std::chrono::seconds(60))))
+      throw Error(Errc::timeout, "a copy between host and device takes more than 60 s");
+  }
+
   const std::unique_ptr<ProcessGroup> devices_;
   const int device_;
 };

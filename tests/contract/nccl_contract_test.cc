@@ -6,8 +6,9 @@
 #include <fmt/core.h>
 
 #include "ddprun/worker/comm/backends/nccl/nccl_group.h"
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_transport.h"
 #include "ddprun/worker/comm/elastic_group.h"
+#include "ddprun/worker/comm/execution/transport_group.h"
 #include "ddprun/worker/comm/registry/auto_group.h"
 #include "ddprun/worker/comm/registry/host_group.h"
 #include "ddprun/worker/comm/subgroups.h"
@@ -44,13 +45,6 @@ std::unique_ptr<ProcessGroup> make_one_auto(GroupOptions options) {
 
 contract::Groups make_auto(int size, std::chrono::milliseconds timeout = contract::test_timeout) {
   return contract::make_groups(make_one_auto, size, timeout);
-}
-
-// Over shared memory, for memory that the fake takes for a device's.
-contract::Groups make_staged(int size, std::chrono::milliseconds timeout) {
-  return contract::make_groups(
-      [](const GroupOptions& options) { return comm::make_staged_group(comm::make_host_group(options), 0); }, size,
-      timeout);
 }
 
 // Device memory, allocated as a program does.
@@ -200,17 +194,21 @@ namespace {
 
 using Members = std::vector<std::string>;
 
+// The options of members that meet at one store.
+GroupOptions elastic_options() {
+  const auto server = std::make_shared<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});
+  return {.connect_store =
+              [server] {
+                return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = server->port()},
+                                                  Deadline::in(contract::test_timeout));
+              },
+          .prefix = "job/",
+          .config = {.timeout = contract::test_timeout, .heartbeat = std::chrono::milliseconds(200)}};
+}
+
 // Which communicators are created when the members of one generation become those of the next.
 fake_nccl::CreatedCommunicators created_between(const Members& before, const Members& after, bool broken) {
-  const auto server = std::make_shared<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});
-  const GroupOptions base{.connect_store =
-                              [server] {
-                                return std::make_shared<TcpStore>(
-                                    TcpStoreOptions{.host = "127.0.0.1", .port = server->port()},
-                                    Deadline::in(contract::test_timeout));
-                              },
-                          .prefix = "job/",
-                          .config = {.timeout = contract::test_timeout, .heartbeat = std::chrono::milliseconds(200)}};
+  const auto base = elastic_options();
   Members all = before;
   for (const auto& each : after)
     if (std::find(all.begin(), all.end(), each) == all.end()) all.push_back(each);
@@ -243,7 +241,9 @@ fake_nccl::CreatedCommunicators created_between(const Members& before, const Mem
   }
   reconfigure(1, after);
   const auto second = fake_nccl::created_communicators();
-  return {second.initialized - first.initialized, second.shrunk - first.shrunk};
+  return {.initialized = second.initialized - first.initialized,
+          .shrunk = second.shrunk - first.shrunk,
+          .shrunk_by_abort = second.shrunk_by_abort - first.shrunk_by_abort};
 }
 
 }  // namespace
@@ -254,6 +254,7 @@ TEST_CASE("a communicator is shrunk to its survivors if possible, and created an
     const auto shrunk = created_between({"a", "b", "c", "d"}, {"a", "c", "d"}, broken);
     CHECK(shrunk.initialized == 0);
     CHECK(shrunk.shrunk == 3);
+    CHECK(shrunk.shrunk_by_abort == (broken ? 3 : 0));
     const auto newcomer = created_between({"a", "b", "c"}, {"a", "c", "d"}, broken);
     CHECK(newcomer.initialized == 3);
     CHECK(newcomer.shrunk == 0);
@@ -262,6 +263,115 @@ TEST_CASE("a communicator is shrunk to its survivors if possible, and created an
   fake_nccl::pretend_version(22605);
   CHECK(created_between({"a", "b", "c"}, {"a", "c"}, false).initialized == 2);
   fake_nccl::pretend_version(22809);
+}
+
+namespace {
+
+// What four members do of which one leaves while the others wait for it in an allreduce: a test's clauses, for each.
+class LosesOne {
+ public:
+  explicit LosesOne(const std::string& backend) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      auto options = elastic_options_;
+      if (backend == "auto") options.config.device = devices_[i] = static_cast<int>(i);
+      members_.push_back(std::make_unique<ElasticGroup>(backend, options, all[i]));
+    }
+  }
+  // The errors of the members, by their first ranks.
+  std::vector<std::string> run() {
+    std::vector<std::string> errors(all.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          all[i] == "b" ? leave(i) : stay(i);
+        } catch (const std::exception& error) {
+          errors[i] = error.what();
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    return errors;
+  }
+
+  const Members all{"a", "b", "c", "d"}, left{"a", "c", "d"};
+
+ private:
+  void leave(std::size_t i) {
+    members_[i]->reconfigure(0, all);
+    while (waiting_ < 3) std::this_thread::yield();
+    members_[i].reset();
+  }
+  void stay(std::size_t i) {
+    auto& own = *members_[i];
+    DeviceValues lost(50, 1, devices_[i]), sum(50, 1, devices_[i]), copy(50, static_cast<float>(i), devices_[i]);
+    const auto pending = own.reconfigure(0, all).allreduce(lost.span());
+    ++waiting_;
+    const auto error = error_of([&] { pending->wait(); });
+    expect(error.code() == Errc::peer_lost, error.what());
+    expect(std::string(error.what()).find("rank 1 (pid ") != std::string::npos, error.what());
+    while (own.survivors() != left) std::this_thread::yield();
+    auto& next = own.reconfigure(1, left);
+    next.allreduce(sum.span())->wait();
+    sum.expect_all(3, "the sum of those that are left");
+    next.broadcast(copy.span(), 1)->wait();
+    copy.expect_all(2, "the values of c, which is rank 1 now");
+  }
+
+  const GroupOptions elastic_options_ = elastic_options();
+  std::vector<int> devices_ = std::vector<int>(4, host_memory);
+  std::vector<std::unique_ptr<ElasticGroup>> members_;
+  std::atomic<int> waiting_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("ranks that lose one in an allreduce shrink their communicator, and their ranks close up") {
+  for (const std::string backend : {"nccl", "auto"}) {
+    INFO(backend);
+    const auto before = fake_nccl::created_communicators();
+    CHECK(LosesOne(backend).run() == std::vector<std::string>(4));
+    const auto after = fake_nccl::created_communicators();
+    CHECK(after.initialized - before.initialized == 4);
+    CHECK(after.shrunk - before.shrunk == 3);
+    CHECK(after.shrunk_by_abort - before.shrunk_by_abort == 3);
+  }
+}
+
+TEST_CASE("a large communicator forms by several unique ids, of ranks that are evenly apart") {
+  auto groups = contract::make_groups(
+      [](const GroupOptions& options) {
+        return comm::make_transport_group(comm::make_nccl_transport(
+                                              options, [] { return 0; }, 2),
+                                          options, {"nccl"});
+      },
+      5, contract::test_timeout);
+  run_ranks(groups, [](ProcessGroup& group) {
+    DeviceValues values(10, 1);
+    group.allreduce(values.span())->wait();
+    values.expect_all(5, "the sum");
+  });
+  CHECK(fake_nccl::created_communicators().most_ids == 3);
+}
+
+TEST_CASE("an nccl group counts what a ring sends to other hosts") {
+  for (const int per_host : {2, 4}) {
+    auto groups = contract::make_groups(
+        [&](GroupOptions options) {
+          options.config.host = "host " + std::to_string(options.rank / per_host);
+          return make_one(options);
+        },
+        4, contract::test_timeout);
+    run_ranks(groups, [](ProcessGroup& group) {
+      DeviceValues values(100, 1);
+      group.allreduce(values.span())->wait();
+      if (group.rank() == 1) group.send(values.span(), 2, 0)->wait();
+      if (group.rank() == 2) group.recv(values.span(), 1, 0)->wait();
+    });
+    const auto of_collective = per_host == 2 ? 2 * 400 * 3 / 4 / 2 : 0, of_message = per_host == 2 ? 400 : 0;
+    for (const auto& group : groups)
+      CHECK(group->bytes_sent() == static_cast<std::uint64_t>(of_collective + (group->rank() == 1 ? of_message : 0)));
+  }
 }
 
 TEST_CASE("auto uses nccl for device memory and the host's back end for the rest") {
@@ -392,7 +502,8 @@ TEST_CASE("if a rank cannot join an nccl group, the others name it at once, with
         return make_one(options);
       });
       const auto own = errors[static_cast<std::size_t>(failing)];
-      CHECK(own.find("an error of the fake") != std::string::npos);
+      const bool exhausted = function == "cudaMalloc";
+      CHECK(own.find(exhausted ? "is out of memory" : "an error of the fake") != std::string::npos);
       for (int rank = 0; rank < 3; ++rank) {
         if (rank != failing) CHECK(errors[static_cast<std::size_t>(rank)].ends_with(": " + own));
         if (rank != failing)
@@ -411,7 +522,9 @@ TEST_CASE("if a rank of an auto group cannot form its nccl group, the others nam
       if (options.rank == 0) failure.emplace(function);
       return make_one_auto(options);
     });
-    for (const auto& each : errors) CHECK(each.find("an error of the fake") != std::string::npos);
+    const bool exhausted = function == "cudaMalloc";
+    for (const auto& each : errors)
+      CHECK(each.find(exhausted ? "is out of memory" : "an error of the fake") != std::string::npos);
     for (const int other : {1, 2}) CHECK(errors[static_cast<std::size_t>(other)].starts_with("rank 0 (pid "));
   }
 }
@@ -468,7 +581,7 @@ TEST_CASE("an auto group stages the memory of a device that two ranks share") {
       },
       3, contract::test_timeout);
   run_ranks(groups, [](ProcessGroup& group) {
-    for (const std::size_t count : {1, 5, 1'000'000}) {  // the last in chunks
+    for (const std::size_t count : {1, 5, 3'000'000}) {  // the last in pieces
       DeviceValues device(count, 1, group.rank() / 2), more(count, static_cast<float>(group.rank()), group.rank() / 2);
       const auto sum = group.allreduce(device.span());
       group.broadcast(more.span(), 2)->wait();
@@ -476,23 +589,12 @@ TEST_CASE("an auto group stages the memory of a device that two ranks share") {
       device.expect_all(3, "the sum");
       more.expect_all(2, "the root's values");
     }
-    DeviceValues device(5, 1, group.rank() / 2);
-    const auto error = error_of([&] { group.send(device.span(), (group.rank() + 1) % 3, 0); });
-    expect(error.code() == Errc::unsupported, error.what());
+    DeviceValues device(5, 4, group.rank() / 2);
+    if (group.rank() == 0) group.send(device.span(), 2, 0)->wait();
+    if (group.rank() == 2) group.recv(device.span(), 0, 0)->wait();
+    device.expect_all(4, "the message");
   });
   CHECK(fake_nccl::created_communicators().initialized == before.initialized);
 }
 
-TEST_CASE("what the device does not do breaks a staged group at all ranks") {
-  auto groups = make_staged(2, contract::test_timeout);
-  DeviceValues memory[] = {{10, 1, 0}, {10, 1, 0}};
-  fake_nccl::break_copies();
-  for (auto& group : groups) {
-    auto& values = memory[group->rank()];
-    const auto error = error_of([&] { group->allreduce(values.span())->wait(); });
-    CHECK(std::string(error.what()).find("an error of the fake CUDA") != std::string::npos);
-  }
-}
-
 DDPRUN_ANY_GROUP_CONTRACT("nccl", make_nccl, {1, 2, 3, 4, 5, 8})
-DDPRUN_COLLECTIVE_CONTRACT("staged", make_staged, {1, 2, 3, 5})

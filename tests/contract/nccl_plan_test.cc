@@ -1,7 +1,9 @@
 // Which NCCL calls execute a collective, and when a communicator can be shrunk: needs neither device nor library.
 #include "ddprun/worker/comm/backends/nccl/call_plan.h"
 #include "ddprun/worker/comm/backends/nccl/channels.h"
+#include "ddprun/worker/comm/backends/nccl/ring_traffic.h"
 #include "ddprun/worker/comm/backends/nccl/shrink.h"
+#include "ddprun/worker/comm/backends/nccl/unique_ids.h"
 #include "ddprun/worker/comm/operations/checked_call.h"
 #include "tests/support/catch.h"
 
@@ -80,4 +82,32 @@ TEST_CASE("a rank has one channel for each sender, receiver and tag, up to a lim
   for (int tag = 0; tag < static_cast<int>(ChannelCount::max_channels); ++tag) channels.add({0, 1, tag});
   CHECK_NOTHROW(channels.add({0, 1, 3}));
   CHECK_THROWS_AS(channels.add({1, 0, 3}), Error);
+}
+
+TEST_CASE("each 128 ranks of a communicator have a unique id, made by the first of their share") {
+  using Ranks = std::vector<int>;
+  CHECK(makers_of_ids(1, 128) == Ranks{0});
+  CHECK(makers_of_ids(128, 128) == Ranks{0});
+  CHECK(makers_of_ids(130, 128) == Ranks{0, 65});
+  CHECK(makers_of_ids(5, 2) == Ranks{0, 2, 4});
+  CHECK(makers_of_ids(1024, 128) == Ranks{0, 128, 256, 384, 512, 640, 768, 896});
+}
+
+TEST_CASE("what NCCL sends between hosts is calculated for a ring") {
+  const RingTraffic two_hosts(HostMap({"a", "a", "a", "b"}), 0), alone(HostMap({"a", "a", "a", "b"}), 3),
+      one_host(HostMap({"a", "a", "a", "a"}), 0);
+  const auto call = [](OpKind kind, int peer = -1) {
+    return PlannedCall{kind, nullptr, nullptr, 300, DType::float16, peer};
+  };
+  CHECK(two_hosts.of(call(OpKind::allreduce)) == 2 * 600 * 3 / 4 / 3);
+  CHECK(alone.of(call(OpKind::allreduce)) == 2 * 600 * 3 / 4);
+  CHECK(alone.of(call(OpKind::allgather)) == 3 * 600);
+  CHECK(alone.of(call(OpKind::reduce_scatter)) == 3 * 600);
+  CHECK(alone.of(call(OpKind::broadcast, 0)) == 600);
+  CHECK(alone.of(call(OpKind::reduce, 0)) == 600);
+  CHECK(alone.of(call(OpKind::barrier)) == 0);
+  CHECK(alone.of(call(OpKind::send, 1)) == 600);
+  CHECK(alone.of(call(OpKind::recv, 1)) == 0);
+  CHECK(two_hosts.of(call(OpKind::send, 1)) == 0);
+  CHECK(one_host.of(call(OpKind::allreduce)) == 0);
 }

@@ -168,6 +168,24 @@ TEST_CASE("gradients on a CUDA device are clipped as on the CPU, with one look a
   check_same_gradients(there, here);
 }
 
+TEST_CASE("gradients on a CUDA device are clipped and unscaled without a look at the device") {
+  const auto here = with_gradients(cpu), there = with_gradients(gpu);
+  const optim::GradScaler scaler({.scale = 8});
+  const auto before = waits();
+  const Tensor not_finite = scaler.unscale_there(there);
+  optim::clip_grad_value(there, 0.3);
+  const Tensor sum = optim::grad_square_sum_there(there);
+  optim::clip_grads_with_square_sum(there, 0.25, sum);
+  CHECK(waits() == before);
+  CHECK(scaler.unscale(here));
+  optim::clip_grad_value(here, 0.3);
+  const Tensor expected = optim::grad_square_sum_there(here);
+  optim::clip_grads_with_square_sum(here, 0.25, expected);
+  CHECK(not_finite.item() == 0);
+  CHECK(std::abs(sum.item() - expected.item()) < 1e-9);
+  check_same_gradients(there, here);
+}
+
 TEST_CASE("gradients on a CUDA device are unscaled, and an infinity is found, with one look at the device") {
   const auto here = with_gradients(cpu), there = with_gradients(gpu);
   const optim::GradScaler scaler({.scale = 8});

@@ -233,6 +233,30 @@ std::vector<OperationRow> make_table() {
        {{{2, 3, 4}}, {{2, 5, 4}}},
        2},
       {"addmm", CastClass::lower, [](In in) { return addmm(in[0], in[1], in[2]); }, {{{2}}, {{3, 5}}, {{5, 2}}}, 2},
+      {"residual_addmm",
+       CastClass::keep,
+       [](In in) { return residual_addmm(in[0], in[1], in[2], in[3]); },
+       {{{2, 3, 4}}, {{4}}, {{2, 3, 5}}, {{5, 4}}},
+       2},
+      {"residual_addmm without bias",
+       CastClass::keep,
+       [](In in) { return residual_addmm(in[0], {}, in[1], in[2]); },
+       {{{3, 4}}, {{3, 5}}, {{5, 4}}},
+       2},
+      {"residual_mlp",
+       CastClass::keep,
+       [](In in) {
+         return residual_mlp(in[0], in[1], {in[2], in[3], in[4], in[5]});
+       },
+       {{{2, 3, 4}}, {{2, 3, 5}}, {{5, 8}, -2, 2}, {{8}}, {{8, 4}}, {{4}}},
+       5},
+      {"residual_mlp without biases",
+       CastClass::keep,
+       [](In in) {
+         return residual_mlp(in[0], in[1], {in[2], {}, in[3], {}});
+       },
+       {{{3, 4}}, {{3, 5}}, {{5, 8}, -2, 2}, {{8, 4}}},
+       5},
       {"linear", CastClass::lower, [](In in) { return linear(in[0], in[1], in[2]); }, {{{3, 5}}, {{4, 5}}, {{4}}}, 2},
       {"linear without bias", CastClass::lower, [](In in) { return linear(in[0], in[1]); }, {{{2, 3, 5}}, {{4, 5}}}, 0},
       {"grouped_mm",
@@ -303,6 +327,11 @@ std::vector<OperationRow> make_table() {
        [](In in) { return layer_norm(in[0], in[1], in[2]); },
        {{{2, 3, 5}}, {{5}, 0.5, 1.5}, {{5}}},
        4},
+      {"layer_norm lower",
+       CastClass::lower,
+       [](In in) { return layer_norm(in[0], in[1], in[2], 1e-5, true); },
+       {{{2, 3, 5}}, {{5}, 0.5, 1.5}, {{5}}},
+       4},
       {"layer_norm plain", CastClass::float32, [](In in) { return layer_norm(in[0]); }, {{{3, 5}}}, 4},
       {"rms_norm", CastClass::float32, [](In in) { return rms_norm(in[0], in[1]); }, {{{2, 3, 5}}, {{5}, 0.5, 1.5}}, 4},
       {"group_norm",
@@ -347,6 +376,22 @@ std::vector<OperationRow> make_table() {
        [](In in) { return adaptive_avg_pool2d(in[0], 3, 4); },
        {image},
        0},
+      {"linear_cross_entropy",
+       CastClass::float32,
+       [](In in) {
+         return linear_cross_entropy(in[0], in[1], labels(in, {2, 0, 5, 1, 3}));
+       },
+       {{{5, 4}}, {{6, 4}, -2, 2}},
+       3},
+      // Two to eight rows at a time, by the type.
+      {"linear_cross_entropy smoothed, in chunks",
+       CastClass::float32,
+       [](In in) {
+         return linear_cross_entropy(in[0], in[1], labels(in, {2, -1, 5, 1, 3, 0, 4, -1, 2}),
+                                     {.label_smoothing = 0.1, .ignore_index = -1}, 96);
+       },
+       {{{9, 4}}, {{6, 4}, -2, 2}},
+       3},
       {"nll_loss",
        CastClass::float32,
        [](In in) {

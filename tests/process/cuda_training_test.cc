@@ -2,78 +2,15 @@
 #include <csignal>
 #include <thread>
 
-#include "tests/process/worker.h"
+#include "tests/process/cuda_job.h"
 #include "tests/support/free_port.h"
-#include "tests/support/step_records.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
 
 namespace {
 
-using Variables = std::map<std::string, std::string>;
-
-Variables devices(const std::string& count) {
-  return {{"OMP_NUM_THREADS", "1"}, {"DDPRUN_CUDA_EMULATOR", count}, {"DDPRUN_CUDA_MODULE", EMULATED_CUDA_MODULE}};
-}
-
-Words joined(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-// Small, since each thread of a device is a fibre.
-struct Model {
-  std::string name;
-  Words words;  // the configuration, and what makes it small
-};
-const Words digits{"--data.name=digits",   "--data.samples=320",  "--data.test_samples=16",
-                   "--train.batch_size=8", "--eval.batch_size=8", "--train.max_steps=20"};
-const std::vector<Model> models{
-    {"the CNN", joined({config("mnist.cfg")}, digits)},
-    {"the MLP", joined({config("mnist_mlp.cfg"), "--model.hidden=32 16"}, digits)},
-};
-
-// A folder with a text, and the small GPT that reads it.
-class SmallGpt {
- public:
-  SmallGpt() {
-    std::string text;
-    for (int i = 0; i < 400; ++i) text += std::to_string(i * i) + " is the square of " + std::to_string(i) + ".\n";
-    write_file_atomically(dir_ / "input.txt", text);
-  }
-  Model model() const {
-    return {"a small GPT",
-            {config("gpt_nano.cfg"), "--data.dir=" + dir_.path().string(), "--data.context=16", "--model.layers=2",
-             "--model.heads=2", "--model.width=16", "--model.context=16", "--train.batch_size=2", "--eval.batch_size=2",
-             "--train.max_steps=20", "--optim.warmup=2"}};
-  }
-
- private:
-  TempDir dir_;
-};
-
-// As one process or as two ranks.
-Child::Result train(int ranks, const Words& words, const Variables& variables) {
-  const auto program = ranks == 1 ? Words{DDPRUN_WORKER}
-                                  : Words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(ranks)};
-  auto result = Child(joined(program, words), variables).wait(std::chrono::seconds(250));
-  result.out = without_prefixes(result.out);
-  return result;
-}
-
-struct Run {
-  std::string digest, out;
-  std::vector<double> losses;
-};
-
-Run run(int ranks, Words words, const std::string& device, const std::string& count = "2") {
-  TempDir dir;
-  words.push_back("--metrics.file=" + (dir / "m.jsonl").string());
-  words.push_back("--train.device=" + device);
-  const auto result = train(ranks, words, devices(count));
-  return {.digest = digest_of(result), .out = result.out, .losses = read_records(dir / "m.jsonl").losses};
-}
+const std::vector<Model> models{small_cnn, small_mlp};
 
 }  // namespace
 
@@ -112,7 +49,7 @@ TEST_CASE("ranks that share a device stage its memory through the host, and say 
   TempDir dir;
   const auto& words = models[1].words;
   const auto result = train(2, joined(words, {"--train.device=cuda"}), devices("1"));
-  CHECK_THAT(result.err, Catch::Contains("ranks 0 and 1 share the device 0000:01:00.0, which NCCL refuses"));
+  CHECK_THAT(result.err, Catch::Contains("ranks 0 and 1 share the device 0000:01:00.0 of host "));
   CHECK(digest_of(result) == run(2, words, "cuda").digest);
 }
 
@@ -133,12 +70,50 @@ TEST_CASE("a checkpoint of the CPU resumes on a device, and one of a device on t
 }
 
 TEST_CASE("what does not run on devices is refused in one line") {
-  for (const std::string setting : {"--parallel.zero=1", "--parallel.hook=int8", "--optim.name=lamb"}) {
+  for (const std::string setting : {"--parallel.zero=1", "--parallel.strategy=parameter_server", "--optim.name=lamb"}) {
     const auto result = run_worker(joined(models[1].words, {setting, "--train.device=cuda"}), devices("1"));
     CHECK(result.code == 2);
     CHECK_THAT(result.err, Catch::Contains("does not run on devices so far: use cpu"));
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
   }
+}
+
+TEST_CASE("a run on a device that diverges names the step at which it did, as on the CPU, and saves nothing of it") {
+  TempDir dir;
+  const auto words = joined(models[1].words, {"--optim.name=sgd", "--optim.lr=1e30", "--train.log_every=0",
+                                              "--checkpoint.dir=" + (dir / "c").string()});
+  std::string said;
+  for (const std::string device : {"cpu", "cuda"}) {
+    const auto result = run_worker(joined(words, {"--train.device=" + device}), devices("1"));
+    CHECK(result.code == 1);
+    std::smatch step;
+    REQUIRE(std::regex_search(result.err, step, std::regex("the loss of step [0-9]+ is [a-z]+")));
+    if (said.empty()) said = step.str();
+    CHECK(step.str() == said);
+    for (const auto& entry : std::filesystem::directory_iterator(dir / "c"))
+      CHECK_THAT(entry.path().filename().string(), !Catch::Contains("step_"));
+  }
+}
+
+TEST_CASE("float32 is multiplied in TF32 where train.tf32 allows it, on devices that have it") {
+  const auto with_tf32 = [](const Model& model) { return joined(model.words, {"--train.tf32=true"}); };
+  for (const Model& model : models) {
+    INFO(model.name);
+    const auto exact = run(1, model.words, "cuda"), rounded = run(1, with_tf32(model), "cuda");
+    CHECK(rounded.digest != exact.digest);
+    CHECK(largest_difference(exact.losses, rounded.losses, 5) < 1e-2);
+  }
+  const auto refusal = [](const Words& words, const Variables& variables) {
+    const auto result = run_worker(words, variables);
+    CHECK(result.code == 2);
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    return result.err;
+  };
+  auto old = devices("1");
+  old["DDPRUN_CUDA_EMULATOR_CAPABILITY"] = "7.5";
+  CHECK_THAT(refusal(joined(with_tf32(models[1]), {"--train.device=cuda"}), old),
+             Catch::Contains("train.tf32 = true: TF32 needs compute capability 8.0, cuda:0 has 7.5"));
+  CHECK_THAT(refusal(with_tf32(models[1]), devices("1")), Catch::Contains("it needs train.device = cuda or auto"));
 }
 
 TEST_CASE("without a module or a device a job of train.device = cuda says what was looked for") {
@@ -153,6 +128,24 @@ TEST_CASE("without a module or a device a job of train.device = cuda says what w
   const auto without_device = run_worker(words, hidden);
   CHECK(without_device.code != 0);
   CHECK_THAT(without_device.err, Catch::Contains("CUDA finds no device on host "));
+}
+
+TEST_CASE("a call that fails at one rank ends the job with an error that names the rank and what has failed") {
+  const auto words = joined(models[0].words, {"--train.device=cuda"});
+  // Each function, and how an error calls it.
+  const std::vector<std::pair<std::string, std::string>> calls{
+      {"cudaLaunchKernelExC", "the launch of a kernel failed on cuda:1"},
+      {"cublasLtMatmul", "failed on cuda:1: cublasLtMatmul returned"},
+      {"cudnnConvolutionForward", "failed on cuda:1: cudnnConvolutionForward returned"},
+      {"ncclAllReduce", "NCCL: starting an operation: unhandled cuda error (emulated)"}};
+  for (const auto& [function, text] : calls) {
+    auto variables = devices("2");
+    variables["DDPRUN_CUDA_EMULATOR_FAIL"] = function + "@1:7";
+    const auto result = train(2, words, variables);
+    INFO(function << "\n" << result.err);
+    CHECK(result.code != 0);
+    CHECK_THAT(result.err, Catch::Contains("local_rank: 1, cuda:1") && Catch::Contains(text));
+  }
 }
 
 TEST_CASE("a rank that is killed while it trains on a device is named with its device and host by the others") {

@@ -1,9 +1,5 @@
 // Where the time goes: the shares in the lines of a training, slow ranks, and the profile of a job.
-#include <map>
-#include <set>
-
-#include <boost/json.hpp>
-
+#include "tests/process/trace_check.h"
 #include "tests/process/worker.h"
 #include "tests/support/parallel_forms.h"
 
@@ -37,42 +33,6 @@ Words profile_of_two(const std::string& job, const Words& more = {}) {
               "--profile.steps=10", "--profile.warmup=2"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
-}
-
-namespace json = boost::json;
-
-// Required fields with their types; of each track the events ordered by their start, and each within or after the one
-// before it.
-void check_trace(const json::value& trace, int ranks) {
-  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::pair<double, double>>> open;
-  std::map<std::string, int> categories;
-  std::set<std::int64_t> processes;
-  std::map<std::int64_t, double> last;
-  for (const auto& each : trace.at("traceEvents").as_array()) {
-    const auto& event = each.as_object();
-    const auto pid = event.at("pid").as_int64();
-    const auto tid = event.at("tid").as_int64();
-    const std::string phase = event.at("ph").as_string().c_str();
-    REQUIRE_FALSE(event.at("name").as_string().empty());
-    processes.insert(pid);
-    if (phase == "M") {
-      REQUIRE(event.at("args").at("name").is_string());
-      continue;
-    }
-    REQUIRE(phase == "X");
-    ++categories[event.at("cat").as_string().c_str()];
-    const double from = event.at("ts").to_number<double>(), duration = event.at("dur").to_number<double>();
-    REQUIRE(from >= last[pid]);
-    REQUIRE(duration >= 0);
-    last[pid] = from;
-    constexpr double rounding = 1e-4;  // microseconds
-    auto& stack = open[{pid, tid}];
-    while (!stack.empty() && stack.back().second <= from + rounding) stack.pop_back();
-    if (!stack.empty()) REQUIRE(from + duration <= stack.back().second + rounding);
-    stack.emplace_back(from, from + duration);
-  }
-  CHECK(std::ssize(processes) == ranks);
-  for (const auto* category : {"phase", "forward", "backward", "communication"}) CHECK(categories[category] > 0);
 }
 
 }  // namespace
@@ -129,7 +89,10 @@ TEST_CASE("a job with profile.steps trains as without, and writes a trace that i
   CHECK_THAT(result.out, Catch::Contains("profile of 4 steps") && Catch::Contains("conv2d"));
   CHECK_THAT(result.out, Catch::Contains("\noverlap of rank 0: of "));
   bottleneck_of(result);
-  check_trace(json::parse(read_whole_file(trace)), 2);
+  auto contents = check_trace(boost::json::parse(read_whole_file(trace)));
+  CHECK(contents.processes.size() == 2);
+  for (const auto* category : {"phase", "forward", "backward", "communication"})
+    CHECK(contents.categories[category] > 0);
 }
 
 TEST_CASE("a training set without samples for twice the batch has none measured, and the page says why") {

@@ -98,15 +98,16 @@ TEST_CASE("a setting of the file that an override makes idle gets one line of on
   CHECK_THAT(printed.out, Catch::Contains("\n# momentum = 0 ") && Catch::Contains("# --optim.name, no effect\n"));
 }
 
-TEST_CASE("a device without operations is a mistake, and no restart is tried") {
+TEST_CASE("a device for one process alone is a mistake, and no restart is tried") {
   const TempDir folder;
   const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", "--max_restarts=3",
                                momentum_job(folder), "--parallel.devices=cuda:0"});
   CHECK(result.code == 2);
   CHECK(result.out.empty());
-  CHECK(result.err ==
-        "[ddprun] error: --parallel.devices: parallel.devices = cuda:0: cuda:0 has no operations so far: use cpu:0 to "
-        "cpu:63\n");
+  CHECK(
+      result.err ==
+      "[ddprun] error: parallel.devices = cuda:0: CUDA devices are named for a job of one process, this one has 2; use "
+      "train.device = cuda alone\n");
 }
 
 TEST_CASE("each of two nodes prints the mistake once") {

@@ -1,27 +1,73 @@
 #include "ddprun/worker/autograd/autocast.h"
 
+#include <memory>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/node.h"
+#include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/tensor/memory_owner.h"
 
 namespace ddprun::autograd {
 
-// 16-bit copies of contiguous leaves, by their memory.
+// 16-bit copies of contiguous leaves, by their memory. A step uses the weights of the step before, so the first one
+// that is missing brings all that this thread has used before and that have changed: one launch on a device.
 class WeightCache {
  public:
-  Tensor cast(const Tensor& weight, DType dtype) {
+  ~WeightCache() { leaves_before() = std::move(leaves_); }
+
+  Tensor cast(const Variable& leaf, DType dtype) {
+    const Tensor& weight = leaf.value();
+    const bool launches = weight.device().type != DeviceType::cpu;
+    if (launches && !fits(entries_[weight.raw()], weight, dtype)) cast_those_before(weight, dtype);
     Entry& entry = entries_[weight.raw()];
-    if (!fits(entry, weight, dtype)) entry = {weight, weight.version(), weight.to(dtype)};
+    if (!fits(entry, weight, dtype)) {
+      const MemoryScope scope(MemoryOwner::casts);
+      entry = {weight, weight.version(), weight.to(dtype), entry.used};
+    }
+    if (!std::exchange(entry.used, true)) leaves_.push_back(Access::leaf(leaf));
     return entry.cast;
   }
 
  private:
+  using Leaves = std::vector<std::weak_ptr<VariableNode>>;
+
+  static Leaves& leaves_before() {
+    static thread_local Leaves leaves;
+    return leaves;
+  }
+
+  // Those on the device of a weight that is wanted.
+  void cast_those_before(const Tensor& wanted, DType dtype) {
+    std::vector<Tensor> from, to;
+    Leaves candidates = std::exchange(leaves_before(), {});
+    candidates.insert(candidates.end(), leaves_.begin(), leaves_.end());
+    for (const auto& leaf : candidates) {
+      const auto node = leaf.lock();
+      if (!node || !is_castable(*node) || node->value.device() != wanted.device()) continue;
+      const Tensor& weight = node->value;
+      Entry& entry = entries_[weight.raw()];
+      if (fits(entry, weight, dtype)) continue;
+      entry = {weight, weight.version(), Tensor::empty(weight.shape(), dtype, weight.device()), entry.used};
+      from.push_back(weight);
+      to.push_back(entry.cast);
+    }
+    if (!from.empty()) kernels::of(wanted).cast_all(from, to);
+  }
+
+  static bool is_castable(const VariableNode& node) {
+    const Tensor& weight = node.value;
+    return !node.producer && node.requires_grad && weight.dtype() == DType::float32 && weight.numel() > 0 &&
+           weight.is_contiguous() && weight.storage()->is_present();
+  }
+
   struct Entry {
     Tensor weight;  // its memory is not given to another tensor as long as this is here
     std::uint64_t version = 0;
     Tensor cast;
+    bool used = false;  // asked for, not only cast with others
   };
 
   static bool fits(const Entry& entry, const Tensor& weight, DType dtype) {
@@ -30,6 +76,7 @@ class WeightCache {
   }
 
   std::unordered_map<const void*, Entry> entries_;
+  Leaves leaves_;  // of the entries that were used
 };
 
 namespace {
@@ -68,7 +115,7 @@ DType target_of(CastClass kind, std::span<const Variable> inputs) {
 Tensor cast_value(const Variable& input, DType dtype) {
   const bool is_weight =
       input.is_leaf() && input.requires_grad() && input.dtype() == DType::float32 && input.value().is_contiguous();
-  return is_weight && weight_cache ? weight_cache->cast(input.value(), dtype) : input.value().to(dtype);
+  return is_weight && weight_cache ? weight_cache->cast(input, dtype) : input.value().to(dtype);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/operation_observer.h"
 #include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/tensor/memory_owner.h"
 
 namespace ddprun::autograd {
 namespace {
@@ -66,6 +67,10 @@ void Access::set_producer(Variable& variable, std::shared_ptr<Node> node) {
   variable.node_->producer = std::move(node);
 }
 
+void reads_gradient_in(const Variable& result, DType dtype) {
+  if (const Edge edge = Access::edge(result); edge.node) edge.node->copy_dtype = dtype;
+}
+
 const std::vector<Tensor>& saved_tensors(const Variable& result) {
   static const std::vector<Tensor> none;
   const Edge edge = Access::edge(result);
@@ -99,6 +104,7 @@ void VariableNode::accumulate(Tensor contribution) {
 Backward::Target VariableNode::target() {
   make_storage_if_needed();
   if (gradient.defined()) return {gradient, !std::exchange(clear_pending, false)};
+  const MemoryScope scope(MemoryOwner::gradients);
   gradient = storage.defined() ? storage : Tensor::empty(value.shape(), value.dtype(), value.device());
   return {gradient, false};
 }
@@ -138,20 +144,23 @@ Plan plan_from(const std::vector<Root>& roots) {
 }
 
 // Several inputs may have received one and the same tensor, so only a sole owner adds in place.
-void add_to_node(Tensor& sum, Tensor gradient) {
+void add_to_node(Node& node, Tensor gradient, Tensor copy) {
+  Tensor& sum = node.gradient;
   if (!sum.defined()) {
     sum = std::move(gradient);
+    node.gradient_copy = std::move(copy);
     return;
   }
+  node.gradient_copy = Tensor();
   if (!sum.sole_owner() || !sum.is_dense()) sum = sum.clone();
   kernels::add_in_place(sum, gradient);
 }
 
-void add_to(const Edge& edge, Tensor gradient) {
+void add_to(const Edge& edge, Tensor gradient, Tensor copy = {}) {
   if (edge.leaf) {
     edge.leaf->accumulate(gradient.is_contiguous() ? std::move(gradient) : gradient.contiguous());
   } else if (edge.node) {
-    add_to_node(edge.node->gradient, std::move(gradient));
+    add_to_node(*edge.node, std::move(gradient), std::move(copy));
   }
 }
 
@@ -183,10 +192,26 @@ class Step final : public Backward {
     return tensor;
   }
 
-  void add(std::size_t input, Tensor gradient) override {
+  void add(std::size_t input, Tensor gradient) override { add(input, std::move(gradient), Tensor()); }
+  void add(std::size_t input, Tensor gradient, Tensor copy) override {
     if (!takes(input)) return;
     if (anomaly_detection()) check_finite(gradient, node_.description(), input_name(input));
-    add_to(node_.edges[input], std::move(gradient));
+    add_to(node_.edges[input], std::move(gradient), std::move(copy));
+  }
+
+  Tensor take(std::size_t input) override {
+    if (!takes(input) || !node_.edges[input].node) return {};
+    Node& node = *node_.edges[input].node;
+    node.gradient_copy = Tensor();
+    return std::exchange(node.gradient, Tensor());
+  }
+  std::optional<DType> copy_dtype(std::size_t input) const override {
+    const Edge& edge = node_.edges[input];
+    return takes(input) && edge.node ? edge.node->copy_dtype : std::nullopt;
+  }
+  Tensor grad_in(DType dtype) const override {
+    const Tensor& copy = node_.gradient_copy;
+    return copy.defined() && copy.dtype() == dtype ? copy : grad().to(dtype);
   }
 
   Target target(std::size_t input) override {
@@ -257,6 +282,7 @@ void run_node(Node& node, const Inputs& inputs = {}) {
   run_function(node, inputs);
   node.function = nullptr;
   node.gradient = Tensor();
+  node.gradient_copy = Tensor();
   node.saved.clear();
 }
 

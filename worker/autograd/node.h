@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,8 @@ class Node {
   std::vector<std::uint64_t> versions;  // of saved
   BackwardFunction function;            // empty once it has run
   Tensor gradient;                      // of the result, while a pass collects it
+  Tensor gradient_copy;                 // the same in copy_dtype, or undefined
+  std::optional<DType> copy_dtype;      // in which the function reads the gradient, too
   bool narrows_float32 = false;         // a cast to 16 bits
   bool divisible = true;                // its function gives some gradients without the others, by Backward::wants()
   double cost = 0;                      // of the forward pass, as an OperationObserver counts it
@@ -77,6 +80,7 @@ class Node {
 struct Access {
   // Where its gradient goes; nowhere for a variable that requires none.
   static Edge edge(const Variable& variable);
+  static std::weak_ptr<VariableNode> leaf(const Variable& variable) { return variable.node_; }
   static void set_producer(Variable& variable, std::shared_ptr<Node> node);
 };
 

@@ -3,8 +3,10 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddprun/worker/autograd/variable.h"
@@ -36,6 +38,18 @@ class Backward {
   // Whether the gradient of this input is needed; skip the work otherwise.
   virtual bool wants(std::size_t input) const = 0;
   virtual void add(std::size_t input, Tensor gradient) = 0;
+
+  // For an operation that adds to its gradient what the other users of its input have contributed, in one pass over
+  // memory: that, where the input is a result; the caller's from now on, and part of what it gives to add(). Undefined:
+  // there is nothing.
+  virtual Tensor take(std::size_t input) = 0;
+  // The type in which the operation that made this input reads its gradient as well (reads_gradient_in()), and add()
+  // with a copy in that type.
+  virtual std::optional<DType> copy_dtype(std::size_t input) const = 0;
+  virtual void add(std::size_t input, Tensor gradient, Tensor copy) = 0;
+  // grad() in another type: that copy, where there is one.
+  virtual Tensor grad_in(DType dtype) const = 0;
+
   // The memory of a leaf's gradient, where its operation can write it in place of add(): all of it, or added to what is
   // there. It is float32 where the input is a leaf that was cast to 16 bits. Undefined memory: there is none.
   struct Target {
@@ -45,15 +59,22 @@ class Backward {
   virtual Target target(std::size_t input) = 0;
 };
 
-// The gradient of an input by compute(Tensor& out, bool accumulate), in place where its memory is there already.
+// The gradient of an input of this shape and type by compute(Tensor& out, bool accumulate), in place where its memory
+// is there already.
 template <class Compute>
-void add_computed(Backward& pass, std::size_t input, const Shape& shape, Compute compute) {
+void add_computed(Backward& pass, std::size_t input, const Shape& shape, DType dtype, Compute compute) {
   if (!pass.wants(input)) return;
   Backward::Target target = pass.target(input);
   const bool in_place = target.memory.defined();
-  if (!in_place) target.memory = Tensor::empty(shape, pass.dense_grad().dtype(), pass.dense_grad().device());
+  if (!in_place) target.memory = Tensor::empty(shape, dtype, pass.dense_grad().device());
   compute(target.memory, target.accumulate);
   if (!in_place) pass.add(input, std::move(target.memory));
+}
+
+// Of an input of the result's type.
+template <class Compute>
+void add_computed(Backward& pass, std::size_t input, const Shape& shape, Compute compute) {
+  add_computed(pass, input, shape, pass.dense_grad().dtype(), std::move(compute));
 }
 
 // Captures numbers and shapes; tensors are saved with record(), where their memory is accounted for and changes in
@@ -94,6 +115,9 @@ class Operation {
   mutable bool is_product_ = false;
   OperationObserver* observer_ = nullptr;  // that is told of this call
 };
+
+// The operation that made this result calls grad_in() with this type: who computes its gradient may write that, too.
+void reads_gradient_in(const Variable& result, DType dtype);
 
 // What the operation that made this result keeps for the backward pass.
 const std::vector<Tensor>& saved_tensors(const Variable& result);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddprun/worker/comm/operation_timer.h"
 #include "ddprun/worker/comm/reduction.h"
 #include "ddprun/worker/comm/registered_buffer.h"
 #include "ddprun/worker/comm/span.h"
@@ -32,6 +33,8 @@ struct OpOptions {
   // A cudaStream_t, for memory of its device: the operation begins after all that is queued there. Without one it
   // follows the default stream alone.
   void* after = nullptr;
+  // For memory of a device, in a group of several ranks. They exist until the operation has finished.
+  OpEvents events = {};
 };
 
 // The source of a recv that accepts a message of its tag from any rank; Work::source() is the rank that sent it.
@@ -137,11 +140,20 @@ class ProcessGroup {
   // Bytes that operations of this rank have handed to the network so far: 0 where ranks share memory. From any thread.
   virtual std::uint64_t bytes_sent() const { return 0; }
 
+  // From now on, operations that the calling thread starts on memory of a device, in this group and in its subgroups,
+  // get their events from the timer, which exists until the next call; null: they get none. Groups of one rank, and of
+  // memory of the host alone, time nothing.
+  virtual void time_operations(OperationTimer* timer) { static_cast<void>(timer); }
+
   // Why the group is broken, if it is.
   virtual std::optional<Error> failure() const = 0;
   // Ends every pending operation of this process, and all later ones, with Errc::aborted and this reason, unless the
   // group is broken already. From any thread.
   virtual void abort(const std::string& reason) = 0;
+
+  // For what executes a collective in pieces: whether each element of a reduction gets the bits that it would get in
+  // any other place of a buffer of any other size.
+  virtual bool reduces_elements_alike(const comm::Call&) const { return false; }
 
   // What a back end implements: starts a call whose arguments have been checked. A blocking call may have finished when
   // it returns; the operations above wait for it and throw its error.

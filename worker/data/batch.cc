@@ -41,10 +41,10 @@ const Tensor& Batch::on_host(std::string_view name) const {
   return tensor ? *tensor : at(name);
 }
 
-Batch Batch::to(Device device) const {
+Batch Batch::to(Device inputs, Device targets) const {
   Batch moved = *this;
-  for (auto& [name, tensor] : moved.tensors_) tensor = upload(tensor, device);
-  if (device.type != DeviceType::cpu) moved.host_tensors_ = tensors_;
+  for (auto& [name, tensor] : moved.tensors_) tensor = upload(tensor, name == "input" ? inputs : targets);
+  if (inputs.type != DeviceType::cpu) moved.host_tensors_ = tensors_;
   return moved;
 }
 

@@ -26,7 +26,9 @@ class Batch {
   const Tensor& target() const { return at("target"); }
 
   // This batch on a device, without waiting for it (upload()). Of a CUDA device's batch the host's tensors are kept.
-  Batch to(Device device) const;
+  Batch to(Device device) const { return to(device, device); }
+  // The same with the inputs on one device and what a loss compares results with on another.
+  Batch to(Device inputs, Device targets) const;
   // The tensor that a batch of a CUDA device was made from; at() for one of the host.
   const Tensor& on_host(std::string_view name) const;
 

@@ -177,6 +177,7 @@ void Module::change_values(Change change) {
 }
 
 void Module::to(Device device) {
+  const MemoryScope scope(MemoryOwner::parameters);
   change_values([device](const Tensor& value) { return value.to(device); });
 }
 

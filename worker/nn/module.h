@@ -61,6 +61,10 @@ class Module {
   // stay valid. Null: this one again. REQUIRES: this module has no parts below.
   void set_substitute(std::unique_ptr<Module> other);
   Module* substitute() const { return substitute_.get(); }  // null: none
+  // Whether a call is forward() and nothing else, so that a module above may compute it as part of a larger operation.
+  bool is_plain() const {
+    return !substitute_ && !call_hook_ && !inputs_to_ && !results_to_ && !(recompute_ && training_);
+  }
 
   // Training or evaluation, for this module and all below it; training at first.
   void train(bool on = true);

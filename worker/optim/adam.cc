@@ -19,8 +19,9 @@ void Adam::update(const GroupStep& group) {
                                .step = step_count(),
                                .freeze_step = options().freeze_step,
                                .decoupled = decoupled_};
-  for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
-    kernels::of(value).adam_step(value, gradient, average_[index], square_average_[index], step);
+  const auto one_key = [](std::size_t) { return false; };
+  for_lists(group, &average_, &square_average_, one_key, [&](const Lists& lists, bool) {
+    kernels::of(lists.values[0]).adam_step(lists.values, lists.gradients, lists.first_state, lists.second_state, step);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/optim/square_sum.h"
+#include "ddprun/worker/tensor/by_device.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::optim {
@@ -11,6 +12,14 @@ namespace {
 
 void check_above_zero(const char* name, double value) {
   if (!(value > 0)) throw make_error(Errc::usage, "gradient clipping: {} is {}, but has to be above 0", name, value);
+}
+
+bool is_on_host(const std::vector<Tensor>& gradients) {
+  return gradients.empty() || gradients[0].device().type == DeviceType::cpu;
+}
+
+void bump_versions(const std::vector<Tensor>& gradients) {
+  for (const Tensor& gradient : gradients) gradient.storage()->bump_version();
 }
 
 // x = function(x)
@@ -30,7 +39,13 @@ double grad_square_sum(const NamedParameters& parameters) {
 }
 
 double clip_grad_norm(const NamedParameters& parameters, double max_norm) {
-  const double norm = std::sqrt(grad_square_sum(parameters));
+  const auto gradients = gradients_of(parameters);
+  if (!is_on_host(gradients)) {
+    const Tensor sum = square_sum_there(gradients);
+    clip_grads_with_square_sum(parameters, max_norm, sum);
+    return std::sqrt(sum.item());
+  }
+  const double norm = std::sqrt(square_sum(gradients));
   clip_grads_with_norm(parameters, max_norm, norm);
   return norm;
 }
@@ -41,9 +56,25 @@ void clip_grads_with_norm(const NamedParameters& parameters, double max_norm, do
   if (!(factor >= 1)) apply(kernels::Unary::scale, {.a = factor}, parameters);  // NaN too
 }
 
+Tensor grad_square_sum_there(const NamedParameters& parameters) {
+  return square_sum_there(gradients_of(parameters));
+}
+
+void clip_grads_with_square_sum(const NamedParameters& parameters, double max_norm, const Tensor& square_sum) {
+  const auto gradients = gradients_of(parameters);
+  if (is_on_host(gradients)) return clip_grads_with_norm(parameters, max_norm, std::sqrt(square_sum.item()));
+  check_above_zero("max_norm", max_norm);
+  for (const auto& [device, own] : by_device(gradients))
+    kernels::of(own[0]).clip_to_norm(own, max_norm, square_sum.to(device));
+  bump_versions(gradients);
+}
+
 void clip_grad_value(const NamedParameters& parameters, double clip_value) {
   check_above_zero("clip_value", clip_value);
-  apply(kernels::Unary::clamp, {.a = -clip_value, .b = clip_value}, parameters);
+  const auto gradients = gradients_of(parameters);
+  if (is_on_host(gradients)) return apply(kernels::Unary::clamp, {.a = -clip_value, .b = clip_value}, parameters);
+  for (const auto& [device, own] : by_device(gradients)) kernels::of(own[0]).clip_to_value(own, clip_value);
+  bump_versions(gradients);
 }
 
 }  // namespace ddprun::optim

@@ -23,6 +23,11 @@ double clip_grad_norm(const NamedParameters& parameters, double max_norm);
 double grad_square_sum(const NamedParameters& parameters);
 void clip_grads_with_norm(const NamedParameters& parameters, double max_norm, double norm);
 
+// Likewise, where the host does not wait for a CUDA device: the sum, one float64, is where the gradients are. REQUIRES
+// of grad_square_sum_there(): a gradient.
+Tensor grad_square_sum_there(const NamedParameters& parameters);
+void clip_grads_with_square_sum(const NamedParameters& parameters, double max_norm, const Tensor& square_sum);
+
 // Limits every element to [-clip_value, clip_value]. A NaN stays one.
 void clip_grad_value(const NamedParameters& parameters, double clip_value);
 

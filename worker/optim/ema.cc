@@ -2,6 +2,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/tensor/memory_owner.h"
 
 namespace ddprun::optim {
 
@@ -9,6 +10,7 @@ ExponentialMovingAverage::ExponentialMovingAverage(NamedParameters parameters, d
     : parameters_(std::move(parameters)), decay_(decay) {
   if (!(decay >= 0 && decay < 1))
     throw make_error(Errc::usage, "average of parameters: a decay of {} is not at least 0 and below 1", decay);
+  const MemoryScope scope(MemoryOwner::optimizer);
   for (const auto& [name, parameter] : parameters_) averages_.emplace_back(name, parameter.value().clone());
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/by_device.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::optim {
@@ -24,7 +25,12 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), st
 }
 
 bool GradScaler::unscale(const NamedParameters& parameters, const HoldsAtAll& holds_at_all) const {
-  const bool finite = kernels::all_finite(gradients_of(parameters));
+  const auto gradients = gradients_of(parameters);
+  if (!gradients.empty() && gradients[0].device().type == DeviceType::cuda) {
+    const bool finite = unscale_there(parameters).item() == 0;
+    return holds_at_all ? holds_at_all(finite) : finite;
+  }
+  const bool finite = kernels::all_finite(gradients);
   if (!(holds_at_all ? holds_at_all(finite) : finite)) return false;
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.grad().defined()) continue;
@@ -33,6 +39,18 @@ bool GradScaler::unscale(const NamedParameters& parameters, const HoldsAtAll& ho
     gradient.storage()->bump_version();
   }
   return true;
+}
+
+Tensor GradScaler::unscale_there(const NamedParameters& parameters) const {
+  const auto gradients = gradients_of(parameters);
+  Tensor not_finite;  // above 0 where a gradient is infinite or NaN, on the first one's device
+  for (const auto& [device, own] : by_device(gradients)) {
+    Tensor found = Tensor::empty({}, DType::float32, device);
+    kernels::of(found).unscale(own, state_.scale, found);
+    not_finite = not_finite.defined() ? kernels::add(not_finite, found.to(not_finite.device())) : found;
+  }
+  for (const Tensor& gradient : gradients) gradient.storage()->bump_version();
+  return not_finite;
 }
 
 void GradScaler::update(bool finite) {

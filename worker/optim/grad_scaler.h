@@ -38,6 +38,9 @@ class GradScaler {
   // Where each rank has parts of the parameters alone: holds_at_all tells whether all ranks' gradients are finite.
   using HoldsAtAll = std::function<bool(bool)>;
   bool unscale(const NamedParameters& parameters, const HoldsAtAll& holds_at_all = {}) const;
+  // The same on a CUDA device, for which the host does not wait: one float32 there, which becomes 0 where all gradients
+  // are finite. REQUIRES: gradients on a CUDA device, at least one.
+  Tensor unscale_there(const NamedParameters& parameters) const;
   // Once after each step.
   void update(bool finite);
 

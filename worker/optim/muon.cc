@@ -82,7 +82,8 @@ void Muon::update(const GroupStep& group) {
     if (is_matrix(value.shape()))
       update_matrix(value, gradient, momentum_[index], group);
     else
-      kernels::of(value).adam_step(value, gradient, average_[index], square_average_[index], step);
+      kernels::of(value).adam_step({&value, 1}, {&gradient, 1}, {&average_[index], 1}, {&square_average_[index], 1},
+                                   step);
   });
 }
 

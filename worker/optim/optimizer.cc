@@ -14,6 +14,7 @@
 #include "ddprun/worker/optim/offload.h"
 #include "ddprun/worker/optim/rmsprop.h"
 #include "ddprun/worker/optim/sgd.h"
+#include "ddprun/worker/tensor/memory_owner.h"
 
 namespace ddprun::optim {
 namespace {
@@ -111,7 +112,12 @@ void Optimizer::zero_grad() {
   for (auto& [name, parameter] : parameters_) parameter.zero_grad();
 }
 
+void Optimizer::clear_lists() {
+  for (auto* list : {&lists_.values, &lists_.gradients, &lists_.first_state, &lists_.second_state}) list->clear();
+}
+
 Tensor Optimizer::state_like(const Tensor& parameter) const {
+  const MemoryScope scope(MemoryOwner::optimizer);
   if (options_.offload.empty()) return Tensor::zeros_like(parameter);
   if (parameter.device().type != DeviceType::cpu)
     throw make_error(Errc::unsupported, "optimizer: offload is for parameters on the CPU, not on {}",

@@ -90,9 +90,38 @@ class Optimizer {
     }
   }
 
+  // Parameters and what belongs to them, for kernels that take many tensors at once.
+  struct Lists {
+    std::vector<Tensor> values, gradients, first_state, second_state;  // of a state that there is not: empty
+  };
+  // Calls step(lists, key) for all parameters of the group that have a gradient: neighbours on one device whose
+  // key_of(index) is the same go together. Null: there is no such state.
+  template <class KeyOf, class Function>
+  void for_lists(const GroupStep& group, const std::vector<Tensor>* first, const std::vector<Tensor>* second,
+                 KeyOf key_of, Function step) {
+    clear_lists();
+    bool key = false;
+    for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
+      const bool own_key = key_of(index);
+      if (!lists_.values.empty() && (own_key != key || lists_.values[0].device() != value.device())) {
+        step(lists_, key);
+        clear_lists();
+      }
+      key = own_key;
+      lists_.values.push_back(value);
+      lists_.gradients.push_back(gradient);
+      if (first != nullptr) lists_.first_state.push_back((*first)[index]);
+      if (second != nullptr) lists_.second_state.push_back((*second)[index]);
+    });
+    if (!lists_.values.empty()) step(lists_, key);
+    clear_lists();
+  }
+
   const OptimOptions& options() const { return options_; }
 
  private:
+  void clear_lists();
+
   struct Group {
     double lr_factor, weight_decay;
     std::size_t begin, end;
@@ -105,6 +134,7 @@ class Optimizer {
   OptimOptions options_;
   NamedTensors state_;
   std::int64_t step_count_ = 0;
+  Lists lists_;  // empty but within a step: their memory is kept
 };
 
 // One of optimizer_names(). Throws Errc::usage for an unknown name (naming the known ones), a

@@ -16,10 +16,11 @@ void Sgd::update(const GroupStep& group) {
                         .weight_decay = group.weight_decay,
                         .dampening = options().dampening,
                         .nesterov = options().nesterov};
-  for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
-    Tensor none;
-    step.first = take_first(index);
-    kernels::of(value).sgd_step(value, gradient, momentum_.empty() ? none : momentum_[index], step);
+  const auto* momentum = momentum_.empty() ? nullptr : &momentum_;
+  const auto is_first = [this](std::size_t index) { return take_first(index); };
+  for_lists(group, momentum, nullptr, is_first, [&](const Lists& lists, bool first) {
+    step.first = first;
+    kernels::of(lists.values[0]).sgd_step(lists.values, lists.gradients, lists.first_state, step);
   });
 }
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <numeric>
 
-#include "ddprun/worker/tensor/device_sums.h"
+#include "ddprun/worker/tensor/by_device.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::optim {
@@ -35,16 +35,31 @@ double square_sum(const Tensor& x) {
 }
 
 double square_sum(const std::vector<Tensor>& tensors) {
-  if (tensors.empty() || tensors[0].device().type == DeviceType::cpu)
-    return std::accumulate(tensors.begin(), tensors.end(), 0.0,
-                           [](double sum, const Tensor& x) { return sum + square_sum(x); });
-  const DType dtype = tensors[0].dtype() == DType::float64 ? DType::float64 : DType::float32;
-  DeviceSums sums(tensors.size(), dtype, tensors[0].device());
-  for (const Tensor& given : tensors) {
-    const Tensor x = given.to(dtype);
-    sums.add(kernels::multiply(x, x));
+  if (!tensors.empty() && tensors[0].device().type != DeviceType::cpu) return square_sum_there(tensors).item();
+  return std::accumulate(tensors.begin(), tensors.end(), 0.0,
+                         [](double sum, const Tensor& x) { return sum + square_sum(x); });
+}
+
+namespace {
+
+// REQUIRES: all tensors are on this CUDA device.
+Tensor square_sum_on(Device device, const std::vector<Tensor>& tensors) {
+  Tensor sum = Tensor::empty({}, DType::float64, device);
+  kernels::of(sum).square_sum(tensors, sum);
+  return sum;
+}
+
+}  // namespace
+
+Tensor square_sum_there(const std::vector<Tensor>& tensors) {
+  const Device first = tensors[0].device();
+  if (first.type == DeviceType::cpu) return Tensor::from(std::vector{square_sum(tensors)}, {});
+  Tensor sum;
+  for (const auto& [device, own] : by_device(tensors)) {
+    const Tensor of_device = square_sum_on(device, own);
+    sum = sum.defined() ? kernels::add(sum, of_device.to(first)) : of_device;
   }
-  return sums.total();
+  return sum;
 }
 
 }  // namespace ddprun::optim

@@ -9,9 +9,11 @@ namespace ddprun::optim {
 // Of all elements, taken in double, in an order that depends on their number alone. T: float or double.
 template <class T>
 double square_sum(std::int64_t count, const T* x);
-// On any device; a CUDA device takes it in the tensor's type, or in float32 for 16 bits.
+// On any device, of any floating type; the host waits for a CUDA device once.
 double square_sum(const Tensor& x);
-// Of all tensors together, on one device; the host waits for a CUDA device once.
+// Of all tensors together; the host waits for each CUDA device once.
 double square_sum(const std::vector<Tensor>& tensors);
+// The same in memory of the first tensor's device, as one float64: the host waits for nothing. REQUIRES: there is a tensor.
+Tensor square_sum_there(const std::vector<Tensor>& tensors);
 
 }  // namespace ddprun::optim

@@ -31,6 +31,11 @@ std::vector<Rows> divide(std::int64_t rows, std::size_t parts) {
   return all;
 }
 
+// By the caller, not on the thread of the device: while that runs, no other thread uses it or the first device.
+Tensor scattered(const Tensor& all, const Rows& rows, Device device) {
+  return all.slice(0, rows.begin, rows.count).contiguous().to(device);
+}
+
 // The keys of these rows' samples; none outside of a RandomScope.
 std::optional<nn::SampleKeys> keys_of(const nn::SampleKeys* all, const Rows& rows) {
   if (!all) return std::nullopt;
@@ -72,7 +77,7 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
     for (const Device device : devices) {
       auto module = make_replica();
       check_same(model, *module);
-      if (device != devices[0]) module->to(device);
+      module->to(device);
       replicas_.push_back({.device = device, .module = std::move(module)});
       replicas_.back().parameters = replicas_.back().module->named_parameters();
     }
@@ -115,7 +120,12 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
   std::shared_ptr<Parts> compute(const Variable& input) {
     const auto rows = divide(input.shape()[0], replicas_.size());
     auto parts = std::make_shared<Parts>(rows.size());
-    for (std::size_t k = 0; k < rows.size(); ++k) take_values(replicas_[k]);
+    for (std::size_t k = 0; k < rows.size(); ++k) {
+      take_values(replicas_[k]);
+      (*parts)[k] = {.rows = rows[k],
+                     .input = Variable(scattered(input.value(), rows[k], replicas_[k].device), input.requires_grad()),
+                     .result = {}};
+    }
     const Surroundings surroundings;
     const nn::SampleKeys* keys = nn::RandomScope::current();
     threads_.run([&](std::size_t k) {
@@ -124,9 +134,6 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
       std::optional<nn::RandomScope> random;
       if (auto own = keys_of(keys, rows[k])) random.emplace(std::move(*own));
       Part& part = (*parts)[k];
-      part.rows = rows[k];
-      const Tensor share = input.value().slice(0, rows[k].begin, rows[k].count).contiguous();
-      part.input = Variable(share.to(replicas_[k].device), input.requires_grad());
       part.result = (*replicas_[k].module)(part.input);
     });
     keep_buffers();
@@ -156,10 +163,12 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void backward(Parts& parts, autograd::Backward& pass) {
-    std::vector<std::int64_t> begin;
+    std::vector<Tensor> gradients;
     for (std::int64_t row = 0; const Part& part : parts) {
-      begin.push_back(row);
-      row += part.result.shape()[0];
+      const Rows own{row, part.result.shape()[0]};
+      const Device device = replicas_[gradients.size()].device;
+      gradients.push_back(part.result.requires_grad() ? scattered(pass.grad(), own, device) : Tensor());
+      row += own.count;
     }
     threads_.run([&, checks = autograd::anomaly_detection()](std::size_t k) {
       if (k >= parts.size()) return;
@@ -167,10 +176,7 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
       if (checks) anomaly.emplace();
       for (auto& [name, parameter] : replicas_[k].parameters)
         if (parameter.requires_grad()) parameter.zero_grad();  // not of those that are frozen
-      Part& part = parts[k];
-      if (!part.result.requires_grad()) return;
-      const Tensor gradient = pass.grad().slice(0, begin[k], part.result.shape()[0]);
-      part.result.backward(gradient.contiguous().to(replicas_[k].device));
+      if (gradients[k].defined()) parts[k].result.backward(gradients[k]);
     });
     if (pass.wants(0)) pass.add(0, gradient_of_input(parts));
     for (std::size_t p = 0; p < parameters_.size(); ++p)

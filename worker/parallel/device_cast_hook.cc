@@ -1,10 +1,10 @@
 #include "ddprun/worker/parallel/device_cast_hook.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "ddprun/worker/parallel/group_tensors.h"
+#include "ddprun/worker/parallel/owned_buffer.h"
 #include "ddprun/worker/reducer/bucket_stages.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -18,11 +18,10 @@ class DeviceCastHook final : public CommHook {
   void prepare(std::span<const GradBucket> buckets) override {
     for (const auto& [index, span, slices, after, last] : buckets) {
       const Shape shape{static_cast<std::int64_t>(span.count)};
-      const Device device{span.device == host_memory ? DeviceType::cpu : DeviceType::cuda, std::max(span.device, 0)};
-      const auto memory =
-          std::make_shared<RegisteredBuffer>(group_.allocate_on(span.device, span.count * size_of(dtype_)));
-      wide_.push_back(Tensor::wrap(span.data, shape, span.dtype, nullptr, device));
-      narrow_.push_back(Tensor::wrap(memory->data(), shape, dtype_, memory, device));
+      const auto memory = std::make_shared<RegisteredBuffer>(
+          owned_buffer(group_, span.device, span.count * size_of(dtype_), MemoryOwner::communication));
+      wide_.push_back(tensor_of_span(span));
+      narrow_.push_back(Tensor::wrap(memory->data(), shape, dtype_, memory, wide_.back().device()));
     }
   }
 

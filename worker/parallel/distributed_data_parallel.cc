@@ -9,6 +9,7 @@
 #include "ddprun/worker/parallel/flat_parameters.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/parallel/own_tensors.h"
+#include "ddprun/worker/parallel/owned_buffer.h"
 #include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
 #include "ddprun/worker/reducer/shards.h"
 #include "ddprun/worker/tensor/kernels.h"
@@ -57,13 +58,16 @@ std::size_t index_of(const char* option, const std::string& name,
   return static_cast<std::size_t>(found - parameters.begin());
 }
 
-ReducerOptions reducer_options(const DdpOptions& options,
+ReducerOptions reducer_options(const DdpOptions& options, ProcessGroup& group,
                                const std::vector<std::pair<std::string, Variable>>& parameters) {
   ReducerOptions result{.limits = options.limits,
                         .find_unused_parameters = options.find_unused_parameters,
                         .static_graph = options.static_graph};
   for (const auto& name : options.delay_all_reduce_named_params)
     result.delayed.push_back(index_of("delay_all_reduce_named_params", name, parameters));
+  result.allocate = [&group](std::int32_t device, std::size_t bytes) {
+    return owned_buffer(group, device, bytes, MemoryOwner::gradients);
+  };
   if (const auto& name = options.param_to_hook_all_reduce; !name.empty())
     result.delay_until = index_of("param_to_hook_all_reduce", name, parameters);
   return result;
@@ -77,7 +81,7 @@ struct DistributedDataParallel::State {
         group(process_group),
         options(ddp_options),
         parameters(trainable(module, options)),
-        reducer(process_group, references(parameters), reducer_options(options, parameters)) {}
+        reducer(process_group, references(parameters), reducer_options(options, process_group, parameters)) {}
 
   void shard();
   bool may_leave_out() const { return options.find_unused_parameters || options.static_graph; }

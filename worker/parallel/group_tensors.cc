@@ -46,6 +46,11 @@ Span span_of_tensor(Tensor tensor) {
   return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype(), memory_of(tensor.device())};
 }
 
+Tensor tensor_of_span(const Span& span) {
+  const Device device = span.device == host_memory ? Device{} : Device{DeviceType::cuda, span.device};
+  return Tensor::wrap(span.data, {static_cast<std::int64_t>(span.count)}, span.dtype, nullptr, device);
+}
+
 void broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root) {
   std::vector<Span> on_host, on_device;
   void* stream = nullptr;

@@ -19,6 +19,8 @@ std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Te
 // Span::device
 std::int32_t memory_of(Device device);
 Span span_of_tensor(Tensor tensor);
+// The memory of a span, which outlives the tensor.
+Tensor tensor_of_span(const Span& span);
 
 // Root's values to all ranks; versions of tensors do not change. Collective.
 void broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root = 0);

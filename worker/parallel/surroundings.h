@@ -6,6 +6,7 @@
 
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/checkpoint.h"
+#include "ddprun/worker/autograd/deferred_output.h"
 #include "ddprun/worker/autograd/node.h"
 #include "ddprun/worker/autograd/operation.h"
 
@@ -38,6 +39,7 @@ class SurroundingsRestored {
  private:
   const autograd::NameScopesRestored names_;
   const autograd::AutocastScope autocast_;
+  const autograd::DeferredOutput whole_scores_{false};  // results of several threads are put together
   std::optional<NoGradScope> no_grad_;
   std::optional<autograd::AnomalyScope> anomaly_;
   std::vector<std::shared_ptr<void>> contexts_;

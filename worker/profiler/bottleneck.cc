@@ -69,6 +69,20 @@ Bottleneck optimizer(const Summary& summary) {
                                   percent(share))};
 }
 
+// Nothing unless all ranks are bound by them.
+Bottleneck launches(const Summary& summary) {
+  if (!std::ranges::all_of(summary.ranks, is_launch_bound))
+    return {.cause = Cause::launches, .share = 0, .sentence = ""};
+  Seconds least = summary.ranks.front().device->paced;
+  for (const auto& rank : summary.ranks) least = std::min(least, rank.device->paced);
+  const double share = least / step_time(summary);
+  return {.cause = Cause::launches,
+          .share = share,
+          .sentence = fmt::format("launches: in {} % of each step the device waits for the host, which queues its "
+                                  "operations; raise train.batch_size, as each takes longer then",
+                                  percent(share))};
+}
+
 Bottleneck batch_size(const Summary& summary) {
   const double gain = gain_of_larger_batch(summary);
   if (gain <= 0) return {.cause = Cause::batch_size, .share = 0, .sentence = ""};
@@ -91,16 +105,18 @@ Bottleneck computation(const Summary& summary) {
   const double share = least / step_time(summary);
   return {.cause = Cause::computation,
           .share = share,
-          .sentence = fmt::format("the model's computation: {} % of each step{}; more ranks share it, and "
-                                  "train.precision = bf16 shortens products where the processor has them",
-                                  percent(share), first_row(summary))};
+          .sentence =
+              fmt::format("the model's computation: {} % of each step{}; more ranks share it, and "
+                          "train.precision = bf16 shortens products where the {} has them",
+                          percent(share), first_row(summary), summary.ranks.front().device ? "device" : "processor")};
 }
 
 }  // namespace
 
 Bottleneck bottleneck_of(const Summary& summary) {
   Bottleneck found;
-  for (auto& candidate : {slow_rank(summary), data(summary), communication(summary), optimizer(summary)}) {
+  for (auto& candidate :
+       {slow_rank(summary), data(summary), communication(summary), optimizer(summary), launches(summary)}) {
     const double least = candidate.cause == Cause::optimizer ? least_optimizer_share : least_share;
     if (candidate.share >= least && candidate.share > found.share) found = candidate;
   }

@@ -6,7 +6,7 @@
 
 namespace ddprun::profiler {
 
-enum class Cause { slow_rank, data, communication, optimizer, batch_size, computation };
+enum class Cause { slow_rank, data, communication, optimizer, launches, batch_size, computation };
 
 struct Bottleneck {
   Cause cause = Cause::computation;
@@ -15,8 +15,8 @@ struct Bottleneck {
 };
 
 // What costs most of what a setting or another machine could save. What all ranks have in common counts for data,
-// communication and optimizer; what one rank has more of makes it a slow rank. A pure function.
-// REQUIRES: steps and ranks are there
+// communication, optimizer and launches (of operations on a device); what one rank has more of makes it a slow rank. A
+// pure function. REQUIRES: steps and ranks are there
 Bottleneck bottleneck_of(const Summary& summary);
 
 }  // namespace ddprun::profiler

@@ -9,7 +9,12 @@ using Time = std::chrono::nanoseconds;  // since the recording began
 
 enum class Kind { phase, forward, backward, communication };
 
-// Something that took its time, on one thread or on one link.
+// The rows of a trace: the training thread, the queues of a CUDA device, and buckets of gradients, from the first one
+// on.
+inline constexpr int host_track = 0, compute_track = 1, communication_track = 2, copies_track = 3,
+                     first_bucket_track = 4;
+
+// Something that took its time, on one thread, in one queue of a device or on one link.
 struct Event {
   Kind kind = Kind::phase;
   std::string name;    // of the operation: "linear"; of the phase: "backward"
@@ -17,8 +22,9 @@ struct Event {
   Time start{0};
   Time duration{0};
   Time self{0};      // the duration without the events within it
+  Time host{0};      // in a queue of a device: what the host took to queue it, without the events within it
   double flops = 0;  // floating-point operations of products and convolutions
-  int track = 0;     // 0: the training thread; others: a bucket of gradients each
+  int track = host_track;
 };
 
 }  // namespace ddprun::profiler

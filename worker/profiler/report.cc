@@ -25,16 +25,26 @@ std::string flops_text(const Row& row) {
   return row.flops > 0 ? fmt::format("{:.1f}", row.flops / row.time.count() / 1e9) : "";
 }
 
+bool on_devices(const Summary& summary) {
+  return summary.ranks.front().device.has_value();
+}
+
+// What the host took for it, beside the device's time.
+std::string host_text(const Row& row, const Summary& summary) {
+  return on_devices(summary) ? fmt::format(" {:>9.2f}", ms(row.host, summary)) : "";
+}
+
 std::string row_text(const Row& row, const Summary& summary) {
   const auto share = row.time / summary.ranks.front().times.total();
-  return fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9.2f} {:>6.1f} {:>9}", row.operation,
+  return fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9.2f} {:>6.1f} {:>9}{}", row.operation,
                      row.backward ? "backward" : "forward", row.module, row.calls / summary.steps,
-                     ms(row.time, summary), 100 * share, flops_text(row));
+                     ms(row.time, summary), 100 * share, flops_text(row), host_text(row, summary));
 }
 
 void add_operations(std::vector<std::string>& lines, const Summary& summary) {
-  lines.push_back(fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9} {:>6} {:>9}", "operation (rank 0)", "pass", "module",
-                              "calls", "ms/step", "%", "GFLOP/s"));
+  lines.push_back(fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9} {:>6} {:>9}{}", "operation (rank 0)", "pass", "module",
+                              "calls", "ms/step", "%", "GFLOP/s",
+                              on_devices(summary) ? fmt::format(" {:>9}", "host ms") : ""));
   if (summary.rows.empty())
     lines.push_back(
         "none: the stages of a pipeline over devices compute in threads of their own, which are not recorded");
@@ -44,11 +54,13 @@ void add_operations(std::vector<std::string>& lines, const Summary& summary) {
   Row rest{.operation = fmt::format("{} others", summary.rows.size() - shown), .module = ""};
   for (std::size_t i = shown; i < summary.rows.size(); ++i) {
     rest.time += summary.rows[i].time;
+    rest.host += summary.rows[i].host;
     rest.calls += summary.rows[i].calls;
   }
-  lines.push_back(fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9.2f} {:>6.1f}", rest.operation, "", "",
+  const auto host = on_devices(summary) ? fmt::format(" {:>9}{}", "", host_text(rest, summary)) : "";
+  lines.push_back(fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9.2f} {:>6.1f}{}", rest.operation, "", "",
                               rest.calls / summary.steps, ms(rest.time, summary),
-                              100 * (rest.time / summary.ranks.front().times.total())));
+                              100 * (rest.time / summary.ranks.front().times.total()), host));
 }
 
 void add_ranks(std::vector<std::string>& lines, const Summary& summary) {
@@ -67,6 +79,28 @@ void add_ranks(std::vector<std::string>& lines, const Summary& summary) {
     lines.push_back(fmt::format("and {} more ranks", summary.ranks.size() - ranks_shown));
 }
 
+// Shares of nothing are 0.
+int percent(Seconds part, Seconds whole) {
+  return whole.count() > 0 ? static_cast<int>(100 * (part / whole) + 0.5) : 0;
+}
+
+void add_devices(std::vector<std::string>& lines, const Summary& summary) {
+  if (!on_devices(summary)) return;
+  lines.emplace_back();
+  lines.push_back(fmt::format("{:<20} {:>8} {:>13} {:>9} {:>8} {:>8} {:>8} {}", "ms a step of device", "compute",
+                              "communication", "overlap %", "copies", "host", "paced %", " bound by"));
+  for (std::size_t r = 0; r < std::min(ranks_shown, summary.ranks.size()); ++r) {
+    const auto& rank = summary.ranks[r];
+    if (!rank.device) continue;
+    const auto& use = *rank.device;
+    lines.push_back(
+        fmt::format("{:<20} {:>8.2f} {:>13.2f} {:>9} {:>8.2f} {:>8.2f} {:>8}  {}", fmt::format("{} ({})", r, rank.host),
+                    ms(rank.times.compute(), summary), ms(rank.transfers, summary), percent(use.hidden, rank.transfers),
+                    ms(use.copies, summary), ms(use.queueing, summary), percent(use.paced, rank.times.compute()),
+                    is_launch_bound(rank) ? "launches: the device waits for the host" : "the device"));
+  }
+}
+
 std::string memory_text(const Summary& summary) {
   std::string parts;
   for (const auto& [name, bytes] : summary.memory)
@@ -79,11 +113,6 @@ std::string flops_line(const Summary& summary) {
   const double own = flops_per_s(summary.rows);
   return fmt::format("products and convolutions: {:.1f} GFLOP/s, {:.0f} % of the {:.1f} GFLOP/s of a large product",
                      own / 1e9, 100 * own / std::max(1.0, summary.peak_flops), summary.peak_flops / 1e9);
-}
-
-// Shares of nothing are 0.
-int percent(Seconds part, Seconds whole) {
-  return whole.count() > 0 ? static_cast<int>(100 * (part / whole) + 0.5) : 0;
 }
 
 std::string overlap_line(const Overlap& overlap, const Summary& summary) {
@@ -109,6 +138,7 @@ std::vector<std::string> report_of(const Summary& summary) {
   add_operations(lines, summary);
   lines.emplace_back();
   add_ranks(lines, summary);
+  add_devices(lines, summary);
   if (summary.overlap) lines.push_back(overlap_line(*summary.overlap, summary));
   lines.emplace_back();
   lines.push_back(memory_text(summary));

@@ -14,11 +14,9 @@ struct Part {
   const char* name;
   Seconds StepTimes::*time;
 };
-constexpr Part parts[] = {{"data", &StepTimes::data},
-                          {"forward", &StepTimes::forward},
-                          {"backward", &StepTimes::backward},
-                          {"optimizer", &StepTimes::optimizer},
-                          {"communication", &StepTimes::start}};
+constexpr Part parts[] = {{"data", &StepTimes::data},           {"upload", &StepTimes::upload},
+                          {"forward", &StepTimes::forward},     {"backward", &StepTimes::backward},
+                          {"optimizer", &StepTimes::optimizer}, {"communication", &StepTimes::start}};
 
 template <class Time>
 Seconds median_of_others(const std::vector<StepTimes>& ranks, std::size_t rank, Time time) {

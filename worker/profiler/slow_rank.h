@@ -13,9 +13,10 @@ namespace ddprun::profiler {
 // A rank for which the others wait.
 struct SlowRank {
   int rank = 0;
-  const char* part = "";  // what takes most of its additional time: data, forward, backward, optimizer, communication
-  Seconds own{0};         // of a step, without waiting for others
-  Seconds others{0};      // the same: the median of the other ranks
+  const char* part =
+      "";          // what takes most of its additional time: data, upload, forward, backward, optimizer, communication
+  Seconds own{0};  // of a step, without waiting for others
+  Seconds others{0};  // the same: the median of the other ranks
   Seconds part_own{0};
   Seconds part_others{0};
 };

@@ -8,7 +8,8 @@ using Seconds = std::chrono::duration<double>;
 
 // Where the time of a step, or of several, went on a rank.
 struct StepTimes {
-  Seconds data{0};  // waiting for the loader
+  Seconds data{0};    // waiting for the loader
+  Seconds upload{0};  // of samples to a device
   Seconds forward{0};
   Seconds backward{0};
   Seconds optimizer{0};
@@ -18,11 +19,12 @@ struct StepTimes {
   Seconds compute() const { return forward + backward + optimizer; }
   Seconds communication() const { return start + wait; }
   // What does not depend on other ranks.
-  Seconds own() const { return data + compute() + start; }
+  Seconds own() const { return data + upload + compute() + start; }
   Seconds total() const { return own() + wait; }
 
   StepTimes& operator+=(const StepTimes& other) {
     data += other.data;
+    upload += other.upload;
     forward += other.forward;
     backward += other.backward;
     optimizer += other.optimizer;
@@ -31,5 +33,11 @@ struct StepTimes {
     return *this;
   }
 };
+
+// A part of a step, as the member of StepTimes that has its time.
+using Phase = Seconds StepTimes::*;
+
+// "backward"; lives for ever.
+const char* name_of(Phase phase);
 
 }  // namespace ddprun::profiler

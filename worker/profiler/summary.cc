@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "ddprun/worker/profiler/intervals.h"
+
 namespace ddprun::profiler {
 
 std::vector<Row> rows_of(const std::vector<Event>& events) {
@@ -18,6 +20,7 @@ std::vector<Row> rows_of(const std::vector<Event>& events) {
     row.backward = backward;
     ++row.calls;
     row.time += event.self;
+    row.host += event.host;
     row.flops += event.flops;
   }
   std::vector<Row> rows;
@@ -27,17 +30,15 @@ std::vector<Row> rows_of(const std::vector<Event>& events) {
 }
 
 Seconds covered_by(const std::vector<Event>& events, Kind kind) {
-  std::vector<std::pair<Time, Time>> intervals;
+  Intervals intervals;
   for (const Event& event : events)
     if (event.kind == kind) intervals.emplace_back(event.start, event.start + event.duration);
-  std::sort(intervals.begin(), intervals.end());
-  Time covered{0};
-  Time until{0};
-  for (const auto& [start, end] : intervals) {
-    covered += std::max(Time{0}, end - std::max(start, until));
-    until = std::max(until, end);
-  }
-  return covered;
+  return length(merged(std::move(intervals)));
+}
+
+bool is_launch_bound(const RankSummary& rank) {
+  constexpr double most = 0.5;
+  return rank.device && rank.device->paced > most * rank.times.compute();
 }
 
 double flops_per_s(const std::vector<Row>& rows) {

@@ -18,6 +18,7 @@ struct Row {
   bool backward = false;
   std::int64_t calls = 0;
   Seconds time{0};  // without the operations within it
+  Seconds host{0};  // of operations on a device: what the host took to queue them
   double flops = 0;
 };
 
@@ -27,14 +28,29 @@ std::vector<Row> rows_of(const std::vector<Event>& events);
 // The time in which at least one event of a kind was under way.
 Seconds covered_by(const std::vector<Event>& events, Kind kind);
 
+// What a rank has recorded of its CUDA device, of all steps together. See DeviceStep.
+struct DeviceUse {
+  Seconds hidden{0};
+  Seconds copies{0};
+  Seconds queueing{0};
+  Seconds paced{0};
+};
+
 // What a rank has recorded, of all steps together.
 struct RankSummary {
   std::string host;
-  StepTimes times;
+  StepTimes times;       // of a device: of its compute queue
   Seconds transfers{0};  // in which gradients were under way, hidden behind computation or not
   std::size_t peak_bytes = 0;
-  Seconds hidden() const { return transfers > times.wait ? transfers - times.wait : Seconds(0); }
+  std::optional<DeviceUse> device;  // none: the rank trains on the host
+  Seconds hidden() const {
+    if (device) return device->hidden;
+    return transfers > times.wait ? transfers - times.wait : Seconds(0);
+  }
 };
+
+// Whether the device waits for the host, which queues its operations, for most of what it computes.
+bool is_launch_bound(const RankSummary& rank);
 
 struct MemoryPart {
   std::string name;  // "parameters"

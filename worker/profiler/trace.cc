@@ -45,6 +45,21 @@ std::string metadata(const char* kind, int rank, int track, const std::string& n
                      quoted(name));
 }
 
+std::string name_of_track(int track, bool has_device) {
+  switch (track) {
+    case host_track:
+      return has_device ? "host" : "training";
+    case compute_track:
+      return "device: compute queue";
+    case communication_track:
+      return "device: communication queue";
+    case copies_track:
+      return "device: copies";
+    default:
+      return fmt::format("gradients, bucket {}", track - first_bucket_track);
+  }
+}
+
 std::string element(const Event& event, int rank) {
   auto text = fmt::format(R"({{"ph":"X","name":{},"cat":"{}","pid":{},"tid":{},"ts":{},"dur":{},"args":{{"module":{})",
                           quoted(event.name), category(event.kind), rank, event.track, microseconds(event.start),
@@ -59,12 +74,13 @@ std::string trace_events(int rank, const std::string& host, std::vector<Event> e
   std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     return a.start != b.start ? a.start < b.start : a.duration > b.duration;
   });
-  std::set<int> tracks{0};
+  std::set<int> tracks{host_track};
   for (const Event& event : events) tracks.insert(event.track);
+  const bool has_device = tracks.contains(compute_track);
+  if (has_device) tracks.insert({communication_track, copies_track});
   std::vector<std::string> elements{metadata("process_name", rank, 0, fmt::format("rank {} on {}", rank, host))};
   for (const int track : tracks)
-    elements.push_back(
-        metadata("thread_name", rank, track, track == 0 ? "training" : fmt::format("gradients, bucket {}", track - 1)));
+    elements.push_back(metadata("thread_name", rank, track, name_of_track(track, has_device)));
   for (const Event& event : events) elements.push_back(element(event, rank));
   return fmt::format("{}", fmt::join(elements, ",\n"));
 }

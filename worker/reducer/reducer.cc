@@ -13,8 +13,10 @@ namespace ddprun {
 namespace {
 
 // Allocated by the group, which may then reduce it without a copy.
-std::shared_ptr<void> zeroed_memory(ProcessGroup& group, std::int32_t device, std::size_t bytes) {
-  const auto buffer = std::make_shared<RegisteredBuffer>(group.allocate_on(device, bytes));
+std::shared_ptr<void> zeroed_memory(ProcessGroup& group, const ReducerOptions& options, std::int32_t device,
+                                    std::size_t bytes) {
+  const auto buffer = std::make_shared<RegisteredBuffer>(options.allocate ? options.allocate(device, bytes)
+                                                                          : group.allocate_on(device, bytes));
   return {buffer, buffer->data()};
 }
 
@@ -42,7 +44,7 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
       used_anywhere_(parameters.size()) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
-    memory_.push_back(zeroed_memory(group, device_, bucket.count * size_of(bucket.dtype)));
+    memory_.push_back(zeroed_memory(group, options_, device_, bucket.count * size_of(bucket.dtype)));
     for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
       states_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
     }

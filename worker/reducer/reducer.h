@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -25,6 +26,8 @@ struct ReducerOptions {
   // Parameters, by index, whose buckets start after all others, and not before the gradient of delay_until is ready.
   std::vector<std::size_t> delayed;
   std::optional<std::size_t> delay_until;
+  // Where the memory of buckets comes from, zero; empty: the group's allocate_on(). Called by the constructor alone.
+  std::function<RegisteredBuffer(std::int32_t device, std::size_t bytes)> allocate;
 };
 
 // Averages gradients over the ranks of a group while the backward pass is still running. Knows a parameter as name,
@@ -62,6 +65,9 @@ class Reducer {
   void mark_ready(std::size_t parameter);
   // Ends the pass: waits until all gradients are averaged. Throws Errc::usage, naming the parameters that are not
   // ready, unless find_unused_parameters or the first pass of a static_graph.
+  //
+  // The host waits for gradients on a device too, in place of queueing what uses them behind their reduction: when that
+  // is aborted, a device goes on with what is queued behind it, and would update the weights with what is no average.
   void finalize();
 
   // A whole pass of a rank that has no gradients for it: reduces the contents of the buckets.

@@ -2,7 +2,10 @@
 #include <numbers>
 #include <utility>
 
+#include "ddprun/worker/autograd/deferred_output.h"
 #include "ddprun/worker/autograd/ops/loss.h"
+#include "ddprun/worker/autograd/ops/matmul.h"
+#include "ddprun/worker/autograd/ops/output_loss.h"
 #include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/data/tokens.h"
 #include "ddprun/worker/tasks/tasks.h"
@@ -17,23 +20,35 @@ std::int64_t count_targets(const Tensor& targets) {
   return count;
 }
 
-Variable of_whole_scores(const Variable& scores, const Tensor& targets) {
-  return cross_entropy(scores, targets, {.ignore_index = data::ignored_target});
+// (..., width) as (items, width)
+Variable as_rows(const Variable& x) {
+  return reshape(x, {-1, x.shape().back()});
 }
 
 // The next token at each position: cross-entropy over the vocabulary. Its items are tokens.
 class LanguageModelling : public Task {
  public:
-  LanguageModelling(std::int64_t vocabulary, std::int64_t context, CrossEntropy cross_entropy)
+  // cross_entropy: empty: the usual one, of a model's whole scores.
+  LanguageModelling(std::int64_t vocabulary, std::int64_t context, CrossEntropy cross_entropy = {})
       : vocabulary_(vocabulary), context_(context), cross_entropy_(std::move(cross_entropy)) {}
 
   std::int64_t outputs() const override { return vocabulary_; }
   double items_per_sample() const override { return static_cast<double>(context_); }
 
   WeightedLoss loss(const Forward& model, const data::Batch& batch) const override {
-    const Variable logits = model(Variable(batch.input()));
-    const Tensor targets = batch.target().reshape({-1});
-    return {cross_entropy_(reshape(logits, {-1, logits.shape().back()}), targets),
+    // Scores of a large vocabulary are most of a device's memory: there the loss computes them in parts.
+    // Not where they are of another device than the samples, as those of a pipeline.
+    const Device device = batch.input().device();
+    const bool in_parts = !cross_entropy_ && device.type == DeviceType::cuda && batch.target().device() == device;
+    const autograd::DeferredOutput output(in_parts);
+    Variable result = as_rows(model(Variable(batch.input())));
+    Variable weight = output.weight();
+    if (weight.defined() && weight.device() != result.device()) {
+      // A model that is divided among devices brings its result to the device of the samples.
+      result = to_device(linear(to_device(result, weight.device()), weight), device);
+      weight = Variable();
+    }
+    return {loss_of(result, weight, batch.target().reshape({-1})),
             static_cast<double>(count_targets(batch.on_host("target")))};
   }
 
@@ -49,6 +64,13 @@ class LanguageModelling : public Task {
   }
 
  private:
+  // weight: of the output layer that the result is the input of; undefined: the result is scores.
+  Variable loss_of(const Variable& result, const Variable& weight, const Tensor& targets) const {
+    const CrossEntropyOptions options{.ignore_index = data::ignored_target};
+    if (weight.defined()) return linear_cross_entropy(result, weight, targets, options);
+    return cross_entropy_ ? cross_entropy_(result, targets) : cross_entropy(result, targets, options);
+  }
+
   const std::int64_t vocabulary_;
   const std::int64_t context_;
   const CrossEntropy cross_entropy_;
@@ -57,8 +79,7 @@ class LanguageModelling : public Task {
 }  // namespace
 
 std::unique_ptr<Task> make_language_modelling(const TaskOptions& options) {
-  return std::make_unique<LanguageModelling>(options.layout.vocabulary, options.layout.input_shape.at(0),
-                                             of_whole_scores);
+  return std::make_unique<LanguageModelling>(options.layout.vocabulary, options.layout.input_shape.at(0));
 }
 
 }  // namespace ddprun::tasks

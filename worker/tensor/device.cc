@@ -26,6 +26,22 @@ std::string describe_cuda_device(Device device) {
                      cuda.facts().name.data());
 }
 
+void allow_tf32(Device device, bool allow) {
+  const auto& cuda = cuda::CudaDevice::of(device);
+  cuda::check(cuda.api().allow_tf32(cuda.context(), allow));
+}
+
+std::size_t available_memory(Device device) {
+  const auto& cuda = cuda::CudaDevice::of(device);
+  cuda::DeviceMemoryFacts facts{};
+  cuda::check(cuda.api().memory_facts(cuda.context(), &facts));
+  return cuda.facts().free_bytes + facts.reserved - facts.allocated;
+}
+
+void await_device(Device device) {
+  cuda::CudaDevice::of(device).synchronize();
+}
+
 void* compute_stream(Device device) {
   if (device.type == DeviceType::cpu) return nullptr;
   const auto& cuda = cuda::CudaDevice::of(device);

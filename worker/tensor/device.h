@@ -30,6 +30,13 @@ Device parse_device(std::string_view name);
 int cuda_device_count();
 // "cuda:0, NVIDIA H100 80GB HBM3"; "an emulated device" where it is.
 std::string describe_cuda_device(Device device);
+// Whether products and convolutions of float32 tensors on a CUDA device multiply in TF32; at first they do not. Throws
+// Errc::unsupported for a device before compute capability 8.0.
+void allow_tf32(Device device, bool allow);
+// Bytes of a CUDA device that tensors can still get: what is free, and what is kept for the next allocation.
+std::size_t available_memory(Device device);
+// Waits until a CUDA device has computed all that is queued; throws what has failed.
+void await_device(Device device);
 // The stream in whose order operations of a CUDA device compute (cudaStream_t); null for the host.
 void* compute_stream(Device device);
 
@@ -52,12 +59,18 @@ class MemoryWatch {
   MemoryWatch& operator=(const MemoryWatch&) = delete;
 
   // The most at any time, in bytes.
-  std::size_t peak() const { return static_cast<std::size_t>(peak_); }
-  void add(std::int64_t bytes);  // by the allocator; negative: freed
+  std::size_t peak() const { return static_cast<std::size_t>(all_.peak); }
+  // The same on devices of a type alone.
+  std::size_t peak(DeviceType type) const {
+    return static_cast<std::size_t>((type == DeviceType::cpu ? on_cpu_ : on_cuda_).peak);
+  }
+  void add(std::int64_t bytes, Device device);  // by the allocator; negative: freed
 
  private:
-  std::int64_t now_ = 0;
-  std::int64_t peak_ = 0;
+  struct Count {
+    std::int64_t now = 0, peak = 0;
+  };
+  Count all_, on_cpu_, on_cuda_;
   MemoryWatch* before_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 
 // Sizes and options of the operations in kernels.h: plain values that say nothing of tensors, so that code for a device
@@ -41,6 +42,17 @@ struct PoolGeometry {
 struct CrossEntropyOptions {
   double label_smoothing = 0;        // this share of the target's probability is spread over all classes
   std::int64_t ignore_index = -100;  // rows with this target count for nothing
+};
+
+struct LinearLossOptions {
+  CrossEntropyOptions cross_entropy = {};
+  std::int64_t chunk_bytes = std::int64_t{512} << 20;  // of the scores that exist at a time, about
+
+  // How many rows of scores that is: enough for products to be efficient.
+  std::int64_t chunk_rows(std::int64_t classes, std::size_t element) const {
+    const std::int64_t row = classes * static_cast<std::int64_t>(element);
+    return chunk_bytes / row > 128 ? chunk_bytes / row / 128 * 128 : chunk_bytes / row > 1 ? chunk_bytes / row : 1;
+  }
 };
 
 struct AttentionOptions {

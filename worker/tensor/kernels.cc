@@ -6,7 +6,6 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cuda/table.h"
-#include "ddprun/worker/tensor/device_sums.h"
 
 namespace ddprun::kernels {
 
@@ -138,14 +137,7 @@ bool all_finite(const Tensor& x) {
 }
 
 bool all_finite(const std::vector<Tensor>& tensors) {
-  if (tensors.empty()) return true;
-  const Device device = tensors[0].device();
-  if (device.type == DeviceType::cpu)
-    return std::ranges::all_of(tensors, [](const Tensor& x) { return all_finite(x); });
-  DeviceSums sums(tensors.size(), DType::float32, device);
-  for (const Tensor& x : tensors)
-    if (is_floating(x.dtype())) sums.add(zero_if_finite(x));
-  return sums.total() == 0;
+  return std::ranges::all_of(tensors, [](const Tensor& x) { return all_finite(x); });
 }
 
 }  // namespace ddprun::kernels

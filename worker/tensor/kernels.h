@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,32 @@ struct NormStatistics {
 };
 struct NormGradients {
   Tensor x, weight, bias;  // weight and bias undefined where there are none
+};
+
+// Of rows, written where the caller wants them.
+struct RowNormGradients {
+  Tensor x;                       // made here
+  Tensor x_copy = {};             // the same in 16 bits, where x is float32, or undefined
+  Tensor weight = {}, bias = {};  // undefined: not wanted
+  bool accumulate_weight = false, accumulate_bias = false;
+};
+
+// What a product out = op(a) op(b) computes as well. Undefined tensors: nothing of that.
+struct MatmulFusion {
+  Tensor bias = {};           // (n), of out's type: added to each row
+  Tensor addend = {};         // like out, and not out: added
+  Tensor gelu_input = {};     // like out: gets the product with its bias, and out the GELU (by tanh) of that
+  Tensor gelu_gradient = {};  // like out: the product is multiplied by the GELU's derivative at these values
+  Tensor sums = {};           // of the columns of b as it is stored, or of a; float32 or of its type
+  bool sums_of_a = false;
+  bool accumulate_sums = false;
+};
+
+// A mean loss, and what its gradients are made of.
+struct LinearLoss {
+  Tensor loss;           // a scalar
+  Tensor share;          // a scalar, float32 or float64: 1 / rows that count
+  Tensor input, weight;  // the gradients divided by share, float32 or float64; undefined where none were wanted
 };
 
 struct AttentionResult {
@@ -71,8 +98,11 @@ class Entry<Result(Parameters...)> {
   [[noreturn]] void refuse(const Arguments&... arguments) const {
     const Tensor* first = nullptr;
     const auto consider = [&](const auto& argument) {
-      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(argument)>, Tensor>)
+      using Argument = std::remove_cvref_t<decltype(argument)>;
+      if constexpr (std::is_same_v<Argument, Tensor>)
         if (first == nullptr) first = &argument;
+      if constexpr (std::is_same_v<Argument, std::span<const Tensor>>)
+        if (first == nullptr && !argument.empty()) first = argument.data();
     };
     (consider(arguments), ...);
     throw_missing(name_, first ? first->dtype() : DType::float32, first ? first->device() : Device{});
@@ -87,6 +117,7 @@ using functor::Binary;
 using functor::Comparison;
 using functor::Unary;
 using In = const Tensor&;
+using Tensors = std::span<const Tensor>;  // handles: the elements may change
 
 struct Table {
 #define DDPRUN_ENTRY(name, ...) \
@@ -103,6 +134,8 @@ struct Table {
   DDPRUN_ENTRY(where, void(In cond, In a, In b, Tensor& out));       // cond: uint8
   DDPRUN_ENTRY(copy, void(In from,
                           Tensor& to));  // any two dtypes; both strided, of equal numbers of elements; any two devices
+  // to[i] = from[i] for dense tensors of one device: each float32, and its copy of one 16-bit type.
+  DDPRUN_ENTRY(cast_all, void(const std::vector<Tensor>& from, const std::vector<Tensor>& to));
   DDPRUN_ENTRY(fill, void(Tensor& to, double value));
   // Row i of x is dropped with the probability by random numbers of streams[i], from number first on; the rest is
   // scaled by 1 / (1 - probability). x and out may be one.
@@ -132,6 +165,8 @@ struct Table {
   // The same with bias (n) added to each row.
   DDPRUN_ENTRY(addmm, void(In bias, In a, In b, Tensor& out, MatmulOptions));
   DDPRUN_ENTRY(batched_matmul, void(In a, In b, Tensor& out, MatmulOptions));
+  // One product with more in its kernel where the device has that. options.accumulate: not with an addend or a GELU.
+  DDPRUN_ENTRY(fused_matmul, void(In a, In b, Tensor& out, const MatmulFusion&, MatmulOptions));
 
   // Of float32; from 0 to 0 for a tensor without elements.
   DDPRUN_ENTRY(value_range, ValueRange(In x));
@@ -169,11 +204,15 @@ struct Table {
                                                   const NormStatistics&, In weight, bool training));
   // Normalisation of x (groups, channels, inner) over channels and inner together, then y = x weight + bias by channel
   // (either may be undefined; they have groups_per_sample * channels elements). Layer norm: inner is 1. centred: false
-  // leaves the mean out, which is RMS norm.
-  DDPRUN_ENTRY(group_norm,
-               Tensor(In x, const Axis& groups, bool centred, double eps, In weight, In bias, NormStatistics&));
+  // leaves the mean out, which is RMS norm. result: the type of y, that of x or 16 bits where x is float32.
+  DDPRUN_ENTRY(group_norm, Tensor(In x, const Axis& groups, bool centred, double eps, In weight, In bias, DType result,
+                                  NormStatistics&));
   DDPRUN_ENTRY(group_norm_backward, NormGradients(In x, In grad, const Axis& groups, bool centred,
                                                   const NormStatistics&, In weight, bool has_bias));
+  // The same of rows whose channels all have their own weight, where inner is 1: plus the addend, like x or undefined,
+  // to which the gradient of x is added. grad: of the type of y.
+  DDPRUN_ENTRY(row_norm_backward, void(In x, In grad, In addend, const Axis& rows, bool centred, const NormStatistics&,
+                                       In weight, RowNormGradients& out));
 
   // scores (rows, classes), targets (rows) int64. The loss is the mean over the rows that count.
   DDPRUN_ENTRY(nll_loss, Tensor(In log_probabilities, In targets, const CrossEntropyOptions&));
@@ -181,6 +220,13 @@ struct Table {
   // factor * d loss / d scores, given log-probabilities
   DDPRUN_ENTRY(cross_entropy_backward,
                Tensor(In log_probabilities, In targets, const CrossEntropyOptions&, double factor));
+  // The loss of scores = input (rows, width) weight (classes, width) transposed, which exist for some rows at a time.
+  // loss: its type.
+  DDPRUN_ENTRY(linear_cross_entropy,
+               LinearLoss(In input, In weight, In targets, const LinearLossOptions&, DType loss, bool gradients));
+  // out = x a b, or that is added to out. a and b are scalars of x's type; x is float32 or float64, out may have 16
+  // bits.
+  DDPRUN_ENTRY(scale_by, void(In x, In a, In b, Tensor& out, bool accumulate));
 
   // Scaled-dot-product attention: query (batch, heads, queries, width), key and value (batch, heads, keys, width), and
   // result and gradients likewise, all strided but for the last dimension; mask undefined, or (queries, keys),
@@ -192,9 +238,18 @@ struct Table {
   // The result of some keys and that of others become that of all of them. float32 or float64.
   DDPRUN_ENTRY(merge_attention, void(const AttentionResult& part, const AttentionResult& all));
 
-  // Optimizers: one pass over a tensor, in place. momentum: undefined: none.
-  DDPRUN_ENTRY(sgd_step, void(Tensor& value, In grad, Tensor& momentum, const SgdStep&));
-  DDPRUN_ENTRY(adam_step, void(Tensor& value, In grad, Tensor& average, Tensor& square_average, const AdamStep&));
+  // Optimizers: one pass over many tensors of one device, in place. The k-th of each list belong together; a list of
+  // the state that is empty is none.
+  DDPRUN_ENTRY(sgd_step, void(Tensors values, Tensors grads, Tensors momenta, const SgdStep&));
+  DDPRUN_ENTRY(adam_step,
+               void(Tensors values, Tensors grads, Tensors averages, Tensors square_averages, const AdamStep&));
+  // Gradients on a device where the host would have to wait for a result: it stays there. sum: one float64. unscale:
+  // not_finite, one float32, becomes 0 where all elements are finite, else 1, and all are divided by scale.
+  // clip_to_norm: as optim::clip_grads_with_norm() with the root of the sum.
+  DDPRUN_ENTRY(square_sum, void(Tensors tensors, Tensor& sum));
+  DDPRUN_ENTRY(clip_to_norm, void(Tensors tensors, double max_norm, In square_sum));
+  DDPRUN_ENTRY(clip_to_value, void(Tensors tensors, double max_value));
+  DDPRUN_ENTRY(unscale, void(Tensors tensors, double scale, Tensor& not_finite));
 #undef DDPRUN_ENTRY
 };
 
@@ -219,9 +274,8 @@ Tensor sum(const Tensor& x);  // of all elements, a scalar
 Tensor sum_to(const Tensor& x, const Shape& shape);
 // For each row of (rows, n), the first index of its maximum; int64.
 Tensor argmax_rows(const Tensor& scores);
+// The host waits for a CUDA device. Of several tensors none is read after the first that is not finite.
 bool all_finite(const Tensor& x);
-// All of them, on one device. On the host no tensor is read after the first that is not finite; the host waits for a
-// CUDA device once.
 bool all_finite(const std::vector<Tensor>& tensors);
 
 }  // namespace ddprun::kernels

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <map>
@@ -15,6 +14,7 @@
 #include "ddprun/worker/tensor/allocation_count.h"
 #include "ddprun/worker/tensor/cuda/cuda_device.h"
 #include "ddprun/worker/tensor/cuda/pinned_memory.h"
+#include "ddprun/worker/tensor/memory_account.h"
 #include "ddprun/worker/tensor/sanitized.h"
 
 namespace ddprun {
@@ -79,44 +79,19 @@ class BlockCache {
 thread_local MemoryWatch* watch = nullptr;
 thread_local AllocationCount allocation_count;
 
-// What a device has allocated.
-class Account {
- public:
-  void add(std::size_t bytes) {
-    const std::size_t now = allocated_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    std::size_t peak = peak_.load(std::memory_order_relaxed);
-    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-    }
-  }
-  void remove(std::size_t bytes) { allocated_.fetch_sub(bytes, std::memory_order_relaxed); }
-  void reset_peak() { peak_ = allocated_.load(); }
-  MemoryStats stats() const { return {.allocated = allocated_, .peak = peak_}; }
-
- private:
-  std::atomic<std::size_t> allocated_ = 0;
-  std::atomic<std::size_t> peak_ = 0;
-};
-
-// Where a device's memory comes from: CPU devices have caches here, CUDA devices the cache of the module.
-struct Allocator {
-  BlockCache cache;
-  Account account;
-};
-
-// Never destroyed: tensors in static objects may outlive them otherwise.
-Allocator& allocator(Device device) {
-  static auto* of_cpu = new std::array<Allocator, max_devices>;
-  static auto* of_cuda = new std::array<Allocator, max_devices>;
-  return (device.type == DeviceType::cpu ? of_cpu : of_cuda)->at(static_cast<std::size_t>(device.index));
+// Freed blocks of CPU devices. Never destroyed: tensors in static objects may outlive them otherwise.
+BlockCache& cache_of(Device device) {
+  static auto* caches = new std::array<BlockCache, max_devices>;
+  return caches->at(static_cast<std::size_t>(device.index));
 }
 
-void* take(Allocator& from, std::size_t bytes, Device device) {
-  return device.type == DeviceType::cpu ? from.cache.take(bytes) : cuda::allocate(bytes, device);
+void* take(std::size_t bytes, Device device) {
+  return device.type == DeviceType::cpu ? cache_of(device).take(bytes) : cuda::allocate(bytes, device);
 }
 
-void give_back(Allocator& to, void* block, std::size_t bytes, Device device) noexcept {
+void give_back(void* block, std::size_t bytes, Device device) noexcept {
   if (device.type == DeviceType::cpu)
-    to.cache.release(block, bytes);
+    cache_of(device).release(block, bytes);
   else
     cuda::release(block, bytes, device);
 }
@@ -133,14 +108,16 @@ Storage::Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<v
     : data_(data), bytes_(bytes), block_bytes_(block_bytes), owner_(std::move(owner)), device_(device) {}
 
 std::shared_ptr<Storage> Storage::allocate(std::size_t bytes, Device device) {
-  Allocator& from = allocator(device);
   const std::size_t size = rounded(bytes);
-  void* block = take(from, size, device);
-  from.account.add(size);
+  void* block = take(size, device);
+  const MemoryOwner owner = memory_owner();
+  MemoryAccount::of(device).add(owner, size);
   ++allocation_count.allocations;
   allocation_count.bytes += static_cast<std::int64_t>(size);
-  if (watch) watch->add(static_cast<std::int64_t>(size));
-  return std::shared_ptr<Storage>(new Storage(block, bytes, device, nullptr, size));
+  if (watch) watch->add(static_cast<std::int64_t>(size), device);
+  std::shared_ptr<Storage> storage(new Storage(block, bytes, device, nullptr, size));
+  storage->counted_for_ = owner;
+  return storage;
 }
 
 std::shared_ptr<Storage> Storage::wrap(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner) {
@@ -157,10 +134,9 @@ std::shared_ptr<Storage> Storage::allocate_pinned(std::size_t bytes) {
 
 Storage::~Storage() {
   if (block_bytes_ == 0) return;
-  Allocator& to = allocator(device_);
-  to.account.remove(block_bytes_);
-  if (watch) watch->add(-static_cast<std::int64_t>(block_bytes_));
-  give_back(to, data_, block_bytes_, device_);
+  MemoryAccount::of(device_).remove(counted_for_, block_bytes_);
+  if (watch) watch->add(-static_cast<std::int64_t>(block_bytes_), device_);
+  give_back(data_, block_bytes_, device_);
 }
 
 MemoryWatch::MemoryWatch() : before_(std::exchange(watch, this)) {}
@@ -168,21 +144,15 @@ MemoryWatch::~MemoryWatch() {
   watch = before_;
 }
 
-void MemoryWatch::add(std::int64_t bytes) {
-  now_ += bytes;
-  peak_ = std::max(peak_, now_);
+void MemoryWatch::add(std::int64_t bytes, Device device) {
+  for (Count* const count : {&all_, device.type == DeviceType::cpu ? &on_cpu_ : &on_cuda_}) {
+    count->now += bytes;
+    count->peak = std::max(count->peak, count->now);
+  }
 }
 
 AllocationCount allocations_of_thread() {
   return allocation_count;
-}
-
-MemoryStats memory_stats(Device device) {
-  return allocator(device).account.stats();
-}
-
-void reset_peak_memory(Device device) {
-  allocator(device).account.reset_peak();
 }
 
 }  // namespace ddprun

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "ddprun/worker/tensor/device.h"
+#include "ddprun/worker/tensor/memory_owner.h"
 
 namespace ddprun {
 
@@ -18,8 +18,8 @@ inline constexpr std::size_t storage_alignment = 64;
 // Threads: allocation and release are thread-safe; contents and version are not synchronised.
 class Storage {
  public:
-  // Uninitialised. Throws std::bad_alloc for memory of the host, and for a CUDA device what cuda::api() throws and the
-  // error of the device, which says what holds its memory.
+  // Uninitialised, counted for the thread's MemoryScope. Throws std::bad_alloc for memory of the host, and for a CUDA
+  // device what cuda::api() throws, the error of the device, and OutOfDeviceMemory (device_memory.h).
   static std::shared_ptr<Storage> allocate(std::size_t bytes, Device device);
   // Memory from outside, kept alive by owner; not counted in memory_stats().
   static std::shared_ptr<Storage> wrap(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner);
@@ -56,6 +56,7 @@ class Storage {
   std::uint64_t version_ = 0;
   bool present_ = true;
   bool pinned_ = false;
+  MemoryOwner counted_for_ = MemoryOwner::activations;
   Device device_;
 };
 

@@ -67,6 +67,7 @@ StepResult AsynchronousSession::step(bool request_stop) {
     order_.clear();
   }
   if (order_.empty()) order_ = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
+  if (phase_listener_) phase_listener_(nullptr, from, from);
   StepResult result;
   result.epoch = run.epoch + 1;
   result.steps = updates_of_round();

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
@@ -13,7 +16,7 @@ namespace {
 // Not choices of the setting: a name that other programs accept deserves the reason.
 void check_backend(const TrainConfig& c, const Settings& settings) {
   const auto& name = c.dist.backend;
-  if (name == "nccl" && c.train.device == "cuda") return;
+  if (name == "nccl" && asks_for_cuda(c)) return;
   if (name == "nccl")
     reject(settings, "dist.backend",
            "NCCL exchanges the memory of GPUs alone: it needs train.device = cuda, or use auto");
@@ -40,33 +43,53 @@ void check_one_bit(const TrainConfig& c, const Settings& settings) {
     if (on) reject(settings, key, "it does not go with parallel.hook = onebit, which sends a momentum");
 }
 
-// Those that can compute.
+// A CUDA device has one thread.
 void check_device_names(const TrainConfig::Parallel& p, const Settings& settings) {
+  std::vector<Device> devices;
   try {
-    for (const Device device : devices_of(p))
-      if (device.type != DeviceType::cpu)
-        throw make_error(Errc::usage, "{} has no operations so far: use cpu:0 to cpu:{}", to_string(device),
-                         max_devices - 1);
+    devices = devices_of(p);
   } catch (const Error& e) {
     reject(settings, "parallel.devices", e.what());
   }
+  for (auto device = devices.begin(); device != devices.end(); ++device) {
+    if (device->type != devices.front().type)
+      reject(settings, "parallel.devices", "devices are all of the CPU or all of CUDA");
+    if (device->type == DeviceType::cuda && std::find(devices.begin(), device, *device) != device)
+      reject(settings, "parallel.devices", fmt::format("{} is named twice", to_string(*device)));
+  }
+}
+
+// A model that is divided among CUDA devices has one rank, and gradients on all of them.
+void check_divided_model(const TrainConfig& c, const Settings& settings) {
+  const auto& p = c.parallel;
+  if (c.train.task == "distillation" && p.micro_batches > 0)
+    reject(settings, "train.task", "the teacher and the last stage of a pipeline are on different CUDA devices");
+  for (const auto& [key, on] : {std::pair("parallel.hook", p.hook != "allreduce"),
+                                std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
+                                std::pair("parallel.broadcast_buffers", !p.broadcast_buffers)})
+    if (on) reject(settings, key, "it does not go with a model that is divided among CUDA devices");
 }
 
 void check_train_device(const TrainConfig& c, const Settings& settings) {
-  if (c.train.device != "cuda") return;
+  const bool names_cuda = names_cuda_devices(c.parallel);
+  if (names_cuda && c.train.device == "cpu")
+    reject(settings, "train.device", fmt::format("parallel.devices = {} are CUDA devices", c.parallel.devices));
+  if (c.train.device == "cuda" && !c.parallel.devices.empty() && !names_cuda)
+    reject(settings, "parallel.devices", "train.device = cuda takes CUDA devices, such as cuda:0 cuda:1");
+  if (!asks_for_cuda(c)) return;
+  if (is_divided_among_cuda_devices(c.parallel)) check_divided_model(c, settings);
   if (const auto setting = setting_without_devices(c); !setting.empty())
     reject(settings, "train.device", fmt::format("{} does not run on devices so far: use cpu", setting));
 }
 
 void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
-  check_device_names(p, settings);
   if (p.strategy != "data_parallel") return;
   if (devices_of(p).empty()) reject(settings, "parallel.strategy", "parallel.devices has to be given as well");
   if (!p.split.empty() || p.zero > 0)
     reject(settings, p.zero > 0 ? "parallel.zero" : "parallel.split", "data_parallel has whole replicas");
   if (p.sync_batch_norm)
     reject(settings, "parallel.sync_batch_norm", "the batch norms of data_parallel's replicas are each device's own");
-  if (devices_of(p).front() != Device{})
+  if (devices_of(p).front() != Device{} && !names_cuda_devices(p))
     reject(settings, "parallel.devices", "data_parallel begins with cpu:0, where batches and the model are");
 }
 
@@ -216,6 +239,7 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
 
 void check_parallel(const TrainConfig& c, const Settings& settings) {
   const TrainConfig::Parallel& p = c.parallel;
+  check_device_names(p, settings);
   check_backend(c, settings);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   check_hook_name(settings, p.hook);

@@ -110,8 +110,8 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
         {.help = "ranks that are measured to compute more slowly get fewer samples of each step; with "
                  "parallel.pipeline, layers move from slow stages to neighbouring ones"});
   s.add("parallel.devices", p.devices,
-        {.help = "devices of a rank, such as cpu:0 cpu:1. With ddp the modules of the model are divided among them. "
-                 "Empty: cpu:0",
+        {.help = "devices of a rank, such as cpu:0 cpu:1, or of a job of one process cuda:0 cuda:1. With ddp the "
+                 "modules of the model are divided among them. Empty: one, as train.device says",
          .scope = Scope::group});
   s.add("parallel.split", p.split,
         {.help = "the first module on each device but the first, such as layer3, or of each stage of a pipeline, such "

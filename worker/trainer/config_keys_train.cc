@@ -28,13 +28,18 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
         {.help = "micro-batches per optimizer step; gradients are reduced once per step", .min = 1, .max = max_count});
   s.add("train.device", t.device,
         {.help = "where a rank trains: cuda is the GPU of its LOCAL_RANK among those that CUDA_VISIBLE_DEVICES leaves; "
-                 "auto: the GPU where there is one, the CUDA module, and no setting that GPUs lack, else the CPU",
+                 "auto: the GPU where there is one, the CUDA module, and no setting that GPUs lack, else the CPU. Not "
+                 "given: cuda where parallel.devices names CUDA devices",
          .choices = {"auto", "cpu", "cuda"},
          .scope = Scope::group});
   s.add("train.precision", t.precision,
         {.help = "type in which matrix products and convolutions compute, as torch.autocast; parameters, gradients and "
                  "the optimizer stay fp32",
          .choices = {"fp32", "bf16", "fp16"}});
+  s.add("train.tf32", t.tf32,
+        {.help = "let a GPU multiply float32 in TF32, which keeps 10 bits of the mantissa, in matrix products and "
+                 "convolutions; needs compute capability 8.0. PyTorch's default is false for products, and true for "
+                 "convolutions"});
   s.add(
       "train.winograd", t.winograd,
       {.help = "use Winograd's algorithm for convolutions of 3x3 where the processor has a fast one; faster, and less "
@@ -71,11 +76,13 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
         {.help = "factor of the loss scale after a step that is skipped", .min = 0.001, .max = 0.999});
   s.add("train.loss_scale_growth_interval", t.loss_scale_growth_interval,
         {.help = "steps after which the loss scale grows", .unit = "steps", .min = 1});
-  s.add("train.log_every", t.log_every,
-        {.help = "number of steps between two progress lines on standard output; 0: none",
-         .unit = "steps",
-         .min = 0,
-         .scope = Scope::process});
+  s.add(
+      "train.log_every", t.log_every,
+      {.help = "number of steps between two progress lines on standard output; 0: none. A GPU is waited for then, and "
+               "not in the steps between",
+       .unit = "steps",
+       .min = 0,
+       .scope = Scope::process});
   s.add("train.check_replicas", t.check_replicas,
         {.help = "number of steps between two comparisons of what the ranks have copies of, which find silent data "
                  "corruption: each time of the next tenth of the parameters, and at the end of all; 1 or true: of all "

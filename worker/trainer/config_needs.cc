@@ -146,6 +146,7 @@ std::vector<Need> train_needs() {
       where({"train.loss_scale", "train.loss_scale_growth", "train.loss_scale_backoff",
              "train.loss_scale_growth_interval"},
             {"train.precision"}, computes_with_fp16, "train.precision = fp16"),
+      one_of({"train.tf32"}, "train.device", {"cuda", "auto"}),
       where(
           {"train.winograd"}, {"model.name"},
           [](const TrainConfig& c) { return !is_built_in(c.model) || nn::smallest_image(c.model.name) > 0; },

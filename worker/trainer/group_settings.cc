@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "ddprun/worker/trainer/train_device.h"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -15,7 +17,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 // Ranks of a group of some of the job's ranks have other numbers there.
 std::string label_in_groups(const TrainConfig& config, const WorkerEnv& place, Device device) {
-  if (device.type == DeviceType::cuda) return to_string(device);
+  if (device.type == DeviceType::cuda) return device_names(config, device);
   const auto label = mesh_label(config, place);
   return label.empty() ? label : fmt::format("worker {}: {}", place.rank, label);
 }

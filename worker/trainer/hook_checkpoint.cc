@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/log.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -113,9 +114,14 @@ void read_mean(const checkpoint::SafetensorsFile& file, const HookState& state, 
   for (std::size_t i = 0; i < sums.size(); ++i) values[i] = static_cast<float>(sums[i] / ranks);
 }
 
-// file: at rank 0; else null.
-void restore(const checkpoint::SafetensorsFile* file, int saved_ranks, Restored how, const HookState& state,
-             ProcessGroup& group) {
+// Of memory of a device a copy on the host, else the memory itself.
+Tensor host_tensor(const Span& span) {
+  return tensor_of_span(span).to(Device{});
+}
+
+// file: at rank 0; else null. The state is memory of the host.
+void restore_on_host(const checkpoint::SafetensorsFile* file, int saved_ranks, Restored how, const HookState& state,
+                     ProcessGroup& group) {
   if (how == Restored::each_rank) {
     const auto all = file ? parts(*file, state.name, group.size()) : std::vector<std::byte>();
     const auto count = state.span.count * static_cast<std::size_t>(group.size());
@@ -127,6 +133,13 @@ void restore(const checkpoint::SafetensorsFile* file, int saved_ranks, Restored 
   }
 }
 
+void restore(const checkpoint::SafetensorsFile* file, int saved_ranks, Restored how, const HookState& state,
+             ProcessGroup& group) {
+  const Tensor memory = host_tensor(state.span);
+  restore_on_host(file, saved_ranks, how, {state.name, span_of_tensor(memory)}, group);
+  tensor_of_span(state.span).copy_from(memory);
+}
+
 }  // namespace
 
 GatheredHookState::GatheredHookState(const std::vector<HookState>& own, ProcessGroup& group) {
@@ -135,7 +148,8 @@ GatheredHookState::GatheredHookState(const std::vector<HookState>& own, ProcessG
   for (const auto& [name, span] : own) {
     const auto& all = memory_.emplace_back(root ? span.bytes() * ranks : 0);
     const Span output = root ? Span{memory_.back().data(), span.count * ranks, span.dtype} : Span{};
-    group.gather(span, output, 0, {.blocking = true});
+    const Tensor memory = host_tensor(span);
+    group.gather(span_of_tensor(memory), output, 0, {.blocking = true});
     for (std::size_t r = 0; root && r < ranks; ++r)
       views_.push_back({name_at(static_cast<int>(r), name),
                         span.dtype,

@@ -34,12 +34,15 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/digest/sha256.h"
 #include "ddprun/worker/plugin/load.h"
+#include "ddprun/worker/tensor/device_fault.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/tensor/onednn/product_code.h"
+#include "ddprun/worker/trainer/device_fault.h"
 #include "ddprun/worker/trainer/generation.h"
 #include "ddprun/worker/trainer/group_settings.h"
 #include "ddprun/worker/trainer/job_items.h"
 #include "ddprun/worker/trainer/layout_plan.h"
+#include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/prediction.h"
 #include "ddprun/worker/trainer/profile_job.h"
 #include "ddprun/worker/trainer/quantisation.h"
@@ -163,6 +166,7 @@ void read_settings(Settings& settings, const TrainConfig& config, const Argument
   apply(settings, file, Origin::file, {"launch"});
   apply(settings, arguments.overrides, Origin::command_line);
   settle_batch_size(settings, config);
+  settle_device(settings, config);
   const auto notices = settle_needs(settings, config, arguments.command);
   validate(config, settings);
   if (place.rank == 0)
@@ -190,7 +194,7 @@ void check_output(const Progress& progress) {
 
 // For the launcher's report of this rank's failure.
 void tell_label(const TrainConfig& config, const WorkerEnv& place, Device device) {
-  const auto label = device.type == DeviceType::cuda ? to_string(device) : mesh_label(config, place);
+  const auto label = device.type == DeviceType::cuda ? device_names(config, device) : mesh_label(config, place);
   if (label.empty() || place.error_file.empty()) return;
   try {
     write_rank_label(place.error_file, label);
@@ -219,22 +223,56 @@ std::unique_ptr<World> join(const InitOptions& options) {
   }
 }
 
-// Trains or profiles. Returns the exit code. training: set when the start-up has succeeded.
+// "cuda:0, NVIDIA H100 80GB HBM3", of all devices of this rank.
+std::string device_description(const TrainConfig& config, Device device) {
+  if (!names_cuda_devices(config.parallel)) return describe_cuda_device(device);
+  std::string text;
+  for (const Device each : devices_of(config.parallel)) text += (text.empty() ? "" : "; ") + describe_cuda_device(each);
+  return text;
+}
+
+// Returns the exit code. training: set when the start-up has succeeded.
+int train_in_group(const TrainConfig& config, const Settings& settings, const Datasets& datasets,
+                   const Trainer::Context& context, const WorkerEnv& place, bool& training) {
+  std::optional<Trainer> trainer;
+  Summary summary;
+  try {
+    trainer.emplace(config, settings_that_decide(settings), datasets, context);
+    training = true;
+    summary = trainer->run();
+  } catch (const Error& error) {
+    // The process group may have noticed first that the device has failed, and knows less of it.
+    const bool of_device = dynamic_cast<const DeviceError*>(&error) || dynamic_cast<const OutOfDeviceMemory*>(&error);
+    const auto fault = of_device ? std::nullopt : device_fault(context.device);
+    const Error& cause = fault ? static_cast<const Error&>(*fault) : error;
+    // The others learn the reason, and nothing waits for them when the trainer ends.
+    if (is_device_fault(cause, context.device)) context.group.abort(cause.what());
+    throw fault_of_rank(cause, config, place, context.device);
+  }
+  context.progress.line(summary_line(summary));
+  if (summary.preempted) return exit_preempted;  // also when the line is lost: the checkpoint is complete
+  check_output(context.progress);
+  check_learnt(summary);
+  return exit_success;
+}
+
+// Trains or profiles; otherwise as train_in_group().
 int train(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry, const WorkerEnv& known,
           bool only_profile, bool& training) {
   // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
   const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   const auto place = ask_mpi(known, group_timeout(config));
+  if (only_profile && names_cuda_devices(config.parallel))
+    throw make_error(Errc::usage, "parallel.devices = {}: profile measures one device so far", config.parallel.devices);
+  const Device device = train_device(config, place);
   const auto products = generate_product_code();
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
-  if (only_profile && config.train.device == "cuda")
-    throw Error(Errc::usage, "train.device = cuda: profile measures the CPU so far: use cpu");
-  const Device device = only_profile ? Device{} : train_device(config, place);
+  apply_tf32(config, device);
   tell_label(config, place, device);
   auto items = read_items(only_profile ? "profile" : "train", config, settings, datasets, registry, place.world_size);
-  if (device.type == DeviceType::cuda) progress.line(fmt::format("rank 0 trains on {}", describe_cuda_device(device)));
+  if (device.type == DeviceType::cuda) progress.line("rank 0 trains on " + device_description(config, device));
   const auto world = join(init_options(config, place, device));
   const SharedItems shared = items.get();
   const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry,
@@ -245,14 +283,7 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
     check_output(progress);
     return exit_success;
   }
-  Trainer trainer(config, settings_that_decide(settings), datasets, context);
-  training = true;
-  const auto summary = trainer.run();
-  progress.line(summary_line(summary));
-  if (summary.preempted) return exit_preempted;  // also when the line is lost: the checkpoint is complete
-  check_output(progress);
-  check_learnt(summary);
-  return exit_success;
+  return train_in_group(config, settings, datasets, context, place, training);
 }
 
 // Several ranks share the processors as under the launcher. OpenMP reads its number of threads when the program starts.
@@ -273,6 +304,8 @@ void plan_job(const TrainConfig& config, const Settings& settings, const Argumen
               const plugin::Registry& registry) {
   if (config.parallel.strategy == "parameter_server")
     throw Error(Errc::usage, "parallel.strategy = parameter_server: plan is of steps that all ranks make together");
+  if (names_cuda_devices(config.parallel))
+    throw make_error(Errc::usage, "parallel.devices = {}: plan measures the CPU so far", config.parallel.devices);
   const int ranks = arguments.world_size.value_or(arguments.ranks.value_or(1));
   divide_threads(ranks);
   arguments.world_size ? plan_layouts(config, settings, ranks, registry) : plan(config, settings, ranks, registry);

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "ddprun/common/byte_text.h"
 #include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/trainer/train_device.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -54,6 +56,34 @@ void for_each_tensor(const TrainState& state, Add add) {
   for (const auto& [name, tensor] : state.optimizer->state()) add(name, &MemoryUse::optimizer, tensor.bytes());
 }
 
+std::size_t bytes_of(const MemoryByOwner& bytes, MemoryOwner owner) {
+  return bytes[static_cast<std::size_t>(owner)];
+}
+
+std::string json_of(const MemoryByOwner& bytes, std::size_t activation_peak) {
+  return fmt::format(
+      R"("parameters": {}, "gradients": {}, "optimizer": {}, "casts": {}, "communication": {}, "activation_peak": {})",
+      bytes_of(bytes, MemoryOwner::parameters), bytes_of(bytes, MemoryOwner::gradients),
+      bytes_of(bytes, MemoryOwner::optimizer), bytes_of(bytes, MemoryOwner::casts),
+      bytes_of(bytes, MemoryOwner::communication), activation_peak);
+}
+
+std::string json_of(const DeviceMemoryReport& report) {
+  const DeviceMemoryUse& use = report.on_device;
+  return fmt::format(
+      R"(, "device": "{}", "device_bytes": {{{}, "workspaces": {}, "kept": {}, "others": {}, "free": {}, "total": {}}}, )"
+      R"("host_bytes": {{{}}})",
+      to_string(report.device), json_of(use.owners, report.activations.device), use.workspaces, use.kept, use.others,
+      use.free, use.total, json_of(report.on_host, report.activations.host));
+}
+
+MemoryUse use_of(const MemoryByOwner& bytes, std::size_t activation_peak) {
+  return {.parameters = bytes_of(bytes, MemoryOwner::parameters),
+          .gradients = bytes_of(bytes, MemoryOwner::gradients),
+          .optimizer = bytes_of(bytes, MemoryOwner::optimizer),
+          .activations = activation_peak};
+}
+
 std::string row(const std::string& name, const MemoryUse& use) {
   const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   return fmt::format("{:<16} {:>10.2f} {:>10.2f} {:>10.2f} {:>11.2f}", name, mib(use.parameters), mib(use.gradients),
@@ -78,11 +108,22 @@ std::vector<ModuleMemory> memory_by_module(const TrainState& state, const std::m
   return parts.take();
 }
 
+std::optional<DeviceMemoryReport> device_memory_report(const TrainState& state, const ActivationPeaks& activations) {
+  const Device device = device_of(*state.model);
+  if (device.type != DeviceType::cuda) return std::nullopt;
+  const OwnedMemory host = memory_by_owner(Device{});
+  DeviceMemoryReport report{
+      .device = device, .on_device = device_memory_use(device), .on_host = host.tensors, .activations = activations};
+  for (std::size_t i = 0; i < memory_owners; ++i) report.on_host[i] += host.claims[i];
+  return report;
+}
+
 std::string to_json(int rank, const MemoryUse& use) {
   return fmt::format(
       R"({{"rank": {}, "parameter_bytes": {}, "gradient_bytes": {}, "optimizer_bytes": {}, "activation_peak_bytes": {}, )"
-      R"("parameter_peak_bytes": {}, "gradient_peak_bytes": {}}})",
-      rank, use.parameters, use.gradients, use.optimizer, use.activations, use.peaks.parameters, use.peaks.gradients);
+      R"("parameter_peak_bytes": {}, "gradient_peak_bytes": {}{}}})",
+      rank, use.parameters, use.gradients, use.optimizer, use.activations, use.peaks.parameters, use.peaks.gradients,
+      use.device ? json_of(*use.device) : "");
 }
 
 std::vector<std::string> gather_memory(const MemoryUse& own, ProcessGroup& group) {
@@ -97,6 +138,12 @@ std::vector<std::string> memory_table(const MemoryUse& all, const std::vector<Mo
   peak.parameters = std::max(all.parameters, all.peaks.parameters);
   peak.gradients = std::max(all.gradients, all.peaks.gradients);
   lines.push_back(row("all, at the peak", peak));
+  if (!all.device) return lines;
+  const auto& [device, on_device, on_host, activations] = *all.device;
+  lines.push_back(row("of it " + to_string(device), use_of(on_device.owners, activations.device)));
+  lines.push_back(row("of it the host", use_of(on_host, activations.host)));
+  lines.push_back(fmt::format("{}: {} of {} free; held by {}", to_string(device), byte_text(on_device.free),
+                              byte_text(on_device.total), describe(on_device)));
   return lines;
 }
 

@@ -45,6 +45,22 @@ std::vector<std::string> measured_split(nn::Module& model, const Tensor& batch, 
   return names;
 }
 
+void split(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout,
+           const std::vector<Device>& devices) {
+  auto names = parse_names(config.parallel.split);
+  try {
+    if (names.empty())
+      names = measured_split(model, empty_batch(layout, batch_sizes(config.train, 1).micro), devices.size());
+    if (names.size() + 1 != devices.size())
+      throw make_error(Errc::usage, "{} modules are named, and {} devices given", names.size(), devices.size());
+    split_model(model, names, devices);
+    if (devices[0].type == DeviceType::cpu) model.place_results(Device{});  // where targets are
+  } catch (const Error& e) {
+    throw make_error(e.code(), "parallel.devices = {}, parallel.split = {}: {}", config.parallel.devices,
+                     config.parallel.split, e.what());
+  }
+}
+
 }  // namespace
 
 std::vector<Device> devices_of(const TrainConfig::Parallel& config) {
@@ -53,22 +69,21 @@ std::vector<Device> devices_of(const TrainConfig::Parallel& config) {
   return devices;
 }
 
-void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout) {
+bool names_cuda_devices(const TrainConfig::Parallel& config) {
+  return std::ranges::any_of(devices_of(config), [](Device device) { return device.type == DeviceType::cuda; });
+}
+
+bool is_divided_among_cuda_devices(const TrainConfig::Parallel& config) {
+  return config.strategy == "ddp" && devices_of(config).size() > 1 && names_cuda_devices(config);
+}
+
+void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout, Device device) {
   const auto devices = devices_of(config.parallel);
-  if (config.parallel.strategy != "ddp" || devices.empty() || config.parallel.micro_batches > 0) return;
-  if (devices.size() == 1 && devices[0] == Device{}) return;
-  auto names = parse_names(config.parallel.split);
-  try {
-    if (names.empty())
-      names = measured_split(model, empty_batch(layout, batch_sizes(config.train, 1).micro), devices.size());
-    if (names.size() + 1 != devices.size())
-      throw make_error(Errc::usage, "{} modules are named, and {} devices given", names.size(), devices.size());
-    split_model(model, names, devices);
-    model.place_results(Device{});  // where targets are
-  } catch (const Error& e) {
-    throw make_error(e.code(), "parallel.devices = {}, parallel.split = {}: {}", config.parallel.devices,
-                     config.parallel.split, e.what());
-  }
+  const bool is_split = config.parallel.strategy == "ddp" && !devices.empty();
+  if (is_split && config.parallel.micro_batches > 0) return;
+  if (is_split && (devices.size() > 1 || (devices[0].type == DeviceType::cpu && devices[0] != Device{})))
+    return split(config, model, layout, devices);
+  if (device.type == DeviceType::cuda) model.place(device);
 }
 
 std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& config, nn::Module& model,

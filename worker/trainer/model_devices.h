@@ -15,10 +15,15 @@ namespace ddprun::trainer {
 
 // Throws Errc::usage for a name that is no device's.
 std::vector<Device> devices_of(const TrainConfig::Parallel& config);
+// Whether parallel.devices names CUDA devices. Throws as devices_of().
+bool names_cuda_devices(const TrainConfig::Parallel& config);
+// Whether a rank's model has parts on several of them.
+bool is_divided_among_cuda_devices(const TrainConfig::Parallel& config);
 
 // With parallel.strategy = ddp and several devices: places the modules of the model on them, from those named in
-// parallel.split on or so that their measured times are about equal. Throws Errc::usage naming key and value.
-void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout);
+// parallel.split on or so that their times, measured on the host, are about equal; a pipeline places its stages itself.
+// Otherwise the model goes to the rank's device, where that is a CUDA device. Throws Errc::usage naming key and value.
+void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout, Device device = {});
 
 // With parallel.strategy = data_parallel: the replicas; else null.
 std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& config, nn::Module& model,

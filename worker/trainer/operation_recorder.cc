@@ -17,8 +17,14 @@ double elements(const Shape& shape) {
 // Multiplications and additions of a product, a convolution or an attention, whose mask is not considered; 0 for
 // others.
 double flops_of(std::string_view name, const std::vector<Variable>& inputs, const Tensor& result) {
-  if (name == "linear" || name == "matmul" || name == "addmm" || name == "grouped_mm")
+  if (name == "linear" || name == "matmul" || name == "addmm" || name == "grouped_mm" || name == "residual_addmm")
     return 2 * elements(result.shape()) * static_cast<double>(inputs[0].shape().back());
+  if (name == "residual_mlp") {
+    const double hidden = static_cast<double>(inputs[1].shape()[1]);
+    return 2 * (elements(inputs[0].shape()) + elements(result.shape())) * hidden;
+  }
+  if (name == "linear_cross_entropy")
+    return 2 * elements(inputs[0].shape()) * static_cast<double>(inputs[1].shape()[0]);
   if (name == "conv2d") {
     const Shape& weight = inputs[1].shape();
     return 2 * elements(result.shape()) * elements(weight) / static_cast<double>(weight[0]);
@@ -39,38 +45,55 @@ double backward_flops(std::string_view name, double forward, int wanted) {
 
 }  // namespace
 
-class OperationRecorder::Impl final : public autograd::OperationObserver {
+// The times of a clock.
+class OperationRecorder::ClockListener final : public OperationListener {
  public:
-  explicit Impl(Clock clock) : clock_(std::move(clock)), scope_(*this) {}
+  explicit ClockListener(Clock clock) : clock_(std::move(clock)) {}
 
-  void forward_begins(const char* name) override {
-    recorder_.begin(profiler::Kind::forward, name, autograd::current_scope(), clock_());
+  void begin(profiler::Kind kind, const char* name, const std::string& module) override {
+    recorder_.begin(kind, name, module, clock_());
   }
-  double result_computed(const char* name, const std::vector<Variable>& inputs, const Tensor& result) override {
-    const double flops = flops_of(name, inputs, result);
-    recorder_.add_flops(flops);
-    return flops;
-  }
-  void forward_ends() override { recorder_.end(clock_()); }
-  void backward_begins(const char* name, const std::string& module, double forward_cost, int wanted) override {
-    recorder_.begin(profiler::Kind::backward, name, module, clock_());
-    recorder_.add_flops(backward_flops(name, forward_cost, wanted));
-  }
-  void backward_ends() override { recorder_.end(clock_()); }
+  void add_flops(double flops) override { recorder_.add_flops(flops); }
+  void end() override { recorder_.end(clock_()); }
 
   std::vector<profiler::Event> take() { return recorder_.take(); }
 
  private:
   const Clock clock_;
   profiler::Recorder recorder_;
+};
+
+class OperationRecorder::Observer final : public autograd::OperationObserver {
+ public:
+  explicit Observer(OperationListener& listener) : listener_(listener), scope_(*this) {}
+
+  void forward_begins(const char* name) override {
+    listener_.begin(profiler::Kind::forward, name, autograd::current_scope());
+  }
+  double result_computed(const char* name, const std::vector<Variable>& inputs, const Tensor& result) override {
+    const double flops = flops_of(name, inputs, result);
+    listener_.add_flops(flops);
+    return flops;
+  }
+  void forward_ends() override { listener_.end(); }
+  void backward_begins(const char* name, const std::string& module, double forward_cost, int wanted) override {
+    listener_.begin(profiler::Kind::backward, name, module);
+    listener_.add_flops(backward_flops(name, forward_cost, wanted));
+  }
+  void backward_ends() override { listener_.end(); }
+
+ private:
+  OperationListener& listener_;
   const autograd::ObservationScope scope_;
 };
 
-OperationRecorder::OperationRecorder(Clock clock) : impl_(std::make_unique<Impl>(std::move(clock))) {}
+OperationRecorder::OperationRecorder(Clock clock)
+    : own_(std::make_unique<ClockListener>(std::move(clock))), observer_(std::make_unique<Observer>(*own_)) {}
+OperationRecorder::OperationRecorder(OperationListener& listener) : observer_(std::make_unique<Observer>(listener)) {}
 OperationRecorder::~OperationRecorder() = default;
 
 std::vector<profiler::Event> OperationRecorder::take() {
-  return impl_->take();
+  return own_ ? own_->take() : std::vector<profiler::Event>();
 }
 
 }  // namespace ddprun::trainer

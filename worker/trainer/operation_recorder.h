@@ -2,28 +2,43 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ddprun/worker/profiler/event.h"
 
 namespace ddprun::trainer {
 
+// Is told of the operations of a thread, which nest. No method throws.
+class OperationListener {
+ public:
+  virtual ~OperationListener() = default;
+  // name lives for ever.
+  virtual void begin(profiler::Kind kind, const char* name, const std::string& module) = 0;
+  // Of the operation that began last and has not ended.
+  virtual void add_flops(double flops) = 0;
+  virtual void end() = 0;
+};
+
 // Records the operations of the thread that makes it, from then until its destruction, with the times that the clock
-// shows. One thread.
+// shows, or tells a listener of them, which outlives it. One thread.
 class OperationRecorder {
  public:
   using Clock = std::function<profiler::Time()>;
   explicit OperationRecorder(Clock clock);
+  explicit OperationRecorder(OperationListener& listener);
   ~OperationRecorder();
   OperationRecorder(const OperationRecorder&) = delete;
   OperationRecorder& operator=(const OperationRecorder&) = delete;
 
-  // Outside of operations.
+  // Outside of operations. None where a listener is told of them.
   std::vector<profiler::Event> take();
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  class ClockListener;
+  class Observer;
+  std::unique_ptr<ClockListener> own_;
+  std::unique_ptr<Observer> observer_;
 };
 
 }  // namespace ddprun::trainer

@@ -8,10 +8,12 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/profiler/report.h"
 #include "ddprun/worker/trainer/profiling.h"
 #include "ddprun/worker/trainer/session.h"
+#include "ddprun/worker/trainer/train_device.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -19,7 +21,7 @@ namespace {
 constexpr std::int64_t default_steps = 20;
 
 // Bytes that the kernel would give to programs now; the largest number where it does not say.
-double available_bytes() {
+double available_on_host() {
   std::ifstream file("/proc/meminfo");
   std::string name;
   double kib = 0;
@@ -57,6 +59,21 @@ std::string batch_setting(const TrainConfig::Train& train) {
                                      : fmt::format("train.batch_size = {}", train.batch_size);
 }
 
+// How many ranks have this one's device, or host. Those of a device are told apart by their numbers alone.
+double ranks_that_share(ProcessGroup& group, Device device) {
+  if (device.type == DeviceType::cpu) return group.size();
+  const auto places = all_gather_bytes(group, fmt::format("{} {}", local_host_name(), to_string(device)));
+  return static_cast<double>(std::ranges::count(places, places[static_cast<std::size_t>(group.rank())]));
+}
+
+// Whether twice the activations fit beside what is allocated. All ranks may be on one host, and what they have cached
+// counts as taken.
+bool fits(ProcessGroup& group, Device device, std::size_t activations) {
+  const double needed = 2.0 * static_cast<double>(activations) * ranks_that_share(group, device);
+  return needed <=
+         (device.type == DeviceType::cpu ? available_on_host() : static_cast<double>(available_memory(device)));
+}
+
 // Empty: it can be measured. The same at all ranks.
 std::string why_not_larger(Session& session, const TrainConfig& config, const Datasets& datasets,
                            std::size_t activations) {
@@ -65,9 +82,7 @@ std::string why_not_larger(Session& session, const TrainConfig& config, const Da
     return "a state of which each rank or device has a part is trained in one session";
   if (2 * session.step_samples() > datasets.train->size())
     return fmt::format("the training set has {} samples, fewer than a step of twice the batch", datasets.train->size());
-  // All ranks may be on one host, and what they have cached counts as taken.
-  const double needed = 2.0 * static_cast<double>(activations) * session.group().size();
-  std::vector<double> lacking{needed > available_bytes() ? 1.0 : 0.0};
+  std::vector<double> lacking{fits(session.group(), device_of(*session.state().model), activations) ? 0.0 : 1.0};
   allreduce(session.group(), lacking, ReduceOp::max);
   return lacking[0] > 0 ? "there is no memory for it" : "";
 }
@@ -78,7 +93,7 @@ struct Profiled {
 };
 
 Profiled profile_steps(Session& session, const TrainConfig& config, const Datasets& datasets, std::int64_t steps) {
-  Profiling profiling(session, config.profile.warmup, steps);
+  Profiling profiling(session, config.profile.warmup, steps, compute_dtype(config.train));
   std::size_t activations = 0;
   for (bool complete = false; !complete;) {
     const auto result = session.step(false);
@@ -100,7 +115,8 @@ void profile_job(const TrainConfig& config, std::map<std::string, std::string> d
     throw Error(Errc::usage, "parallel.strategy = parameter_server: profile shows steps that all ranks make together");
   const auto registry = context.plugin ? *context.plugin : plugin::Registry{};
   const auto task = make_task(config, datasets.train->layout(), registry);
-  auto state = make_train_state(config, std::move(deciding), datasets.train->layout(), *task, 0, registry);
+  auto state =
+      make_train_state(config, std::move(deciding), datasets.train->layout(), *task, 0, registry, context.device);
   const auto steps = config.profile.steps > 0 ? config.profile.steps : default_steps;
   const auto session_of = [&](const TrainConfig& settings) {
     return make_session({.config = settings, .datasets = datasets, .task = *task, .shared = context.shared}, state,

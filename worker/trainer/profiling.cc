@@ -14,58 +14,53 @@
 #include "ddprun/worker/profiler/trace.h"
 #include "ddprun/worker/trainer/machine_peak.h"
 #include "ddprun/worker/trainer/memory_report.h"
+#include "ddprun/worker/trainer/train_device.h"
 
 namespace ddprun::trainer {
 namespace {
 
-using profiler::Event;
-using profiler::Kind;
-
-constexpr std::pair<Seconds StepTimes::*, const char*> phase_names[] = {
-    {&StepTimes::data, "data"},           {&StepTimes::forward, "forward"},     {&StepTimes::backward, "backward"},
-    {&StepTimes::optimizer, "optimizer"}, {&StepTimes::start, "start of sums"}, {&StepTimes::wait, "wait for sums"},
-};
-
-const char* name_of(Seconds StepTimes::*phase) {
-  const auto* found = std::find_if(std::begin(phase_names), std::end(phase_names),
-                                   [&](const auto& named) { return named.first == phase; });
-  return found->second;
-}
-
 // All ranks measure at the same time, as they will compute.
-double peak_flops(ProcessGroup& group) {
+double peak_flops(ProcessGroup& group, Device device, DType products) {
   group.barrier({.blocking = true});
-  return measure_peak_flops();
+  return device.type == DeviceType::cuda ? measure_peak_flops(device, products) : measure_peak_flops();
 }
 
 // What ranks tell one another, as numbers.
-constexpr std::size_t numbers = 8;
-std::array<double, numbers> numbers_of(const profiler::RankSummary& own) {
-  const auto& t = own.times;
-  return {t.data.count(),  t.forward.count(), t.backward.count(),    t.optimizer.count(),
-          t.start.count(), t.wait.count(),    own.transfers.count(), static_cast<double>(own.peak_bytes)};
+constexpr std::array times_told{&StepTimes::data,      &StepTimes::upload, &StepTimes::forward, &StepTimes::backward,
+                                &StepTimes::optimizer, &StepTimes::start,  &StepTimes::wait};
+constexpr std::array use_told{&profiler::DeviceUse::hidden, &profiler::DeviceUse::copies,
+                              &profiler::DeviceUse::queueing, &profiler::DeviceUse::paced};
+
+std::vector<double> numbers_of(const profiler::RankSummary& own) {
+  std::vector<double> numbers;
+  for (const auto time : times_told) numbers.push_back((own.times.*time).count());
+  numbers.push_back(own.transfers.count());
+  numbers.push_back(static_cast<double>(own.peak_bytes));
+  numbers.push_back(own.device ? 1 : 0);
+  const auto use = own.device.value_or(profiler::DeviceUse{});
+  for (const auto time : use_told) numbers.push_back((use.*time).count());
+  return numbers;
 }
-profiler::RankSummary summary_of(const double* n) {
+
+profiler::RankSummary summary_of(const double* number) {
   profiler::RankSummary rank;
-  rank.times = {.data = Seconds(n[0]),
-                .forward = Seconds(n[1]),
-                .backward = Seconds(n[2]),
-                .optimizer = Seconds(n[3]),
-                .start = Seconds(n[4]),
-                .wait = Seconds(n[5])};
-  rank.transfers = Seconds(n[6]);
-  rank.peak_bytes = static_cast<std::size_t>(n[7]);
+  for (const auto time : times_told) rank.times.*time = Seconds(*number++);
+  rank.transfers = Seconds(*number++);
+  rank.peak_bytes = static_cast<std::size_t>(*number++);
+  if (*number++ == 0) return rank;
+  rank.device.emplace();
+  for (const auto time : use_told) (*rank.device).*time = Seconds(*number++);
   return rank;
 }
 
 std::vector<profiler::RankSummary> gather(const profiler::RankSummary& own, ProcessGroup& group) {
   const auto mine = numbers_of(own);
-  std::vector<double> all(numbers * static_cast<std::size_t>(group.size()));
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(group.size()));
   group.allgather({mine.data(), mine.size(), DType::float64}, span_of(all), {.blocking = true});
   const auto hosts = all_gather_bytes(group, own.host);
   std::vector<profiler::RankSummary> ranks;
   for (std::size_t r = 0; r < hosts.size(); ++r) {
-    ranks.push_back(summary_of(&all[r * numbers]));
+    ranks.push_back(summary_of(&all[r * mine.size()]));
     ranks.back().host = hosts[r];
   }
   return ranks;
@@ -127,70 +122,41 @@ std::vector<profiler::MemoryPart> memory_parts(const MemoryUse& all, std::vector
 
 }  // namespace
 
-Profiling::Profiling(Session& session, std::int64_t warmup, std::int64_t steps)
-    : session_(session), warmup_(warmup), steps_(steps), peak_flops_(peak_flops(session.group())) {
+Profiling::Profiling(Session& session, std::int64_t warmup, std::int64_t steps, DType products)
+    : session_(session),
+      warmup_(warmup),
+      steps_(steps),
+      device_(device_of(*session.state().model)),
+      peak_flops_(peak_flops(session.group(), device_, products)) {
   session_.record_saved_bytes();
   if (warmup_ == 0) start();
 }
 
-Profiling::~Profiling() {
-  stop();
-}
+Profiling::~Profiling() = default;
 
 // The ranks' clocks may differ; what follows a barrier is the same time to within its duration.
 void Profiling::start() {
+  if (device_.type == DeviceType::cuda) await_device(device_);
   session_.group().barrier({.blocking = true});
-  from_ = Clock::now();
-  recorder_.emplace([from = from_] { return Clock::now() - from; });
+  recorder_ = device_.type == DeviceType::cuda ? make_device_recorder(session_, device_) : make_host_recorder(session_);
   allocated_before_ = allocations_of_thread();
-  session_.record_transfers(&transfers_);
-  session_.listen_to_phases([this](auto phase, auto from, auto to) { add_phase(phase, from, to); });
 }
 
 void Profiling::stop() {
   if (!recorder_) return;
-  session_.listen_to_phases({});
-  session_.record_transfers(nullptr);
   const auto now = allocations_of_thread();
   allocated_ = {.allocations = now.allocations - allocated_before_.allocations,
                 .bytes = now.bytes - allocated_before_.bytes};
-  auto operations = recorder_->take();
-  events_.insert(events_.end(), std::make_move_iterator(operations.begin()), std::make_move_iterator(operations.end()));
+  steps_recorded_ = recorder_->finish();
   recorder_.reset();
-  take_transfers();
-}
-
-void Profiling::add_phase(Seconds StepTimes::*phase, Clock::time_point from, Clock::time_point to) {
-  events_.push_back({.kind = Kind::phase, .name = name_of(phase), .start = from - from_, .duration = to - from});
-}
-
-void Profiling::take_transfers() {
-  for (const Transfer& transfer : transfers_)
-    events_.push_back({.kind = Kind::communication,
-                       .name = "allreduce",
-                       .start = transfer.start - from_,
-                       .duration = transfer.end - transfer.start,
-                       .track = static_cast<int>(transfer.bucket) + 1});
-  transfers_.clear();
-}
-
-// Of the step that has ended.
-void Profiling::take_reductions() {
-  profiler::ReducedStep step;
-  for (; reductions_ < transfers_.size(); ++reductions_) {
-    step.ready.push_back(transfers_[reductions_].start - from_);
-    step.ended.push_back(transfers_[reductions_].end - from_);
-  }
-  reduced_.push_back(std::move(step));
 }
 
 bool Profiling::step_done(const StepResult& result) {
   ++done_;
   if (recorder_) {
     ++recorded_;
-    take_reductions();
+    recorder_->step_done(result);
     samples_ += result.samples;
-    times_ += result.times;
     activation_peak_ = std::max(activation_peak_, result.activation_peak);
     if (recorded_ == steps_) stop();
   } else if (done_ == warmup_) {
@@ -202,8 +168,9 @@ bool Profiling::step_done(const StepResult& result) {
 profiler::RankSummary Profiling::own_summary() const {
   profiler::RankSummary own;
   own.host = local_host_name();
-  own.times = times_;
-  own.transfers = profiler::covered_by(events_, Kind::communication);
+  own.times = steps_recorded_.times;
+  own.transfers = steps_recorded_.transfers;
+  own.device = steps_recorded_.device;
   own.peak_bytes = bytes_of(memory_of(session_.state(), activation_peak_));
   return own;
 }
@@ -212,10 +179,11 @@ profiler::Summary Profiling::summary() {
   profiler::Summary summary;
   summary.steps = static_cast<int>(recorded_);
   summary.batch_size = session_.batch_size();
-  summary.samples_per_s = static_cast<double>(samples_) / std::max(times_.total(), Seconds(1e-9)).count();
+  summary.samples_per_s =
+      static_cast<double>(samples_) / std::max(steps_recorded_.times.total(), Seconds(1e-9)).count();
   summary.ranks = gather(own_summary(), session_.group());
-  summary.overlap = gather_overlap(reduced_, session_.group());
-  summary.rows = profiler::rows_of(events_);
+  summary.overlap = gather_overlap(steps_recorded_.steps, session_.group());
+  summary.rows = profiler::rows_of(steps_recorded_.operations);
   summary.allocations = allocated_.allocations;
   summary.allocated_bytes = static_cast<double>(allocated_.bytes);
   const auto& state = session_.state();
@@ -226,7 +194,8 @@ profiler::Summary Profiling::summary() {
 
 void Profiling::write_trace(const std::filesystem::path& path) {
   auto& group = session_.group();
-  const auto all = all_gather_bytes(group, profiler::trace_events(group.rank(), local_host_name(), events_));
+  const auto all =
+      all_gather_bytes(group, profiler::trace_events(group.rank(), local_host_name(), steps_recorded_.trace));
   if (session_.is_first()) write_file_atomically(path, valid_json(profiler::trace_file(all)));
 }
 

@@ -1,25 +1,27 @@
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <filesystem>
-#include <optional>
-#include <vector>
+#include <memory>
 
+#include "ddprun/common/dtype.h"
 #include "ddprun/worker/profiler/summary.h"
-#include "ddprun/worker/reducer/transfer.h"
 #include "ddprun/worker/tensor/allocation_count.h"
-#include "ddprun/worker/trainer/operation_recorder.h"
 #include "ddprun/worker/trainer/session.h"
+#include "ddprun/worker/trainer/step_recorder.h"
 
 namespace ddprun::trainer {
 
 // Profiles steps of a session: from the constructor on warm-up steps, then those that are recorded. All ranks make one
-// and tell it of every step. The constructor, the end of the warm-up, summary() and write_trace() are collective.
+// and tell it of every step. A model on a CUDA device is profiled by the device's clock. The constructor, the end of
+// the warm-up, summary() and write_trace() are collective.
 //
-// Ownership: the session outlives it; there is one at a time for a session. Threads: the training loop's.
+// Ownership: the session outlives it; there is one at a time for a session. Threads: the training loop's. Errors: those
+//   of StepRecorder.
 class Profiling {
  public:
-  Profiling(Session& session, std::int64_t warmup, std::int64_t steps);
+  // products: the type in which products on a device are computed.
+  Profiling(Session& session, std::int64_t warmup, std::int64_t steps, DType products = DType::float32);
   ~Profiling();
   Profiling(const Profiling&) = delete;
   Profiling& operator=(const Profiling&) = delete;
@@ -36,17 +38,13 @@ class Profiling {
   std::int64_t recorded() const { return recorded_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void start();
-  void add_phase(Seconds StepTimes::*phase, Clock::time_point from, Clock::time_point to);
-  void take_transfers();
-  void take_reductions();
   profiler::RankSummary own_summary() const;
 
   Session& session_;
   const std::int64_t warmup_;
   const std::int64_t steps_;
+  const Device device_;
   const double peak_flops_;
   std::int64_t done_ = 0;  // steps, with those of the warm-up
   std::int64_t recorded_ = 0;
@@ -54,13 +52,8 @@ class Profiling {
   std::size_t activation_peak_ = 0;
   AllocationCount allocated_before_;
   AllocationCount allocated_;
-  Clock::time_point from_;
-  std::optional<OperationRecorder> recorder_;
-  std::vector<Transfer> transfers_;
-  std::size_t reductions_ = 0;  // transfers_ that belong to steps that are done
-  std::vector<profiler::ReducedStep> reduced_;
-  std::vector<profiler::Event> events_;
-  StepTimes times_;
+  std::unique_ptr<StepRecorder> recorder_;  // while steps are recorded
+  RecordedSteps steps_recorded_;            // once they are
 };
 
 }  // namespace ddprun::trainer

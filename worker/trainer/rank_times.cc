@@ -6,8 +6,8 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::array fields{&StepTimes::data,      &StepTimes::forward, &StepTimes::backward,
-                            &StepTimes::optimizer, &StepTimes::start,   &StepTimes::wait};
+constexpr std::array fields{&StepTimes::data,      &StepTimes::upload, &StepTimes::forward, &StepTimes::backward,
+                            &StepTimes::optimizer, &StepTimes::start,  &StepTimes::wait};
 
 }  // namespace
 

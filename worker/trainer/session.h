@@ -12,6 +12,7 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/activation_peaks.h"
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
 #include "ddprun/worker/trainer/expert_use.h"
@@ -19,6 +20,7 @@
 #include "ddprun/worker/trainer/replicas.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/shared_items.h"
+#include "ddprun/worker/trainer/step_values.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/train_config.h"
 #include "ddprun/worker/trainer/train_state.h"
@@ -36,15 +38,20 @@ struct TrainJob {
 // From one point at which all ranks have the same state to the next: an optimizer step, or several that are made
 // asynchronously. Everything but this rank's own times and staleness is the same at all ranks.
 struct StepResult {
-  std::int64_t epoch = 0;            // 1 is the first
-  std::int64_t steps = 1;            // of the optimizer
-  std::int64_t samples = 0;          // of all ranks together
-  std::int64_t own_samples = 0;      // of this rank
-  double loss = 0;                   // mean over the items of all ranks
-  std::optional<double> grad_norm;   // before clipping; with optim.clip_norm or optim.skip_outliers
+  std::int64_t epoch = 0;        // 1 is the first
+  std::int64_t steps = 1;        // of the optimizer
+  std::int64_t samples = 0;      // of all ranks together
+  std::int64_t own_samples = 0;  // of this rank
+  // StepFigures of this step. Where a CUDA device computes, they are there in some steps alone.
+  bool has_figures = true;
+  double loss = 0;
+  std::optional<double> grad_norm;
+  // Of steps before this one that had none, the oldest first, if it has.
+  std::vector<StepFigures> late_figures;
   std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
   bool skipped = false;              // gradients were not finite or an outlier: the optimizer changed nothing
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
+  ActivationPeaks peaks_by_place;    // the same, apart for its CUDA device and the host
   std::uint64_t bytes_sent = 0;      // over the network, by this rank
   std::optional<ExpertUse> experts;  // none in a model without experts
   ModelPeaks model_peaks;            // as far as ranks divide parameters and gradients
@@ -96,9 +103,10 @@ class Session {
   // What operations of the next step keep for the backward pass, in its first micro-batch: bytes by module path.
   virtual void record_saved_bytes() = 0;
   virtual const std::map<std::string, std::size_t>& saved_bytes() const = 0;
-  // Is told of each phase of a step when it has ended: the time in StepTimes that it is, and when it was. A function
-  // that is empty ends that. For a profiler, as are transfers: see Reducer::record_transfers().
-  using PhaseListener = std::function<void(Seconds StepTimes::*phase, std::chrono::steady_clock::time_point from,
+  // Is told of each phase of a step when it has ended: the time in StepTimes that it is, and when it was; and that a
+  // step begins, with no phase. A function that is empty ends that. For a profiler, as are transfers: see
+  // Reducer::record_transfers().
+  using PhaseListener = std::function<void(profiler::Phase phase, std::chrono::steady_clock::time_point from,
                                            std::chrono::steady_clock::time_point to)>;
   virtual void listen_to_phases(PhaseListener listener) = 0;
   virtual void record_transfers(std::vector<Transfer>* into) = 0;

@@ -31,7 +31,10 @@ tasks::DistillationOptions make_distillation_options(const TrainConfig& config, 
   load_weights(*teacher, d.weights);
   teacher->train(false);
   teacher->set_requires_grad(false);
-  options.teacher = [teacher](const Variable& input) { return (*teacher)(input); };
+  options.teacher = [teacher](const Variable& input) {
+    if (input.device().type == DeviceType::cuda) teacher->to(input.device());
+    return (*teacher)(input);
+  };
   return options;
 }
 

@@ -95,6 +95,14 @@ void settle_batch_size(Settings& settings, const TrainConfig& config) {
     settings.assign("train.global_batch_size", "0", batch);
 }
 
+// A name that is no device's is for validate().
+void settle_device(Settings& settings, const TrainConfig& config) {
+  if (settings.find("train.device")->source.origin != Origin::fallback) return;
+  const auto names = parse_names(config.parallel.devices);
+  if (std::ranges::any_of(names, [](const auto& name) { return name.starts_with("cuda"); }))
+    settings.assign("train.device", "cuda", settings.find("parallel.devices")->source);
+}
+
 BatchSizes batch_sizes(const TrainConfig::Train& t, int world_size) {
   const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
   if (t.global_batch_size > 0)

@@ -79,6 +79,7 @@ struct TrainConfig {
     std::int64_t accumulate = 1;
     std::string device = "cpu";
     std::string precision = "fp32";
+    bool tf32 = false;
     std::string recompute = "none";
     bool winograd = true;
     bool quantization_aware = false;
@@ -241,6 +242,10 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
 // Decides between train.batch_size and train.global_batch_size by their sources: the one from the stronger source sets
 // the other to 0. Call it once all sources are applied, before validate().
 void settle_batch_size(Settings& settings, const TrainConfig& config);
+
+// CUDA devices in parallel.devices are what train.device = cuda asks for, where that is not given. Call it as
+// settle_batch_size().
+void settle_device(Settings& settings, const TrainConfig& config);
 
 // Refuses settings that were given and have no effect: the momentum of an optimizer without one, say. Throws
 // Errc::usage for one that comes from the same source as what makes it idle, or from a stronger one. Another, of a file

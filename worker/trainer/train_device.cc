@@ -5,11 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/worker/trainer/model_devices.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -34,27 +35,44 @@ Device device_of_rank(int devices, const WorkerEnv& place) {
   return {DeviceType::cuda, place.local_rank % devices};
 }
 
+Device first_of_named(const TrainConfig::Parallel& parallel, const WorkerEnv& place) {
+  if (place.world_size > 1)
+    throw make_error(Errc::usage,
+                     "parallel.devices = {}: CUDA devices are named for a job of one process, this one has {}; use "
+                     "train.device = cuda alone",
+                     parallel.devices, place.world_size);
+  const int devices = needed_devices();
+  const auto named = devices_of(parallel);
+  for (const Device device : named)
+    if (device.index >= devices)
+      throw make_error(Errc::usage, "parallel.devices = {}: there is no {}: this process has {} CUDA device{}",
+                       parallel.devices, to_string(device), devices, devices == 1 ? "" : "s");
+  return named.front();
+}
+
 }  // namespace
+
+bool asks_for_cuda(const TrainConfig& config) {
+  return config.train.device == "cuda" || names_cuda_devices(config.parallel);
+}
+
+std::string device_names(const TrainConfig& config, Device device) {
+  if (!names_cuda_devices(config.parallel)) return to_string(device);
+  return fmt::format("{}", fmt::join(parse_names(config.parallel.devices), ", "));
+}
 
 std::string setting_without_devices(const TrainConfig& c) {
   const auto& p = c.parallel;
   const auto text = [](auto value) { return fmt::format("{}", value); };
   const std::vector<std::pair<bool, std::string>> settings{
-      {p.strategy != "ddp", "parallel.strategy = " + p.strategy},
+      {p.strategy == "parameter_server", "parallel.strategy = " + p.strategy},
       {p.tensor > 1, "parallel.tensor = " + text(p.tensor)},
       {p.pipeline > 1, "parallel.pipeline = " + text(p.pipeline)},
       {p.context > 1, "parallel.context = " + text(p.context)},
       {p.expert > 1, "parallel.expert = " + text(p.expert)},
       {p.zero > 0, "parallel.zero = " + text(p.zero)},
-      {!p.devices.empty(), "parallel.devices = " + p.devices},
-      {p.sync_batch_norm, "parallel.sync_batch_norm = true"},
-      {!p.broadcast_buffers, "parallel.broadcast_buffers = false"},
-      {!p.ignored_parameters.empty(), "parallel.ignored_parameters = " + p.ignored_parameters},
-      {p.hook != "allreduce" && p.hook != "fp16" && p.hook != "bf16", "parallel.hook = " + p.hook},
       {c.model.experts > 0, "model.experts = " + text(c.model.experts)},
-      {c.train.task == "distillation", "train.task = distillation"},
       {c.train.quantization_aware, "train.quantization_aware = true"},
-      {c.train.detect_anomaly, "train.detect_anomaly = true"},
       {c.optim.name != "sgd" && c.optim.name != "adam" && c.optim.name != "adamw", "optim.name = " + c.optim.name},
       {!c.optim.offload.empty(), "optim.offload = " + c.optim.offload.string()}};
   for (const auto& [on, setting] : settings)
@@ -64,15 +82,25 @@ std::string setting_without_devices(const TrainConfig& c) {
 
 Device train_device(const TrainConfig& config, const WorkerEnv& place) {
   const auto& asked = config.train.device;
+  if (names_cuda_devices(config.parallel)) return first_of_named(config.parallel, place);
   if (asked == "cpu") return {};
   if (asked == "cuda") return device_of_rank(needed_devices(), place);
-  if (!may_have_a_device() || !setting_without_devices(config).empty()) return {};
+  if (!config.parallel.devices.empty() || !may_have_a_device() || !setting_without_devices(config).empty()) return {};
   try {
     const int devices = cuda_device_count();
     return devices > 0 ? device_of_rank(devices, place) : Device{};
   } catch (const Error& error) {
     if (place.rank == 0) log::info("train.device = auto is the CPU: {}", error.what());
     return {};
+  }
+}
+
+void apply_tf32(const TrainConfig& config, Device device) {
+  if (device.type == DeviceType::cpu) return;
+  try {
+    allow_tf32(device, config.train.tf32);
+  } catch (const Error& error) {
+    throw make_error(Errc::usage, "train.tf32 = true: {}", error.what());
   }
 }
 

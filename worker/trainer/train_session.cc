@@ -18,8 +18,10 @@
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/expert/expert_data_parallel.h"
 #include "ddprun/worker/parallel/group_tensors.h"
+#include "ddprun/worker/parallel/host_hook.h"
 #include "ddprun/worker/parallel/local_sgd/local_sgd.h"
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
+#include "ddprun/worker/parallel/sole_rank.h"
 #include "ddprun/worker/parallel/tensor/cross_entropy.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/trainer/group_settings.h"
@@ -50,17 +52,19 @@ DdpOptions ddp_options(const TrainConfig& c) {
 
 std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, Device device) {
   const auto& p = c.parallel;
-  if (device.type == DeviceType::cuda)
+  const bool on_device = device.type == DeviceType::cuda;
+  if (on_device && (p.hook == "fp16" || p.hook == "bf16"))
     return make_device_cast_hook(p.hook == "fp16" ? DType::float16 : DType::bfloat16, group);
-  return make_hook(p.hook, group,
-                   {.power_sgd = {.matrix_approximation_rank = p.matrix_approximation_rank,
-                                  .start_powerSGD_iter = p.start_powerSGD_iter,
-                                  .use_error_feedback = p.use_error_feedback,
-                                  .warm_start = p.warm_start,
-                                  .min_compression_rate = p.min_compression_rate,
-                                  .random_seed = static_cast<std::uint64_t>(c.train.seed)},
-                    .topk_fraction = p.topk_fraction,
-                    .one_bit = {.beta1 = c.optim.beta1, .beta2 = c.optim.beta2, .freeze_step = p.freeze_step}});
+  auto hook = make_hook(p.hook, group,
+                        {.power_sgd = {.matrix_approximation_rank = p.matrix_approximation_rank,
+                                       .start_powerSGD_iter = p.start_powerSGD_iter,
+                                       .use_error_feedback = p.use_error_feedback,
+                                       .warm_start = p.warm_start,
+                                       .min_compression_rate = p.min_compression_rate,
+                                       .random_seed = static_cast<std::uint64_t>(c.train.seed)},
+                         .topk_fraction = p.topk_fraction,
+                         .one_bit = {.beta1 = c.optim.beta1, .beta2 = c.optim.beta2, .freeze_step = p.freeze_step}});
+  return on_device ? make_host_hook(std::move(hook), group) : std::move(hook);
 }
 
 // parallel.context and parallel.expert go with data parallelism alone.
@@ -86,6 +90,7 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
             .outer = {.lr = p.outer_lr, .momentum = p.outer_momentum, .fragment_update_alpha = p.fragment_update_alpha},
             .fragments = p.fragments,
             .fragment_sync_delay = p.fragment_sync_delay});
+  if (is_divided_among_cuda_devices(p)) return std::make_unique<SoleRank>(model, group);
   if (p.zero < 2) {
     auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
     if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
@@ -154,6 +159,10 @@ std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, Ten
   });
 }
 
+bool is_due(std::int64_t step, std::int64_t every) {
+  return every > 0 && step % every == 0;
+}
+
 double sum_over(ProcessGroup& group, double value) {
   group.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
   return value;
@@ -174,13 +183,39 @@ std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
   return groups;
 }
 
+// An operation on memory of the scope that has it, or none. It is awaited when an exception leaves the scope, too, since
+// the group writes to the memory until then.
+class PendingWork {
+ public:
+  PendingWork() = default;
+  ~PendingWork() {
+    try {
+      if (work_) wait();
+    } catch (const Error&) {
+      // The exception under way says more.
+    }
+  }
+  PendingWork(const PendingWork&) = delete;
+  PendingWork& operator=(const PendingWork&) = delete;
+
+  // REQUIRES: there is none.
+  void start(WorkPtr work) { work_ = std::move(work); }
+  bool started() const { return work_ != nullptr; }
+  void wait() { std::exchange(work_, nullptr)->wait(); }
+
+ private:
+  WorkPtr work_;
+};
+
 }  // namespace
 
 // Measures the phases of a step, one after the other; communication within a phase is counted as such.
 class TrainSession::PhaseTimer {
  public:
   PhaseTimer(const TrainSession& session, StepTimes& times)
-      : session_(session), times_(times), waited_(session.waited()), starting_(session.parallelism_->starting()) {}
+      : session_(session), times_(times), waited_(session.waited()), starting_(session.parallelism_->starting()) {
+    if (session_.phase_listener_) session_.phase_listener_(nullptr, from_, from_);
+  }
 
   void end(Seconds StepTimes::*phase) {
     const auto now_waited = session_.waited(), now_starting = session_.parallelism_->starting();
@@ -228,14 +263,16 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
                   : std::nullopt),
       replicas_of_state_(replica_group()),
       own_parameters_(parallelism_->own_parameters()),
-      device_(device_of(*state.model)),
+      device_(names_cuda_devices(config_.parallel) ? devices_of(config_.parallel).front() : device_of(*state.model)),
+      targets_device_(device_pipeline_ && device_ != Device{} ? devices_of(config_.parallel).back() : device_),
       parameters_(shards_      ? shards_->parameters()
                   : pipelined_ ? pipelined_->pipeline().parameters()
                                : state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), data_group().size())),
       micro_batch_(micro_batch_size(config_, data_group().size())),
       mixtures_(mixtures_of_experts(*state.model)),
-      rank_times_(group.rank(), group.size()) {
+      rank_times_(group.rank(), group.size()),
+      values_(device_) {
   if (config_.parallel.sync_batch_norm) sync_batch_norm_.emplace(*state.model, group);
   if (shards_)
     make_optimizer_of_parts(shards_->parameters(), shards_->of(parameter_groups(config_, *state_.model)));
@@ -389,7 +426,7 @@ StepResult TrainSession::step(bool request_stop) {
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
   PhaseTimer timer(*this, result.times);
-  const auto batches = take_batches(result.samples);
+  const auto batches = take_batches(result.samples, timer);
   for (const auto& batch : batches) result.own_samples += std::ssize(batch.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
@@ -563,14 +600,17 @@ void TrainSession::check_equal_batches(std::int64_t samples) const {
 }
 
 // This rank's share of the next so many samples.
-std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
+std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples, PhaseTimer& timer) {
   if (sync_batch_norm_) check_equal_batches(samples);
   const auto count = micro_batches(samples, data_group().rank());
   std::vector<data::Batch> batches;
   while (std::ssize(batches) < count) {
     auto batch = loader_->next();
     if (!batch) break;
-    batches.push_back(context_ ? own_part(*batch) : batch->to(device_));
+    const bool uploads = device_.type == DeviceType::cuda;
+    if (uploads) timer.end(&StepTimes::data);
+    batches.push_back(context_ ? own_part(*batch) : batch->to(device_, targets_device_));
+    if (uploads) timer.end(&StepTimes::upload);
   }
   return batches;
 }
@@ -593,54 +633,169 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   const autograd::AutocastScope precision(compute_dtype(config_.train));  // weights are cast once a step
   const WinogradScope winograd(config_.train.winograd);
   const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
-  // A request to stop at one rank is summed with the losses: all ranks learn of it in the same step, without an extra
-  // message.
-  std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
+  values_.begin(state_.run.step + 1, items);
+  const bool reads = reads_values(result);
   auto memory = std::make_optional<MemoryWatch>();
-  make_passes(batches, items, result.samples, sums[0], timer);
+  make_passes(batches, items, result.samples, timer);
   if (tensor_) tensor_->complete_gradients();
   result.activation_peak = memory->peak();
+  result.peaks_by_place = {.device = memory->peak(DeviceType::cuda), .host = memory->peak(DeviceType::cpu)};
   memory.reset();
   timer.end(&StepTimes::backward);
-  if (tensor_ && tensor_->group().rank() > 0) sums[0] = 0;  // the same samples' as another rank's
-  rank_times_.append_to(sums);
-  const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
-  timer.end(&StepTimes::start);
-  if (unscale_gradients(result) && accept_gradients(result)) {
-    clip_gradients(result);
-    state_.optimizer->step();
+  update(request_stop, reads, result, timer);
+}
+
+void TrainSession::update(bool request_stop, bool reads, StepResult& result, PhaseTimer& timer) {
+  bool prepared = true;
+  if (is_on_device()) {
+    prepared = prepare_on_device(result);
     timer.end(&StepTimes::optimizer);
-    parallelism_->parameters_updated();
-    timer.end(&StepTimes::wait);
-    if (state_.ema) state_.ema->update();
   }
+  // Requests of one rank are summed with the losses: all ranks learn of them in the same step, without an extra
+  // message.
+  std::vector<double> sums{request_stop ? 1.0 : 0.0, wants_figures(state_.run.step + 2) ? 1.0 : 0.0};
+  PendingWork reduced_sums;  // travels during the update, if the losses are known
+  if (!reads || values_.are_known()) reduced_sums.start(start_sums(sums, reads));
+  timer.end(&StepTimes::start);
+  if (is_on_device() ? prepared : prepare_on_host(result)) update_parameters(timer);
   timer.end(&StepTimes::optimizer);
-  reduced_sums->wait();
+  if (!reduced_sums.started()) {
+    values_.wait();
+    timer.end(&StepTimes::optimizer);
+    reduced_sums.start(start_sums(sums, reads));
+    timer.end(&StepTimes::start);
+  }
+  reduced_sums.wait();
   timer.end(&StepTimes::wait);
   result.rank_times = rank_times_.take_from(sums);
-  result.loss = without_nan_sign(sums[0] / items);
-  result.stop_requested = sums[1] > 0;
+  result.stop_requested = sums[0] > 0;
+  reads_next_ = sums[1] > 0;
+  result.has_figures = reads || result.stop_requested;
+  if (reads)
+    take_figures(std::span(sums).subspan(2, values_.steps()), result);
+  else if (result.stop_requested)
+    read_late(result);
+}
+
+// Whether this step's loss becomes known with it: on a CUDA device only where the host has to wait anyway, or something
+// that follows the step needs it. All ranks decide alike.
+bool TrainSession::reads_values(const StepResult& result) const {
+  constexpr std::size_t most_unread = 100;
+  if (!is_on_device() || state_.scaler || state_.outliers) return true;
+  if (reads_next_ || values_.steps() == most_unread) return true;
+  const auto& run = state_.run;
+  const auto& checkpoint = config_.checkpoint;
+  const bool ends_epoch = plan_.left(run.samples + result.samples) == 0;
+  const bool saves = !checkpoint.dir.empty() && is_due(run.step + 1, checkpoint.every_steps);
+  return ends_epoch || saves || run.step + 1 == total_steps();
+}
+
+// At this rank, which prints a line then.
+bool TrainSession::wants_figures(std::int64_t step) const {
+  return is_first() && is_due(step, config_.train.log_every);
+}
+
+// Everything that the device computes of the gradients is queued before the host waits for it, which it does once, and
+// only where the step itself depends on what is found. Returns whether the step can be made.
+bool TrainSession::prepare_on_device(StepResult& result) {
+  auto& late = values_.late();
+  auto& scaler = state_.scaler;
+  auto& outliers = state_.outliers;
+  std::optional<std::size_t> not_finite, square_sum, clipped_square_sum;
+  if (scaler) {
+    result.loss_scale = scaler->scale();
+    not_finite = late.add(scaler->unscale_there(parameters_));
+  }
+  if (outliers) square_sum = late.add(optim::grad_square_sum_there(parameters_));
+  if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters_, config_.optim.clip_value);
+  Tensor to_clip_by;
+  if (config_.optim.clip_norm > 0) {
+    to_clip_by = optim::grad_square_sum_there(parameters_);
+    clipped_square_sum = late.add(to_clip_by);
+  }
+  if (scaler || outliers) late.wait();
+  if (scaler) {
+    result.skipped = late.at(*not_finite) != 0;
+    scaler->update(!result.skipped);
+    if (result.skipped) return false;
+  }
+  values_.set_square_sum(square_sum);
+  if (outliers) {
+    result.skipped = outliers->note(std::sqrt(late.at(*square_sum)));
+    if (result.skipped) return false;
+  }
+  if (!to_clip_by.defined()) return true;
+  values_.set_square_sum(clipped_square_sum);
+  optim::clip_grads_with_square_sum(parameters_, config_.optim.clip_norm, to_clip_by);
+  return true;
+}
+
+bool TrainSession::prepare_on_host(StepResult& result) {
+  if (!unscale_gradients(result) || !accept_gradients(result)) return false;
+  clip_gradients(result);
+  return true;
+}
+
+// All gradients are averaged (Reducer::finalize()): nothing of the update is queued on a device before, and no abort
+// stops it in the middle from here on.
+void TrainSession::update_parameters(PhaseTimer& timer) {
+  state_.optimizer->step();
+  timer.end(&StepTimes::optimizer);
+  parallelism_->parameters_updated();
+  timer.end(&StepTimes::wait);
+  if (state_.ema) state_.ema->update();
+}
+
+std::vector<double> TrainSession::own_loss_sums() const {
+  auto sums = values_.loss_sums();
+  // They are of the same samples as another rank's.
+  if (tensor_ && tensor_->group().rank() > 0) std::ranges::fill(sums, 0.0);
+  return sums;
+}
+
+WorkPtr TrainSession::start_sums(std::vector<double>& sums, bool with_losses) {
+  if (with_losses) {
+    const auto own = own_loss_sums();
+    sums.insert(sums.end(), own.begin(), own.end());
+  }
+  rank_times_.append_to(sums);
+  return group_.allreduce(span_of(sums), ReduceOp::sum);
+}
+
+void TrainSession::take_figures(std::span<const double> loss_sums, StepResult& result) {
+  result.late_figures = values_.take(loss_sums);
+  result.loss = result.late_figures.back().loss;
+  if (is_on_device()) result.grad_norm = result.late_figures.back().grad_norm;
+  result.late_figures.pop_back();
+}
+
+// Of a step that turns out to be the last one here.
+void TrainSession::read_late(StepResult& result) {
+  values_.wait();
+  auto sums = own_loss_sums();
+  group_.allreduce(span_of(sums), ReduceOp::sum, {.blocking = true});
+  take_figures(sums, result);
 }
 
 // At least one, so that this rank takes part in the reduction; as many at all ranks if each pass reduces. Rank 0 has
 // the most samples.
 void TrainSession::make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples,
-                               double& loss_sum, PhaseTimer& timer) {
-  if (pipelined_ || device_pipeline_) return train_pipeline(batches, items, loss_sum);
+                               PhaseTimer& timer) {
+  if (pipelined_ || device_pipeline_) return train_pipeline(batches, items);
   const auto own = std::ssize(batches);
   const auto passes = parallelism_->reduces_every_pass() ? most_micro_batches(samples) : std::max<std::int64_t>(own, 1);
   for (std::int64_t i = 0; i < passes; ++i) {
     const auto local = i + 1 < passes ? parallelism_->hold_reduction() : nullptr;
     if (i < own)
-      forward_and_backward(batches[static_cast<std::size_t>(i)], items, loss_sum, timer);
+      forward_and_backward(batches[static_cast<std::size_t>(i)], items, timer);
     else
       parallelism_->join_pass();
   }
 }
 
-void TrainSession::train_pipeline(const std::vector<data::Batch>& batches, double items, double& loss_sum) {
-  const auto step = step_functions(task_, batches, state_.run.seed, [&, items](const tasks::WeightedLoss& result) {
-    return weighted(result, items, loss_sum);
+void TrainSession::train_pipeline(const std::vector<data::Batch>& batches, double items) {
+  const auto step = step_functions(task_, batches, state_.run.seed, [this, items](const tasks::WeightedLoss& result) {
+    return weighted(result, items);
   });
   if (pipelined_) return pipelined_->train(step);
   parallelism_->prepare_forward();
@@ -713,8 +868,7 @@ double TrainSession::sum_over_parts(double value, bool of_slices) const {
 
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its
 // mean as it has items. The number of ranks with items of their own undoes the division of the gradients' average.
-void TrainSession::forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum,
-                                        PhaseTimer& timer) {
+void TrainSession::forward_and_backward(const data::Batch& batch, double items_of_step, PhaseTimer& timer) {
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
   auto saved_bytes =
       std::exchange(records_saved_bytes_, false) ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_) : nullptr;
@@ -725,14 +879,14 @@ void TrainSession::forward_and_backward(const data::Batch& batch, double items_o
   };
   const auto result = task_.loss(forward, batch);
   saved_bytes.reset();
-  const Variable loss = weighted(result, items_of_step, loss_sum);
+  const Variable loss = weighted(result, items_of_step);
   timer.end(&StepTimes::forward);
   loss.backward();
   timer.end(&StepTimes::backward);
 }
 
-Variable TrainSession::weighted(const tasks::WeightedLoss& result, double items_of_step, double& loss_sum) const {
-  loss_sum += result.loss.value().item() * result.weight;
+Variable TrainSession::weighted(const tasks::WeightedLoss& result, double items_of_step) {
+  values_.add_loss(result.loss.value(), result.weight);
   const double scale = state_.scaler ? state_.scaler->scale() : 1;
   const double factor = result.weight * gradient_group().size() / items_of_step * scale;
   for (auto* mixture : mixtures_) mixture->set_loss_factor(factor);

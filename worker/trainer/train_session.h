@@ -94,11 +94,22 @@ class TrainSession final : public Session {
   std::vector<double> seconds_of_stages(const std::vector<StepTimes>& ranks) const;
   void balance_stages(StepResult& result);
   void cut_at(const std::vector<std::size_t>& cuts);
-  std::vector<data::Batch> take_batches(std::int64_t samples);
+  std::vector<data::Batch> take_batches(std::int64_t samples, PhaseTimer& timer);
   data::Batch own_part(const data::Batch& batch) const;
-  void make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples, double& loss_sum,
-                   PhaseTimer& timer);
+  void make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples, PhaseTimer& timer);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
+  // Given the gradients. reads: the losses, too.
+  void update(bool request_stop, bool reads, StepResult& result, PhaseTimer& timer);
+  bool is_on_device() const { return device_.type == DeviceType::cuda; }
+  bool reads_values(const StepResult& result) const;
+  bool prepare_on_device(StepResult& result);
+  bool prepare_on_host(StepResult& result);
+  void update_parameters(PhaseTimer& timer);
+  std::vector<double> own_loss_sums() const;
+  bool wants_figures(std::int64_t step) const;
+  WorkPtr start_sums(std::vector<double>& sums, bool with_losses);
+  void take_figures(std::span<const double> loss_sums, StepResult& result);
+  void read_late(StepResult& result);
   bool unscale_gradients(StepResult& result);
   bool accept_gradients(StepResult& result);
   void clip_gradients(StepResult& result) const;
@@ -108,10 +119,10 @@ class TrainSession final : public Session {
   double sum_of_squares() const;
   double square_sum_over_slices(const optim::NamedParameters& parameters) const;
   double sum_over_parts(double value, bool of_slices) const;
-  void train_pipeline(const std::vector<data::Batch>& batches, double items_of_step, double& loss_sum);
+  void train_pipeline(const std::vector<data::Batch>& batches, double items_of_step);
   // Adds a batch's loss, and gives what backward() begins from.
-  Variable weighted(const tasks::WeightedLoss& result, double items_of_step, double& loss_sum) const;
-  void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
+  Variable weighted(const tasks::WeightedLoss& result, double items_of_step);
+  void forward_and_backward(const data::Batch& batch, double items_of_step, PhaseTimer& timer);
   std::uint64_t bytes_sent() const;  // by all groups: ProcessGroup::bytes_sent()
   void advance(StepResult& result);
 
@@ -133,13 +144,16 @@ class TrainSession final : public Session {
   std::optional<ParameterShards> shards_;  // with parallel.zero
   const Replicas replicas_of_state_;
   const std::vector<std::string> own_parameters_;  // DataParallelism::own_parameters()
-  const Device device_;                            // device_of() the model
+  const Device device_;                            // the model's, where its inputs are
+  const Device targets_device_;                    // where losses are computed
   optim::NamedParameters parameters_;              // that this rank updates
   data::EpochPlan plan_;
   std::optional<LoadBalancer> balancer_;  // with parallel.balance, without a pipeline
   const std::int64_t micro_batch_;
   const std::vector<nn::MixtureOfExperts*> mixtures_;  // of the model
   RankTimes rank_times_;
+  StepValues values_;
+  bool reads_next_ = true;  // the next step's values, as some rank wishes
   PhaseListener phase_listener_;
   bool records_saved_bytes_ = false;
   std::map<std::string, std::size_t> saved_bytes_;

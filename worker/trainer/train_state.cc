@@ -7,6 +7,7 @@
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/nn/quantisation/quantise.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
+#include "ddprun/worker/tensor/memory_owner.h"
 #include "ddprun/worker/trainer/fine_tuning.h"
 #include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/random_streams.h"
@@ -151,12 +152,12 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
                             const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
                             const plugin::Registry& registry, Device device) {
   TrainState state;
+  const MemoryScope scope(MemoryOwner::parameters);
   state.model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
   if (config.train.quantization_aware) make_quantisation_aware(config, *state.model);
   freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
-  place_model(config, *state.model, layout);
-  if (device.type == DeviceType::cuda) state.model->place(device);
+  place_model(config, *state.model, layout, device);
   const auto& p = config.parallel;
   const bool is_divided = p.zero > 0 || p.tensor > 1 || p.micro_batches > 0 || p.strategy == "parameter_server";
   if (!is_divided) {

@@ -6,6 +6,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/checkpoint/checkpoint.h"
 #include "ddprun/worker/nn/state.h"
+#include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/train_state.h"
 
@@ -41,7 +42,9 @@ std::filesystem::path newest_model_file(std::string_view command, const TrainCon
 std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const TrainConfig& config,
                                                const data::SampleLayout& layout, const tasks::Task& task,
                                                const plugin::Registry& registry) {
-  TrainState state = make_train_state(config, {}, layout, task, 0, registry);
+  TrainConfig on_host = config;
+  if (names_cuda_devices(config.parallel)) on_host.parallel.devices.clear();
+  TrainState state = make_train_state(on_host, {}, layout, task, 0, registry);
   load(*state.model, newest_model_file(command, config));
   state.model->train(false);
   return std::move(state.model);

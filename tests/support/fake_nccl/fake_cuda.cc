@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -43,6 +44,11 @@ class Memory {
     }
     std::free(data);
   }
+  int count(cudaMemoryType type) const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(
+        std::count_if(blocks_.begin(), blocks_.end(), [=](const auto& each) { return each.second.type == type; }));
+  }
   // An address within a block belongs to it.
   cudaPointerAttributes look_up(const void* address) const {
     cudaPointerAttributes attributes{};
@@ -70,7 +76,7 @@ Memory& memory() {
 }
 
 std::atomic<bool> all_memory_is_devices = false;
-std::atomic<int> copies_to_fail = 0;
+std::atomic<bool> next_copy_fails = false;
 thread_local int current_device = 0;
 thread_local std::string_view failing_function;
 
@@ -90,8 +96,12 @@ void hold_stream(cudaStream_t stream, std::function<void()> task) {
   stream->run(std::move(task));
 }
 
-void break_copies() {
-  copies_to_fail = 2;
+void break_copy() {
+  next_copy_fails = true;
+}
+
+int pinned_pieces() {
+  return memory().count(cudaMemoryTypeHost);
 }
 
 AllMemoryIsDevices::AllMemoryIsDevices() {
@@ -184,6 +194,21 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   return cudaSuccess;
 }
 
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = 0;
+  *total = size_t{1} << 30;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+  *pool = nullptr;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
+  return cudaSuccess;
+}
+
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
   *data = memory().allocate(bytes, current_device, cudaMemoryTypeHost);
   return cudaSuccess;
@@ -200,7 +225,7 @@ cudaError_t cudaFree(void* data) {
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  if (copies_to_fail > 0 && copies_to_fail-- > 0) return cudaErrorIllegalAddress;
+  if (next_copy_fails.exchange(false)) return cudaErrorIllegalAddress;
   if (bytes == 0) return cudaSuccess;  // from and to may be null then
   stream->run([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;

@@ -72,6 +72,14 @@ class Library {
     registrations -= static_cast<int>(comm->registered.size());
     delete comm;
   }
+  void note_ids(int count) {
+    const std::lock_guard lock(mutex_);
+    created_.most_ids = std::max(created_.most_ids, count);
+  }
+  void note_shrink(bool aborts) {
+    const std::lock_guard lock(mutex_);
+    if (aborts) ++created_.shrunk_by_abort;
+  }
   void break_all() {
     const std::lock_guard lock(mutex_);
     for (auto* const comm : existing_) comm->broken = true;
@@ -256,14 +264,29 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t*) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (fails_here("ncclCommInitRankConfig")) return ncclUnhandledCudaError;
+  if (config->blocking != 0) return ncclInvalidUsage;
   *comm = library().add(library().clique(id.internal, size), rank, false);
   return ncclInProgress;
 }
 
-ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* child, ncclConfig_t*, int flags) {
+// All ranks have to pass the same ids, in the same order.
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int size, int rank, int id_count, ncclUniqueId* ids,
+                                      ncclConfig_t* config) {
+  if (config->blocking != 0 || id_count > size) return ncclInvalidUsage;
+  std::string all;
+  for (int i = 0; i < id_count; ++i) all += ids[i].internal + std::string("; ");
+  library().note_ids(id_count);
+  *comm = library().add(library().clique(all, size), rank, false);
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* child, ncclConfig_t* config,
+                            int flags) {
+  if (config->blocking != 0) return ncclInvalidUsage;
   if (flags == NCCL_SHRINK_ABORT) comm->clique->abort(comm->rank);
+  library().note_shrink(flags == NCCL_SHRINK_ABORT);
   const std::vector<int> ranks(excluded, excluded + count);
   const auto before = std::count_if(ranks.begin(), ranks.end(), [&](int rank) { return rank < comm->rank; });
   const auto clique = comm->clique->without(ranks);

@@ -42,18 +42,22 @@ class RefusesSharedDevices {
 void hold_stream(cudaStream_t stream, std::function<void()> task);
 // Sets what ncclGetVersion returns.
 void pretend_version(int code);
-// The next copies of two streams fail.
-void break_copies();
+// The next copy fails.
+void break_copy();
 // All existing communicators report an asynchronous error.
 void break_communicators();
 
-// How many communicators were created so far: by ncclCommInitRankConfig, and by ncclCommShrink.
+// How many communicators were created so far: by the functions for that, and by ncclCommShrink.
 struct CreatedCommunicators {
   int initialized = 0;
   int shrunk = 0;
+  int shrunk_by_abort = 0;  // calls with NCCL_SHRINK_ABORT
+  int most_ids = 1;         // of one communicator
 };
 CreatedCommunicators created_communicators();
 // How many pieces of memory are registered with communicators.
 int registrations();
+// How many pieces of page-locked memory of the host exist.
+int pinned_pieces();
 
 }  // namespace ddprun::testing::fake_nccl

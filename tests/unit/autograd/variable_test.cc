@@ -353,3 +353,67 @@ TEST_CASE("anomaly mode names the operation and the module that produced a NaN")
   CHECK_THROWS_WITH(root.backward(),
                     Catch::Contains("sqrt in module blocks.3") && Catch::Contains("the gradient of its input 0"));
 }
+
+namespace {
+
+// 2 x; its backward function adds what others have given to x's gradient by itself, and gives a copy in bfloat16.
+Variable twice(const Variable& x, Tensor& taken, Tensor& copy) {
+  const autograd::Operation operation("twice", {x});
+  return operation.record(kernels::scale(x.value(), 2), {}, [&taken, &copy](autograd::Backward& pass) {
+    taken = pass.take(0);
+    Tensor gradient = kernels::scale(pass.grad(), 2);
+    if (taken.defined()) kernels::add_in_place(gradient, taken);
+    if (pass.copy_dtype(0)) copy = gradient.to(*pass.copy_dtype(0));
+    pass.add(0, gradient, copy);
+  });
+}
+
+// 3 x; its backward function reads the gradient in bfloat16, too.
+Variable thrice(const Variable& x, Tensor& read) {
+  const autograd::Operation operation("thrice", {x});
+  const Variable result = operation.record(kernels::scale(x.value(), 3), {}, [&read](autograd::Backward& pass) {
+    read = pass.grad_in(DType::bfloat16);
+    pass.add(0, kernels::scale(pass.grad(), 3));
+  });
+  autograd::reads_gradient_in(result, DType::bfloat16);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("an operation adds what others have given to its input's gradient, and a copy of the sum is read as it is") {
+  Tensor taken, copy, read;
+  Variable x = leaf({1, 2});
+  const Variable y = thrice(x, read);
+  const Variable first = twice(y, taken, copy);
+  sum(add(first, mul(y, 5))).backward();  // the product's gradient comes first
+  REQUIRE(taken.defined());
+  CHECK(taken.data<float>()[0] == 5);
+  CHECK(gradient(x) == std::vector<float>{21, 21});
+  REQUIRE(copy.defined());
+  CHECK(read.raw() == copy.raw());
+}
+
+TEST_CASE("a copy of a gradient is not read once something else was added to it") {
+  Tensor taken, copy, read;
+  Variable x = leaf({1, 2});
+  const Variable y = thrice(x, read);
+  const Variable before = mul(y, 5);
+  const Variable last = twice(y, taken, copy);
+  sum(add(last, before)).backward();  // the product's gradient comes last
+  CHECK_FALSE(taken.defined());
+  CHECK(gradient(x) == std::vector<float>{21, 21});
+  REQUIRE(copy.defined());
+  CHECK(read.raw() != copy.raw());
+  CHECK(read.to(DType::float32).data<float>()[0] == 7);
+}
+
+TEST_CASE("a leaf's gradient is not taken, and has no copy") {
+  Tensor taken, copy;
+  Variable x = leaf({1, 2});
+  sum(mul(x, 5)).backward();
+  sum(twice(x, taken, copy)).backward();
+  CHECK_FALSE(taken.defined());
+  CHECK_FALSE(copy.defined());
+  CHECK(gradient(x) == std::vector<float>{7, 7});
+}

@@ -102,6 +102,38 @@ TEST_CASE("the emulated cuBLASLt refuses attributes of another size, and a bias 
   CHECK(product.status() == CUBLAS_STATUS_INVALID_VALUE);
 }
 
+TEST_CASE("the emulated cuBLASLt refuses the epilogues of a GELU that the real one refuses") {
+  Product product;
+  const auto as_16_bits = [](cublasLtMatrixLayoutOpaque_t& layout, std::uint64_t rows, std::uint64_t columns) {
+    cublasLtMatrixLayoutInit(&layout, CUDA_R_16BF, rows, columns, static_cast<std::int64_t>(rows));
+  };
+  const std::uint32_t gelu = CUBLASLT_EPILOGUE_GELU_AUX, slope = CUBLASLT_EPILOGUE_DGELU;
+  CHECK(product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, gelu) == CUBLAS_STATUS_SUCCESS);
+  CHECK(product.status() == CUBLAS_STATUS_NOT_SUPPORTED);  // of float32
+  as_16_bits(product.a, 4, 3);
+  as_16_bits(product.b, 3, 5);
+  as_16_bits(product.d, 4, 5);
+  CHECK(product.status() == CUBLAS_STATUS_INVALID_VALUE);  // without a matrix
+  const DeviceTensor matrix(product.device, {5, 8}, DType::bfloat16);
+  CHECK(product.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, matrix.view().data) == CUBLAS_STATUS_SUCCESS);
+  CHECK(product.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t{4}) == CUBLAS_STATUS_SUCCESS);
+  CHECK(product.status() == CUBLAS_STATUS_INVALID_VALUE);  // its columns are no multiple of 8
+  CHECK(product.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t{8}) == CUBLAS_STATUS_SUCCESS);
+  CHECK(product.status() == CUBLAS_STATUS_SUCCESS);
+  CHECK(product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, slope) == CUBLAS_STATUS_SUCCESS);
+  CHECK(product.status() == CUBLAS_STATUS_SUCCESS);
+}
+
+TEST_CASE("the emulated cuBLASLt refuses sums without a vector") {
+  Product product;
+  const std::uint32_t sums = GENERATE(CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB);
+  CHECK(product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, sums) == CUBLAS_STATUS_SUCCESS);
+  CHECK(product.status() == CUBLAS_STATUS_INVALID_VALUE);
+  const DeviceTensor vector(product.device, {5}, DType::float32);
+  CHECK(product.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector.view().data) == CUBLAS_STATUS_SUCCESS);
+  CHECK(product.status() == CUBLAS_STATUS_SUCCESS);
+}
+
 TEST_CASE("the emulated cuBLASLt holds a caller to what its algorithm was chosen for") {
   Product product;
   cublasLtMatmulHeuristicResult_t result{};

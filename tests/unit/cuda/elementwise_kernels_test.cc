@@ -1,4 +1,7 @@
 // Functions of elements, copies and dropout on an emulated device give the CPU's bits: there is nothing to add up.
+#include <memory>
+#include <vector>
+
 #include "ddprun/worker/tensor/kernels.h"
 #include "tests/support/numerics.h"
 #include "tests/unit/cuda/device_tensor.h"
@@ -274,4 +277,29 @@ TEST_CASE("arithmetic on integers is refused with operation, type and device") {
   const DeviceTensor x(Tensor::zeros({4}, DType::int32));
   CHECK_THROWS_WITH(check(device_api().unary(test_device(), kernels::Unary::relu, {}, x.view(), x.view())),
                     "unary of int32 tensors is not supported on cuda:0");
+}
+
+TEST_CASE("many tensors are cast to 16 bits by one launch, with the bits of single casts") {
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    // More than a launch has, of no elements, one, and more than a piece of a block.
+    for (const std::int64_t tensors : {1, 5, 300}) {
+      INFO(name_of(dtype) << ", " << tensors << " tensors");
+      std::vector<std::unique_ptr<DeviceTensor>> from, to;
+      std::vector<cuda::View> sources, targets;
+      std::vector<Tensor> expected;
+      for (std::int64_t i = 0; i < tensors; ++i) {
+        const std::int64_t count = tensors > 5 ? i % 7 : i == 3 ? 9001 : i * 17;
+        const Tensor values = random_tensor({count}, static_cast<std::uint64_t>(i) + 1);
+        expected.push_back(values.to(dtype));
+        from.push_back(std::make_unique<DeviceTensor>(values, i % 3));
+        to.push_back(std::make_unique<DeviceTensor>(Tensor::zeros({count}, dtype), i % 2));
+        sources.push_back(from.back()->view());
+        targets.push_back(to.back()->view());
+      }
+      const std::uint64_t before = device_api().launches(test_device());
+      check(device_api().cast_all(test_device(), sources.data(), targets.data(), tensors));
+      CHECK(device_api().launches(test_device()) - before <= (tensors > 5 ? 3U : 1U));
+      for (std::size_t i = 0; i < expected.size(); ++i) CHECK(same_values(to[i]->read(), expected[i]));
+    }
+  }
 }

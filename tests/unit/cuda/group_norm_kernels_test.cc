@@ -268,3 +268,126 @@ TEST_CASE("the gradients of normalised rows are finite differences") {
     check_operand(in.bias, result.bias);
   }
 }
+
+// --- rows with results of 16 bits, and their gradients in one pass
+
+namespace {
+
+struct RowCase {
+  std::int64_t rows, n;
+  bool centred, weighted, biased;
+  DType dtype, grad;  // of x and of the result
+};
+
+template <class Visit>
+void for_each_row_case(Visit visit) {
+  // Fewer rows than a tile has, a segment and more, several segments; whole packs or not, more columns than a block has
+  // threads.
+  for (const auto& [rows, n] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {5, 8}, {64, 33}, {65, 12}, {200, 40}, {9, 1100}}) {
+    for (const DType dtype : floating_types) {
+      std::vector<DType> grads{dtype};
+      if (dtype == DType::float32) grads = {DType::float32, DType::bfloat16, DType::float16};
+      for (const DType grad : grads) {
+        for (const RowCase& c :
+             {RowCase{rows, n, true, true, true, dtype, grad}, RowCase{rows, n, false, true, false, dtype, grad},
+              RowCase{rows, n, true, false, false, dtype, grad}}) {
+          INFO(rows << " rows of " << n << ", " << name_of(dtype) << ", gradient in " << name_of(grad)
+                    << (c.centred ? ", centred" : "") << (c.weighted ? ", weight" : "") << (c.biased ? ", bias" : ""));
+          visit(c);
+        }
+      }
+    }
+  }
+}
+
+Case as_case(const RowCase& c) {
+  return {{c.rows, c.n, 1}, 1, c.centred, c.weighted, c.biased, c.dtype};
+}
+
+struct RowGradients {
+  Tensor x, copy, weight, bias;
+};
+// What there is before is added to: the addend to x, and where told so the parameters' gradients.
+RowGradients row_backward(const RowCase& c, const Inputs& in, const Oracle& oracle, const Tensor& before,
+                          bool accumulate, std::int64_t shift = 0) {
+  const DType wide = statistics_type(c.dtype);
+  const bool has_copy = c.grad != c.dtype;
+  const DeviceTensor x(in.x, shift), grad(in.grad, shift), x_grad(unwritten(in.x.shape(), c.dtype));
+  const Operand addend(before, shift), copy(has_copy ? unwritten(in.x.shape(), c.grad) : Tensor(), shift);
+  const DeviceTensor inverse(Tensor::from(oracle.inverse, {c.rows}).to(wide));
+  const Operand mean(c.centred ? Tensor::from(oracle.mean, {c.rows}).to(wide) : Tensor()), weight(in.weight);
+  const auto parameter = [&](bool wanted) {
+    return !wanted ? Tensor() : accumulate ? Tensor::full({c.n}, 0.5, c.dtype) : unwritten({c.n}, c.dtype);
+  };
+  const Operand weight_grad(parameter(c.weighted)), bias_grad(parameter(c.biased));
+  check(device_api().row_norm_backward(test_device(), x.view(), grad.view(), addend.view, {c.rows, c.n, 1}, c.centred,
+                                       mean.view, inverse.view(), weight.view, x_grad.view(), copy.view,
+                                       weight_grad.view, accumulate, bias_grad.view, accumulate));
+  return {x_grad.read(), has_copy ? copy.memory.read() : Tensor(), c.weighted ? weight_grad.memory.read() : Tensor(),
+          c.biased ? bias_grad.memory.read() : Tensor()};
+}
+
+Inputs row_inputs(const RowCase& c) {
+  Inputs in(as_case(c));
+  in.grad = in.grad.to(c.grad);
+  return in;
+}
+
+}  // namespace
+
+TEST_CASE("rows of float32 are normalised into 16 bits, rounded once") {
+  for (const DType out : {DType::bfloat16, DType::float16}) {
+    for (const std::int64_t n : {5, 64, 1100}) {
+      const Case c{{9, n, 1}, 1, true, true, true, DType::float32};
+      const Inputs in(c);
+      const DeviceTensor x(in.x), weight(in.weight), bias(in.bias), mean(Tensor::zeros({9})),
+          inverse(Tensor::zeros({9}));
+      for (const std::int64_t shift : {0, 1}) {
+        const DeviceTensor y(unwritten(in.x.shape(), out), shift);
+        check(device_api().group_norm(test_device(), x.view(), c.axis, true, eps, weight.view(), bias.view(),
+                                      mean.view(), inverse.view(), y.view()));
+        CHECK(same_values(y.read(), forward(c, in).y.to(out)));
+      }
+    }
+  }
+}
+
+TEST_CASE("one pass gives the gradients of rows with what is added to them, and those of weight and bias") {
+  for_each_row_case([](const RowCase& c) {
+    const Inputs in = row_inputs(c);
+    const Oracle expected(as_case(c), in);
+    const Tensor before = random_tensor(in.x.shape(), 9).to(c.dtype);
+    for (const bool accumulate : {false, true}) {
+      const RowGradients found = row_backward(c, in, expected, before, accumulate);
+      std::vector<double> x = expected.x_grad, weight = expected.weight_grad, bias = expected.bias_grad;
+      const auto added = values(before);
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] += added[i];
+      for (std::size_t i = 0; accumulate && i < weight.size(); ++i) weight[i] += 0.5, bias[i] += 0.5;
+      CHECK(difference(values(found.x), x) <= bound_of(c.dtype));
+      if (found.copy.defined()) CHECK(same_values(found.copy, found.x.to(c.grad)));
+      if (c.weighted) CHECK(difference(values(found.weight), weight) <= bound_of(c.dtype));
+      if (c.biased) CHECK(difference(values(found.bias), bias) <= bound_of(c.dtype));
+    }
+  });
+}
+
+TEST_CASE("gradients of rows in one pass have the same bits however memory is aligned, and again") {
+  for_each_row_case([](const RowCase& c) {
+    const Inputs in = row_inputs(c);
+    const Oracle expected(as_case(c), in);
+    const RowGradients first = row_backward(c, in, expected, {}, false),
+                       again = row_backward(c, in, expected, {}, false, 1);
+    CHECK(same_values(first.x, again.x));
+    if (c.weighted) CHECK(same_values(first.weight, again.weight));
+    if (c.biased) CHECK(same_values(first.bias, again.bias));
+  });
+}
+
+TEST_CASE("no rows in one pass have gradients of 0") {
+  const RowCase c{0, 10, true, true, true, DType::float32, DType::bfloat16};
+  const Inputs in = row_inputs(c);
+  const RowGradients found = row_backward(c, in, Oracle(as_case(c), in), {}, false);
+  CHECK(values(found.weight) == std::vector<double>(10, 0));
+  CHECK(values(found.bias) == std::vector<double>(10, 0));
+}

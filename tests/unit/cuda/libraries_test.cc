@@ -117,6 +117,36 @@ TEST_CASE("each call that fails is one error that names it, and nothing is lost 
   CHECK(failures > 0);
 }
 
+TEST_CASE("a library's status that has a usual cause names it") {
+  DeviceContext& device = context_of(0);
+  auto& calls = emulator::Machine::get().calls();
+  for (const auto& [call, cause] : {std::pair("cudnnCreate:1:1002", "its libraries are of different versions"),
+                                    std::pair("cudnnCreate:1:1008", "a library of cuDNN is missing"),
+                                    std::pair("cudnnCreate:1:3005", "cuDNN needs a newer driver"),
+                                    std::pair("cudnnCreate:1:3006", "cuDNN is for another CUDA runtime"),
+                                    std::pair("cudnnConvolutionForward:1:4004", "has not enough memory"),
+                                    std::pair("cublasLtCreate:1:1", "cuBLASLt could not begin"),
+                                    std::pair("cublasLtMatmul:1:3", "has not enough memory")}) {
+    INFO(call);
+    device.libraries.reset();
+    calls.fail(call);
+    const Error error = error_of([&] { run_all(device); });
+    calls.fail("");
+    CHECK_THAT(error.what(), Catch::Contains(cause));
+  }
+}
+
+TEST_CASE("a library's call after a kernel's fault reports the fault") {
+  DeviceContext& device = context_of(0);
+  const LibraryCall call{device, "matmul", DType::float32};
+  emulator::Machine::get().device(0).fault = cudaErrorIllegalAddress;
+  const Error product = error_of([&] { check(CUBLAS_STATUS_EXECUTION_FAILED, "cublasLtMatmul", call); });
+  const Error convolution = error_of([&] { check(CUDNN_STATUS_EXECUTION_FAILED, "cudnnConvolutionForward", call); });
+  emulator::Machine::get().device(0).fault = cudaSuccess;
+  CHECK_THAT(product.what(), Catch::StartsWith("cublasLtMatmul failed on cuda:0: an illegal memory access"));
+  CHECK_THAT(convolution.what(), Catch::StartsWith("cudnnConvolutionForward failed on cuda:0: an illegal memory"));
+}
+
 TEST_CASE("a device before sm_80 refuses bfloat16, and nothing else") {
   DeviceContext& device = context_of(0);
   const int major = std::exchange(device.major, 7), minor = std::exchange(device.minor, 5);

@@ -1,5 +1,7 @@
 // Losses of classes on an emulated device, and their gradients.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ddprun/worker/tensor/kernels.h"
 #include "tests/support/numerics.h"
@@ -79,4 +81,120 @@ TEST_CASE("a batch of which no row counts has no loss and no gradient") {
   CHECK(std::isnan(loss.read().item()));
   check(device_api().cross_entropy_backward(test_device(), x.view(), on_targets.view(), options, 1, out.view()));
   CHECK(same_bits(out.read(), Tensor::zeros({4, 3})));
+}
+
+// --- an output layer and its loss
+
+namespace {
+
+struct OutputLayer {
+  OutputLayer(std::int64_t rows, std::int64_t classes, DType dtype)
+      : input(random_tensor({rows, 6}, 1).to(dtype)),
+        weight(random_tensor({classes, 6}, 2).to(dtype)),
+        targets(random_batch(rows, classes, -100, dtype).targets),
+        wide(dtype == DType::float64 ? dtype : DType::float32) {}
+  Tensor input, weight, targets;
+  DType wide;
+};
+
+struct OutputLoss {
+  Tensor loss, share, input, weight;
+};
+OutputLoss loss_of(const OutputLayer& layer, const kernels::LinearLossOptions& options, std::int64_t shift = 0) {
+  const DeviceTensor input(layer.input), weight(layer.weight), targets(layer.targets, shift);
+  const DeviceTensor loss(Tensor::zeros({}, layer.wide)), share(Tensor::zeros({}, layer.wide));
+  const DeviceTensor input_grad(Tensor::full(layer.input.shape(), NAN, layer.wide));
+  const DeviceTensor weight_grad(Tensor::full(layer.weight.shape(), NAN, layer.wide));
+  check(device_api().linear_cross_entropy(test_device(), input.view(), weight.view(), targets.view(), options,
+                                          loss.view(), share.view(), input_grad.view(), weight_grad.view()));
+  return {loss.read(), share.read(), input_grad.read(), weight_grad.read()};
+}
+
+// Of all scores at once, in double.
+kernels::LinearLoss expected_loss(const OutputLayer& layer, const Options& options) {
+  return cpu().linear_cross_entropy(layer.input.to(DType::float64), layer.weight.to(DType::float64), layer.targets,
+                                    {.cross_entropy = options}, DType::float64, true);
+}
+
+template <class Visit>
+void for_each_layer(Visit visit) {
+  for (const DType dtype : floating_types) {
+    for (const auto& [rows, classes] :
+         {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 10}, {33, 64}, {5, 1100}, {300, 3}}) {
+      for (const double smoothing : {0.0, 0.1}) {
+        INFO(name_of(dtype) << ", " << rows << " rows of " << classes << ", smoothing " << smoothing);
+        visit(OutputLayer(rows, classes, dtype), Options{.label_smoothing = smoothing, .ignore_index = -100});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an output layer's loss and its gradients are those of whole scores, whatever the chunks") {
+  for_each_layer([](const OutputLayer& layer, const Options& options) {
+    const kernels::LinearLoss expected = expected_loss(layer, options);
+    const double bound = layer.wide == DType::float64 ? 1e-12 : layer.input.dtype() == DType::float32 ? 1e-5 : 0.03;
+    for (const std::int64_t bytes : {std::int64_t{1} << 28, std::int64_t{2000}, std::int64_t{1}}) {
+      const OutputLoss found = loss_of(layer, {.cross_entropy = options, .chunk_bytes = bytes});
+      CHECK(std::abs(found.loss.item() - expected.loss.item()) <= bound * std::max(1.0, expected.loss.item()));
+      CHECK(std::abs(found.share.item() - expected.share.item()) <= 1e-6);
+      CHECK(difference(found.input, expected.input) <= bound);
+      CHECK(difference(found.weight, expected.weight) <= bound);
+    }
+  });
+}
+
+TEST_CASE("an output layer's loss has the same bits however its targets are aligned, and again") {
+  for_each_layer([](const OutputLayer& layer, const Options& options) {
+    const kernels::LinearLossOptions chunks{.cross_entropy = options, .chunk_bytes = 2000};
+    const OutputLoss first = loss_of(layer, chunks), again = loss_of(layer, chunks, 1);
+    CHECK(same_values(first.loss, again.loss));
+    CHECK(same_values(first.input, again.input));
+    CHECK(same_values(first.weight, again.weight));
+  });
+}
+
+TEST_CASE("an output layer's loss alone computes no gradients") {
+  const OutputLayer layer(9, 5, DType::float32);
+  const DeviceTensor input(layer.input), weight(layer.weight), targets(layer.targets), loss(Tensor::zeros({})),
+      share(Tensor::zeros({}));
+  const std::uint64_t before = device_api().launches(test_device());
+  check(device_api().linear_cross_entropy(test_device(), input.view(), weight.view(), targets.view(), {}, loss.view(),
+                                          share.view(), left_out, left_out));
+  CHECK(device_api().launches(test_device()) - before == 3);
+  CHECK(loss.read().item() == loss_of(layer, {}).loss.item());
+}
+
+TEST_CASE("an output layer of which no row counts has no loss, and gradients of 0") {
+  OutputLayer layer(4, 3, DType::float32);
+  layer.targets = Tensor::full({4}, -100, DType::int64);
+  const OutputLoss found = loss_of(layer, {});
+  CHECK(std::isnan(found.loss.item()));
+  CHECK(found.share.item() == 0);
+  CHECK(same_values(found.input, Tensor::zeros_like(found.input)));
+  CHECK(same_values(found.weight, Tensor::zeros_like(found.weight)));
+}
+
+TEST_CASE("a score that is no number makes the output layer's loss none") {
+  OutputLayer layer(4, 3, DType::float32);
+  layer.input.data<float>()[7] = NAN;
+  CHECK(std::isnan(loss_of(layer, {}).loss.item()));
+}
+
+TEST_CASE("a tensor is scaled by two numbers of the device, into another or added to it") {
+  for (const DType out_type : floating_types) {
+    const DType wide = out_type == DType::float64 ? DType::float64 : DType::float32;
+    for (const bool accumulate : {false, true}) {
+      for (const std::int64_t shift : {0, 1}) {
+        const Tensor x = random_tensor({67}, 1).to(wide), before = random_tensor({67}, 2).to(out_type);
+        const Tensor a = Tensor::full({}, 0.5, wide), b = Tensor::full({}, -3, wide);
+        const DeviceTensor on_x(x, shift), on_a(a), on_b(b), out(before, shift);
+        check(device_api().scale_by(test_device(), on_x.view(), on_a.view(), on_b.view(), out.view(), accumulate));
+        Tensor expected = before.clone();
+        cpu().scale_by(x, a, b, expected, accumulate);
+        CHECK(same_values(out.read(), expected));
+      }
+    }
+  }
 }

@@ -100,7 +100,7 @@ TEST_CASE("a copy must begin and end where its direction says, within one alloca
   CHECK(copy(host.data(), host.data() + 512, 512, cudaMemcpyDeviceToDevice) == cudaErrorInvalidValue);
 }
 
-TEST_CASE("an exhausted device says what is held, and goes on") {
+TEST_CASE("an exhausted device gives back what is kept, says what is there, and goes on") {
   Child child({"/proc/self/exe", "exhausts the device"}, {{"DDPRUN_CUDA_EMULATOR_MEMORY", "67108864"}});
   const Child::Result result = child.wait();
   CAPTURE(result.out);
@@ -119,15 +119,21 @@ TEST_CASE("exhausts the device", "[.]") {
   const std::string text = outcome->text.data();
   CAPTURE(text);
   CHECK(text.find("cuda:0 is out of memory: 16.0 MiB wanted") != text.npos);
-  CHECK(text.find("of 64.0 MiB are free") != text.npos);
-  CHECK(text.find("48.0 MiB in tensors (3 of 16.0 MiB, 1 of 1000 bytes)") != text.npos);
+  CHECK(text.find("of 64.0 MiB are free; this process has 48.0 MiB") != text.npos);
+  CHECK(outcome->device == 0);
+  CHECK(outcome->exhausted == std::size_t{16} << 20);
   CHECK(memory == nullptr);
 
   held.pop_back();
   held.pop_back();
   // What is released may be used again at once, though its kernels are still queued.
   REQUIRE(api.allocate(&device, std::size_t{16} << 20, &memory) == nullptr);
-  REQUIRE(api.allocate(&device, std::size_t{15} << 20, &memory) == nullptr);
+  api.release(&device, memory, std::size_t{16} << 20);
+  // The pool keeps it, and another user of the device needs it.
+  REQUIRE(api.synchronize(&device, Queue::compute) == nullptr);
+  void* other = nullptr;
+  CHECK(cudaMalloc(&other, std::size_t{20} << 20) == cudaErrorMemoryAllocation);
+  REQUIRE(api.allocate(&device, std::size_t{31} << 20, &memory) == nullptr);
   CHECK(api.synchronize(&device, Queue::compute) == nullptr);
 }
 

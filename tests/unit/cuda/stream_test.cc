@@ -1,3 +1,4 @@
+#include <array>
 #include <cstring>
 
 #include "ddprun/worker/cuda/emulator/control.h"
@@ -93,6 +94,43 @@ TEST_CASE("an event is reached after what was queued before it") {
   api().destroy_event(end);
 }
 
+// Seconds between two events that were reached.
+double between(void* from, void* to) {
+  double seconds = 0;
+  REQUIRE(api().elapsed(from, to, &seconds) == nullptr);
+  return seconds;
+}
+
+TEST_CASE("times of events are in the order of their queues and of what these wait for") {
+  DeviceContext& device = context_of(0);
+  const Scratch x = to_device(device, std::vector<float>(1000, 1)), y = to_device(device, std::vector<float>(1000, 1));
+  std::array<void*, 5> events{};
+  for (void*& event : events) REQUIRE(api().create_event(&device, &event) == nullptr);
+  const auto record = [&](Queue queue, std::size_t event) {
+    REQUIRE(api().record_event(&device, queue, events[event]) == nullptr);
+  };
+  for (int round = 0; round < 20; ++round) {
+    record(Queue::compute, 0);
+    add(device, x.data<float>(), y.data<float>(), 1000);
+    record(Queue::compute, 1);
+    REQUIRE(api().order(&device, Queue::compute, Queue::copies) == nullptr);
+    record(Queue::copies, 2);
+    add(device, x.data<float>(), y.data<float>(), 1000);
+    record(Queue::compute, 3);
+    REQUIRE(api().order(&device, Queue::copies, Queue::compute) == nullptr);
+    record(Queue::compute, 4);
+    for (const Queue queue : {Queue::compute, Queue::copies}) REQUIRE(api().synchronize(&device, queue) == nullptr);
+    CHECK(between(events[0], events[1]) > 0);
+    CHECK(between(events[1], events[2]) >= 0);
+    CHECK(between(events[1], events[3]) > 0);
+    CHECK(between(events[2], events[4]) >= 0);
+    CHECK(between(events[3], events[4]) >= 0);
+    const double parts = between(events[0], events[1]) + between(events[1], events[3]) + between(events[3], events[4]);
+    CHECK(parts == Approx(between(events[0], events[4])));
+  }
+  for (void* const event : events) api().destroy_event(event);
+}
+
 TEST_CASE("a copy between devices follows what both had before") {
   DeviceContext& first = context_of(0);
   DeviceContext& second = context_of(1);
@@ -105,6 +143,27 @@ TEST_CASE("a copy between devices follows what both had before") {
     REQUIRE(api().copy_peer(&second, to.data(), &first, from.data(), from.bytes()) == nullptr);
     make_current(second);
     CHECK(to_host<float>(second, to) == std::vector<float>(100, value + 1));
+  }
+}
+
+TEST_CASE("a copy between devices ends before what both have after it") {
+  DeviceContext& first = context_of(0);
+  DeviceContext& second = context_of(1);
+  for (float value = 1; value < 20; ++value) {
+    make_current(second);
+    const Scratch to = to_device(second, std::vector<float>(100, -1));
+    const Scratch more = to_device(second, std::vector<float>(100, 10));
+    add(second, to.data<float>(), more.data<float>(), 100);
+    make_current(first);
+    const Scratch from = to_device(first, std::vector<float>(100, value));
+    REQUIRE(api().copy_peer(&second, to.data(), &first, from.data(), from.bytes()) == nullptr);
+    make_current(first);
+    check(cudaMemsetAsync(from.data(), 0, from.bytes(), first.stream()), "cudaMemsetAsync");
+    make_current(second);
+    add(second, to.data<float>(), more.data<float>(), 100);
+    CHECK(to_host<float>(second, to) == std::vector<float>(100, value + 10));
+    make_current(first);
+    CHECK(to_host<float>(first, from) == std::vector<float>(100, 0));
   }
 }
 

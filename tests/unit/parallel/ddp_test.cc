@@ -15,6 +15,7 @@
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/sync_batch_norm.h"
+#include "ddprun/worker/tensor/memory_owner.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 
@@ -111,6 +112,28 @@ TEST_CASE("all ranks begin with rank 0's parameters and buffers") {
       require(values(actual[p].second.value()) == values(expected[p].second.value()), expected[p].first);
     }
     require(values(net.mean) == std::vector<float>(3, 10.0f), "buffer");
+  });
+}
+
+TEST_CASE("buckets count as gradients as long as they are there, casts as casts") {
+  run_ranks(1, [](ProcessGroup& group) {
+    const auto held = [](MemoryOwner owner) {
+      const OwnedMemory all = memory_by_owner(Device{});
+      const auto i = static_cast<std::size_t>(owner);
+      return all.tensors[i] + all.claims[i];
+    };
+    const std::size_t gradients = held(MemoryOwner::gradients), casts = held(MemoryOwner::casts);
+    {
+      Net net(1);
+      std::size_t bytes = 0;
+      for (const auto& [name, parameter] : net.named_parameters()) bytes += parameter.value().bytes();
+      const DistributedDataParallel ddp(net, group);
+      require(held(MemoryOwner::gradients) >= gradients + bytes, "buckets");
+      const autograd::AutocastScope precision(DType::bfloat16);
+      net(Variable(batch(1, 5, 4)));
+      require(held(MemoryOwner::casts) > casts, "casts");
+    }
+    require(held(MemoryOwner::gradients) == gradients && held(MemoryOwner::casts) == casts, "what is left");
   });
 }
 

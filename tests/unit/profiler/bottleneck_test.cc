@@ -1,5 +1,7 @@
 #include "ddprun/worker/profiler/bottleneck.h"
 
+#include <algorithm>
+
 #include "ddprun/worker/profiler/report.h"
 #include "tests/support/catch.h"
 
@@ -19,6 +21,16 @@ RankSummary rank(double data, double forward, double backward, double optimizer,
                    .optimizer = all(optimizer),
                    .wait = all(wait)};
   return summary;
+}
+
+// The same on a device; in milliseconds of a step.
+RankSummary on_device(RankSummary rank, double paced) {
+  rank.transfers = Seconds(0.010 * steps);
+  rank.device = DeviceUse{.hidden = Seconds(0.004 * steps),
+                          .copies = Seconds(0.001 * steps),
+                          .queueing = Seconds(0.012 * steps),
+                          .paced = Seconds(paced * steps / 1000)};
+  return rank;
 }
 
 Summary of(std::vector<RankSummary> ranks) {
@@ -80,6 +92,36 @@ TEST_CASE("without another cause the model computes, and the first row says what
   CHECK(found.cause == Cause::computation);
   CHECK_THAT(found.sentence,
              Catch::Contains("the longest operation is linear backward in fc1 (50 % of rank 0's step)"));
+}
+
+TEST_CASE("steps in which devices wait for the host are named launch-bound, others are not") {
+  const auto both = of({on_device(rank(1, 10, 20, 3, 1), 20), on_device(rank(1, 10, 20, 3, 1), 17)});
+  const auto found = bottleneck_of(both);
+  CHECK(found.cause == Cause::launches);
+  CHECK(found.share == Approx(17.0 / 35));
+  CHECK_THAT(found.sentence, Catch::Contains("in 49 % of each step the device waits for the host") &&
+                                 Catch::Contains("train.batch_size"));
+  const auto one = bottleneck_of(of({on_device(rank(1, 10, 20, 3, 1), 20), on_device(rank(1, 10, 20, 3, 1), 16)}));
+  CHECK(one.cause == Cause::computation);
+  CHECK_THAT(one.sentence, Catch::Contains("where the device has them"));
+}
+
+TEST_CASE("a larger cause than launches is named before them") {
+  CHECK(bottleneck_of(of({on_device(rank(40, 10, 20, 3, 1), 20)})).cause == Cause::data);
+  CHECK(bottleneck_of(of({on_device(rank(1, 10, 20, 3, 30), 20)})).cause == Cause::communication);
+}
+
+TEST_CASE("a report of devices has the host's time beside theirs, the overlap, and what binds each") {
+  auto summary = of({on_device(rank(1, 10, 20, 3, 1), 20), on_device(rank(1, 10, 20, 3, 1), 16)});
+  summary.rows = {Row{.operation = "linear", .module = "fc1", .time = Seconds(0.175), .host = Seconds(0.03)}};
+  const auto lines = report_of(summary);
+  CHECK_THAT(lines[1], Catch::EndsWith("host ms"));
+  CHECK_THAT(lines[2], Catch::EndsWith(" 3.00"));
+  const auto found = std::find_if(lines.begin(), lines.end(),
+                                  [](const std::string& line) { return line.starts_with("ms a step of device"); });
+  REQUIRE(lines.end() - found > 3);
+  CHECK_THAT(found[1], Catch::Matches("0 \\(b\\) +33\\.00 +10\\.00 +40 +1\\.00 +12\\.00 +61 +launches: .*"));
+  CHECK_THAT(found[2], Catch::Matches("1 \\(b\\) +33\\.00 .* 48 +the device"));
 }
 
 TEST_CASE("a report has the longest operations, sums up the rest, and ends with the bottleneck") {

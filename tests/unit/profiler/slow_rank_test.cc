@@ -33,6 +33,9 @@ TEST_CASE("a rank that takes more than 20 % longer is named with what it spends 
   CHECK(part_of(times(1, 11, 30, 3)) == "1 backward");
   CHECK(part_of(times(1, 10, 20, 13)) == "1 optimizer");
   CHECK(part_of(times(1, 10, 20, 3, 9)) == "1 communication");
+  auto uploads = times(1, 10, 20, 3);
+  uploads.upload = Seconds(0.009 * steps);
+  CHECK(part_of(uploads) == "1 upload");
 }
 
 TEST_CASE("ranks that differ by 20 % or less, or by waiting for one another, are not slow") {

@@ -10,7 +10,11 @@ using namespace std::chrono_literals;
 TEST_CASE("a trace is a JSON object of complete and metadata events, a process for each rank") {
   const std::vector<Event> events{
       {.kind = Kind::forward, .name = "linear", .module = "a\"b\\", .start = 1500ns, .duration = 250ns, .flops = 12},
-      {.kind = Kind::communication, .name = "allreduce", .start = 1600ns, .duration = 5us, .track = 2},
+      {.kind = Kind::communication,
+       .name = "allreduce",
+       .start = 1600ns,
+       .duration = 5us,
+       .track = first_bucket_track + 1},
       {.kind = Kind::phase, .name = "forward", .start = 1500ns, .duration = 1us}};
   const auto text = trace_file({trace_events(0, "a", events), trace_events(1, "b", events)});
   const auto parsed = boost::json::parse(text);
@@ -28,6 +32,19 @@ TEST_CASE("a trace is a JSON object of complete and metadata events, a process f
   CHECK(linear.at("dur").to_number<double>() == Approx(0.25));
   CHECK(linear.at("args").at("module").as_string() == "a\"b\\");
   CHECK(linear.at("args").at("flops").to_number<double>() == 12);
-  CHECK(all[5].at("tid").as_int64() == 2);
+  CHECK(all[5].at("tid").as_int64() == first_bucket_track + 1);
   CHECK(all[11].at("pid").as_int64() == 1);
+}
+
+TEST_CASE("a rank with a device has a row for the host and one for each queue, whatever ran there") {
+  const auto rows = [](const std::vector<Event>& events) {
+    std::vector<std::string> names;
+    const auto parsed = boost::json::parse(trace_file({trace_events(0, "a", events)}));
+    for (const auto& each : parsed.at("traceEvents").as_array())
+      if (each.at("name").as_string() == "thread_name") names.emplace_back(each.at("args").at("name").as_string());
+    return names;
+  };
+  CHECK(rows({Event{.name = "forward", .duration = 1us}}) == std::vector<std::string>{"training"});
+  CHECK(rows({Event{.name = "forward", .duration = 1us, .track = compute_track}}) ==
+        std::vector<std::string>{"host", "device: compute queue", "device: communication queue", "device: copies"});
 }

@@ -121,6 +121,9 @@ TEST_CASE("an operation is described by its fields") {
   auto coalesced = allreduce_of(100);
   coalesced.spans = 4;
   CHECK(describe(coalesced) == "allreduce_coalesced(sum) of 100 float32 in 3 spans");
+  auto piece = allreduce_of(100);
+  piece.layout = 250;
+  CHECK(describe(piece) == "allreduce(sum) of 100 float32, a piece of 250");
 }
 
 TEST_CASE("the key of a rank's record contains its group and rank") {

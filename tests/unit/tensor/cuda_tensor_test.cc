@@ -4,8 +4,8 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/tensor/device_sums.h"
 #include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/tensor/late_values.h"
 #include "ddprun/worker/tensor/random.h"
 #include "ddprun/worker/tensor/upload.h"
 #include "tests/support/catch.h"
@@ -139,20 +139,74 @@ TEST_CASE("a plain copy from pinned memory is over when it returns") {
   CHECK(values(there) == std::vector<double>(4, 3));
 }
 
-TEST_CASE("many tensors are summed and looked at with one wait") {
+TEST_CASE("values of a CUDA device are on their way to the host from the start, and known after one wait") {
   const auto& device = cuda::CudaDevice::of(first);
-  std::vector<Tensor> tensors;
-  for (int i = 0; i < 5; ++i) tensors.push_back(Tensor::full({7}, i, i % 2 ? DType::bfloat16 : DType::float32, first));
-  DeviceSums sums(tensors.size(), DType::float32, first);
-  for (const Tensor& tensor : tensors) sums.add(tensor);
-  CHECK(sums.total() == 70);
-  const auto waits = device.api().synchronizations(device.context());
-  CHECK(kernels::all_finite(tensors));
-  const auto taken = device.api().synchronizations(device.context()) - waits;
-  tensors[3].fill(INFINITY);
-  CHECK_FALSE(kernels::all_finite(tensors));
+  const auto waits = [&] { return device.api().synchronizations(device.context()); };
+  LateValues late(first);
+  late.wait();
+  const auto before = waits();
+  for (int i = 0; i < 1100; ++i) {  // more than a block has
+    Tensor value = Tensor::full({}, i + 0.5,
+                                i % 3 == 0   ? DType::float64
+                                : i % 3 == 1 ? DType::float32
+                                             : DType::bfloat16,
+                                first);
+    CHECK(late.add(value) == static_cast<std::size_t>(i));
+    value.fill(-1);
+  }
+  CHECK(waits() == before);
+  CHECK_FALSE(late.are_known());
+  late.wait();
+  late.wait();
+  CHECK(waits() == before + 1);
+  for (const std::size_t i : {0UL, 1UL, 2UL, 511UL, 512UL, 1023UL, 1099UL})
+    CHECK(late.at(i) ==
+          Tensor::full({}, static_cast<double>(i) + 0.5, i % 3 == 2 ? DType::bfloat16 : DType::float64).item());
+  late.clear();
+  CHECK(late.are_known());
+  CHECK(late.add(Tensor::full({}, 7, DType::float32, first)) == 0);
+  late.wait();
+  CHECK(late.at(0) == 7);
+}
+
+TEST_CASE("values of the host are known at once") {
+  LateValues late{Device{}};
+  late.add(Tensor::full({}, 0.1, DType::float32));
+  CHECK(late.are_known());
+  CHECK(late.at(0) == static_cast<double>(0.1F));
+}
+
+TEST_CASE("what is not finite is found on a CUDA device") {
   CHECK(kernels::all_finite(Tensor::zeros({2}, DType::float32, first)));
-  CHECK(taken <= 2);  // the copy, and the end of the queue
+  CHECK_FALSE(kernels::all_finite(Tensor::full({2}, INFINITY, DType::bfloat16, first)));
+}
+
+TEST_CASE("float32 is multiplied in TF32 on the CUDA device that may, while it may") {
+  const auto product = [](Device device) {
+    const Tensor a = Tensor::full({1, 1}, 1 + 1.0 / 4096, DType::float32, device);
+    const Tensor one = Tensor::full({1, 1}, 1, DType::float32, device);
+    Tensor out = Tensor::empty({1, 1}, DType::float32, device);
+    kernels::of(a).matmul(a, one, out, {});
+    return out.item();
+  };
+  CHECK(product(first) == 1 + 1.0 / 4096);
+  allow_tf32(first, true);
+  CHECK(product(first) == 1);
+  CHECK(product(second) == 1 + 1.0 / 4096);
+  allow_tf32(first, false);
+  CHECK(product(first) == 1 + 1.0 / 4096);
+}
+
+TEST_CASE("tensors of several CUDA devices are looked at together") {
+  std::vector<Tensor> tensors;
+  for (const Device device : {first, second, first, Device{}})
+    tensors.push_back(Tensor::full({3}, 1, DType::float32, device));
+  CHECK(kernels::all_finite(tensors));
+  for (Tensor& tensor : tensors) {
+    tensor.fill(NAN);
+    CHECK_FALSE(kernels::all_finite(tensors));
+    tensor.fill(1);
+  }
 }
 
 TEST_CASE("random numbers on a CUDA device are those of the host") {

@@ -170,6 +170,7 @@ const std::vector<Example> examples{
     {"data.prefetch=2", {}, {"data.workers=0"}},
     {"data.drop_last=true", {}, servers},
     {"train.recompute=blocks", gpt, {"model.name=cnn"}},
+    {"train.tf32=true", {"train.device=cuda"}, {}},
     {"train.winograd=false", {"model.name=cnn"}, {"model.name=mlp"}},
     {"train.loss_scale=1024", {"train.precision=fp16"}, {}},
     {"train.loss_scale_growth=3", {"train.precision=fp16"}, {"train.precision=bf16"}},

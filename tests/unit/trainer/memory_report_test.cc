@@ -95,6 +95,40 @@ TEST_CASE("parts are grouped by the first name, with a number behind it") {
   CHECK(lines[2] == "all, at the peak       3.00       0.00       0.00        0.00");
 }
 
+TEST_CASE("a rank on a device has rows for the device and the host, and the same as fields of its record") {
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  trainer::DeviceMemoryReport report{
+      .device = {DeviceType::cuda, 1},
+      .on_device = {.workspaces = mib, .kept = 2 * mib, .free = 50 * mib, .total = 64 * mib},
+      .activations = {.device = 7 * mib, .host = mib}};
+  const auto set = [](MemoryByOwner& owners, MemoryOwner owner, std::size_t bytes) {
+    owners[static_cast<std::size_t>(owner)] = bytes;
+  };
+  set(report.on_device.owners, MemoryOwner::parameters, 3 * mib);
+  set(report.on_device.owners, MemoryOwner::gradients, 4 * mib);
+  set(report.on_device.owners, MemoryOwner::optimizer, 6 * mib);
+  set(report.on_host, MemoryOwner::gradients, 5 * mib);
+  const trainer::MemoryUse use{.parameters = 3 * mib, .device = report};
+  const auto lines = trainer::memory_table(use, {});
+  REQUIRE(lines.size() == 5);
+  CHECK(lines[2] == "of it cuda:1           3.00       4.00       6.00        7.00");
+  CHECK(lines[3] == "of it the host         0.00       5.00       0.00        1.00");
+  CHECK(lines[4] ==
+        "cuda:1: 50.0 MiB of 64.0 MiB free; held by optimizer state 6.0 MiB, gradients 4.0 MiB, parameters 3.0 MiB, "
+        "kept for the next allocation 2.0 MiB, workspaces of operations 1.0 MiB");
+
+  const auto record = boost::json::parse(trainer::to_json(2, use)).as_object();
+  CHECK(record.at("rank").to_number<int>() == 2);
+  CHECK(record.at("device").as_string() == "cuda:1");
+  const auto& on_device = record.at("device_bytes").as_object();
+  CHECK(on_device.at("optimizer").to_number<std::size_t>() == 6 * mib);
+  CHECK(on_device.at("activation_peak").to_number<std::size_t>() == 7 * mib);
+  CHECK(on_device.at("kept").to_number<std::size_t>() == 2 * mib);
+  CHECK(on_device.at("total").to_number<std::size_t>() == 64 * mib);
+  CHECK(record.at("host_bytes").as_object().at("gradients").to_number<std::size_t>() == 5 * mib);
+  CHECK_FALSE(boost::json::parse(trainer::to_json(2, {})).as_object().contains("device"));
+}
+
 TEST_CASE("optimizer state, gradients and parameters fall to a rank's share, each in turn") {
   // Sizes that divide into parts of 16 elements: 64 -> 64 -> 32, without a remainder for 2 and 4 ranks.
   const std::string job =

@@ -5,9 +5,13 @@
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops/activation.h"
 #include "ddprun/worker/autograd/ops/matmul.h"
+#include "ddprun/worker/autograd/ops/output_loss.h"
 #include "ddprun/worker/autograd/ops/reduce.h"
+#include "ddprun/worker/autograd/ops/residual.h"
+#include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/profiler/bottleneck.h"
 #include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/trainer/operation_recorder.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"
@@ -144,6 +148,23 @@ TEST_CASE("operations are recorded with their modules, passes and floating-point
   CHECK(row("linear", "layer0", true).flops == 2 * 4 * 16 * 16);  // the input gets no gradient
   CHECK(row("relu", "layer7", true).flops == 0);
   CHECK(row("relu", "layer7", true).calls == 1);
+}
+
+TEST_CASE("an operation of several products has the floating-point operations of all of them") {
+  const auto tensor = [](const Shape& shape) { return Variable(Tensor::full(shape, 0.01), true); };
+  const Variable stream = tensor({2, 3, 4}), x = tensor({2, 3, 5});
+  TestClock clock(1);
+  OperationRecorder recorder(clock.reader());
+  const Variable wide = residual_mlp(stream, x, {tensor({5, 8}), {}, tensor({8, 4}), {}});
+  const Variable added = residual_addmm(wide, {}, x, tensor({5, 4}));
+  linear_cross_entropy(reshape(added, {6, 4}), tensor({7, 4}), Tensor::zeros({6}, DType::int64)).backward();
+  for (const profiler::Row& row : profiler::rows_of(recorder.take())) {
+    INFO(row.operation << (row.backward ? ", backward" : ", forward"));
+    const int passes = row.backward ? 2 : 1;
+    if (row.operation == "residual_mlp") CHECK(row.flops == passes * 2 * 6 * (5 * 8 + 8 * 4));
+    if (row.operation == "residual_addmm") CHECK(row.flops == passes * 2 * 6 * 5 * 4);
+    if (row.operation == "linear_cross_entropy") CHECK(row.flops == passes * 2 * 6 * 7 * 4);
+  }
 }
 
 TEST_CASE("nothing is recorded before a recorder exists and after it is destroyed") {

@@ -11,11 +11,11 @@ namespace ddprun::testing {
 
 // A state, as one rank of a job has it, and what sessions of it are made of. The job outlives it.
 struct Replica {
-  explicit Replica(const TrainingJob& job)
+  explicit Replica(const TrainingJob& job, Device device = {})
       : config(job.config()),
         datasets(job.datasets()),
         task(tasks::make_task("auto", {.layout = datasets.train->layout()})),
-        state(trainer::make_train_state(config, {}, datasets.train->layout(), *task, 0)) {}
+        state(trainer::make_train_state(config, {}, datasets.train->layout(), *task, 0, {}, device)) {}
 
   std::unique_ptr<trainer::TrainSession> session(ProcessGroup& group) {
     return std::make_unique<trainer::TrainSession>(

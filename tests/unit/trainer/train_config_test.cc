@@ -70,10 +70,10 @@ TEST_CASE("a hook that does not exist, a delay of nothing and settings that do n
         "t.cfg:2: parallel.strategy = data_parallel: parallel.devices has to be given as well");
   CHECK_THAT(error_of("[parallel]\nstrategy = data_parallel\ndevices = \",\"\n"),
              Catch::Contains("parallel.devices has to be given as well"));
-  CHECK(error_of("[parallel]\ndevices = cuda:0\n") ==
-        "t.cfg:2: parallel.devices = cuda:0: cuda:0 has no operations so far: use cpu:0 to cpu:63");
-  CHECK_THAT(error_of("[parallel]\nstrategy = data_parallel\ndevices = cpu:0 cuda:1\n"),
-             Catch::Contains("cuda:1 has no operations so far"));
+  CHECK(error_of("[parallel]\ndevices = cuda:0 cuda:1\n[train]\ndevice = cpu\n") ==
+        "t.cfg:4: train.device = cpu: parallel.devices = cuda:0 cuda:1 are CUDA devices");
+  CHECK(error_of("[parallel]\nstrategy = data_parallel\ndevices = cpu:0 cuda:1\n") ==
+        "t.cfg:3: parallel.devices = cpu:0 cuda:1: devices are all of the CPU or all of CUDA");
   CHECK(parse_names(" a.b, c d,") == std::vector<std::string>{"a.b", "c", "d"});
 }
 

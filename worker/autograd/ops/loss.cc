@@ -4,6 +4,32 @@
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/autograd/ops/mapped.h"
 #include "ddprun/worker/autograd/ops/reduce.h"
+#include "ddprun/worker/autograd/ops/targets.h"
+
+namespace ddprun::autograd {
+
+void check_targets(const char* name, const Shape& scores, const Tensor& targets, const CrossEntropyOptions& options) {
+  if (scores.size() != 2 || numel(scores) == 0) {
+    throw make_error(Errc::mismatch, "{}: the scores have shape {}, not (batch, classes)", name, to_string(scores));
+  }
+  if (targets.shape() != Shape{scores[0]} || targets.dtype() != DType::int64) {
+    throw make_error(Errc::mismatch,
+                     "{}: {} targets of shape {} do not fit scores of shape {}; int64, one a row, is wanted", name,
+                     name_of(targets.dtype()), to_string(targets.shape()), to_string(scores));
+  }
+  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1)) {
+    throw make_error(Errc::usage, "{}: a label smoothing of {} is not within [0, 1)", name, options.label_smoothing);
+  }
+  if (targets.device().type != DeviceType::cpu) return;  // a look at them would wait for the device
+  const std::int64_t classes = scores[1];
+  const std::int64_t* data = targets.data<std::int64_t>();
+  for (std::int64_t i = 0; i < targets.numel(); ++i) {
+    if ((data[i] >= 0 && data[i] < classes) || data[i] == options.ignore_index) continue;
+    throw make_error(Errc::usage, "{}: target {} of row {} is not one of the {} classes", name, data[i], i, classes);
+  }
+}
+
+}  // namespace ddprun::autograd
 
 namespace ddprun {
 namespace {
@@ -12,29 +38,6 @@ using autograd::autocast;
 using autograd::CastClass;
 using kernels::Axis;
 using kernels::Binary;
-
-void check_targets(const char* name, const Variable& scores, const Tensor& targets,
-                   const CrossEntropyOptions& options) {
-  if (scores.shape().size() != 2 || scores.value().numel() == 0) {
-    throw make_error(Errc::mismatch, "{}: the scores have shape {}, not (batch, classes)", name,
-                     to_string(scores.shape()));
-  }
-  if (targets.shape() != Shape{scores.shape()[0]} || targets.dtype() != DType::int64) {
-    throw make_error(Errc::mismatch,
-                     "{}: {} targets of shape {} do not fit scores of shape {}; int64, one a row, is wanted", name,
-                     name_of(targets.dtype()), to_string(targets.shape()), to_string(scores.shape()));
-  }
-  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1)) {
-    throw make_error(Errc::usage, "{}: a label smoothing of {} is not within [0, 1)", name, options.label_smoothing);
-  }
-  if (targets.device().type != DeviceType::cpu) return;  // a look at them would wait for the device
-  const std::int64_t classes = scores.shape()[1];
-  const std::int64_t* data = targets.data<std::int64_t>();
-  for (std::int64_t i = 0; i < targets.numel(); ++i) {
-    if ((data[i] >= 0 && data[i] < classes) || data[i] == options.ignore_index) continue;
-    throw make_error(Errc::usage, "{}: target {} of row {} is not one of the {} classes", name, data[i], i, classes);
-  }
-}
 
 kernels::CrossEntropyOptions kernel_options(const CrossEntropyOptions& options) {
   return {.label_smoothing = options.label_smoothing, .ignore_index = options.ignore_index};
@@ -71,7 +74,7 @@ Variable element_loss(const char* name, Binary function, const Variable& given, 
 Variable nll_loss(const Variable& given, const Tensor& targets, const CrossEntropyOptions& options) {
   const Variable log_probabilities = autocast(CastClass::float32, given);
   const autograd::Operation operation("nll_loss", {log_probabilities}, {targets});
-  check_targets("nll_loss", log_probabilities, targets, options);
+  autograd::check_targets("nll_loss", log_probabilities.shape(), targets, options);
   const Tensor x = log_probabilities.value().contiguous();
   return operation.record(kernels::of(x).nll_loss(x, targets, kernel_options(options)), {x, targets},
                           [options = kernel_options(options)](autograd::Backward& pass) {
@@ -86,7 +89,7 @@ Variable nll_loss(const Variable& given, const Tensor& targets, const CrossEntro
 Variable cross_entropy(const Variable& given, const Tensor& targets, const CrossEntropyOptions& options) {
   const Variable scores = autocast(CastClass::float32, given);
   const autograd::Operation operation("cross_entropy", {scores}, {targets});
-  check_targets("cross_entropy", scores, targets, options);
+  autograd::check_targets("cross_entropy", scores.shape(), targets, options);
   const Tensor x = scores.value().contiguous();
   Tensor log_probabilities = Tensor::empty_like(x);
   kernels::of(x).softmax(x, {x.size(0), x.size(1), 1}, true, log_probabilities);

@@ -5,27 +5,16 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/product_gradients.h"
 #include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {
 
-// Adds op(a) op(b) to the gradient of an input.
-void add_product(autograd::Backward& pass, std::size_t input, const Shape& shape, const Tensor& a, const Tensor& b,
-                 kernels::MatmulOptions options) {
-  autograd::add_computed(pass, input, shape, [&](Tensor& out, bool accumulate) {
-    options.accumulate = accumulate;
-    kernels::of(a).matmul(a, b, out, options);
-  });
-}
-
-void add_bias_gradient(autograd::Backward& pass, std::size_t input) {
-  const Tensor& grad = pass.grad();
-  autograd::add_computed(pass, input, {grad.size(1)}, [&](Tensor& out, bool accumulate) {
-    kernels::of(grad).sum_to_bias(grad, grad.size(0), 1, out, accumulate);
-  });
-}
+using autograd::add_parameter_gradients;
+using autograd::add_product;
+using autograd::WeightLayout;
 
 [[noreturn]] void throw_no_product(const char* name, const Variable& a, const Variable& b) {
   throw make_error(Errc::mismatch, "{}: cannot multiply {} of shape {} with {} of shape {}", name, name_of(a.dtype()),
@@ -96,8 +85,7 @@ Variable linear_2d(const Variable& input, const Variable& weight, const Variable
   }
   return operation.record(std::move(value), {x, w}, [](autograd::Backward& pass) {
     const Tensor &saved_x = pass.saved(0), &saved_w = pass.saved(1);
-    add_bias_gradient(pass, 2);
-    add_product(pass, 1, saved_w.shape(), pass.grad(), saved_x, {.transpose_a = true});
+    add_parameter_gradients(pass, 1, 2, saved_x, pass.grad(), WeightLayout::out_in, pass.grad().dtype());
     add_product(pass, 0, saved_x.shape(), pass.grad(), saved_w, {});
   });
 }
@@ -193,8 +181,7 @@ Variable addmm(const Variable& given_bias, const Variable& given_a, const Variab
   if (operation.needs_value()) kernels::of(x).addmm(bias.value().contiguous(), x, y, value, {});
   return operation.record(std::move(value), {x, y}, [](autograd::Backward& pass) {
     const Tensor &saved_x = pass.saved(0), &saved_y = pass.saved(1);
-    add_bias_gradient(pass, 2);
-    add_product(pass, 1, saved_y.shape(), saved_x, pass.grad(), {.transpose_a = true});
+    add_parameter_gradients(pass, 1, 2, saved_x, pass.grad(), WeightLayout::in_out, pass.grad().dtype());
     add_product(pass, 0, saved_x.shape(), pass.grad(), saved_y, {.transpose_b = true});
   });
 }

@@ -1,6 +1,8 @@
 #include "ddprun/worker/autograd/ops/norm.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "ddprun/common/error.h"
@@ -158,9 +160,51 @@ void check_parameter(const char* name, const char* what, const Variable& paramet
                    to_string(input.shape()));
 }
 
+// Where the gradient of a parameter goes: into the leaf's own memory, or to a tensor that add() gives to the tape.
+class ParameterGradient {
+ public:
+  ParameterGradient(autograd::Backward& pass, std::size_t input, const Tensor& like) : pass_(pass), input_(input) {
+    if (!like.defined() || !pass.wants(input)) return;
+    target_ = pass.target(input);
+    in_place_ = target_.memory.defined();
+    if (!in_place_) target_.memory = Tensor::empty_like(like);
+  }
+  const Tensor& memory() const { return target_.memory; }
+  bool accumulate() const { return target_.accumulate; }
+  void add() {
+    if (target_.memory.defined() && !in_place_) pass_.add(input_, std::move(target_.memory));
+  }
+
+ private:
+  autograd::Backward& pass_;
+  std::size_t input_;
+  autograd::Backward::Target target_;
+  bool in_place_ = false;
+};
+
+// One pass gives the gradient of the rows with what else has been added to it, a copy of that in the type in which it
+// is read next, and the gradients of the parameters.
+void add_row_gradients(autograd::Backward& pass, const kernels::Axis& rows, bool centred, bool has_bias) {
+  const Tensor &x = pass.saved(0), &weight = pass.saved(1);
+  ParameterGradient of_weight(pass, 1, weight), of_bias(pass, 2, has_bias ? weight : Tensor());
+  kernels::RowNormGradients out{.x = {},
+                                .weight = of_weight.memory(),
+                                .bias = of_bias.memory(),
+                                .accumulate_weight = of_weight.accumulate(),
+                                .accumulate_bias = of_bias.accumulate()};
+  if (const auto dtype = pass.copy_dtype(0); dtype && *dtype == pass.grad().dtype() && *dtype != x.dtype())
+    out.x_copy = Tensor::empty(x.shape(), *dtype, x.device());
+  kernels::of(x).row_norm_backward(x, pass.grad(), pass.take(0), rows, centred, {pass.saved(2), pass.saved(3)}, weight,
+                                   out);
+  of_bias.add();
+  of_weight.add();
+  if (pass.wants(0)) pass.add(0, std::move(out.x), std::move(out.x_copy));
+}
+
 // Rows of axis.n channels of axis.inner values.
 Variable normalise_rows(const char* name, const Variable& given_input, const kernels::Axis& axis, bool centred,
-                        double eps, std::int64_t channels, const Variable& given_weight, const Variable& given_bias) {
+                        double eps, std::int64_t channels, const Variable& given_weight, const Variable& given_bias,
+                        std::optional<DType> lower = {}) {
   const auto [input, weight, bias] =
       autograd::autocast(autograd::CastClass::float32, given_input, given_weight, given_bias);
   const autograd::Operation operation(name, {input, weight, bias});
@@ -171,7 +215,13 @@ Variable normalise_rows(const char* name, const Variable& given_input, const ker
   }
   const Tensor x = input.value().contiguous();
   kernels::NormStatistics statistics;
-  Tensor y = kernels::of(x).group_norm(x, axis, centred, eps, weight.value(), bias.value(), statistics);
+  const DType result = lower && x.dtype() == DType::float32 ? *lower : x.dtype();
+  Tensor y = kernels::of(x).group_norm(x, axis, centred, eps, weight.value(), bias.value(), result, statistics);
+  if (axis.inner == 1 && channels == axis.n)
+    return operation.record(std::move(y), {x, weight.value(), statistics.mean, statistics.inverse},
+                            [axis, centred, has_bias = bias.defined()](autograd::Backward& pass) {
+                              add_row_gradients(pass, axis, centred, has_bias);
+                            });
   return operation.record(std::move(y), {x, weight.value(), statistics.mean, statistics.inverse},
                           [axis, centred, has_bias = bias.defined()](autograd::Backward& pass) {
                             auto gradients =
@@ -195,9 +245,11 @@ kernels::Axis last_dimension(const char* name, const Variable& input) {
 
 }  // namespace
 
-Variable layer_norm(const Variable& input, const Variable& weight, const Variable& bias, double eps) {
+Variable layer_norm(const Variable& input, const Variable& weight, const Variable& bias, double eps, bool lower) {
   const kernels::Axis axis = last_dimension("layer_norm", input);
-  return normalise_rows("layer_norm", input, axis, true, eps, axis.n, weight, bias);
+  const DType narrow = autograd::autocast_dtype();
+  return normalise_rows("layer_norm", input, axis, true, eps, axis.n, weight, bias,
+                        lower && narrow != DType::float32 ? std::optional(narrow) : std::nullopt);
 }
 
 Variable rms_norm(const Variable& input, const Variable& weight, double eps) {

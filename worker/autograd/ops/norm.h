@@ -23,8 +23,10 @@ struct BatchNormOptions {
 Variable batch_norm(const Variable& input, const Variable& weight, const Variable& bias, Tensor running_mean,
                     Tensor running_var, const BatchNormOptions& options);
 
-// Normalises the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016).
-Variable layer_norm(const Variable& input, const Variable& weight = {}, const Variable& bias = {}, double eps = 1e-5);
+// Normalises the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016). lower:
+// under autocast the result has the 16-bit type, for users that would cast it: one pass over memory less.
+Variable layer_norm(const Variable& input, const Variable& weight = {}, const Variable& bias = {}, double eps = 1e-5,
+                    bool lower = false);
 // The same without subtracting the mean (Zhang and Sennrich 2019).
 Variable rms_norm(const Variable& input, const Variable& weight = {}, double eps = 1e-6);
 // input (batch, channels, ...): normalises groups of channels of each sample together (Wu and He 2018). weight and

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
 #include "ddprun/common/loopback.h"
 #include "ddprun/worker/comm/bootstrap/host_evidence.h"
 #include "ddprun/worker/comm/bootstrap/local_address.h"
@@ -13,12 +14,13 @@ RankLocation own_location(const CommConfig& config) {
   return {.host = config.host.empty() ? host_evidence() : config.host,
           .network = network_evidence(),
           .address = config.local_address.empty() ? find_loopback().value_or("127.0.0.1")
-                                                  : numeric_address(config.local_address)};
+                                                  : numeric_address(config.local_address),
+          .host_name = local_host_name()};
 }
 
 std::string encode(const RankLocation& location) {
   return location.host + '\n' + location.network + '\n' + location.address + '\n' + location.device + '\n' +
-         location.deviceless;
+         location.deviceless + '\n' + location.host_name;
 }
 
 RankLocation decode_location(std::string_view text) {
@@ -34,6 +36,7 @@ RankLocation decode_location(std::string_view text) {
   location.address = next_line();
   location.device = next_line();
   location.deviceless = next_line();
+  location.host_name = next_line();
   return location;
 }
 

@@ -22,6 +22,7 @@ struct RankLocation {
   std::string address;       // numeric; at which it expects to be reached
   std::string device{};      // the PCI bus id of its GPU, if it has been given one
   std::string deviceless{};  // why not; empty: it has, or nobody asked
+  std::string host_name{};   // for messages: names need not be unique
   friend bool operator==(const RankLocation&, const RankLocation&) = default;
 };
 using RankLocations = std::vector<RankLocation>;  // by rank

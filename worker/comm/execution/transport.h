@@ -85,6 +85,8 @@ class Transport {
   virtual std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) = 0;
   // Memory that this transport moves at the least cost, recognised by its address. From any thread.
   virtual RegisteredBuffer allocate(std::size_t bytes) { return plain_buffer(bytes); }
+  // ProcessGroup::reduces_elements_alike(). Once connected, from any thread.
+  virtual bool reduces_elements_alike(const Operation&) const { return false; }
   // ProcessGroup::bytes_sent(). Once connected, from any thread.
   virtual std::uint64_t bytes_sent() const { return 0; }
   // Makes every blocked and every later call fail. From any thread, also during connect().

@@ -29,6 +29,9 @@ class TransportGroup final : public ProcessGroup {
   WorkPtr start(const Call& call) override;
   RegisteredBuffer allocate(std::size_t bytes) override { return transport_->allocate(bytes); }
   std::uint64_t bytes_sent() const override { return transport_->bytes_sent(); }
+  bool reduces_elements_alike(const Call& call) const override {
+    return transport_->reduces_elements_alike(call.operation);
+  }
   std::optional<Error> failure() const override { return health_.cause(); }
   void abort(const std::string& reason) override;
   std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override;

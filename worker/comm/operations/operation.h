@@ -34,12 +34,13 @@ struct Operation {
   // The elements of the buffer, or of one rank's part of it; with unequal parts or several spans, of all together. The
   // same at every rank, except with all_to_all's unequal parts.
   std::size_t count = 0;
-  double factor = 1;         // premultiplied_sum: this rank's
-  int peer = -1;             // reduce, broadcast, gather, scatter: the root; send: the destination; recv: the source
-  int tag = 0;               // send, recv
-  std::uint32_t parts = 0;   // unequal parts: a digest of their sizes, not 0
-  std::uint32_t spans = 0;   // coalesced: their number plus 1
-  std::uint64_t layout = 0;  // coalesced: a digest of their types and sizes
+  double factor = 1;        // premultiplied_sum: this rank's
+  int peer = -1;            // reduce, broadcast, gather, scatter: the root; send: the destination; recv: the source
+  int tag = 0;              // send, recv
+  std::uint32_t parts = 0;  // unequal parts: a digest of their sizes, not 0
+  std::uint32_t spans = 0;  // coalesced: their number plus 1
+  std::uint64_t layout =
+      0;  // coalesced: a digest of their types and sizes; a piece of an operation: count of the whole
 
   bool point_to_point() const { return kind == OpKind::send || kind == OpKind::recv; }
   bool reduces() const { return kind == OpKind::allreduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter; }
@@ -51,6 +52,11 @@ struct Operation {
   bool empty() const { return count == 0 && kind != OpKind::barrier && !own_parts(); }
   friend bool operator==(const Operation&, const Operation&) = default;
 };
+
+// Whether two values give the same bits in either order: a minimum or maximum of zeros of both signs does not.
+constexpr bool commutes(ReduceOp op) {
+  return op != ReduceOp::min && op != ReduceOp::max;
+}
 
 // Whether the calls of two ranks are the same collective.
 bool agree(const Operation& one, const Operation& other);

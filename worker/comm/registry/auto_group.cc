@@ -7,6 +7,7 @@
 #include "ddprun/worker/comm/backends/staged/staged_group.h"
 #include "ddprun/worker/comm/registry/device_group.h"
 #include "ddprun/worker/comm/registry/host_group.h"
+#include "ddprun/worker/comm/registry/shared_devices.h"
 
 namespace ddprun::comm {
 namespace {
@@ -14,20 +15,9 @@ namespace {
 // "rank 1 (on host b, where CUDA finds no GPU)": the first that has no device; empty where all have one.
 std::string first_deviceless(const RankLocations& locations) {
   for (std::size_t rank = 0; rank < locations.size(); ++rank) {
-    const auto& [host, network, address, device, why] = locations[rank];
-    if (!why.empty()) return fmt::format("rank {} ({})", rank, why);
-    if (device.empty()) return fmt::format("rank {} (it was given no device)", rank);
-  }
-  return "";
-}
-
-// Of the first two ranks on one device; empty where no two are.
-std::string shared_device(const RankLocations& locations) {
-  for (std::size_t rank = 0; rank < locations.size(); ++rank) {
-    for (std::size_t other = 0; other < rank; ++other) {
-      if (locations[other].host != locations[rank].host || locations[other].device != locations[rank].device) continue;
-      return fmt::format("ranks {} and {} share the device {}", other, rank, locations[rank].device);
-    }
+    const auto& place = locations[rank];
+    if (!place.deviceless.empty()) return fmt::format("rank {} ({})", rank, place.deviceless);
+    if (place.device.empty()) return fmt::format("rank {} (it was given no device)", rank);
   }
   return "";
 }
@@ -37,7 +27,7 @@ std::unique_ptr<ProcessGroup> make_nccl(const GroupOptions& options) {
 }
 
 std::unique_ptr<ProcessGroup> make_staged(const GroupOptions& options) {
-  return make_staged_group(make_host_group(host_options(options)), options.config.device.value());
+  return make_staged_group(make_second_host_group(host_options(options)), staged_options(options));
 }
 
 }  // namespace
@@ -50,7 +40,7 @@ std::unique_ptr<ProcessGroup> make_auto_group(const GroupOptions& options) {
   auto host = make_host_group(host_options(options), place, &locations);
   if (auto deviceless = first_deviceless(locations); !deviceless.empty())
     return make_deviceless_group(std::move(host), *options.config.device, std::move(deviceless));
-  const auto shared = shared_device(locations);
+  const auto shared = describe_shared_devices(locations);
   if (shared.empty()) return make_device_group(std::move(host), options, make_nccl);
   if (options.rank == 0)
     log::info("device memory is staged through memory of the host: {}, which NCCL refuses", shared);

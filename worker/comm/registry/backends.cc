@@ -64,7 +64,7 @@ std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptio
   if (!options.config.device || name == "auto") return backend.make(options);
   if (name == "nccl") return make_device_group(make_host_group(host_options(options)), options, make_nccl);
   const auto make_staged = [&](const GroupOptions& given) {
-    return make_staged_group(backend.make(host_options(given)), given.config.device.value());
+    return make_staged_group(backend.make(host_options(given)), staged_options(given));
   };
   return make_device_group(backend.make(host_options(options)), options, make_staged);
 }

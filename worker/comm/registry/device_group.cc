@@ -1,5 +1,6 @@
 #include "ddprun/worker/comm/registry/device_group.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -52,15 +53,59 @@ struct StopForming {
   void operator()() { source.request_stop(); }
 };
 
+// Who times the operations of a group and of its subgroups, on one thread.
+class TimerSlot {
+ public:
+  void set(OperationTimer* timer) {
+    const std::lock_guard lock(mutex_);
+    timer_ = timer;
+    thread_ = std::this_thread::get_id();
+  }
+  // null: nobody, or on another thread.
+  OperationTimer* get() const {
+    const std::lock_guard lock(mutex_);
+    return thread_ == std::this_thread::get_id() ? timer_ : nullptr;
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards the others
+  OperationTimer* timer_ = nullptr;
+  std::thread::id thread_;
+};
+
+// The work of an operation with events of a timer.
+class TimedWork final : public Work {
+ public:
+  TimedWork(WorkPtr work, std::shared_ptr<TimerSlot> slot, std::size_t number)
+      : work_(std::move(work)), slot_(std::move(slot)), number_(number) {}
+
+  void wait(Deadline deadline) override {
+    OperationTimer* const timer = told_ ? nullptr : slot_->get();
+    if (timer) timer->wait_begins();
+    work_->wait(deadline);
+    if (timer && !told_.exchange(true)) timer->finished(number_);
+  }
+  bool done() const override { return work_->done(); }
+  std::optional<Error> error() const override { return work_->error(); }
+  int source() const override { return work_->source(); }
+
+ private:
+  const WorkPtr work_;
+  const std::shared_ptr<TimerSlot> slot_;
+  const std::size_t number_;
+  std::atomic<bool> told_ = false;
+};
+
 // Two groups of the same ranks. Without the second, why_deviceless says which rank has no device.
 class DeviceGroup : public ProcessGroup {
  public:
   DeviceGroup(std::unique_ptr<ProcessGroup> host, std::unique_ptr<ProcessGroup> devices, int device,
-              std::string why_deviceless)
+              std::string why_deviceless, std::shared_ptr<TimerSlot> timer = std::make_shared<TimerSlot>())
       : host_(std::move(host)),
         devices_(std::move(devices)),
         device_(device),
-        why_deviceless_(std::move(why_deviceless)) {}
+        why_deviceless_(std::move(why_deviceless)),
+        timer_(std::move(timer)) {}
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
@@ -77,8 +122,10 @@ class DeviceGroup : public ProcessGroup {
     if (const auto cause = failure()) return failed_work(*cause);
     if (call.device() == host_memory) return host_->start(call);
     if (!devices_) refuse(call.operation);
-    return devices_->start(call);
+    OperationTimer* const timer = size() > 1 && !call.operation.empty() ? timer_->get() : nullptr;
+    return timer ? start_timed(call, *timer) : devices_->start(call);
   }
+  void time_operations(OperationTimer* timer) override { timer_->set(timer); }
 
   std::optional<Error> failure() const override {
     if (auto cause = host_->failure()) return cause;
@@ -92,13 +139,20 @@ class DeviceGroup : public ProcessGroup {
   std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override {
     auto host = host_->make_subgroup(ranks, name);
     auto devices = devices_ ? devices_->make_subgroup(ranks, name) : nullptr;
-    return std::make_unique<DeviceGroup>(std::move(host), std::move(devices), device_, why_deviceless_);
+    return std::make_unique<DeviceGroup>(std::move(host), std::move(devices), device_, why_deviceless_, timer_);
   }
   std::shared_ptr<Transport> reusable_transport() const override {
     return devices_ ? devices_->reusable_transport() : nullptr;
   }
 
  private:
+  WorkPtr start_timed(const Call& call, OperationTimer& timer) {
+    const auto [events, number] = timer.started(name_of(call.operation.kind));
+    Call timed = call;
+    timed.options.events = events;
+    return std::make_shared<TimedWork>(devices_->start(timed), timer_, number);
+  }
+
   // A collective breaks the group, as ranks that pass host memory wait for it.
   [[noreturn]] void refuse(const Operation& operation) {
     const auto reason = fmt::format("{} on memory of a device: {} keeps this group to memory of the host",
@@ -111,6 +165,7 @@ class DeviceGroup : public ProcessGroup {
   const std::unique_ptr<ProcessGroup> devices_;
   const int device_;
   const std::string why_deviceless_;
+  const std::shared_ptr<TimerSlot> timer_;
 };
 
 // A rank lost meanwhile shows in the host group.
@@ -137,6 +192,10 @@ std::unique_ptr<ProcessGroup> form(ProcessGroup& host, const GroupOptions& optio
 GroupOptions host_options(GroupOptions options) {
   options.config.device.reset();
   return options;
+}
+
+StagedOptions staged_options(const GroupOptions& options) {
+  return {.device = options.config.device.value(), .timeout = options.config.timeout};
 }
 
 std::unique_ptr<ProcessGroup> make_device_group(std::unique_ptr<ProcessGroup> host, const GroupOptions& options,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "ddprun/worker/comm/backends/staged/staged_group.h"
 #include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/process_group.h"
 
@@ -13,6 +14,9 @@ using MakeGroup = std::function<std::unique_ptr<ProcessGroup>(const GroupOptions
 
 // The options of a group beside another one's, for memory of the host alone.
 GroupOptions host_options(GroupOptions options);
+
+// What stages the memory of options.config.device.
+StagedOptions staged_options(const GroupOptions& options);
 
 // A group for memory of the host, which the given one takes, and for memory of options.config.device, for which
 // make_devices forms a group of its own. A failure of either ends both. Throws what make_devices throws, or why the

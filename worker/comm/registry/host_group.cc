@@ -40,6 +40,12 @@ std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, const
   return make_transport_group(factory, options, {"auto", make_auto_group}, place);
 }
 
+std::unique_ptr<ProcessGroup> make_second_host_group(const GroupOptions& options) {
+  if (options.size == 1) return make_self_group();
+  const auto factory = [&](const RankLocations& locations) { return make_host_transport(options, locations); };
+  return make_transport_group(factory, options, {"auto", make_second_host_group});
+}
+
 std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();
   const auto factory = [&](const RankLocations& locations) {

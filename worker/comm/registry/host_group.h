@@ -22,6 +22,9 @@ std::shared_ptr<Transport> make_host_transport(const GroupOptions& options, cons
 std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, const DevicePlace& place = {},
                                               RankLocations* locations = nullptr);
 
+// The same beside a group that has logged the choice.
+std::unique_ptr<ProcessGroup> make_second_host_group(const GroupOptions& options);
+
 // `hierarchical`: as `auto` for host memory, since ranks that are all on one host, or each on its own, have one level
 // only; backend() names the transport in use, and rank 0 logs the fallback.
 std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options);

@@ -1,30 +1,34 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 namespace ddprun::cuda::emulator {
 
-// Counts the calls of each function, and decides which one fails on request.
+// Counts the calls of each function on each device, and decides which one fails on request. A function in what is asked
+// of it may be "function@device", by threads whose device that is, and "*" is any function.
 class CallLog {
  public:
-  // Whether this call is to fail.
-  bool add(std::string_view function);
+  // Whether this call is to fail. device: the calling thread's own.
+  bool add(std::string_view function, int device);
 
-  // function[:n]: the n-th call from now on, the first one where n is left out; "*" is any function, "" none. Counts
-  // begin anew.
+  // function[@device][:n[:code]]: the n-th call from now on, the first one where n is left out; "*" is any function, "" none.
+  // The call returns the code, or what suits it. Counts begin anew.
   void fail(std::string_view specification);
+  std::optional<int> failing_code() const { return failing_code_; }
   bool has_failed() const { return has_failed_; }
-  // "*": of all functions.
   std::uint64_t count(std::string_view function) const;
 
  private:
-  std::unordered_map<std::string_view, std::uint64_t> counts_;  // the names are literals
-  std::uint64_t total_ = 0;
+  std::unordered_map<std::string_view, std::vector<std::uint64_t>> counts_;  // by device; the names are literals
+  std::uint64_t selected_ = 0;                                               // calls of failing_function_
   std::string failing_function_;
   std::uint64_t failing_call_ = 0;
+  std::optional<int> failing_code_;
   bool has_failed_ = false;
 };
 

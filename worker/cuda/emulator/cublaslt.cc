@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cublasLt.h>
 #include <optional>
 #include <type_traits>
@@ -30,7 +31,9 @@ struct Description {
   std::int32_t transposes_a, transposes_b;
   std::uint32_t epilogue;
   std::int32_t bias_type;  // -1: as the result
-  const void* bias;
+  void* bias;
+  void* matrix;  // the auxiliary one of a GELU, of the result's type
+  std::int64_t matrix_leading;
 };
 struct Preference {
   std::uint64_t workspace;
@@ -124,13 +127,41 @@ bool types_fit(const Problem& p) {
   }
 }
 
-cublasStatus_t check_bias(const Problem& p) {
+bool adds_bias(const Description& o) {
+  return o.epilogue == CUBLASLT_EPILOGUE_BIAS || o.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+bool sums_columns(const Description& o) {
+  return o.epilogue == CUBLASLT_EPILOGUE_BGRADA || o.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+bool applies_gelu(const Description& o) {
+  return o.epilogue == CUBLASLT_EPILOGUE_GELU_AUX || o.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+bool has_matrix(const Description& o) {
+  return applies_gelu(o) || o.epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+// Elements of the epilogue's vector.
+std::uint64_t vector_size(const Problem& p) {
+  if (!adds_bias(p.operation) && !sums_columns(p.operation)) return 0;
+  return p.operation.epilogue == CUBLASLT_EPILOGUE_BGRADB ? p.columns() : p.rows();
+}
+
+bool is_whole(const void* memory) {
+  return memory != nullptr && reinterpret_cast<std::uintptr_t>(memory) % 16 == 0;
+}
+
+// Those of a GELU are of 16 bits alone, so that callers are seen to do without.
+cublasStatus_t check_epilogue(const Problem& p) {
   const Description& o = p.operation;
   if (o.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
-  if (o.epilogue != CUBLASLT_EPILOGUE_BIAS || p.d.type == CUDA_R_64F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if ((vector_size(p) == 0 && !has_matrix(o)) || p.d.type == CUDA_R_64F) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (o.bias_type != -1 && o.bias_type != p.d.type) return CUBLAS_STATUS_NOT_SUPPORTED;
-  const bool is_aligned = reinterpret_cast<std::uintptr_t>(o.bias) % 16 == 0;
-  return o.bias != nullptr && is_aligned ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  if (vector_size(p) > 0 && !is_whole(o.bias)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!has_matrix(o)) return CUBLAS_STATUS_SUCCESS;
+  if (p.d.type == CUDA_R_32F || p.d.count > 1) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const bool fits =
+      is_whole(o.matrix) && o.matrix_leading % 8 == 0 && o.matrix_leading >= static_cast<std::int64_t>(p.rows());
+  return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t check(const Machine& machine, const Problem& p) {
@@ -139,7 +170,7 @@ cublasStatus_t check(const Machine& machine, const Problem& p) {
   if (!shapes_fit(p)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!types_fit(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (p.a.type == CUDA_R_16BF && machine.settings().major < 8) return CUBLAS_STATUS_NOT_SUPPORTED;
-  return check_bias(p);
+  return check_epilogue(p);
 }
 
 std::optional<Problem> problem_of(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -212,12 +243,54 @@ struct Operands {
 
 template <class T>
 void add_bias(const Problem& p, std::vector<T>& product) {
-  if (p.operation.epilogue != CUBLASLT_EPILOGUE_BIAS) return;
+  if (!adds_bias(p.operation)) return;
   const std::vector<T> bias = read<T>(*element_of(p.d.type), p.operation.bias, p.rows());
   for (std::size_t i = 0; i < product.size(); ++i) product[i] += bias[i % p.rows()];
 }
 
-// d = alpha op(a) op(b) + beta c + bias, rounded once.
+// Sums over the depth: of rows of op(a) (rows, depth), or of columns of op(b) (depth, columns).
+template <class T>
+void sum_columns(const Problem& p, const std::vector<T>& a, const std::vector<T>& b) {
+  if (!sums_columns(p.operation)) return;
+  const bool of_a = p.operation.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+  std::vector<T> sums(vector_size(p), T(0));
+  for (std::size_t k = 0; k < p.depth(); ++k)
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += of_a ? a[k * p.rows() + i] : b[i * p.depth() + k];
+  write<T>(*element_of(p.d.type), sums.data(), sums.size(), 1, 0, p.operation.bias);
+}
+
+constexpr double gelu_factor = 0.7978845608028654, gelu_cube = 0.044715;
+
+template <class T>
+T gelu(T x) {
+  return x * T(0.5) * (1 + std::tanh(T(gelu_factor) * (x + T(gelu_cube) * x * x * x)));
+}
+template <class T>
+T gelu_slope(T x) {
+  const T tanh = std::tanh(T(gelu_factor) * (x + T(gelu_cube) * x * x * x));
+  return T(0.5) * (1 + tanh) + T(0.5) * x * (1 - tanh * tanh) * T(gelu_factor) * (1 + 3 * T(gelu_cube) * x * x);
+}
+
+// The product's GELU, and the product to the matrix; or the product times the slope at the matrix.
+template <class T>
+void apply_gelu(const Problem& p, std::vector<T>& product) {
+  if (!has_matrix(p.operation)) return;
+  const Element type = *element_of(p.d.type);
+  for (std::size_t column = 0; column < p.columns(); ++column) {
+    auto* const at = static_cast<std::byte*>(p.operation.matrix) +
+                     column * static_cast<std::size_t>(p.operation.matrix_leading) * size_of(type);
+    T* const values = product.data() + column * p.rows();
+    if (applies_gelu(p.operation)) {
+      write<T>(type, values, p.rows(), 1, 0, at);
+      std::transform(values, values + p.rows(), values, gelu<T>);
+    } else {
+      const std::vector<T> x = read<T>(type, at, p.rows());
+      for (std::size_t row = 0; row < p.rows(); ++row) values[row] *= gelu_slope(x[row]);
+    }
+  }
+}
+
+// d = alpha op(a) op(b) + beta c and the epilogue, rounded once.
 template <class T>
 void compute_one(const Problem& p, const Operands& o, std::int32_t index, T alpha, T beta) {
   const bool tf32 = p.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -230,6 +303,8 @@ void compute_one(const Problem& p, const Operands& o, std::int32_t index, T alph
     for (std::size_t i = 0; i < product.size(); ++i) product[i] += beta * before[i];
   }
   add_bias(p, product);
+  sum_columns(p, a, b);
+  apply_gelu(p, product);
   auto* out = const_cast<std::byte*>(at(o.d, p.d, index));
   const std::size_t column_bytes = static_cast<std::size_t>(p.d.leading) * size_of(*element_of(p.d.type));
   for (std::size_t column = 0; column < p.columns(); ++column)
@@ -245,8 +320,12 @@ Operation operation_of(Device& device, const Problem& p, const Operands& o, cons
   std::vector<Region> regions{
       {o.a, bytes_of(p.a)}, {o.b, bytes_of(p.b)}, {o.d, bytes_of(p.d)}, {workspace, workspace_bytes}};
   if (factor_of_c != 0) regions.push_back({o.c, bytes_of(p.c)});
-  if (p.operation.epilogue == CUBLASLT_EPILOGUE_BIAS)
-    regions.push_back({p.operation.bias, p.rows() * size_of(*element_of(p.d.type))});
+  const std::size_t element = size_of(*element_of(p.d.type));
+  if (vector_size(p) > 0) regions.push_back({p.operation.bias, vector_size(p) * element});
+  if (has_matrix(p.operation)) {
+    const std::size_t elements = (p.columns() - 1) * static_cast<std::size_t>(p.operation.matrix_leading) + p.rows();
+    regions.push_back({p.operation.matrix, elements * element});
+  }
   return [=, &device] {
     if (!are_allocated(device, regions)) return true;
     spoil(workspace, workspace_bytes);
@@ -271,14 +350,16 @@ using emulator::Call;
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   const Call call("cublasLtCreate");
-  if (call.fails()) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (call.fails()) return call.failure(CUBLAS_STATUS_NOT_INITIALIZED);
   if (handle == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   *handle = new cublasLtContext{call.machine().current_device()};
+  ++call.machine().library_objects();
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   const Call call("cublasLtDestroy");
+  if (handle != nullptr) --call.machine().library_objects();
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -309,7 +390,7 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size, cudaDataType type,
                                                  uint64_t rows, uint64_t columns, int64_t leading) {
   const Call call("cublasLtMatrixLayoutInit");
-  if (call.fails() || layout == nullptr || size < sizeof(*layout)) return CUBLAS_STATUS_ALLOC_FAILED;
+  if (call.fails() || layout == nullptr || size < sizeof(*layout)) return call.failure(CUBLAS_STATUS_ALLOC_FAILED);
   if (!emulator::element_of(type)) return CUBLAS_STATUS_INVALID_VALUE;
   keep(emulator::Layout{type, 0, rows, columns, leading, 0, 1}, layout);
   return CUBLAS_STATUS_SUCCESS;
@@ -319,7 +400,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t attribute, const void* value,
                                                 size_t bytes) {
   const Call call("cublasLtMatrixLayoutSetAttribute");
-  if (call.fails() || layout == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  if (call.fails() || layout == nullptr) return call.failure(CUBLAS_STATUS_INVALID_VALUE);
   auto content = emulator::content_of<emulator::Layout>(layout);
   cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
   if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) status = emulator::assign(content.count, value, bytes);
@@ -331,15 +412,16 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t operation, size_t size, cublasComputeType_t compute,
                                                cudaDataType scale) {
   const Call call("cublasLtMatmulDescInit");
-  if (call.fails() || operation == nullptr || size < sizeof(*operation)) return CUBLAS_STATUS_ALLOC_FAILED;
-  keep(emulator::Description{compute, scale, 0, 0, CUBLASLT_EPILOGUE_DEFAULT, -1, nullptr}, operation);
+  if (call.fails() || operation == nullptr || size < sizeof(*operation))
+    return call.failure(CUBLAS_STATUS_ALLOC_FAILED);
+  keep(emulator::Description{compute, scale, 0, 0, CUBLASLT_EPILOGUE_DEFAULT, -1, nullptr, nullptr, 0}, operation);
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
   const Call call("cublasLtMatmulDescSetAttribute");
-  if (call.fails() || operation == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  if (call.fails() || operation == nullptr) return call.failure(CUBLAS_STATUS_INVALID_VALUE);
   auto content = emulator::content_of<emulator::Description>(operation);
   cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
   switch (attribute) {
@@ -355,6 +437,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cu
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       status = emulator::assign(content.bias, value, bytes);
       break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      status = emulator::assign(content.matrix, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      status = emulator::assign(content.matrix_leading, value, bytes);
+      break;
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
       status = emulator::assign(content.bias_type, value, bytes);
       break;
@@ -365,7 +453,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cu
 
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference, size_t size) {
   const Call call("cublasLtMatmulPreferenceInit");
-  if (call.fails() || preference == nullptr || size < sizeof(*preference)) return CUBLAS_STATUS_ALLOC_FAILED;
+  if (call.fails() || preference == nullptr || size < sizeof(*preference))
+    return call.failure(CUBLAS_STATUS_ALLOC_FAILED);
   keep(emulator::Preference{0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}}, preference);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -374,7 +463,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     size_t bytes) {
   const Call call("cublasLtMatmulPreferenceSetAttribute");
-  if (call.fails() || preference == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  if (call.fails() || preference == nullptr) return call.failure(CUBLAS_STATUS_INVALID_VALUE);
   auto content = emulator::content_of<emulator::Preference>(preference);
   cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
   switch (attribute) {
@@ -399,7 +488,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
   const Call call("cublasLtMatmulAlgoGetHeuristic");
-  if (call.fails()) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (call.fails()) return call.failure(CUBLAS_STATUS_INTERNAL_ERROR);
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   const auto problem = emulator::problem_of(operation, a, b, c, d);
   if (!problem || preference == nullptr || requested < 1 || results == nullptr || returned == nullptr)
@@ -425,7 +514,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
   const Call call("cublasLtMatmul");
-  if (call.fails()) return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (call.fails()) return call.failure(CUBLAS_STATUS_EXECUTION_FAILED);
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   const auto problem = emulator::problem_of(operation, a_layout, b_layout, c_layout, d_layout);
   CUstream_st* const queue = call.machine().find_stream(stream);

@@ -245,7 +245,7 @@ struct Sizes {
 
 cudnnStatus_t run(const Call& call, cudnnHandle_t handle, const std::optional<Problem>& p, const Operands& o,
                   std::size_t wanted_workspace, Sizes sizes, Pass<float> pass, Pass<double> wide_pass) {
-  if (call.fails()) return CUDNN_STATUS_EXECUTION_FAILED;
+  if (call.fails()) return call.failure(CUDNN_STATUS_EXECUTION_FAILED);
   if (handle == nullptr) return CUDNN_STATUS_NOT_INITIALIZED;
   if (!p || o.first == nullptr || o.second == nullptr || o.out == nullptr || o.alpha == nullptr || o.beta == nullptr)
     return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
@@ -303,7 +303,7 @@ template <class Performance, class Algorithm, std::size_t count>
 cudnnStatus_t answer(const Call& call, cudnnHandle_t handle, const std::optional<Problem>& p,
                      const Candidate<Algorithm> (&candidates)[count], int requested, int* returned,
                      Performance* results) {
-  if (call.fails()) return CUDNN_STATUS_INTERNAL_ERROR;
+  if (call.fails()) return call.failure(CUDNN_STATUS_INTERNAL_ERROR);
   if (handle == nullptr) return CUDNN_STATUS_NOT_INITIALIZED;
   if (!p || returned == nullptr || results == nullptr) return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
   if (requested < 1) return CUDNN_STATUS_BAD_PARAM;
@@ -328,7 +328,7 @@ cudnnStatus_t answer(const Call& call, cudnnHandle_t handle, const std::optional
 template <class Algorithm, std::size_t count>
 cudnnStatus_t workspace_of(const Call& call, cudnnHandle_t handle, const std::optional<Problem>& p,
                            const Candidate<Algorithm> (&candidates)[count], Algorithm algorithm, std::size_t* bytes) {
-  if (call.fails()) return CUDNN_STATUS_INTERNAL_ERROR;
+  if (call.fails()) return call.failure(CUDNN_STATUS_INTERNAL_ERROR);
   if (handle == nullptr) return CUDNN_STATUS_NOT_INITIALIZED;
   if (!p || bytes == nullptr) return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
   if (const cudnnStatus_t status = check(call.machine(), *p); status != CUDNN_STATUS_SUCCESS) return status;
@@ -346,9 +346,17 @@ bool is_backwards(bool is_deterministic, bool& next) {
 
 template <class Descriptor>
 cudnnStatus_t create(const Call& call, Descriptor** descriptor) {
-  if (call.fails()) return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
+  if (call.fails()) return call.failure(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED);
   if (descriptor == nullptr) return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
   *descriptor = new Descriptor{};
+  ++call.machine().library_objects();
+  return CUDNN_STATUS_SUCCESS;
+}
+
+template <class Object>
+cudnnStatus_t destroy(const Call& call, Object* object) {
+  if (object != nullptr) --call.machine().library_objects();
+  delete object;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -390,21 +398,20 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   const Call call("cudnnCreate");
-  if (call.fails()) return CUDNN_STATUS_NOT_INITIALIZED;
+  if (call.fails()) return call.failure(CUDNN_STATUS_NOT_INITIALIZED);
   if (handle == nullptr) return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
   *handle = new cudnnContext{call.machine().current_device(), nullptr};
+  ++call.machine().library_objects();
   return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
-  const Call call("cudnnDestroy");
-  delete handle;
-  return CUDNN_STATUS_SUCCESS;
+  return emulator::destroy(Call("cudnnDestroy"), handle);
 }
 
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   const Call call("cudnnSetStream");
-  if (call.fails()) return CUDNN_STATUS_INTERNAL_ERROR;
+  if (call.fails()) return call.failure(CUDNN_STATUS_INTERNAL_ERROR);
   if (handle == nullptr) return CUDNN_STATUS_NOT_INITIALIZED;
   if (call.machine().find_stream(stream) == nullptr) return CUDNN_STATUS_BAD_PARAM;
   handle->stream = stream;
@@ -416,15 +423,13 @@ cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* descriptor) {
 }
 
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t descriptor) {
-  const Call call("cudnnDestroyTensorDescriptor");
-  delete descriptor;
-  return CUDNN_STATUS_SUCCESS;
+  return emulator::destroy(Call("cudnnDestroyTensorDescriptor"), descriptor);
 }
 
 cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t descriptor, cudnnTensorFormat_t format,
                                          cudnnDataType_t type, int n, int c, int h, int w) {
   const Call call("cudnnSetTensor4dDescriptor");
-  if (call.fails()) return CUDNN_STATUS_INTERNAL_ERROR;
+  if (call.fails()) return call.failure(CUDNN_STATUS_INTERNAL_ERROR);
   if (descriptor == nullptr) return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
   if (n < 1 || c < 1 || h < 1 || w < 1 || !emulator::element_of(type)) return CUDNN_STATUS_BAD_PARAM;
   constexpr double most_elements = 2147483648.0;
@@ -439,15 +444,13 @@ cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* descriptor) {
 }
 
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t descriptor) {
-  const Call call("cudnnDestroyFilterDescriptor");
-  delete descriptor;
-  return CUDNN_STATUS_SUCCESS;
+  return emulator::destroy(Call("cudnnDestroyFilterDescriptor"), descriptor);
 }
 
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t descriptor, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int k, int c, int h, int w) {
   const Call call("cudnnSetFilter4dDescriptor");
-  if (call.fails()) return CUDNN_STATUS_INTERNAL_ERROR;
+  if (call.fails()) return call.failure(CUDNN_STATUS_INTERNAL_ERROR);
   if (descriptor == nullptr) return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
   if (k < 1 || c < 1 || h < 1 || w < 1 || !emulator::element_of(type)) return CUDNN_STATUS_BAD_PARAM;
   if (format != CUDNN_TENSOR_NCHW) return CUDNN_STATUS_NOT_SUPPORTED;
@@ -460,16 +463,14 @@ cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* des
 }
 
 cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t descriptor) {
-  const Call call("cudnnDestroyConvolutionDescriptor");
-  delete descriptor;
-  return CUDNN_STATUS_SUCCESS;
+  return emulator::destroy(Call("cudnnDestroyConvolutionDescriptor"), descriptor);
 }
 
 cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t descriptor, int padding_h, int padding_w,
                                               int stride_h, int stride_w, int dilation_h, int dilation_w,
                                               cudnnConvolutionMode_t mode, cudnnDataType_t computed) {
   const Call call("cudnnSetConvolution2dDescriptor");
-  if (call.fails()) return CUDNN_STATUS_INTERNAL_ERROR;
+  if (call.fails()) return call.failure(CUDNN_STATUS_INTERNAL_ERROR);
   if (descriptor == nullptr) return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
   if (padding_h < 0 || padding_w < 0 || stride_h < 1 || stride_w < 1 || dilation_h < 1 || dilation_w < 1 ||
       !emulator::element_of(computed))
@@ -481,7 +482,7 @@ cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t descr
 
 cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t descriptor, int groups) {
   const Call call("cudnnSetConvolutionGroupCount");
-  if (call.fails()) return CUDNN_STATUS_INTERNAL_ERROR;
+  if (call.fails()) return call.failure(CUDNN_STATUS_INTERNAL_ERROR);
   if (descriptor == nullptr || groups < 1) return CUDNN_STATUS_BAD_PARAM;
   descriptor->groups = groups;
   return CUDNN_STATUS_SUCCESS;
@@ -489,7 +490,7 @@ cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t descrip
 
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t descriptor, cudnnMathType_t math) {
   const Call call("cudnnSetConvolutionMathType");
-  if (call.fails()) return CUDNN_STATUS_INTERNAL_ERROR;
+  if (call.fails()) return call.failure(CUDNN_STATUS_INTERNAL_ERROR);
   if (descriptor == nullptr) return CUDNN_STATUS_BAD_PARAM;
   descriptor->math = math;
   return CUDNN_STATUS_SUCCESS;

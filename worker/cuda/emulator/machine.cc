@@ -46,7 +46,7 @@ int& Machine::current_device() {
 }
 
 CUstream_st* Machine::add_stream(int device) {
-  streams_.push_back(std::make_unique<CUstream_st>(CUstream_st{device, {}}));
+  streams_.push_back(std::make_unique<CUstream_st>(CUstream_st{device}));
   return streams_.back().get();
 }
 
@@ -76,8 +76,30 @@ bool Machine::is_idle(int device) const {
   return devices_[static_cast<std::size_t>(device)]->default_stream.operations.empty();
 }
 
-void Machine::enqueue(CUstream_st* stream, Operation operation) {
-  stream->operations.push_back(std::move(operation));
+void Machine::enqueue(CUstream_st* stream, Operation operation, Duration duration) {
+  stream->operations.push_back({std::move(operation), duration, now()});
+}
+
+Time Machine::now() const {
+  return settings_.counts_operations ? latest_ : Time(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+bool Machine::run_first(CUstream_st& stream) {
+  constexpr Time time_of_operation = std::chrono::microseconds(1);
+  QueuedOperation& first = stream.operations.front();
+  stream.time = std::max(stream.time, first.queued);
+  const Time before = now();
+  if (!first.run()) {
+    first.has_waited = true;
+    return false;
+  }
+  if (first.duration == Duration::work) {
+    stream.time += settings_.counts_operations ? time_of_operation : now() - before;
+    if (first.has_waited) stream.time = std::max(stream.time, now());
+  }
+  latest_ = std::max(latest_, stream.time);
+  stream.operations.pop_front();
+  return true;
 }
 
 void Machine::drift() {
@@ -125,18 +147,36 @@ bool Machine::step() {
   while (!waiting_.empty()) {
     const std::size_t chosen = random_.below(static_cast<std::uint32_t>(waiting_.size()));
     CUstream_st* const stream = waiting_[chosen];
-    if (stream->operations.front()()) {
-      stream->operations.pop_front();
-      return true;
-    }
+    if (run_first(*stream)) return true;
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(chosen));
   }
   return false;
 }
 
+std::uint64_t Machine::live(std::string_view kind) const {
+  if (kind == "pinned memory") return pinned_.size();
+  if (kind == "streams") return streams_.size();
+  if (kind == "events") return events_.size();
+  if (kind == "communicators") return communicators_;
+  if (kind == "library objects") return library_objects_;
+  std::uint64_t bytes = 0;
+  if (kind == "device bytes")
+    for (const auto& device : devices_) bytes += device->memory.used();
+  return bytes;
+}
+
 Call::Call(const char* function)
-    : machine_(Machine::get()), lock_(machine_.mutex()), fails_(machine_.calls().add(function)) {
+    : machine_(Machine::get()),
+      lock_(machine_.mutex()),
+      function_(function),
+      observer_(machine_.observer()),
+      fails_(machine_.calls().add(function, machine_.current_device())) {
   machine_.drift();
+}
+
+Call::~Call() {
+  lock_.unlock();
+  if (observer_.function != nullptr) observer_.function(function_, machine_.current_device(), observer_.context);
 }
 
 }  // namespace ddprun::cuda::emulator

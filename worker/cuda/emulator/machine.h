@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -20,21 +21,35 @@
 
 namespace ddprun::cuda::emulator {
 
+using Time = std::chrono::nanoseconds;
+
 // One piece of a stream's work. false: it waits for something, and is asked again.
 using Operation = std::function<bool()>;
+
+// What an operation costs on the clock of the devices: nothing for events, for waits for them and for allocations.
+enum class Duration { none, work };
+
+// An operation and when the host has queued it.
+struct QueuedOperation {
+  Operation run;
+  Duration duration;
+  Time queued;
+  bool has_waited = false;
+};
 
 }  // namespace ddprun::cuda::emulator
 
 struct CUstream_st {
   int device;
-  std::deque<ddprun::cuda::emulator::Operation> operations;
+  std::deque<ddprun::cuda::emulator::QueuedOperation> operations = {};
+  ddprun::cuda::emulator::Time time{0};  // at which all that has run had ended
 };
 
 // Shared with the operations that record it or wait for it.
 struct CUevent_st {
   struct State {
     std::uint64_t recorded = 0, reached = 0;  // how often
-    std::chrono::steady_clock::time_point time;
+    ddprun::cuda::emulator::Time time{0};
   };
   int device;
   bool is_timed;
@@ -48,7 +63,7 @@ struct CUmemPoolHandle_st {
 namespace ddprun::cuda::emulator {
 
 struct Device {
-  Device(int ordinal, std::size_t bytes) : default_stream{ordinal, {}}, pool{ordinal}, memory(bytes) {}
+  Device(int ordinal, std::size_t bytes) : default_stream{ordinal}, pool{ordinal}, memory(bytes) {}
   CUstream_st default_stream;
   CUmemPoolHandle_st pool;
   DeviceMemory memory;
@@ -58,6 +73,10 @@ struct Device {
 // All devices of this process. A stream has no thread: the work of all streams advances within the host's own calls, in
 // an order that the seed chooses, so that a single-threaded program runs alike again. Device memory is open only
 // meanwhile.
+//
+// Events get the times of a device whose streams run beside each other and beside the host: an operation begins when it
+// is queued and the one before it on its stream has ended, and takes as long as its emulation, or a microsecond with
+// Settings::counts_operations. It never ends later than the host can know.
 //
 // Threads: only the holder of its lock uses it. See Call.
 class Machine {
@@ -88,7 +107,7 @@ class Machine {
   // Whether no stream of the device has work.
   bool is_idle(int device) const;
   // Adds to the end of the stream.
-  void enqueue(CUstream_st* stream, Operation operation);
+  void enqueue(CUstream_st* stream, Operation operation, Duration duration = Duration::work);
   // Device memory can be read and written while one lives.
   class OpenMemory;
 
@@ -105,11 +124,25 @@ class Machine {
   std::unordered_map<const void*, int>& shared_memory_limits() { return shared_memory_limits_; }
 
   CallLog& calls() { return calls_; }
+  // Who is told of each call when it is over.
+  struct Observer {
+    void (*function)(const char* called, int device, void* context) = nullptr;
+    void* context = nullptr;
+  };
+  Observer& observer() { return observer_; }
+
+  // How many there are of what libraries made; runtime objects count themselves.
+  std::uint64_t& communicators() { return communicators_; }
+  std::uint64_t& library_objects() { return library_objects_; }
+  // As ddprun_cuda_emulator_live().
+  std::uint64_t live(std::string_view kind) const;
 
  private:
   Machine();
   // Takes one operation of a stream as far as it goes; false: nothing can go on.
   bool step();
+  bool run_first(CUstream_st& stream);
+  Time now() const;
 
   std::mutex mutex_;
   Settings settings_;
@@ -118,9 +151,12 @@ class Machine {
   std::vector<std::unique_ptr<CUstream_st>> streams_;
   std::unordered_map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
   std::vector<CUstream_st*> waiting_;                          // of step()
+  Time latest_{0};                                             // of all streams
   std::map<const char*, std::size_t> pinned_;                  // memory of the host and its size
   std::unordered_map<const void*, int> shared_memory_limits_;  // of kernels, where they were raised
   CallLog calls_;
+  Observer observer_;
+  std::uint64_t communicators_ = 0, library_objects_ = 0;
 };
 
 class Machine::OpenMemory {
@@ -137,18 +173,29 @@ class Machine::OpenMemory {
 // What every function of an API does around its work: it has the machine to itself, work of the devices advances, and a
 // failure may be asked for.
 //   const Call call("cublasLtMatmul");
-//   if (call.fails()) return CUBLAS_STATUS_INTERNAL_ERROR;
+//   if (call.fails()) return call.failure(CUBLAS_STATUS_INTERNAL_ERROR);
 class Call {
  public:
   explicit Call(const char* function);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
   bool fails() const { return fails_; }
+  // The code that was asked for, else the usual one.
+  template <class Status>
+  Status failure(Status usual) const {
+    const std::optional<int> code = machine_.calls().failing_code();
+    return fails_ && code ? static_cast<Status>(*code) : usual;
+  }
   Machine& machine() const { return machine_; }
   Device& device() const { return machine_.device(machine_.current_device()); }
 
  private:
   Machine& machine_;
   std::unique_lock<std::mutex> lock_;
-  bool fails_;
+  const char* const function_;
+  const Machine::Observer observer_;
+  const bool fails_;
 };
 
 }  // namespace ddprun::cuda::emulator

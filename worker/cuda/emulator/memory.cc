@@ -54,15 +54,17 @@ DeviceMemory::~DeviceMemory() {
   ::munmap(base_, mapped_);
 }
 
-void* DeviceMemory::allocate(std::size_t bytes) {
+void* DeviceMemory::allocate(std::size_t bytes, Source source) {
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), alignment) + gap;
+  const std::size_t reserved = source == Source::pool ? pool_used_ : pool_reserved_;
+  if (used_ + reserved + size > capacity_) return nullptr;
   const auto room = std::find_if(free_.begin(), free_.end(), [&](const auto& range) { return range.second >= size; });
   if (room == free_.end()) return nullptr;
   const auto [offset, available] = *room;
   free_.erase(room);
   if (available > size) free_.emplace(offset + size, available - size);
-  allocated_.emplace(offset, Block{size, bytes});
-  used_ += size;
+  allocated_.emplace(offset, Block{size, bytes, source});
+  count(source, static_cast<std::ptrdiff_t>(size));
   touched_ = std::max(touched_, offset + size);
   forbid(base_ + offset, size);
   allow(base_ + offset, bytes);
@@ -75,8 +77,8 @@ bool DeviceMemory::free(void* memory) {
   if (found == allocated_.end()) return false;
   const std::size_t offset = found->first;
   std::size_t size = found->second.size;
+  count(found->second.source, -static_cast<std::ptrdiff_t>(size));
   allocated_.erase(found);
-  used_ -= size;
   forbid(base_ + offset, size);
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && next->first == offset + size) {
@@ -92,6 +94,16 @@ bool DeviceMemory::free(void* memory) {
   }
   free_.emplace(offset, size);
   return true;
+}
+
+void DeviceMemory::count(Source source, std::ptrdiff_t bytes) {
+  std::size_t& used = source == Source::pool ? pool_used_ : used_;
+  used += static_cast<std::size_t>(bytes);
+  pool_reserved_ = std::max(pool_reserved_, pool_used_);
+}
+
+void DeviceMemory::trim_pool(std::size_t bytes_to_keep) {
+  pool_reserved_ = std::max(pool_used_, std::min(pool_reserved_, bytes_to_keep));
 }
 
 bool DeviceMemory::contains(const void* memory) const {

@@ -1,13 +1,18 @@
 // The functions of NCCL. Ranks are threads of one process, processes, or both; each has a device of its own.
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nccl.h>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -47,11 +52,20 @@ bool cannot_go_on(const NcclSegment& segment) {
   return segment.complete() && segment.shares_a_device();
 }
 
+// NCCL_HOSTID, or the host's name: of ranks of one host, no two may have the same device.
+std::uint64_t host_identity() {
+  std::array<char, 256> name{};
+  const char* const given = std::getenv("NCCL_HOSTID");
+  if (given == nullptr) ::gethostname(name.data(), name.size() - 1);
+  return std::hash<std::string_view>()(given != nullptr ? given : name.data());
+}
+
 ncclResult_t join(NcclSegment& segment, int size, int rank, const std::string& bus_id) {
   if (size > max_nccl_ranks || rank < 0 || rank >= size) return ncclInvalidArgument;
   segment->size = size;
   auto& own = segment->ranks[static_cast<std::size_t>(rank)];
   std::snprintf(own.bus_id.data(), own.bus_id.size(), "%s", bus_id.c_str());
+  own.host = host_identity();
   own.joined = true;
   return ncclSuccess;
 }
@@ -95,7 +109,7 @@ void launch(Machine& machine, std::vector<Group::Issued> issued) {
 
 ncclResult_t issue(const char* function, const NcclOperation& operation, ncclComm_t comm, cudaStream_t stream) {
   const Call call(function);
-  if (call.fails()) return ncclUnhandledCudaError;
+  if (call.fails()) return call.failure(ncclUnhandledCudaError);
   if (!comm->segment->complete() || comm->finalized) return ncclInvalidUsage;
   if (call.machine().find_stream(stream) == nullptr) return ncclInvalidArgument;
   group.issued.push_back({comm, stream, operation});
@@ -124,11 +138,22 @@ ncclResult_t issue_reduction(const char* function, NcclOperation operation, nccl
   return issue(function, operation, comm, stream);
 }
 
+ncclComm_t make_comm(Machine& machine, std::shared_ptr<NcclSegment> segment, int rank) {
+  ++machine.communicators();
+  return new ncclComm{.segment = std::move(segment), .rank = rank};
+}
+
+void destroy_comm(Machine& machine, ncclComm_t comm) {
+  cancel(*comm);
+  --machine.communicators();
+  delete comm;
+}
+
 // A communicator that is made from another exists once all its ranks have asked for it.
-bool finish_child(ncclComm& comm) {
+bool finish_child(Machine& machine, ncclComm& comm) {
   if (!comm.child) return true;
   if (!comm.child->segment->complete()) return false;
-  *comm.child->result = new ncclComm{.segment = comm.child->segment, .rank = comm.child->rank};
+  *comm.child->result = make_comm(machine, comm.child->segment, comm.child->rank);
   comm.child.reset();
   return true;
 }
@@ -170,23 +195,30 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  const Call call("ncclCommInitRankConfig");
-  if (call.fails()) return ncclUnhandledCudaError;
+  return ncclCommInitRankScalable(comm, size, rank, 1, &id, config);
+}
+
+// The ranks meet at the first id.
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int size, int rank, int id_count, ncclUniqueId* ids,
+                                      ncclConfig_t* config) {
+  const Call call(id_count == 1 ? "ncclCommInitRankConfig" : "ncclCommInitRankScalable");
+  if (call.fails()) return call.failure(ncclUnhandledCudaError);
+  if (id_count < 1 || id_count > size) return ncclInvalidArgument;
   if (config == nullptr || config->blocking != 0) return ncclInvalidUsage;  // nothing here waits
   SegmentName name;
-  std::memcpy(&name, id.internal, sizeof name);
+  std::memcpy(&name, ids[0].internal, sizeof name);
   const auto segment = NcclSegment::open(name);
   if (!segment) return ncclSystemError;
   if (const auto result = join(*segment, size, rank, call.machine().bus_id(call.machine().current_device()));
       result != ncclSuccess)
     return result;
-  *comm = new ncclComm{.segment = segment, .rank = rank};
+  *comm = make_comm(call.machine(), segment, rank);
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* child, ncclConfig_t*, int flags) {
   const Call call("ncclCommShrink");
-  if (call.fails()) return ncclUnhandledCudaError;
+  if (call.fails()) return call.failure(ncclUnhandledCudaError);
   if (flags == NCCL_SHRINK_ABORT) cancel(*comm);
   std::uint64_t bits = 0;
   for (int i = 0; i < count; ++i) bits |= std::uint64_t{1} << excluded[i];
@@ -204,7 +236,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
   const Call call("ncclCommRevoke");
-  if (call.fails()) return ncclUnhandledCudaError;
+  if (call.fails()) return call.failure(ncclUnhandledCudaError);
   cancel(*comm);
   comm->polled = false;
   return ncclInProgress;
@@ -212,10 +244,10 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const Call call("ncclCommGetAsyncError");
-  if (call.fails()) return ncclSystemError;
+  if (call.fails()) return call.failure(ncclSystemError);
   const bool was_polled = std::exchange(comm->polled, true);
   *state = ncclSuccess;
-  if (!was_polled || !comm->segment->complete() || !finish_child(*comm) ||
+  if (!was_polled || !comm->segment->complete() || !finish_child(call.machine(), *comm) ||
       (comm->finalized && comm->activity->issued > 0))
     *state = ncclInProgress;
   if (cannot_go_on(*comm->segment)) *state = ncclInvalidUsage;
@@ -224,28 +256,26 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Call call("ncclCommFinalize");
-  if (call.fails()) return ncclSystemError;
+  if (call.fails()) return call.failure(ncclSystemError);
   comm->finalized = true;
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const Call call("ncclCommDestroy");
-  cancel(*comm);
-  delete comm;
+  destroy_comm(call.machine(), comm);
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const Call call("ncclCommAbort");
-  cancel(*comm);
-  delete comm;
+  destroy_comm(call.machine(), comm);
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t, void** handle) {
   const Call call("ncclCommRegister");
-  if (call.fails()) return ncclSystemError;
+  if (call.fails()) return call.failure(ncclSystemError);
   comm->registered.insert(memory);
   *handle = memory;
   return ncclSuccess;
@@ -267,7 +297,7 @@ ncclResult_t ncclMemFree(void* memory) {
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type, ncclScalarResidence_t,
                                       ncclComm_t comm) {
   const Call call("ncclRedOpCreatePreMulSum");
-  if (call.fails()) return ncclSystemError;
+  if (call.fails()) return call.failure(ncclSystemError);
   const int number = comm->factors.empty() ? ncclNumOps : comm->factors.rbegin()->first + 1;
   comm->factors[number] = scalar_value(scalar, type);
   *op = static_cast<ncclRedOp_t>(number);
@@ -280,6 +310,8 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
 }
 
 ncclResult_t ncclGroupStart() {
+  const Call call("ncclGroupStart");
+  if (call.fails()) return ncclSystemError;
   ++group.depth;
   return ncclSuccess;
 }
@@ -289,7 +321,7 @@ ncclResult_t ncclGroupEnd() {
   if (group.depth == 0) return ncclInvalidUsage;
   if (--group.depth > 0) return ncclSuccess;
   auto issued = std::exchange(group.issued, {});
-  if (call.fails()) return ncclUnhandledCudaError;
+  if (call.fails()) return call.failure(ncclUnhandledCudaError);
   const bool is_empty = issued.empty();
   launch(call.machine(), std::move(issued));
   return is_empty ? ncclSuccess : ncclInProgress;

@@ -1,72 +1,101 @@
 #include "ddprun/worker/cuda/emulator/nccl_segment.h"
 
+#include <cstdio>
 #include <fcntl.h>
 #include <mutex>
+#include <random>
 #include <set>
+#include <string>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace ddprun::cuda::emulator {
 namespace {
 
-// Others open a segment through the process that made it, as long as that lives.
-void keep(std::shared_ptr<NcclSegment> segment) {
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<NcclSegment>>;  // never destroyed: used until the end
-  const std::lock_guard lock(mutex);
-  kept->push_back(std::move(segment));
+std::string path_of(const SegmentName& name) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "/ddprun-emulated-nccl-%016llx",
+                static_cast<unsigned long long>(name.number));
+  return text.data();
+}
+
+SegmentName new_name() {
+  std::random_device random;
+  return {std::uint64_t{random()} << 32 | random()};
+}
+
+// Removes, when the process ends, the names of segments that never became complete.
+class OwnNames {
+ public:
+  ~OwnNames() {
+    for (const auto& name : names_) ::shm_unlink(path_of(name).c_str());
+  }
+  void add(const SegmentName& name) {
+    const std::lock_guard lock(mutex_);
+    names_.push_back(name);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<SegmentName> names_;
+};
+
+OwnNames& own_names() {
+  static OwnNames names;
+  return names;
 }
 
 }  // namespace
 
-NcclSegment::NcclSegment(int file) : file_(file) {
-  void* const memory = ::mmap(nullptr, sizeof(NcclShared), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+NcclSegment::NcclSegment(const SegmentName& name, int file) : name_(name) {
+  void* const memory = ::mmap(nullptr, sizeof(NcclShared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory != MAP_FAILED) shared_ = static_cast<NcclShared*>(memory);
 }
 
 NcclSegment::~NcclSegment() {
   if (shared_ != nullptr) ::munmap(shared_, sizeof(NcclShared));
-  ::close(file_);
 }
 
 std::shared_ptr<NcclSegment> NcclSegment::create() {
-  const int file = ::memfd_create("ddprun-emulated-nccl", MFD_CLOEXEC);
+  const auto name = new_name();
+  const int file = ::shm_open(path_of(name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return nullptr;
-  if (::ftruncate(file, sizeof(NcclShared)) != 0) {
-    ::close(file);
-    return nullptr;
+  const bool has_size = ::ftruncate(file, sizeof(NcclShared)) == 0;
+  std::shared_ptr<NcclSegment> segment(new NcclSegment(name, file));
+  ::close(file);
+  if (has_size && segment->shared_ != nullptr) {
+    own_names().add(name);
+    return segment;
   }
-  const std::shared_ptr<NcclSegment> segment(new NcclSegment(file));
-  if (segment->shared_ == nullptr) return nullptr;
-  keep(segment);
-  return segment;
+  ::shm_unlink(path_of(name).c_str());
+  return nullptr;
 }
 
 std::shared_ptr<NcclSegment> NcclSegment::open(const SegmentName& name) {
-  const auto path = "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.file);
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int file = ::shm_open(path_of(name).c_str(), O_RDWR | O_CLOEXEC, 0600);
   if (file < 0) return nullptr;
-  std::shared_ptr<NcclSegment> segment(new NcclSegment(file));
+  std::shared_ptr<NcclSegment> segment(new NcclSegment(name, file));
+  ::close(file);
   return segment->shared_ != nullptr ? segment : nullptr;
-}
-
-SegmentName NcclSegment::name() const {
-  return {.process = ::getpid(), .file = file_};
 }
 
 bool NcclSegment::complete() const {
   const int size = shared_->size;
   for (int rank = 0; rank < size; ++rank)
     if (!shared_->ranks[static_cast<std::size_t>(rank)].joined) return false;
+  if (size > 0 && std::exchange(has_name_, false)) ::shm_unlink(path_of(name_).c_str());
   return size > 0;
 }
 
 bool NcclSegment::shares_a_device() const {
-  std::set<std::array<char, 32>> seen;
-  for (int rank = 0; rank < shared_->size; ++rank)
-    if (!seen.insert(shared_->ranks[static_cast<std::size_t>(rank)].bus_id).second) return true;
+  std::set<std::pair<std::uint64_t, std::array<char, 32>>> seen;
+  for (int rank = 0; rank < shared_->size; ++rank) {
+    const NcclRank& each = shared_->ranks[static_cast<std::size_t>(rank)];
+    if (!seen.emplace(each.host, each.bus_id).second) return true;
+  }
   return false;
 }
 

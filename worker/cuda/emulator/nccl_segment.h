@@ -9,17 +9,17 @@
 
 namespace ddprun::cuda::emulator {
 
-// The memory that the ranks of an emulated communicator share, in one process or in several: a file without a name,
-// which the others open through /proc. It ends with the last process that has it open.
+// The memory that the ranks of an emulated communicator share, in one process or in several, also in different
+// namespaces: a POSIX shared memory object, whose name is removed once all ranks have joined. It ends with the last
+// process that has it open.
 
 inline constexpr int max_nccl_ranks = 16;
 inline constexpr int max_nccl_children = 16;
 inline constexpr std::size_t nccl_slot_bytes = 128 * 1024;
 
-// Where a segment is.
+// Identifies a segment on this machine.
 struct SegmentName {
-  std::int32_t process = 0;
-  std::int32_t file = -1;
+  std::uint64_t number = 0;
 };
 
 // What a rank calls; the ranks of a collective agree on all but the factor.
@@ -42,6 +42,7 @@ struct NcclMailbox {
 
 struct NcclRank {
   std::atomic<bool> joined;
+  std::uint64_t host;  // a digest of its identity
   std::array<char, 32> bus_id;
   NcclHeader header;
   std::atomic<std::uint64_t> posted;  // chunks of collectives that it has written
@@ -72,21 +73,22 @@ class NcclSegment {
   NcclSegment(const NcclSegment&) = delete;
   NcclSegment& operator=(const NcclSegment&) = delete;
 
-  SegmentName name() const;
+  SegmentName name() const { return name_; }
   NcclShared* operator->() const { return shared_; }
 
   // Whether all ranks have joined.
   bool complete() const;
-  // Whether two ranks have the same device. REQUIRES: complete()
+  // Whether two ranks of one host have the same device. REQUIRES: complete()
   bool shares_a_device() const;
   // The segment of the ranks that are not excluded, the same for all callers. nullptr: it cannot be made.
   std::shared_ptr<NcclSegment> child_without(std::uint64_t excluded) const;
 
  private:
-  explicit NcclSegment(int file);
+  NcclSegment(const SegmentName& name, int file);
 
-  const int file_;
+  const SegmentName name_;
   NcclShared* shared_ = nullptr;
+  mutable bool has_name_ = true;  // as far as this object knows
 };
 
 }  // namespace ddprun::cuda::emulator

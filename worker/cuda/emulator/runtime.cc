@@ -21,11 +21,40 @@ cudaError_t remember(cudaError_t error) {
   return error;
 }
 
+// Errors with which a device computes nothing more.
+bool is_sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// A failure that was asked for.
+cudaError_t fail(const Call& call, cudaError_t usual) {
+  const cudaError_t error = call.failure(usual);
+  if (error != usual && is_sticky(error) && call.machine().device_count() > 0) call.device().fault = error;
+  return error;
+}
+
 // A call that the devices' state cannot make fail.
 template <class Function>
 cudaError_t query(const char* name, cudaError_t failure, const Function& function) {
   const Call call(name);
-  if (call.fails()) return remember(failure);
+  if (call.fails()) return remember(fail(call, failure));
+  if (call.machine().settings().driver < CUDART_VERSION) return remember(cudaErrorInsufficientDriver);
   if (call.machine().device_count() == 0) return remember(cudaErrorNoDevice);
   return remember(function(call));
 }
@@ -108,11 +137,11 @@ cudaError_t copy_async(const Call& call, void* to, const void* from, std::size_t
   return cudaSuccess;
 }
 
-cudaError_t allocate(const Call& call, Device& device, void** memory, std::size_t bytes) {
-  *memory = device.memory.allocate(bytes);
+cudaError_t allocate(const Call& call, Device& device, void** memory, std::size_t bytes, DeviceMemory::Source source) {
+  *memory = device.memory.allocate(bytes, source);
   if (*memory == nullptr) {  // what is to be released on a stream may make room
     call.machine().work_while_possible();
-    *memory = device.memory.allocate(bytes);
+    *memory = device.memory.allocate(bytes, source);
   }
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
@@ -148,6 +177,26 @@ cudaError_t check_configuration(const Call& call, const cudaLaunchConfig_t& conf
   return config.dynamicSmemBytes > static_cast<std::size_t>(limit) ? cudaErrorInvalidValue : cudaSuccess;
 }
 
+Operation run_kernel(Machine& machine, int device, const cudaLaunchConfig_t& config, std::function<void()> thread) {
+  return [&machine, device, blocks = config.gridDim, threads = config.blockDim, bytes = config.dynamicSmemBytes,
+          thread = std::move(thread)] {
+    const std::string fault = run_grid({blocks, threads, bytes, &thread}, machine.random());
+    if (!fault.empty()) {
+      std::fprintf(stderr, "CUDA emulator: a kernel on device %d cannot go on: %s\n", device, fault.c_str());
+      fail_device(machine, device, cudaErrorLaunchFailure);
+    }
+    return true;
+  };
+}
+
+// A kernel fails when it runs, not when it is launched.
+Operation faulty_kernel(Machine& machine, int device, cudaError_t fault) {
+  return [&machine, device, fault] {
+    fail_device(machine, device, fault);
+    return true;
+  };
+}
+
 int shared_memory_limit(const Settings& settings) {
   if (settings.major >= 9) return 227 * 1024;
   if (settings.major == 8) return settings.minor == 0 ? 163 * 1024 : 99 * 1024;
@@ -157,22 +206,20 @@ int shared_memory_limit(const Settings& settings) {
 }  // namespace
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread) {
-  return run("cudaLaunchKernelExC", cudaErrorLaunchFailure, [&](const Call& call) {
-    if (const cudaError_t error = check_configuration(call, config, kernel); error != cudaSuccess) return error;
-    CUstream_st* const stream = call.machine().find_stream(config.stream);
-    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    call.machine().enqueue(
-        stream, [&machine = call.machine(), device = stream->device, blocks = config.gridDim, threads = config.blockDim,
-                 bytes = config.dynamicSmemBytes, thread = std::move(thread)] {
-          const std::string fault = run_grid({blocks, threads, bytes, &thread}, machine.random());
-          if (!fault.empty()) {
-            std::fprintf(stderr, "CUDA emulator: a kernel on device %d cannot go on: %s\n", device, fault.c_str());
-            fail_device(machine, device, cudaErrorLaunchFailure);
-          }
-          return true;
-        });
-    return cudaSuccess;
-  });
+  const Call call("cudaLaunchKernelExC");
+  const cudaError_t asked = call.fails() ? call.failure(cudaErrorLaunchFailure) : cudaSuccess;
+  if (asked != cudaSuccess && (asked == cudaErrorLaunchFailure || !is_sticky(asked))) return remember(asked);
+  if (call.machine().device_count() == 0) return remember(cudaErrorNoDevice);
+  if (const cudaError_t fault = call.device().fault; fault != cudaSuccess) return remember(fault);
+  if (const cudaError_t error = check_configuration(call, config, kernel); error != cudaSuccess) return remember(error);
+  CUstream_st* const stream = call.machine().find_stream(config.stream);
+  if (stream == nullptr) return remember(cudaErrorInvalidResourceHandle);
+  call.machine().enqueue(stream, asked == cudaSuccess
+                                     ? run_kernel(call.machine(), stream->device, config, std::move(thread))
+                                     : faulty_kernel(call.machine(), stream->device, asked));
+  if (!call.machine().settings().launch_blocking) return cudaSuccess;
+  call.machine().work_until([&] { return stream->operations.empty(); });
+  return remember(call.machine().device(stream->device).fault);
 }
 
 }  // namespace ddprun::cuda::emulator
@@ -185,14 +232,14 @@ extern "C" {
 
 cudaError_t cudaDriverGetVersion(int* driverVersion) {
   const Call call("cudaDriverGetVersion");
-  *driverVersion = CUDART_VERSION;
-  return remember(call.fails() ? cudaErrorInvalidValue : cudaSuccess);
+  *driverVersion = call.machine().settings().driver;
+  return remember(call.fails() ? call.failure(cudaErrorInvalidValue) : cudaSuccess);
 }
 
 cudaError_t cudaRuntimeGetVersion(int* runtimeVersion) {
   const Call call("cudaRuntimeGetVersion");
   *runtimeVersion = CUDART_VERSION;
-  return remember(call.fails() ? cudaErrorInvalidValue : cudaSuccess);
+  return remember(call.fails() ? call.failure(cudaErrorInvalidValue) : cudaSuccess);
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -331,16 +378,30 @@ const char* cudaGetErrorName(cudaError_t error) {
     DDPRUN_NAME(cudaErrorInvalidDeviceFunction);
     DDPRUN_NAME(cudaErrorNoDevice);
     DDPRUN_NAME(cudaErrorInvalidDevice);
+    DDPRUN_NAME(cudaErrorInvalidKernelImage);
     DDPRUN_NAME(cudaErrorNoKernelImageForDevice);
     DDPRUN_NAME(cudaErrorECCUncorrectable);
+    DDPRUN_NAME(cudaErrorInvalidPtx);
+    DDPRUN_NAME(cudaErrorNvlinkUncorrectable);
+    DDPRUN_NAME(cudaErrorUnsupportedPtxVersion);
+    DDPRUN_NAME(cudaErrorContained);
     DDPRUN_NAME(cudaErrorInvalidResourceHandle);
     DDPRUN_NAME(cudaErrorNotReady);
     DDPRUN_NAME(cudaErrorIllegalAddress);
     DDPRUN_NAME(cudaErrorLaunchOutOfResources);
+    DDPRUN_NAME(cudaErrorLaunchTimeout);
     DDPRUN_NAME(cudaErrorPeerAccessAlreadyEnabled);
+    DDPRUN_NAME(cudaErrorAssert);
+    DDPRUN_NAME(cudaErrorHardwareStackError);
+    DDPRUN_NAME(cudaErrorIllegalInstruction);
+    DDPRUN_NAME(cudaErrorMisalignedAddress);
+    DDPRUN_NAME(cudaErrorInvalidAddressSpace);
+    DDPRUN_NAME(cudaErrorInvalidPc);
     DDPRUN_NAME(cudaErrorLaunchFailure);
     DDPRUN_NAME(cudaErrorNotPermitted);
     DDPRUN_NAME(cudaErrorNotSupported);
+    DDPRUN_NAME(cudaErrorSystemNotReady);
+    DDPRUN_NAME(cudaErrorSystemDriverMismatch);
     DDPRUN_NAME(cudaErrorUnknown);
 #undef DDPRUN_NAME
   }
@@ -369,6 +430,16 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "device not ready";
     case cudaErrorIllegalAddress:
       return "an illegal memory access was encountered";
+    case cudaErrorMisalignedAddress:
+      return "misaligned address";
+    case cudaErrorAssert:
+      return "device-side assert triggered";
+    case cudaErrorNoKernelImageForDevice:
+      return "no kernel image is available for execution on the device";
+    case cudaErrorDevicesUnavailable:
+      return "CUDA-capable device(s) is/are busy or unavailable";
+    case cudaErrorUnknown:
+      return "unknown error";
     case cudaErrorLaunchFailure:
       return "unspecified launch failure";
     case cudaErrorECCUncorrectable:
@@ -393,7 +464,7 @@ cudaError_t cudaMalloc(void** devPtr, size_t size) {
   return run("cudaMalloc", cudaErrorMemoryAllocation, [&](const Call& call) {
     *devPtr = nullptr;
     if (size == 0) return cudaSuccess;
-    const cudaError_t error = allocate(call, call.device(), devPtr, size);
+    const cudaError_t error = allocate(call, call.device(), devPtr, size, DeviceMemory::Source::device);
     if (error != cudaSuccess) return error;
     const Machine::OpenMemory open(call.machine());
     std::memset(*devPtr, unset, size);
@@ -418,8 +489,9 @@ cudaError_t cudaMallocAsync(void** devPtr, size_t size, cudaStream_t hStream) {
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     *devPtr = nullptr;
     if (size == 0) return cudaSuccess;
-    const cudaError_t error = allocate(call, call.machine().device(stream->device), devPtr, size);
-    if (error == cudaSuccess) call.machine().enqueue(stream, set_bytes(*devPtr, unset, size));
+    Device& device = call.machine().device(stream->device);
+    const cudaError_t error = allocate(call, device, devPtr, size, DeviceMemory::Source::pool);
+    if (error == cudaSuccess) call.machine().enqueue(stream, set_bytes(*devPtr, unset, size), Duration::none);
     return error;
   });
 }
@@ -431,10 +503,11 @@ cudaError_t cudaFreeAsync(void* devPtr, cudaStream_t hStream) {
     if (devPtr == nullptr) return cudaSuccess;
     Device* const owner = call.machine().owner(devPtr);
     if (owner == nullptr || !owner->memory.is_allocated(devPtr, 1)) return cudaErrorInvalidValue;
-    call.machine().enqueue(stream, [owner, devPtr] {
+    const auto release = [owner, devPtr] {
       owner->memory.free(devPtr);
       return true;
-    });
+    };
+    call.machine().enqueue(stream, release, Duration::none);
     return cudaSuccess;
   });
 }
@@ -459,15 +532,19 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t memPool, cudaMemPoolAttr attr,
     if (memPool == nullptr || value == nullptr) return cudaErrorInvalidValue;
     if (attr != cudaMemPoolAttrReservedMemCurrent && attr != cudaMemPoolAttrUsedMemCurrent)
       return cudaErrorInvalidValue;
-    const std::uint64_t used = call.machine().device(memPool->device).memory.used();
-    std::memcpy(value, &used, sizeof used);
+    const DeviceMemory& memory = call.machine().device(memPool->device).memory;
+    const std::uint64_t bytes = attr == cudaMemPoolAttrUsedMemCurrent ? memory.pool_used() : memory.pool_reserved();
+    std::memcpy(value, &bytes, sizeof bytes);
     return cudaSuccess;
   });
 }
 
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t memPool, size_t) {
-  return run("cudaMemPoolTrimTo", cudaErrorUnknown,
-             [&](const Call&) { return memPool == nullptr ? cudaErrorInvalidValue : cudaSuccess; });
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t memPool, size_t minBytesToKeep) {
+  return run("cudaMemPoolTrimTo", cudaErrorUnknown, [&](const Call& call) {
+    if (memPool == nullptr) return cudaErrorInvalidValue;
+    call.machine().device(memPool->device).memory.trim_pool(minBytesToKeep);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaHostAlloc(void** pHost, size_t size, unsigned int) {
@@ -612,8 +689,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return run("cudaStreamWaitEvent", cudaErrorUnknown, [&](const Call& call) {
     CUstream_st* const queue = call.machine().find_stream(stream);
     if (queue == nullptr || !call.machine().has_event(event)) return cudaErrorInvalidResourceHandle;
-    call.machine().enqueue(
-        queue, [state = event->state, awaited = event->state->recorded] { return state->reached >= awaited; });
+    const auto wait = [queue, state = event->state, awaited = event->state->recorded] {
+      if (state->reached < awaited) return false;
+      queue->time = std::max(queue->time, state->time);
+      return true;
+    };
+    call.machine().enqueue(queue, wait, Duration::none);
     return cudaSuccess;
   });
 }
@@ -632,11 +713,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     CUstream_st* const queue = call.machine().find_stream(stream);
     if (queue == nullptr || !call.machine().has_event(event) || queue->device != event->device)
       return cudaErrorInvalidResourceHandle;
-    call.machine().enqueue(queue, [state = event->state, recorded = ++event->state->recorded] {
+    const auto reach = [queue, state = event->state, recorded = ++event->state->recorded] {
       state->reached = recorded;
-      state->time = std::chrono::steady_clock::now();
+      state->time = queue->time;
       return true;
-    });
+    };
+    call.machine().enqueue(queue, reach, Duration::none);
     return cudaSuccess;
   });
 }

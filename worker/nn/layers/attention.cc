@@ -80,6 +80,11 @@ Variable CausalSelfAttention::forward(const Variable& input) {
   return resid_dropout_(c_proj_(attend(c_attn_(input))));
 }
 
+std::vector<Variable> CausalSelfAttention::forward_all(const std::vector<Variable>& inputs) {
+  if (inputs.size() != 2) return Module::forward_all(inputs);
+  return c_proj_({attend(c_attn_(inputs[0])), inputs[1]});
+}
+
 Variable CausalSelfAttention::attend(const Variable& packed) {
   if (attention_) return attention_(packed, heads_);
   const bool drops = drops_weights_ && training();

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "ddprun/worker/nn/layers/dropout.h"
 #include "ddprun/worker/nn/layers/linear.h"
@@ -33,8 +34,12 @@ class CausalSelfAttention : public Module {
   // In place of causal attention over the positions of an input; empty: that again. It drops no weights.
   void set_attention(Attention attention) { attention_ = std::move(attention); }
 
+  // Whether a second input, the residual stream, may be added to the result by the last product.
+  bool adds_residual() const { return is_plain() && c_proj_.is_plain() && resid_dropout_.is_identity(); }
+
  private:
   Variable forward(const Variable& input) override;
+  std::vector<Variable> forward_all(const std::vector<Variable>& inputs) override;
   Variable attend(const Variable& packed);
 
   std::int64_t heads_;

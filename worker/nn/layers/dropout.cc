@@ -12,7 +12,7 @@ namespace ddprun::nn {
 Dropout::Dropout(double probability, Generator generator) : probability_(probability), generator_(generator) {}
 
 Variable Dropout::forward(const Variable& input) {
-  if (!training() || probability_ == 0) return input;
+  if (is_identity()) return input;
   if (const SampleKeys* keys = RandomScope::current()) {
     const Tensor& x = input.value();
     const auto row = static_cast<std::uint64_t>(x.numel() / std::max<std::int64_t>(1, x.size(0)));

@@ -16,6 +16,8 @@ class Dropout : public Module {
   // the numbers that they have in the whole: where each rank has a part of a tensor. With a RandomScope alone
   // (Errc::usage).
   void set_part(int part, int parts);
+  // Whether it gives its input as it is.
+  bool is_identity() const { return !training() || probability_ == 0; }
 
  private:
   Variable forward(const Variable& input) override;

@@ -2,6 +2,7 @@
 
 #include "ddprun/worker/autograd/ops/indexing.h"
 #include "ddprun/worker/autograd/ops/matmul.h"
+#include "ddprun/worker/autograd/ops/residual.h"
 #include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/nn/layers/initial.h"
 
@@ -26,6 +27,11 @@ Variable Conv1D::apply(const Variable& input, const Variable& weight, const Vari
   const Variable rows = reshape(input, {-1, shape.back()});
   shape.back() = weight.shape()[1];
   return reshape(bias.defined() ? addmm(bias, rows, weight) : matmul(rows, weight), shape);
+}
+
+std::vector<Variable> Conv1D::forward_all(const std::vector<Variable>& inputs) {
+  if (inputs.size() != 2) return WeightedLayer::forward_all(inputs);
+  return {residual_addmm(inputs[1], bias(), inputs[0], weight())};
 }
 
 Embedding::Embedding(std::int64_t entries, std::int64_t width, Generator& generator, double deviation)

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "ddprun/worker/nn/layers/weighted_layer.h"
 #include "ddprun/worker/tensor/random.h"
 
@@ -20,6 +22,10 @@ class Conv1D : public WeightedLayer {
   Conv1D(std::int64_t in, std::int64_t out, double weight_deviation, bool bias, Generator& generator);
   std::size_t output_dimension() const override { return 1; }
   Variable apply(const Variable& input, const Variable& weight, const Variable& bias) const override;
+
+ private:
+  // A second input, of the result's shape: the residual stream, to which the result is added.
+  std::vector<Variable> forward_all(const std::vector<Variable>& inputs) override;
 };
 
 // int64 indices (...) -> (..., width). The weight is normal with the given deviation at first.

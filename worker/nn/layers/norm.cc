@@ -39,7 +39,7 @@ LayerNorm::LayerNorm(std::int64_t width, double eps, bool bias)
 }
 
 Variable LayerNorm::forward(const Variable& input) {
-  return layer_norm(input, weight_, bias_, eps_);
+  return layer_norm(input, weight_, bias_, eps_, lowers_results_ && input.device().type == DeviceType::cuda);
 }
 
 RmsNorm::RmsNorm(std::int64_t width, double eps)

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/deferred_output.h"
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/layers/initial.h"
@@ -62,8 +63,15 @@ class Mlp : public Module {
                                                residual_deviation(config.sizes), config.sizes.bias, generator))),
         dropout_(register_module("dropout", make_dropout(config.dropout, generator))) {}
 
+  // Whether a second input, the residual stream, may be added to the result, and all be one operation.
+  bool adds_residual() const { return is_plain() && c_fc_.is_plain() && c_proj_.is_plain() && dropout_.is_identity(); }
+
  private:
   Variable forward(const Variable& input) override { return dropout_(c_proj_(gelu_tanh(c_fc_(input)))); }
+  std::vector<Variable> forward_all(const std::vector<Variable>& inputs) override {
+    if (inputs.size() != 2) return Module::forward_all(inputs);
+    return {residual_mlp(inputs[1], inputs[0], {c_fc_.weight(), c_fc_.bias(), c_proj_.weight(), c_proj_.bias()})};
+  }
 
   Conv1D &c_fc_, &c_proj_;
   Dropout& dropout_;
@@ -100,7 +108,7 @@ class PositionEmbedding : public Embedding {
     if (shape.size() != 2 || shape[1] > weight.shape()[0])
       throw make_error(Errc::mismatch, "model gpt: tokens of shape {}, not (batch, time) with at most {} of them",
                        to_string(shape), weight.shape()[0]);
-    return slice(weight, 0, 0, shape[1]);
+    return shape[1] == weight.shape()[0] ? weight : slice(weight, 0, 0, shape[1]);
   }
 };
 
@@ -110,27 +118,40 @@ class TiedHead : public Module {
   explicit TiedHead(const Variable& weight) : weight_(register_parameter("weight", weight)) {}
 
  private:
-  Variable forward(const Variable& input) override { return linear(input, weight_); }
+  Variable forward(const Variable& input) override {
+    const bool together = input.device() == weight_.device();  // not in stages on devices that share the embedding
+    return together && is_plain() && autograd::DeferredOutput::take(weight_) ? input : linear(input, weight_);
+  }
 
   Variable weight_;
 };
 
-std::unique_ptr<LayerNorm> make_norm(const GptOptions& sizes) {
-  return std::make_unique<LayerNorm>(sizes.width, 1e-5, sizes.bias);
+// Routing looks at a norm's result itself; all else that does are products.
+std::unique_ptr<LayerNorm> make_norm(const GptConfig& config) {
+  auto norm = std::make_unique<LayerNorm>(config.sizes.width, 1e-5, config.sizes.bias);
+  if (config.experts.experts == 0) norm->lower_results();
+  return norm;
+}
+
+// residual + part(input)
+template <class Part>
+Variable add_part(const Variable& residual, Part* part, Module& module, const Variable& input) {
+  const bool fuses = residual.device().type == DeviceType::cuda && part != nullptr && part->adds_residual();
+  return fuses ? module({input, residual})[0] : add(residual, module(input));
 }
 
 class Block : public Module {
  public:
   Block(const GptConfig& config, std::int64_t number, Generator& generator)
-      : ln_1_(register_module("ln_1", make_norm(config.sizes))),
+      : ln_1_(register_module("ln_1", make_norm(config))),
         attn_(register_module("attn", make_attention(config, generator))),
-        ln_2_(register_module("ln_2", make_norm(config.sizes))),
+        ln_2_(register_module("ln_2", make_norm(config))),
         mlp_(register_module("mlp", make_mlp(config, number, generator))) {}
 
  private:
   Variable forward(const Variable& input) override {
-    const Variable x = add(input, attn_(ln_1_(input)));
-    return add(x, mlp_(ln_2_(x)));
+    const Variable x = add_part(input, &attn_, attn_, ln_1_(input));
+    return add_part(x, dynamic_cast<Mlp*>(&mlp_), mlp_, ln_2_(x));
   }
   Part part() const override { return Part::block; }
 
@@ -149,7 +170,7 @@ class Gpt : public Module {
                                                                         generator, deviation))),
         drop_(register_module("drop", make_dropout(config.dropout, generator))),
         h_(register_module("h", std::make_unique<Sequential>())),
-        ln_f_(register_module("ln_f", make_norm(config.sizes))),
+        ln_f_(register_module("ln_f", make_norm(config))),
         lm_head_(register_module("lm_head", std::make_unique<TiedHead>(wte_.parameter("weight")))) {
     for (std::int64_t i = 0; i < config.sizes.layers; ++i) h_.add(std::make_unique<Block>(config, i, generator));
   }

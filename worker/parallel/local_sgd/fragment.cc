@@ -23,7 +23,7 @@ Fragment::Fragment(std::vector<Member> members, const OuterOptions& options, boo
     part.average = delayed ? tensor.clone() : tensor;
     if (part.member.trained && options.updates()) {
       part.exchanged = tensor.clone();
-      part.momentum = Tensor::zeros(tensor.shape(), tensor.dtype());
+      part.momentum = Tensor::zeros_like(tensor);
     }
     parts_.push_back(std::move(part));
   }
@@ -44,7 +44,10 @@ void Fragment::begin(ProcessGroup& group) {
     if (delayed_) part.average.copy_from(part.member.tensor);
     spans.push_back(span_of_tensor(part.average));
   }
-  if (!spans.empty()) averaging_ = group.allreduce_coalesced(spans, ReduceOp::average, {.blocking = !delayed_});
+  if (spans.empty()) return;
+  averaging_ = group.allreduce_coalesced(
+      spans, ReduceOp::average,
+      {.blocking = !delayed_, .after = compute_stream(parts_.front().member.tensor.device())});
 }
 
 void Fragment::end() {

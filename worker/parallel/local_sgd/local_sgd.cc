@@ -104,7 +104,8 @@ void LocalSgd::timed(Function function) {
 void LocalSgd::average() {
   std::vector<Span> spans;
   for (const auto& member : averaged_) spans.push_back(span_of_tensor(member.tensor));
-  timed([&] { group_.allreduce_coalesced(spans, ReduceOp::average, {.blocking = true}); });
+  void* const after = averaged_.empty() ? nullptr : compute_stream(averaged_.front().tensor.device());
+  timed([&] { group_.allreduce_coalesced(spans, ReduceOp::average, {.blocking = true, .after = after}); });
   for (const auto& member : averaged_) member.tensor.storage()->bump_version();
 }
 

@@ -37,10 +37,11 @@ class DeviceChannel final : public Channel {
   DeviceChannel(DeviceExchange& exchange, int rank, Device device)
       : exchange_(exchange), rank_(rank), device_(device) {}
 
-  void send(int rank, const Message& message, const Tensor& value) override { exchange_.put(rank, message, value); }
-  Tensor receive(int /*rank*/, const Message& message) override {
-    return exchange_.take(rank_, message).dense().to(device_);
+  // Row-major where it leaves: only the sender's thread computes on its device.
+  void send(int rank, const Message& message, const Tensor& value) override {
+    exchange_.put(rank, message, value.dense());
   }
+  Tensor receive(int /*rank*/, const Message& message) override { return exchange_.take(rank_, message).to(device_); }
   void finish() override {}
 
  private:

@@ -64,7 +64,8 @@ class DevicePipeline::Impl {
     StepFunctions step = given;
     step.input = [&](int m) { return to_device(given.input(m), devices_.front()); };
     step.loss = [&](int m, const Variable& result) {
-      return given.loss(m, to_device(result, given.input(m).device()));
+      const bool stays = result.device().type == DeviceType::cuda;
+      return given.loss(m, stays ? result : to_device(result, given.input(m).device()));
     };
     run(step);
     for (Copy& copy : copies_) copy.give_gradient();

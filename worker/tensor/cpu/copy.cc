@@ -166,10 +166,18 @@ void fill(Tensor& to, double value) {
   });
 }
 
+void cast_all(const std::vector<Tensor>& from, const std::vector<Tensor>& to) {
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    Tensor target = to[i];
+    copy(from[i], target);
+  }
+}
+
 }  // namespace
 
 void add_copies(kernels::Table& table) {
   table.copy = copy;
+  table.cast_all = cast_all;
   table.fill = fill;
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ddprun/worker/tensor/cpu/lanes.h"
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cpu/vectorize.h"
@@ -90,12 +92,59 @@ Tensor cross_entropy_backward(const Tensor& log_probabilities, const Tensor& tar
   return out;
 }
 
+// By rows of scores that are read and written while they are in the caches.
+kernels::LinearLoss linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& targets,
+                                         const kernels::LinearLossOptions& options, DType loss, bool gradients) {
+  const std::int64_t rows = input.size(0), classes = weight.size(0);
+  const CrossEntropyOptions& each = options.cross_entropy;
+  const DType wide = input.dtype() == DType::float64 ? DType::float64 : DType::float32;
+  const std::int64_t counted = counted_rows(targets, each);
+  kernels::LinearLoss result;
+  result.share = Tensor::full({}, counted > 0 ? 1 / static_cast<double>(counted) : 0, wide, input.device());
+  if (gradients) {
+    result.input = Tensor::empty(input.shape(), wide, input.device());
+    result.weight = Tensor::zeros(weight.shape(), wide, input.device());
+  }
+  double total = 0;
+  const std::int64_t step = options.chunk_rows(classes, size_of(input.dtype()));
+  for (std::int64_t first = 0; first < rows; first += step) {
+    const std::int64_t count = std::min(step, rows - first);
+    const Tensor x = input.slice(0, first, count), target = targets.slice(0, first, count);
+    const std::int64_t own = counted_rows(target, each);
+    Tensor scores = Tensor::empty({count, classes}, input.dtype(), input.device());
+    const kernels::Table& cpu = kernels::of(scores);
+    cpu.matmul(x, weight, scores, {.transpose_b = true});
+    Tensor log_probabilities = scores.to(wide);
+    cpu.softmax(log_probabilities.clone(), {count, classes, 1}, true, log_probabilities);
+    if (own > 0) total += nll_loss(log_probabilities, target, each).item() * static_cast<double>(own);
+    if (!gradients) continue;
+    const Tensor slope = cross_entropy_backward(log_probabilities, target, each, static_cast<double>(own));
+    Tensor part = result.input.slice(0, first, count);
+    cpu.matmul(slope.to(input.dtype()), weight, part, {});
+    cpu.matmul(slope.to(input.dtype()), x, result.weight, {.transpose_a = true, .accumulate = true});
+  }
+  result.loss = Tensor::full({}, total / static_cast<double>(counted), loss, input.device());
+  return result;
+}
+
+void scale_by(const Tensor& x, const Tensor& a, const Tensor& b, Tensor& out, bool accumulate) {
+  Tensor scaled = kernels::scale(x, a.item() * b.item());
+  if (accumulate && out.dtype() == scaled.dtype())
+    kernels::add_in_place(out, scaled);
+  else if (accumulate)
+    kernels::copy(kernels::add(scaled, out.to(scaled.dtype())), out);
+  else
+    kernels::copy(scaled, out);
+}
+
 }  // namespace
 
 void add_losses(kernels::Table& table) {
   table.nll_loss = nll_loss;
   table.nll_loss_backward = nll_loss_backward;
   table.cross_entropy_backward = cross_entropy_backward;
+  table.linear_cross_entropy = linear_cross_entropy;
+  table.scale_by = scale_by;
 }
 
 }  // namespace ddprun::cpu

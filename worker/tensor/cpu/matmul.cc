@@ -102,12 +102,35 @@ void batched_matmul(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions
   multiply_each(out.size(0), a, b, out, options);
 }
 
+void fused_matmul(const Tensor& a, const Tensor& b, Tensor& out, const kernels::MatmulFusion& fusion,
+                  MatmulOptions options) {
+  const kernels::Table& cpu = kernels::of(out);
+  if (fusion.sums.defined()) {
+    const Tensor& of = fusion.sums_of_a ? a : b;
+    Tensor sums = fusion.sums;
+    cpu.sum_to_bias(of, of.size(0), 1, sums, fusion.accumulate_sums);
+  }
+  Tensor product = fusion.gelu_input.defined() ? fusion.gelu_input : out;
+  if (fusion.addend.defined()) {
+    kernels::copy(fusion.addend, product);
+    options.accumulate = true;
+  }
+  if (fusion.bias.defined())
+    addmm(fusion.bias, a, b, product, options);
+  else
+    matmul(a, b, product, options);
+  if (fusion.gelu_input.defined()) cpu.unary(kernels::Unary::gelu_tanh, {}, product, out);
+  if (fusion.gelu_gradient.defined())
+    cpu.unary_gradient(kernels::Unary::gelu_tanh, {}, fusion.gelu_gradient, product.clone(), out);
+}
+
 }  // namespace
 
 void add_matrix_products(kernels::Table& table) {
   table.matmul = matmul;
   table.addmm = addmm;
   table.batched_matmul = batched_matmul;
+  table.fused_matmul = fused_matmul;
 }
 
 }  // namespace ddprun::cpu

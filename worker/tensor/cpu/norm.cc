@@ -318,9 +318,10 @@ T* at_channel(const Tensor& parameter, std::int64_t channel) {
 }
 
 Tensor group_norm(const Tensor& x, const Axis& axis, bool centred, double eps, const Tensor& weight, const Tensor& bias,
-                  NormStatistics& statistics) {
+                  DType result, NormStatistics& statistics) {
   if (is_16_bit(x))
-    return group_norm(widened(x), axis, centred, eps, widened(weight), widened(bias), statistics).to(x.dtype());
+    return group_norm(widened(x), axis, centred, eps, widened(weight), widened(bias), DType::float32, statistics)
+        .to(result);
   Tensor y = Tensor::empty_like(x);
   statistics = {Tensor::empty({axis.outer}, x.dtype(), x.device()), Tensor::empty({axis.outer}, x.dtype(), x.device())};
   const std::int64_t count = axis.n * axis.inner;
@@ -335,7 +336,7 @@ Tensor group_norm(const Tensor& x, const Axis& axis, bool centred, double eps, c
                        y.data<T>() + r * count);
     }
   });
-  return y;
+  return y.to(result);
 }
 
 NormGradients group_norm_backward(const Tensor& x, const Tensor& grad, const Axis& axis, bool centred,
@@ -361,6 +362,24 @@ NormGradients group_norm_backward(const Tensor& x, const Tensor& grad, const Axi
   return out;
 }
 
+void add_or_copy(const Tensor& from, Tensor& to, bool accumulate) {
+  if (!to.defined()) return;
+  if (accumulate)
+    kernels::add_in_place(to, from);
+  else
+    kernels::copy(from, to);
+}
+
+void row_norm_backward(const Tensor& x, const Tensor& grad, const Tensor& addend, const Axis& rows, bool centred,
+                       const NormStatistics& statistics, const Tensor& weight, kernels::RowNormGradients& out) {
+  NormGradients own = group_norm_backward(x, grad.to(x.dtype()), rows, centred, statistics, weight, out.bias.defined());
+  if (addend.defined()) kernels::add_in_place(own.x, addend);
+  if (out.x_copy.defined()) kernels::copy(own.x, out.x_copy);
+  out.x = std::move(own.x);
+  add_or_copy(own.weight, out.weight, out.accumulate_weight);
+  add_or_copy(own.bias, out.bias, out.accumulate_bias);
+}
+
 }  // namespace
 
 void add_normalisation(kernels::Table& table) {
@@ -370,6 +389,7 @@ void add_normalisation(kernels::Table& table) {
   table.batch_norm_backward = batch_norm_backward;
   table.group_norm = group_norm;
   table.group_norm_backward = group_norm_backward;
+  table.row_norm_backward = row_norm_backward;
 }
 
 }  // namespace ddprun::cpu

@@ -11,6 +11,7 @@ namespace {
 
 using kernels::AdamStep;
 using kernels::SgdStep;
+using kernels::Tensors;
 
 template <class T>
 DDPRUN_VECTORIZED void sgd(std::int64_t count, T* value, const T* grad, const SgdStep& step) {
@@ -31,7 +32,7 @@ DDPRUN_VECTORIZED void adam(std::int64_t count, T* value, const T* grad, T* aver
   for (std::int64_t i = 0; i < count; ++i) update(value[i], grad[i], average[i], square_average[i]);
 }
 
-void sgd_step(Tensor& value, const Tensor& grad, Tensor& momentum, const SgdStep& step) {
+void step_one(Tensor value, const Tensor& grad, Tensor momentum, const SgdStep& step) {
   visit_wide(value.dtype(), [&]<class T>() {
     if (momentum.defined())
       sgd_momentum(value.numel(), value.data<T>(), grad.data<T>(), momentum.data<T>(), step);
@@ -40,10 +41,19 @@ void sgd_step(Tensor& value, const Tensor& grad, Tensor& momentum, const SgdStep
   });
 }
 
-void adam_step(Tensor& value, const Tensor& grad, Tensor& average, Tensor& square_average, const AdamStep& step) {
+void step_one(Tensor value, const Tensor& grad, Tensor average, Tensor square_average, const AdamStep& step) {
   visit_wide(value.dtype(), [&]<class T>() {
     adam(value.numel(), value.data<T>(), grad.data<T>(), average.data<T>(), square_average.data<T>(), step);
   });
+}
+
+void sgd_step(Tensors values, Tensors grads, Tensors momenta, const SgdStep& step) {
+  for (std::size_t i = 0; i < values.size(); ++i)
+    step_one(values[i], grads[i], momenta.empty() ? Tensor() : momenta[i], step);
+}
+
+void adam_step(Tensors values, Tensors grads, Tensors averages, Tensors square_averages, const AdamStep& step) {
+  for (std::size_t i = 0; i < values.size(); ++i) step_one(values[i], grads[i], averages[i], square_averages[i], step);
 }
 
 }  // namespace

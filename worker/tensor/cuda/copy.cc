@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/cuda/table.h"
 
@@ -63,10 +65,22 @@ void fill(Tensor& to, double value) {
   check(on.api().fill(on.context(), view_of(to), value));
 }
 
+void cast_all(const std::vector<Tensor>& from, const std::vector<Tensor>& to) {
+  if (from.empty()) return;
+  const CudaDevice& on = device_of(from[0]);
+  std::vector<View> sources, targets;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    sources.push_back(view_of(from[i]));
+    targets.push_back(view_of(to[i]));
+  }
+  check(on.api().cast_all(on.context(), sources.data(), targets.data(), static_cast<std::int64_t>(sources.size())));
+}
+
 }  // namespace
 
 void add_copies(const DeviceApi& api, kernels::Table& table) {
   offer(table.copy, copy, api.copy);
+  offer(table.cast_all, cast_all, api.cast_all);
   offer(table.fill, fill, api.fill);
 }
 

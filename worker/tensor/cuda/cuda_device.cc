@@ -5,6 +5,8 @@
 #include <mutex>
 
 #include "ddprun/worker/cuda/cuda_module.h"
+#include "ddprun/worker/tensor/device_fault.h"
+#include "ddprun/worker/tensor/device_memory.h"
 
 namespace ddprun::cuda {
 namespace {
@@ -20,6 +22,11 @@ const DeviceApi& checked_api() {
 }
 
 }  // namespace
+
+void throw_failure(const Failure& failure) {
+  if (failure.exhausted == 0) throw DeviceError(failure.code, failure.text.data());
+  throw OutOfDeviceMemory({DeviceType::cuda, failure.device}, failure.exhausted);
+}
 
 const DeviceApi& api() {
   static const DeviceApi& found = checked_api();

@@ -10,9 +10,10 @@
 // The worker's side of CUDA devices: the module is opened, and a device within it, when the first tensor asks for it.
 namespace ddprun::cuda {
 
-// Throws what a call of the module reports.
+[[noreturn]] void throw_failure(const Failure& failure);
+// Throws what a call of the module reports: OutOfDeviceMemory where the device has not enough, else Error.
 inline void check(Outcome outcome) {
-  if (outcome != nullptr) throw Error(outcome->code, outcome->text.data());
+  if (outcome != nullptr) throw_failure(*outcome);
 }
 
 // The functions of the module. Thread-safe. Errors: Errc::unsupported: no module, or one of another interface version.

@@ -32,6 +32,8 @@ struct DeviceContext;
 
 struct Failure {
   Errc code;
+  int device;             // that has not enough memory, and
+  std::size_t exhausted;  // bytes that it has not; 0: another failure
   std::array<char, 1024> text;
 };
 using Outcome = const Failure*;
@@ -44,6 +46,12 @@ struct View {
   int rank = 0;
   std::array<std::int64_t, max_rank> shape{};
   std::array<std::int64_t, max_rank> strides{};  // in elements
+};
+
+// What a product computes as well (kernels::MatmulFusion).
+struct ProductFusion {
+  View bias, addend, gelu_input, gelu_gradient, sums;
+  bool sums_of_a = false, accumulate_sums = false;
 };
 
 // Copies of memory between host and device run beside the kernels, and so do collectives.
@@ -60,8 +68,9 @@ struct DeviceFacts {
 };
 
 struct DeviceMemoryFacts {
-  std::size_t allocated;  // by tensors now
+  std::size_t allocated;  // by tensors and as workspaces of operations now
   std::size_t reserved;   // from the driver: allocated and kept for the next allocation
+  std::size_t free, total;
 };
 
 struct DeviceApi {
@@ -73,9 +82,13 @@ struct DeviceApi {
   // The context of a device; the same one for every call with this number.
   Outcome (*open)(int ordinal, DeviceContext** device);
   Outcome (*describe)(DeviceContext*, DeviceFacts* facts);
+  // Whether products and convolutions of float32 multiply in TF32, from the next call on; at first they do not. Refused
+  // before sm_80.
+  Outcome (*allow_tf32)(DeviceContext*, bool allow);
 
   // --- memory
-  // Device memory that may be used by the compute stream from now on. A failure says how much is held and by what.
+  // Device memory that may be used by the compute stream from now on. Before it fails, what is kept is given back to
+  // the driver.
   Outcome (*allocate)(DeviceContext*, std::size_t bytes, void** memory);
   // May be called while kernels that use it are still queued on the compute stream.
   void (*release)(DeviceContext*, void* memory, std::size_t bytes);
@@ -85,7 +98,8 @@ struct DeviceApi {
   void (*release_pinned)(void* memory);
   // Asynchronous on the queue where the host's side is pinned, else it may wait.
   Outcome (*copy_bytes)(DeviceContext*, Queue, Direction, void* to, const void* from, std::size_t bytes);
-  // From a device to another one of this process, after what both compute streams had before.
+  // From a device to another one of this process, after what both compute streams had before. Any thread, while others
+  // use the devices.
   Outcome (*copy_peer)(DeviceContext* to_device, void* to, DeviceContext* from_device, const void* from,
                        std::size_t bytes);
 
@@ -119,6 +133,8 @@ struct DeviceApi {
   Outcome (*where)(DeviceContext*, const View& cond, const View& a, const View& b, const View& out);
   // Any two dtypes, both strided, elements in row-major order of each one's shape.
   Outcome (*copy)(DeviceContext*, const View& from, const View& to);
+  // from and to: `count` of them each, of the host.
+  Outcome (*cast_all)(DeviceContext*, const View* from, const View* to, std::int64_t count);
   Outcome (*fill)(DeviceContext*, const View& to, double value);
   // streams: of the host, one for each row.
   Outcome (*dropout)(DeviceContext*, const View& x, double probability, std::uint64_t seed,
@@ -146,6 +162,8 @@ struct DeviceApi {
                     const kernels::MatmulOptions&);
   Outcome (*batched_matmul)(DeviceContext*, const View& a, const View& b, const View& out,
                             const kernels::MatmulOptions&);
+  Outcome (*fused_matmul)(DeviceContext*, const View& a, const View& b, const View& out, const ProductFusion&,
+                          const kernels::MatmulOptions&);
   // Least and largest element into two float32 of the device.
   Outcome (*value_range)(DeviceContext*, const View& x, const View& range);
 
@@ -180,6 +198,11 @@ struct DeviceApi {
   Outcome (*group_norm_backward)(DeviceContext*, const View& x, const View& grad, const kernels::Axis& groups,
                                  bool centred, const View& mean, const View& inverse, const View& weight,
                                  const View& x_grad, const View& weight_grad, const View& bias_grad);
+  // x_copy, weight_grad and bias_grad: as wanted.
+  Outcome (*row_norm_backward)(DeviceContext*, const View& x, const View& grad, const View& addend,
+                               const kernels::Axis& rows, bool centred, const View& mean, const View& inverse,
+                               const View& weight, const View& x_grad, const View& x_copy, const View& weight_grad,
+                               bool accumulate_weight, const View& bias_grad, bool accumulate_bias);
 
   Outcome (*nll_loss)(DeviceContext*, const View& log_probabilities, const View& targets,
                       const kernels::CrossEntropyOptions&, const View& loss);
@@ -187,6 +210,11 @@ struct DeviceApi {
                                const kernels::CrossEntropyOptions&, double factor, const View& out);
   Outcome (*cross_entropy_backward)(DeviceContext*, const View& log_probabilities, const View& targets,
                                     const kernels::CrossEntropyOptions&, double factor, const View& out);
+  // input_grad and weight_grad: both or none.
+  Outcome (*linear_cross_entropy)(DeviceContext*, const View& input, const View& weight, const View& targets,
+                                  const kernels::LinearLossOptions&, const View& loss, const View& share,
+                                  const View& input_grad, const View& weight_grad);
+  Outcome (*scale_by)(DeviceContext*, const View& x, const View& a, const View& b, const View& out, bool accumulate);
 
   Outcome (*attention)(DeviceContext*, const View& query, const View& key, const View& value, const View& mask,
                        const kernels::AttentionOptions&, const View& out, const View& log_sum);
@@ -198,10 +226,19 @@ struct DeviceApi {
   Outcome (*merge_attention)(DeviceContext*, const View& part_out, const View& part_log_sum, const View& all_out,
                              const View& all_log_sum);
 
-  Outcome (*sgd_step)(DeviceContext*, const View& value, const View& grad, const View& momentum,
+  // Of many tensors: lists of `count` views each, in memory of the host. The k-th of each list have as many elements.
+  // momenta is null where there are none.
+  Outcome (*sgd_step)(DeviceContext*, std::size_t count, const View* values, const View* grads, const View* momenta,
                       const kernels::SgdStep&);
-  Outcome (*adam_step)(DeviceContext*, const View& value, const View& grad, const View& average,
-                       const View& square_average, const kernels::AdamStep&);
+  Outcome (*adam_step)(DeviceContext*, std::size_t count, const View* values, const View* grads, const View* averages,
+                       const View* square_averages, const kernels::AdamStep&);
+  // sum: one float64.
+  Outcome (*square_sum)(DeviceContext*, std::size_t count, const View* tensors, const View& sum);
+  Outcome (*clip_to_norm)(DeviceContext*, std::size_t count, const View* tensors, double max_norm,
+                          const View& square_sum);
+  Outcome (*clip_to_value)(DeviceContext*, std::size_t count, const View* tensors, double max_value);
+  // not_finite: one float32.
+  Outcome (*unscale)(DeviceContext*, std::size_t count, const View* tensors, double scale, const View& not_finite);
 };
 
 // The one function that a module exports, with C linkage under this name: const DeviceApi* ddprun_cuda_device_api().

@@ -58,9 +58,9 @@ NormGradients batch_norm_backward(const Tensor& x, const Tensor& grad, std::int6
 }
 
 Tensor group_norm(const Tensor& x, const Axis& groups, bool centred, double eps, const Tensor& weight,
-                  const Tensor& bias, NormStatistics& statistics) {
+                  const Tensor& bias, DType result, NormStatistics& statistics) {
   const CudaDevice& on = device_of(x);
-  Tensor out = Tensor::empty_like(x);
+  Tensor out = Tensor::empty(x.shape(), result, x.device());
   const DType dtype = wide(x.dtype());
   statistics = {centred ? Tensor::empty({groups.outer}, dtype, x.device()) : Tensor(),
                 Tensor::empty({groups.outer}, dtype, x.device())};
@@ -81,6 +81,16 @@ NormGradients group_norm_backward(const Tensor& x, const Tensor& grad, const Axi
   return out;
 }
 
+void row_norm_backward(const Tensor& x, const Tensor& grad, const Tensor& addend, const Axis& rows, bool centred,
+                       const NormStatistics& statistics, const Tensor& weight, kernels::RowNormGradients& out) {
+  const CudaDevice& on = device_of(x);
+  out.x = Tensor::empty_like(x);
+  check(on.api().row_norm_backward(on.context(), view_of(x), view_of(grad), view_of(addend), rows, centred,
+                                   view_of(statistics.mean), view_of(statistics.inverse), view_of(weight),
+                                   view_of(out.x), view_of(out.x_copy), view_of(out.weight), out.accumulate_weight,
+                                   view_of(out.bias), out.accumulate_bias));
+}
+
 }  // namespace
 
 void add_normalisation(const DeviceApi& api, kernels::Table& table) {
@@ -90,6 +100,7 @@ void add_normalisation(const DeviceApi& api, kernels::Table& table) {
   offer(table.batch_norm_backward, batch_norm_backward, api.batch_norm_backward);
   offer(table.group_norm, group_norm, api.group_norm);
   offer(table.group_norm_backward, group_norm_backward, api.group_norm_backward);
+  offer(table.row_norm_backward, row_norm_backward, api.row_norm_backward);
 }
 
 }  // namespace ddprun::cuda

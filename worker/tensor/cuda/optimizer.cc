@@ -1,18 +1,63 @@
+#include <vector>
+
 #include "ddprun/worker/tensor/cuda/table.h"
 
 namespace ddprun::cuda {
 namespace {
 
-void sgd_step(Tensor& value, const Tensor& grad, Tensor& momentum, const kernels::SgdStep& step) {
-  const CudaDevice& on = device_of(value);
-  check(on.api().sgd_step(on.context(), view_of(value), view_of(grad), view_of(momentum), step));
+using kernels::Tensors;
+
+std::vector<View> views_of(Tensors tensors) {
+  std::vector<View> views;
+  views.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) views.push_back(view_of(tensor));
+  return views;
 }
 
-void adam_step(Tensor& value, const Tensor& grad, Tensor& average, Tensor& square_average,
+const View* or_null(const std::vector<View>& views) {
+  return views.empty() ? nullptr : views.data();
+}
+
+void sgd_step(Tensors values, Tensors grads, Tensors momenta, const kernels::SgdStep& step) {
+  if (values.empty()) return;
+  const CudaDevice& on = device_of(values[0]);
+  const auto of_values = views_of(values), of_grads = views_of(grads), of_momenta = views_of(momenta);
+  check(on.api().sgd_step(on.context(), values.size(), of_values.data(), of_grads.data(), or_null(of_momenta), step));
+}
+
+void adam_step(Tensors values, Tensors grads, Tensors averages, Tensors square_averages,
                const kernels::AdamStep& step) {
-  const CudaDevice& on = device_of(value);
-  check(
-      on.api().adam_step(on.context(), view_of(value), view_of(grad), view_of(average), view_of(square_average), step));
+  if (values.empty()) return;
+  const CudaDevice& on = device_of(values[0]);
+  const auto of_values = views_of(values), of_grads = views_of(grads), of_averages = views_of(averages),
+             of_squares = views_of(square_averages);
+  check(on.api().adam_step(on.context(), values.size(), of_values.data(), of_grads.data(), of_averages.data(),
+                           of_squares.data(), step));
+}
+
+void square_sum(Tensors tensors, Tensor& sum) {
+  const CudaDevice& on = device_of(sum);
+  const auto views = views_of(tensors);
+  check(on.api().square_sum(on.context(), views.size(), views.data(), view_of(sum)));
+}
+
+void clip_to_norm(Tensors tensors, double max_norm, const Tensor& square_sum) {
+  const CudaDevice& on = device_of(square_sum);
+  const auto views = views_of(tensors);
+  check(on.api().clip_to_norm(on.context(), views.size(), views.data(), max_norm, view_of(square_sum)));
+}
+
+void clip_to_value(Tensors tensors, double max_value) {
+  if (tensors.empty()) return;
+  const CudaDevice& on = device_of(tensors[0]);
+  const auto views = views_of(tensors);
+  check(on.api().clip_to_value(on.context(), views.size(), views.data(), max_value));
+}
+
+void unscale(Tensors tensors, double scale, Tensor& not_finite) {
+  const CudaDevice& on = device_of(not_finite);
+  const auto views = views_of(tensors);
+  check(on.api().unscale(on.context(), views.size(), views.data(), scale, view_of(not_finite)));
 }
 
 }  // namespace
@@ -20,6 +65,10 @@ void adam_step(Tensor& value, const Tensor& grad, Tensor& average, Tensor& squar
 void add_optimizers(const DeviceApi& api, kernels::Table& table) {
   offer(table.sgd_step, sgd_step, api.sgd_step);
   offer(table.adam_step, adam_step, api.adam_step);
+  offer(table.square_sum, square_sum, api.square_sum);
+  offer(table.clip_to_norm, clip_to_norm, api.clip_to_norm);
+  offer(table.clip_to_value, clip_to_value, api.clip_to_value);
+  offer(table.unscale, unscale, api.unscale);
 }
 
 }  // namespace ddprun::cuda

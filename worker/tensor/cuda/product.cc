@@ -20,6 +20,19 @@ void batched_matmul(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions
   check(on.api().batched_matmul(on.context(), view_of(a), view_of(b), view_of(out), options));
 }
 
+void fused_matmul(const Tensor& a, const Tensor& b, Tensor& out, const kernels::MatmulFusion& fusion,
+                  MatmulOptions options) {
+  const CudaDevice& on = device_of(out);
+  const ProductFusion extras{.bias = view_of(fusion.bias),
+                             .addend = view_of(fusion.addend),
+                             .gelu_input = view_of(fusion.gelu_input),
+                             .gelu_gradient = view_of(fusion.gelu_gradient),
+                             .sums = view_of(fusion.sums),
+                             .sums_of_a = fusion.sums_of_a,
+                             .accumulate_sums = fusion.accumulate_sums};
+  check(on.api().fused_matmul(on.context(), view_of(a), view_of(b), view_of(out), extras, options));
+}
+
 [[noreturn]] void refuse_quantised(const char* operation, Device device) {
   throw make_error(Errc::unsupported,
                    "{} is not supported on {}: models with weights of 8 bits run on the CPU, which has products of "
@@ -43,6 +56,7 @@ void add_matrix_products(const DeviceApi& api, kernels::Table& table) {
   offer(table.matmul, matmul, api.matmul);
   offer(table.addmm, addmm, api.matmul);
   offer(table.batched_matmul, batched_matmul, api.batched_matmul);
+  offer(table.fused_matmul, fused_matmul, api.fused_matmul);
 }
 
 void add_quantised_products(kernels::Table& table) {

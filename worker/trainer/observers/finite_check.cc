@@ -19,6 +19,8 @@ class FiniteCheck : public Observer {
 
   void step_finished(const StepEvent& event) override {
     const auto& result = event.result;
+    for (const auto& late : result.late_figures) check("loss", late.loss, late.step, event.session);
+    if (!result.has_figures) return;
     if (!result.skipped || !result.loss_scale) return check("loss", result.loss, event.session);
     // The loss scale recovers from a step that is skipped. That it does not means that no scale is small enough.
     if (*result.loss_scale < smallest_loss_scale)
@@ -30,8 +32,11 @@ class FiniteCheck : public Observer {
 
  private:
   void check(const char* what, double loss, const Session& session) {
+    check(what, loss, session.state().run.step, session);
+  }
+  void check(const char* what, double loss, std::int64_t step, const Session& session) {
     if (std::isfinite(loss) || summary_.diverged_at > 0) return;
-    summary_.diverged_at = session.state().run.step;
+    summary_.diverged_at = step;
     const auto text = fmt::format("the {} of step {} is {}: training has diverged", what, summary_.diverged_at, loss);
     if (stop_)
       throw make_error(Errc::unsupported, "{} and stops without a checkpoint of this step (train.stop_on_nonfinite)",

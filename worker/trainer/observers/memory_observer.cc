@@ -13,6 +13,7 @@ class MemoryObserver : public Observer {
 
   void step_finished(const StepEvent& event) override {
     peak_ = std::max(peak_, event.result.activation_peak);
+    peaks_by_place_.include(event.result.peaks_by_place);
     model_peaks_.parameters = std::max(model_peaks_.parameters, event.result.model_peaks.parameters);
     model_peaks_.gradients = std::max(model_peaks_.gradients, event.result.model_peaks.gradients);
     if (event.last && event.session.is_first()) print(event.session);
@@ -22,11 +23,14 @@ class MemoryObserver : public Observer {
   void print(const Session& session) {
     const auto& state = session.state();
     const auto modules = memory_by_module(state, session.saved_bytes());
-    for (const auto& line : memory_table(memory_of(state, peak_, model_peaks_), modules)) progress_.line(line);
+    auto use = memory_of(state, peak_, model_peaks_);
+    use.device = device_memory_report(state, peaks_by_place_);
+    for (const auto& line : memory_table(use, modules)) progress_.line(line);
   }
 
   Progress& progress_;
   std::size_t peak_ = 0;
+  ActivationPeaks peaks_by_place_;
   ModelPeaks model_peaks_;
 };
 

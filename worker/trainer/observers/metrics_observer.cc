@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "ddprun/worker/trainer/memory_report.h"
 #include "ddprun/worker/trainer/metrics.h"
@@ -15,6 +16,7 @@ class MetricsObserver : public Observer {
 
   void session_started(Session& session) override {
     file_.reset();
+    waiting_.clear();
     if (session.is_first()) file_.emplace(path_, session.state().run.step);
   }
 
@@ -24,19 +26,20 @@ class MetricsObserver : public Observer {
     if (run.step == result.steps) add_memory(event);
     if (!file_) return;
     const auto total = std::max(result.times.total(), Seconds(1e-9));
-    file_->add(StepRecord{.step = run.step,
-                          .epoch = result.epoch,
-                          .loss = result.loss,
-                          .lr = run.lr,
-                          .samples_per_s = static_cast<double>(result.samples) / total.count(),
-                          .compute = result.times.compute() / total,
-                          .wait = result.times.communication() / total,
-                          .grad_norm = result.grad_norm,
-                          .loss_scale = result.loss_scale,
-                          .skipped_steps = run.skipped_steps,
-                          .bytes_sent = result.bytes_sent,
-                          .experts = result.experts,
-                          .staleness = result.staleness});
+    waiting_.push_back({.step = run.step,
+                        .epoch = result.epoch,
+                        .loss = result.loss,
+                        .lr = run.lr,
+                        .samples_per_s = static_cast<double>(result.samples) / total.count(),
+                        .compute = result.times.compute() / total,
+                        .wait = result.times.communication() / total,
+                        .grad_norm = result.grad_norm,
+                        .loss_scale = result.loss_scale,
+                        .skipped_steps = run.skipped_steps,
+                        .bytes_sent = result.bytes_sent,
+                        .experts = result.experts,
+                        .staleness = result.staleness});
+    if (result.has_figures) write_waiting(result.late_figures);
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {
@@ -50,10 +53,21 @@ class MetricsObserver : public Observer {
   }
 
  private:
+  // figures: of all waiting records but the last.
+  void write_waiting(const std::vector<StepFigures>& figures) {
+    for (std::size_t i = 0; i < figures.size(); ++i) {
+      waiting_.at(i).loss = figures[i].loss;
+      waiting_.at(i).grad_norm = figures[i].grad_norm;
+    }
+    for (const auto& record : waiting_) file_->add(record);
+    waiting_.clear();
+  }
+
   // All ranks take part: the file is the same setting of all.
   void add_memory(const StepEvent& event) {
     auto& session = event.session;
-    const auto use = memory_of(session.state(), event.result.activation_peak, event.result.model_peaks);
+    auto use = memory_of(session.state(), event.result.activation_peak, event.result.model_peaks);
+    use.device = device_memory_report(session.state(), event.result.peaks_by_place);
     const auto lines = gather_memory(use, session.group());
     if (!file_) return;
     for (const auto& line : lines) file_->add_line(line);
@@ -61,6 +75,7 @@ class MetricsObserver : public Observer {
 
   const std::filesystem::path path_;
   std::optional<MetricsFile> file_;  // rank 0
+  std::vector<StepRecord> waiting_;  // for figures that come with a later step's
 };
 
 }  // namespace

@@ -10,10 +10,11 @@ namespace {
 // [profile] within a job: once, of the first session that takes enough steps, or as many as there are.
 class ProfileObserver : public Observer {
  public:
-  ProfileObserver(const TrainConfig::Profile& options, Progress& progress) : options_(options), progress_(progress) {}
+  ProfileObserver(const TrainConfig::Profile& options, DType products, Progress& progress)
+      : options_(options), products_(products), progress_(progress) {}
 
   void session_started(Session& session) override {
-    if (!reported_) profiling_.emplace(session, options_.warmup, options_.steps);
+    if (!reported_) profiling_.emplace(session, options_.warmup, options_.steps, products_);
   }
 
   void step_finished(const StepEvent& event) override {
@@ -38,6 +39,7 @@ class ProfileObserver : public Observer {
   }
 
   const TrainConfig::Profile& options_;
+  const DType products_;
   Progress& progress_;
   std::optional<Profiling> profiling_;
   bool reported_ = false;
@@ -47,7 +49,8 @@ class ProfileObserver : public Observer {
 
 std::unique_ptr<Observer> make_profile_observer(const ObserverContext& context, Observer&) {
   const auto& options = context.config.profile;
-  return options.steps > 0 ? std::make_unique<ProfileObserver>(options, context.progress) : nullptr;
+  if (options.steps == 0) return nullptr;
+  return std::make_unique<ProfileObserver>(options, compute_dtype(context.config.train), context.progress);
 }
 
 }  // namespace ddprun::trainer

@@ -28,12 +28,13 @@ class ProgressObserver : public Observer {
     samples_ += result.samples;
     steps_ += result.steps;
     interval_ += result.times;
+    if (result.has_figures) loss_ = result.loss;
     const bool printed = progress_.step({.step = step,
                                          .steps = result.steps,
                                          .total_steps = event.total_steps,
                                          .epoch = result.epoch,
                                          .epochs = epochs_,
-                                         .loss = result.loss,
+                                         .loss = loss_,
                                          .samples_per_s = static_cast<double>(samples_) / spent_.count(),
                                          .left = spent_ / steps_ * (event.total_steps - step),
                                          .loss_scale = result.loss_scale,
@@ -59,8 +60,9 @@ class ProgressObserver : public Observer {
 
   static TimeShares shares_of(const StepTimes& times) {
     const auto total = std::max(times.total(), Seconds(1e-9));
-    return {
-        .data = times.data / total, .compute = times.compute() / total, .communication = times.communication() / total};
+    return {.data = (times.data + times.upload) / total,
+            .compute = times.compute() / total,
+            .communication = times.communication() / total};
   }
 
   Progress& progress_;
@@ -68,6 +70,7 @@ class ProgressObserver : public Observer {
   Seconds spent_{0};
   std::int64_t samples_ = 0;
   std::int64_t steps_ = 0;
+  double loss_ = 0;                      // the last one that is known
   StepTimes interval_;                   // since the last line
   std::vector<std::int64_t> staleness_;  // of the epoch; with servers of parameters
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "ddprun/worker/trainer/event_file.h"
 #include "ddprun/worker/trainer/observers/observers.h"
@@ -14,6 +15,7 @@ class TensorBoardObserver : public Observer {
 
   void session_started(Session& session) override {
     file_.reset();
+    waiting_.clear();
     if (session.is_first()) file_.emplace(folder_, session.state().run.step + 1);
   }
 
@@ -22,16 +24,16 @@ class TensorBoardObserver : public Observer {
     const auto& result = event.result;
     const auto& run = event.session.state().run;
     const auto total = std::max(result.times.total(), Seconds(1e-9));
-    std::vector<Scalar> scalars{{"train/loss", result.loss},
-                                {"train/lr", run.lr},
-                                {"train/samples_per_s", static_cast<double>(result.samples) / total.count()}};
-    if (result.grad_norm) scalars.push_back({"train/grad_norm", *result.grad_norm});
-    if (result.loss_scale) scalars.push_back({"train/loss_scale", *result.loss_scale});
+    auto& own = waiting_.emplace_back();
+    own.figures = {.step = run.step, .loss = result.loss, .grad_norm = result.grad_norm};
+    own.lr = run.lr;
+    own.samples_per_s = static_cast<double>(result.samples) / total.count();
+    if (result.loss_scale) own.others.push_back({"train/loss_scale", *result.loss_scale});
     if (result.experts) {
-      scalars.push_back({"train/expert_load", result.experts->load});
-      scalars.push_back({"train/dropped", result.experts->dropped});
+      own.others.push_back({"train/expert_load", result.experts->load});
+      own.others.push_back({"train/dropped", result.experts->dropped});
     }
-    file_->add(run.step, scalars);
+    if (result.has_figures) write_waiting(result.late_figures);
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {
@@ -48,8 +50,31 @@ class TensorBoardObserver : public Observer {
   }
 
  private:
+  // A step that may still be without its figures.
+  struct Step {
+    StepFigures figures;
+    double lr = 0, samples_per_s = 0;
+    std::vector<Scalar> others = {};
+  };
+
+  // figures: of all waiting steps but the last.
+  void write_waiting(const std::vector<StepFigures>& figures) {
+    for (std::size_t i = 0; i < figures.size(); ++i) waiting_.at(i).figures = figures[i];
+    for (const Step& step : waiting_) write(step);
+    waiting_.clear();
+  }
+
+  void write(const Step& step) {
+    std::vector<Scalar> scalars{
+        {"train/loss", step.figures.loss}, {"train/lr", step.lr}, {"train/samples_per_s", step.samples_per_s}};
+    if (step.figures.grad_norm) scalars.push_back({"train/grad_norm", *step.figures.grad_norm});
+    scalars.insert(scalars.end(), step.others.begin(), step.others.end());
+    file_->add(step.figures.step, scalars);
+  }
+
   const std::filesystem::path folder_;
   std::optional<EventFile> file_;  // rank 0
+  std::vector<Step> waiting_;      // for figures that come with a later step's
 };
 
 }  // namespace

@@ -63,6 +63,12 @@ class HierarchicalTransport : public Transport {
     return local_ ? local_->allocate(bytes) : Transport::allocate(bytes);
   }
 
+  // Within a host in the order of the ranks, then like Gloo.
+  bool reduces_elements_alike(const Operation& operation) const override {
+    if (operation.kind == OpKind::reduce_scatter) return true;
+    return hosts_.hosts() == 2 && commutes(operation.op) && collectives_->supports(operation);
+  }
+
   std::uint64_t bytes_sent() const override {
     return flat_->bytes_sent() + (rail_ ? rail_->transport().bytes_sent() : 0);
   }

@@ -34,6 +34,7 @@ class SelfGroup : public ProcessGroup {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   std::string_view backend() const override { return "self"; }
+  bool reduces_elements_alike(const Call&) const override { return true; }
 
   WorkPtr start(const Call& call) override {
     const std::lock_guard lock(mutex_);

@@ -13,6 +13,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/nccl/communicator.h"
 #include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
+#include "ddprun/worker/comm/backends/nccl/device_memory.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_types.h"
 
 namespace ddprun::comm {
@@ -155,7 +156,7 @@ class Channels::Channel {
     } else {
       id = unique_id_from(await_id(key, deadline));
     }
-    communicator_.connect(id, sending() ? 0 : 1, 2, deadline);
+    communicator_.connect({id}, sending() ? 0 : 1, 2, deadline);
   }
 
   // Polls, because a blocking wait would occupy the connection to the store, which other channels use.

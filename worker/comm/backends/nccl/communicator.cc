@@ -18,6 +18,14 @@ namespace {
 constexpr std::chrono::seconds revoke_timeout(5);
 constexpr std::chrono::microseconds poll_interval(50);
 
+ncclResult_t init(ncclComm_t* comm, std::vector<ncclUniqueId>& ids, int rank, int size, ncclConfig_t& config) {
+#if DDPRUN_NCCL_HAS_SCALABLE
+  if (ids.size() > 1)
+    return api().ncclCommInitRankScalable(comm, size, rank, static_cast<int>(ids.size()), ids.data(), &config);
+#endif
+  return api().ncclCommInitRankConfig(comm, size, ids.front(), rank, &config);
+}
+
 ncclConfig_t non_blocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -37,10 +45,10 @@ void Communicator::close() noexcept {
   if (comm_) api().ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
-void Communicator::connect(const ncclUniqueId& id, int rank, int size, Deadline deadline) {
+void Communicator::connect(std::vector<ncclUniqueId> ids, int rank, int size, Deadline deadline) {
   const std::lock_guard lock(mutex_);
   auto config = non_blocking();
-  check_nccl(api().ncclCommInitRankConfig(&comm_, size, id, rank, &config), "creating the communicator");
+  check_nccl(init(&comm_, ids, rank, size, config), "creating the communicator");
   await_call(deadline);
   formed_ = true;
 }
@@ -69,9 +77,10 @@ void Communicator::shrink(Communicator& parent, std::vector<int> excluded, Deadl
   };
   await_parent();
   auto config = non_blocking();
-  check_nccl(api().ncclCommShrink(parent.comm_, excluded.data(), static_cast<int>(excluded.size()), &comm_, &config,
-                                  NCCL_SHRINK_DEFAULT),
-             "shrinking the communicator");
+  const int flags = parent.interrupted_ ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT;
+  check_nccl(
+      api().ncclCommShrink(parent.comm_, excluded.data(), static_cast<int>(excluded.size()), &comm_, &config, flags),
+      "shrinking the communicator");
   const auto state = await_parent();
   if (!comm_) check_nccl(state == ncclSuccess ? ncclInternalError : state, "shrinking the communicator");
   await_call(deadline);

@@ -23,10 +23,11 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
 
-  // Called by every rank, with the id that one of them made; uses the current device.
-  void connect(const ncclUniqueId& id, int rank, int size, Deadline deadline);
-  // Called by every rank of the parent that is not excluded; they keep their order. REQUIRES: parent.can_shrink(), and
-  // no operation of the parent is in progress.
+  // Called by every rank, with the ids that some of them made; uses the current device. Several ids need
+  // api().ncclCommInitRankScalable.
+  void connect(std::vector<ncclUniqueId> ids, int rank, int size, Deadline deadline);
+  // Called by every rank of the parent that is not excluded; they keep their order. The operations of a parent that was
+  // stopped are ended first. REQUIRES: parent.can_shrink(), and no operation of another parent is in progress.
   void shrink(Communicator& parent, std::vector<int> excluded, Deadline deadline);
   bool can_shrink() const;
 

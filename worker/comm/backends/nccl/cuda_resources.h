@@ -8,11 +8,15 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_api.h"
+#include "ddprun/worker/cuda/cuda_error.h"
 
 namespace ddprun::comm {
 
 inline void check_cuda(cudaError_t result, const char* what) {
-  if (result != cudaSuccess) throw make_error(Errc::io, "CUDA: {}: {}", what, api().cudaGetErrorString(result));
+  if (result == cudaSuccess) return;
+  const auto advice = meaning_of_cuda_error(result).advice;
+  throw make_error(Errc::io, "CUDA: {}: {}{}{}", what, api().cudaGetErrorString(result), advice.empty() ? "" : "; ",
+                   advice);
 }
 
 // "0000:01:00.0"
@@ -45,11 +49,14 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   ~Stream() { api().cudaStreamDestroy(stream_); }
   cudaStream_t get() const { return stream_; }
-  // Waits until all its work is done or has failed, or until the deadline.
-  void await_idle(Deadline deadline) const noexcept {
+  // Waits until all its work is done or has failed; false when the deadline passes first.
+  bool await_idle(Deadline deadline) const noexcept {
     constexpr std::chrono::microseconds poll_interval(50);
-    while (api().cudaStreamQuery(stream_) == cudaErrorNotReady && !deadline.expired())
+    while (api().cudaStreamQuery(stream_) == cudaErrorNotReady) {
+      if (deadline.expired()) return false;
       std::this_thread::sleep_for(poll_interval);
+    }
+    return true;
   }
 
  private:
@@ -65,6 +72,7 @@ class Event {
 
   void record(cudaStream_t stream) { check_cuda(api().cudaEventRecord(event_, stream), "recording an event"); }
   void record(const Stream& stream) { record(stream.get()); }
+  cudaEvent_t get() const { return event_; }
   // What is queued on the stream from now on begins once the event is reached.
   void precede(const Stream& stream) const {
     check_cuda(api().cudaStreamWaitEvent(stream.get(), event_, 0), "ordering two streams");
@@ -81,6 +89,11 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+// Records an event of another owner's (cudaEvent_t).
+inline void record_event(void* event, const Stream& stream) {
+  check_cuda(api().cudaEventRecord(static_cast<cudaEvent_t>(event), stream.get()), "recording an event");
+}
+
 // Page-locked memory of the host: copies between it and a device are asynchronous.
 class PinnedMemory {
  public:
@@ -90,18 +103,6 @@ class PinnedMemory {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
   ~PinnedMemory() { api().cudaFreeHost(data_); }
-  void* get() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-};
-
-class DeviceMemory {
- public:
-  explicit DeviceMemory(std::size_t bytes) { check_cuda(api().cudaMalloc(&data_, bytes), "allocating device memory"); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory() { api().cudaFree(data_); }
   void* get() const { return data_; }
 
  private:

@@ -12,6 +12,7 @@ namespace ddprun::comm {
 
 // clang-format off
 #define DDPRUN_CUDA_FUNCTIONS(each) \
+  each(cudaDeviceGetDefaultMemPool) \
   each(cudaDeviceGetPCIBusId)       \
   each(cudaEventCreateWithFlags)    \
   each(cudaEventDestroy)            \
@@ -22,6 +23,8 @@ namespace ddprun::comm {
   each(cudaGetDevice)               \
   each(cudaGetDeviceCount)          \
   each(cudaGetErrorString)          \
+  each(cudaMemGetInfo)              \
+  each(cudaMemPoolTrimTo)           \
   each(cudaMemcpyAsync)             \
   each(cudaMemsetAsync)             \
   each(cudaPointerGetAttributes)    \
@@ -63,13 +66,23 @@ namespace ddprun::comm {
 // clang-format on
 
 // Null members: the library is older than the headers of this build.
-#if DDPRUN_NCCL_HAS_SHRINK && DDPRUN_NCCL_HAS_REVOKE
-#define DDPRUN_NEWER_NCCL_FUNCTIONS(each) each(ncclCommShrink) each(ncclCommRevoke)
-#elif DDPRUN_NCCL_HAS_SHRINK
-#define DDPRUN_NEWER_NCCL_FUNCTIONS(each) each(ncclCommShrink)
+#if DDPRUN_NCCL_HAS_SCALABLE
+#define DDPRUN_SCALABLE_NCCL_FUNCTIONS(each) each(ncclCommInitRankScalable)
 #else
-#define DDPRUN_NEWER_NCCL_FUNCTIONS(each)
+#define DDPRUN_SCALABLE_NCCL_FUNCTIONS(each)
 #endif
+#if DDPRUN_NCCL_HAS_SHRINK
+#define DDPRUN_SHRINKING_NCCL_FUNCTIONS(each) each(ncclCommShrink)
+#else
+#define DDPRUN_SHRINKING_NCCL_FUNCTIONS(each)
+#endif
+#if DDPRUN_NCCL_HAS_REVOKE
+#define DDPRUN_REVOKING_NCCL_FUNCTIONS(each) each(ncclCommRevoke)
+#else
+#define DDPRUN_REVOKING_NCCL_FUNCTIONS(each)
+#endif
+#define DDPRUN_NEWER_NCCL_FUNCTIONS(each) \
+  DDPRUN_SCALABLE_NCCL_FUNCTIONS(each) DDPRUN_SHRINKING_NCCL_FUNCTIONS(each) DDPRUN_REVOKING_NCCL_FUNCTIONS(each)
 
 struct NcclApi {
   cudaError_t (*cudaMalloc)(void**, std::size_t) = nullptr;

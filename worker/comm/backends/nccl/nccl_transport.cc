@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <optional>
@@ -18,9 +19,12 @@
 #include "ddprun/worker/comm/backends/nccl/channels.h"
 #include "ddprun/worker/comm/backends/nccl/communicator.h"
 #include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
+#include "ddprun/worker/comm/backends/nccl/device_memory.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_types.h"
 #include "ddprun/worker/comm/backends/nccl/rank_device.h"
+#include "ddprun/worker/comm/backends/nccl/ring_traffic.h"
 #include "ddprun/worker/comm/backends/nccl/shrink.h"
+#include "ddprun/worker/comm/backends/nccl/unique_ids.h"
 #include "ddprun/worker/comm/bootstrap/await_ranks.h"
 #include "ddprun/worker/comm/bootstrap/host_evidence.h"
 #include "ddprun/worker/comm/execution/previous_group.h"
@@ -41,8 +45,7 @@ struct OnDevice {
 
 // Its communicator may end before it.
 RegisteredBuffer device_buffer(std::size_t bytes, const std::shared_ptr<Communicator>& communicator) {
-  void* memory = nullptr;
-  check_nccl(api().ncclMemAlloc(&memory, std::max<std::size_t>(bytes, 1)), "allocating device memory");
+  void* const memory = allocate_for_nccl(std::max<std::size_t>(bytes, 1));
   const auto free = [owner = std::weak_ptr(communicator)](std::byte* data) {
     if (const auto still_there = owner.lock()) still_there->remove_memory(data);
     api().ncclMemFree(data);
@@ -54,8 +57,9 @@ RegisteredBuffer device_buffer(std::size_t bytes, const std::shared_ptr<Communic
 
 class NcclTransport : public Transport, private NonblockingCollectives {
  public:
-  NcclTransport(const GroupOptions& options, ChooseDevice choose_device)
+  NcclTransport(const GroupOptions& options, ChooseDevice choose_device, int ranks_per_id)
       : rank_info_{options.rank, options.size},
+        ranks_per_id_(ranks_per_id),
         host_(options.config.host.empty() ? host_evidence() : options.config.host),
         choose_device_(std::move(choose_device)),
         connect_store_(options.connect_store),
@@ -78,6 +82,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     const auto shrinkable_group = excluded && parent->communicator_->can_shrink() ? previous_group_->prefix : "";
     const auto devices =
         exchange_devices({shrinkable_group, host_, local_host_name(), bus_id_of(device_)}, store, prefix, deadline);
+    traffic_.emplace(hosts_of(devices), rank_info_.rank);
     if (all_can_shrink(devices)) {
       communicator_->shrink(*parent->communicator_, *excluded, deadline);
       if (rank_info_.rank == 0)
@@ -141,8 +146,11 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   }
 
   std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) override {
+    if (operation.kind == OpKind::send) bytes_sent_ += traffic_->of_message(operation.peer, memory.bytes());
     return channels_.start(operation, memory);
   }
+
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
   void interrupt() noexcept override {
     if (interrupted_.exchange(true)) return;
@@ -198,7 +206,8 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   // device.
   void create_communicator(const RankDevices& devices, Store& store, const std::string& prefix, Deadline deadline) {
     try {
-      communicator_->connect(agree_on_id(store, prefix, deadline), rank_info_.rank, rank_info_.size, deadline);
+      auto ids = agree_on_ids(store, prefix, rank_info_, ranks_per_id_, interrupted_, deadline);
+      communicator_->connect(std::move(ids), rank_info_.rank, rank_info_.size, deadline);
     } catch (const Error& error) {
       const auto shared = describe_shared_device(devices);
       if (error.code() != Errc::usage || shared.empty()) throw;
@@ -208,19 +217,10 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     }
   }
 
-  ncclUniqueId agree_on_id(Store& store, const std::string& prefix, Deadline deadline) const {
-    if (rank_info_.rank > 0) {
-      return unique_id_from(
-          await_ranks(store, {{0, prefix + "nccl"}}, rank_info_.size, interrupted_, deadline).front());
-    }
-    const auto id = make_unique_id();
-    store.set(prefix + "nccl", text_of(id), deadline);
-    return id;
-  }
-
   void begin(StartedCollective& one, Collective collective, Deadline deadline) {
     const CurrentDevice current(device_);
     follow(collective.options.after);
+    record(collective.options.events.begun);
     if (collective.operation.kind == OpKind::all_to_all && collective.input.data == collective.output.data) {
       one.copy.emplace(collective.input.bytes());
       copy(collective.input, one.copy->get());
@@ -231,7 +231,13 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     if (!plan.calls.empty()) {
       communicator_->issue([&](ncclComm_t comm) { return enqueue(plan, collective.operation, comm); }, deadline);
     }
+    for (const auto& call : plan.calls) bytes_sent_ += traffic_->of(call);
+    record(collective.options.events.ended);
     one.done.emplace().record(on_device_->stream);
+  }
+
+  void record(void* event) {
+    if (event) record_event(event, on_device_->stream);
   }
 
   void follow(void* stream) {
@@ -289,6 +295,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   }
 
   const RankInfo rank_info_;
+  const int ranks_per_id_;
   const std::string host_;
   const ChooseDevice choose_device_;
   const std::function<std::shared_ptr<Store>()> connect_store_;
@@ -298,6 +305,8 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   int device_ = 0;                         // set by connect()
   std::deque<StartedCollective> started_;  // the group calls from one thread at a time
   std::optional<OnDevice> on_device_;
+  std::optional<RingTraffic> traffic_;  // once connected
+  std::atomic<std::uint64_t> bytes_sent_ = 0;
   Channels channels_;
   // Referred to by the memory that was allocated, which may exist longer.
   const std::shared_ptr<Communicator> communicator_ = std::make_shared<Communicator>(interrupted_);
@@ -305,8 +314,9 @@ class NcclTransport : public Transport, private NonblockingCollectives {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options, ChooseDevice choose_device) {
-  return std::make_shared<NcclTransport>(options, std::move(choose_device));
+std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options, ChooseDevice choose_device,
+                                               int ranks_per_id) {
+  return std::make_shared<NcclTransport>(options, std::move(choose_device), ranks_per_id);
 }
 
 }  // namespace ddprun::comm

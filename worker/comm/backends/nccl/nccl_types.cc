@@ -49,7 +49,9 @@ std::optional<ncclRedOp_t> reduction_of(ReduceOp op) {
 void check_nccl(ncclResult_t result, const char* what) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   const auto code = result == ncclInvalidUsage ? Errc::usage : Errc::connection_lost;
-  throw make_error(code, "NCCL: {}: {}", what, api().ncclGetErrorString(result));
+  const bool has_reason = result == ncclUnhandledCudaError || result == ncclSystemError || result == ncclInternalError;
+  throw make_error(code, "NCCL: {}: {}{}", what, api().ncclGetErrorString(result),
+                   has_reason ? "; NCCL_DEBUG=WARN makes it print the reason" : "");
 }
 
 int runtime_version() {

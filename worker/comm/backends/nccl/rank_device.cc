@@ -22,6 +22,12 @@ RankDevice decode_rank_device(std::string_view text) {
   return device;
 }
 
+HostMap hosts_of(const RankDevices& devices) {
+  std::vector<std::string> evidence;
+  for (const auto& each : devices) evidence.push_back(each.host_evidence);
+  return HostMap(evidence);
+}
+
 bool all_can_shrink(const RankDevices& devices) {
   const auto& group = devices.front().shrinkable_group;
   return !group.empty() &&

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ddprun/worker/comm/bootstrap/host_map.h"
+
 namespace ddprun::comm {
 
 // The device of a rank, and what decides how the rank joins its communicator. The ranks of an nccl group exchange these
@@ -20,6 +22,8 @@ using RankDevices = std::vector<RankDevice>;  // by rank
 std::string encode(const RankDevice& device);
 RankDevice decode_rank_device(std::string_view text);
 
+// On which host each rank is.
+HostMap hosts_of(const RankDevices& devices);
 // Whether all ranks can shrink the communicator of one group: either all shrink it or none.
 bool all_can_shrink(const RankDevices& devices);
 // "ranks 0 and 3 have the same device, 0000:01:00.0 of host b": the first two that do; empty where no two do.

@@ -8,6 +8,7 @@
 namespace ddprun::comm {
 
 // Whether the headers of this build have the functions. The library at run time may be another version.
+#define DDPRUN_NCCL_HAS_SCALABLE (NCCL_VERSION_CODE >= 22304)
 #define DDPRUN_NCCL_HAS_SHRINK (NCCL_VERSION_CODE >= 22703)
 #ifdef NCCL_REVOKE_DEFAULT
 #define DDPRUN_NCCL_HAS_REVOKE 1

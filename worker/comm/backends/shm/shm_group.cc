@@ -57,6 +57,8 @@ class ShmTransport : public Transport {
     return shared_->transfers.start(operation, memory);
   }
   RegisteredBuffer allocate(std::size_t bytes) override { return {regions_->allocate(bytes), bytes}; }
+  // In the order of the ranks.
+  bool reduces_elements_alike(const Operation&) const override { return true; }
 
   void interrupt() noexcept override {
     interrupted_ = true;

@@ -1,38 +1,36 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
-#include <optional>
 
 #include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
 #include "ddprun/worker/comm/registered_buffer.h"
 
 namespace ddprun::comm {
 
-// Copies between a device and the host, on a stream of their own, and the memory of the host that they use. The host
-// waits by polling, so that an abort ends the wait.
+// Copies of one direction between a device and the host, on a stream of their own: a device copies in both directions
+// at once only from two streams. The host polls events, so that an abort ends its wait.
 //
 // Threads: those of one thread at a time, on which the device is current.
-// Errors: Errc::io for what CUDA fails to do, Errc::aborted once interrupted() holds.
-class DeviceCopies {
+// Errors: Errc::io for what CUDA fails to do.
+class CopyStream {
  public:
-  // interrupted outlives the object.
-  explicit DeviceCopies(std::function<bool()> interrupted) : interrupted_(std::move(interrupted)) {}
-
   // Copies that are queued from now on begin after the event.
   void follow(const Event& event) { event.precede(stream_); }
   void to_host(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, cudaMemcpyDeviceToHost); }
   void to_device(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, cudaMemcpyHostToDevice); }
+  // Records an event of the caller's (cudaEvent_t) after all copies so far; null: none.
+  void record(void* event) {
+    if (event) record_event(event, stream_);
+  }
   // Reached once all copies so far are complete.
   std::unique_ptr<Event> mark() const;
-  void await(const Event& event) const;
-  void await_all() const { await(*mark()); }
+  // Whether no copy is left at the deadline, by when the device has executed or dropped them.
+  bool await_idle(Deadline deadline) const noexcept { return stream_.await_idle(deadline); }
 
  private:
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 
-  const std::function<bool()> interrupted_;
   Stream stream_;
 };
 
@@ -41,9 +39,11 @@ class StagingMemory {
  public:
   // REQUIRES: nobody uses what an earlier call returned.
   std::byte* at_least(std::size_t bytes);
+  // Leaves the memory to a device that does not finish its copies: CUDA would wait for it before it frees the memory.
+  void abandon() { static_cast<void>(memory_.release()); }
 
  private:
-  std::optional<PinnedMemory> memory_;
+  std::unique_ptr<PinnedMemory> memory_;
   std::size_t bytes_ = 0;
 };
 

@@ -1,12 +1,24 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "ddprun/worker/comm/operations/call.h"
 
+// Collectives on memory of a device as collectives on memory of the host. Plans: no memory is accessed.
 namespace ddprun::comm {
+
+// How an operation is divided: piece i has the elements from i * elements on of each rank's part, or of the buffer
+// where that is not in parts. The same at every rank.
+struct Division {
+  std::size_t pieces = 1;
+  std::size_t elements = 0;  // of each but the last piece
+};
+
+// Pieces of about that many bytes of the largest buffer. One where the operation has several spans or unequal parts,
+// or where it reduces and a piece would not give the bits of the whole (reduces_alike:
+// ProcessGroup::reduces_elements_alike()).
+Division divide(const Call& call, int ranks, std::size_t piece_bytes, bool reduces_alike);
 
 // Memory of the device and its place in the staging memory.
 struct StagedSpan {
@@ -16,18 +28,17 @@ struct StagedSpan {
   friend bool operator==(const StagedSpan&, const StagedSpan&) = default;
 };
 
-// A call on memory of a device as a call on memory of the host. A plan: no memory is accessed.
+// A piece of a call.
 struct StagedCall {
   Call call;                              // on the staging memory
   std::vector<StagedSpan> read, written;  // what the host call reads, and what it writes
 };
 
-std::size_t staging_bytes(const Call& call);
-// What was in place stays so. REQUIRES: staging has staging_bytes(call) bytes.
-StagedCall plan_staged_call(const Call& call, RankInfo rank_info, std::byte* staging);
-
-// Whether each element of the result depends on the same element of the inputs alone, so that the operation can be
-// executed in chunks.
-bool is_elementwise(const Call& call);
+std::size_t staging_bytes(const Call& call, const Division& division);
+// What was in place stays so; an allreduce and a reduce are in place in any case. A call of one of several pieces tells
+// the size of the whole, which the ranks compare (Operation::layout).
+// REQUIRES: staging has staging_bytes() bytes.
+StagedCall plan_staged_call(const Call& call, const Division& division, std::size_t piece, RankInfo rank_info,
+                            std::byte* staging);
 
 }  // namespace ddprun::comm

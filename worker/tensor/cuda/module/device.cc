@@ -5,6 +5,8 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/cuda/module/check.h"
@@ -52,6 +54,13 @@ void describe(DeviceContext& device, DeviceFacts* facts) {
   check(cudaRuntimeGetVersion(&facts->runtime_version), "cudaRuntimeGetVersion");
 }
 
+void allow_tf32(DeviceContext& device, bool allow) {
+  if (allow && device.architecture() < 80)
+    throw make_error(Errc::unsupported, "TF32 needs compute capability 8.0, {} has {}.{}", device.name(), device.major,
+                     device.minor);
+  device.allow_tf32 = allow;
+}
+
 std::uint64_t synchronizations(DeviceContext* device) {
   return device->synchronizations;
 }
@@ -74,13 +83,36 @@ DeviceContext::DeviceContext(int number)
       memory(number, compute.get()),
       ring(compute.get(), memory, synchronizations) {}
 
+namespace {
+
+struct Contexts {
+  std::mutex mutex;
+  std::map<int, std::unique_ptr<DeviceContext>> opened;
+};
+
+// Never destroyed: tensors may outlive what ends a program, and the driver with it.
+Contexts& contexts() {
+  static auto& all = *new Contexts;
+  return all;
+}
+
+// What the current device was given last, where it is open.
+std::string queued_last() {
+  int ordinal = 0;
+  if (cudaGetDevice(&ordinal) != cudaSuccess) return "";
+  Contexts& all = contexts();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.opened.find(ordinal);
+  return found == all.opened.end() || !found->second ? "" : found->second->recent.text();
+}
+
+}  // namespace
+
 DeviceContext& context_of(int ordinal) {
-  static std::mutex mutex;
-  // Never destroyed: tensors may outlive what ends a program, and the driver with it.
-  static auto& contexts = *new std::map<int, std::unique_ptr<DeviceContext>>;
-  const std::lock_guard lock(mutex);
+  Contexts& all = contexts();
+  const std::lock_guard lock(all.mutex);
   check(cudaSetDevice(ordinal), "cudaSetDevice");
-  std::unique_ptr<DeviceContext>& context = contexts[ordinal];
+  std::unique_ptr<DeviceContext>& context = all.opened[ordinal];
   if (!context) context = std::make_unique<DeviceContext>(ordinal);
   return *context;
 }
@@ -89,11 +121,34 @@ void make_current(const DeviceContext& device) {
   check(cudaSetDevice(device.ordinal), "cudaSetDevice");
 }
 
-Outcome failure(Errc code, const char* text) {
+namespace {
+
+Failure& last_failure(Errc code, const char* text) {
   thread_local Failure last;
   last.code = code;
+  last.exhausted = 0;
   copy_text(last.text, text);
+  return last;
+}
+
+}  // namespace
+
+Outcome failure(Errc code, const char* text) {
+  return &last_failure(code, text);
+}
+
+Outcome failure(const MemoryExhausted& error) {
+  Failure& last = last_failure(error.code(), error.what());
+  last.device = error.device();
+  last.exhausted = error.wanted();
   return &last;
+}
+
+Outcome failure(const KernelFault& fault, std::string_view operation) {
+  std::string text = fault.what();
+  if (!operation.empty()) text.append("; reported by ").append(operation);
+  if (const std::string queued = queued_last(); !queued.empty()) text.append("; queued last: ").append(queued);
+  return failure(fault.code(), text.c_str());
 }
 
 void add_devices(DeviceApi& api) {
@@ -103,6 +158,7 @@ void add_devices(DeviceApi& api) {
   api.device_count = device_count;
   api.open = open;
   api.describe = guarded<describe>;
+  api.allow_tf32 = guarded<allow_tf32>;
   api.synchronizations = synchronizations;
   api.launches = launches;
 }

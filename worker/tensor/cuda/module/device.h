@@ -10,6 +10,7 @@
 #include "ddprun/worker/tensor/cuda/device_api.h"
 #include "ddprun/worker/tensor/cuda/module/host_ring.h"
 #include "ddprun/worker/tensor/cuda/module/memory.h"
+#include "ddprun/worker/tensor/cuda/module/recent_operations.h"
 #include "ddprun/worker/tensor/cuda/module/stream.h"
 
 namespace ddprun::cuda {
@@ -36,6 +37,7 @@ struct DeviceContext {
   HostRing ring;
   std::unique_ptr<Libraries, void (*)(Libraries*)> libraries{nullptr, nullptr};
   std::atomic<std::uint64_t> launches = 0, synchronizations = 0;
+  RecentOperations recent;
 };
 
 // The context of a device, made at its first use.

@@ -13,6 +13,7 @@ void add_elementwise(DeviceApi& api) {
   api.compare = guarded<compare>;
   api.where = guarded<where>;
   api.copy = guarded<copy>;
+  api.cast_all = guarded<cast_all>;
   api.fill = guarded<fill>;
   api.dropout = guarded<dropout>;
 }

@@ -2,7 +2,8 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// What is computed or moved element by element; as in DeviceApi. unary.cu, binary.cu, select.cu, copy.cu, dropout.cu
+// What is computed or moved element by element; as in DeviceApi. unary.cu, binary.cu, select.cu, copy.cu, cast_all.cu,
+// dropout.cu
 namespace ddprun::cuda {
 
 void unary(DeviceContext& device, functor::Unary function, const functor::Arguments& arguments, const View& x,
@@ -16,6 +17,7 @@ void binary_gradient(DeviceContext& device, functor::Binary function, const func
 void compare(DeviceContext& device, functor::Comparison comparison, const View& a, const View& b, const View& out);
 void where(DeviceContext& device, const View& cond, const View& a, const View& b, const View& out);
 void copy(DeviceContext& device, const View& from, const View& to);
+void cast_all(DeviceContext& device, const View* from, const View* to, std::int64_t count);
 void fill(DeviceContext& device, const View& to, double value);
 void dropout(DeviceContext& device, const View& x, double probability, std::uint64_t seed, const std::uint64_t* streams,
              std::int64_t rows, std::uint64_t first, const View& out);

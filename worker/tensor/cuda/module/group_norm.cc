@@ -8,6 +8,7 @@ namespace ddprun::cuda {
 void add_group_norm(DeviceApi& api) {
   api.group_norm = guarded<group_norm>;
   api.group_norm_backward = guarded<group_norm_backward>;
+  api.row_norm_backward = guarded<row_norm_backward>;
 }
 
 }  // namespace ddprun::cuda

@@ -1,25 +1,25 @@
 #include "ddprun/worker/tensor/cuda/module/group_norm.h"
 #include "ddprun/worker/tensor/cuda/module/group_norm_rows.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
+#include "ddprun/worker/tensor/cuda/module/visit_norm_types.h"
 #include "ddprun/worker/tensor/functors/math.h"
 
 namespace ddprun::cuda {
 namespace {
 
-template <class Stored>
+template <class Stored, class Out>
 struct NormArguments {
   using T = ComputeType<Stored>;
   const Stored *x, *weight, *bias;
   T *mean, *inverse;
-  Stored* y;
+  Out* y;
   T eps;
   bool centred;
 };
 
 // The variance is the mean of squared distances, which loses nothing where the mean is large.
-template <int threads, class Stored>
+template <int threads, class Stored, class Out>
 __global__ void __launch_bounds__(block_threads, 1)
-    group_norm_kernel(NormRows shape, NormArguments<Stored> in, bool fits) {
+    group_norm_kernel(NormRows shape, NormArguments<Stored, Out> in, bool fits) {
   using T = ComputeType<Stored>;
   constexpr int size = pack_size<Stored>;
   const std::int64_t length = shape.length();
@@ -56,8 +56,28 @@ __global__ void __launch_bounds__(block_threads, 1)
       DDPRUN_UNROLL
       for (int k = 0; k < size; ++k)
         chunk.values[k] = (chunk.values[k] - mean) * inverse * weight.values[k] + bias.values[k];
-      store_chunk(narrowed<Stored>(chunk), count, shape.aligned, in.y + row * length + first);
+      store_values<Out>(chunk, count, shape.aligned, in.y + row * length + first);
     });
+  });
+}
+
+template <class Stored, class Out>
+void normalise(DeviceContext& device, const View& x, const kernels::Axis& groups, bool centred, double eps,
+               const View& weight, const View& bias, const View& mean, const View& inverse, const View& out) {
+  using T = ComputeType<Stored>;
+  const NormArguments<Stored, Out> in{.x = elements<Stored>(x),
+                                      .weight = elements<Stored>(weight),
+                                      .bias = elements<Stored>(bias),
+                                      .mean = writable<T>(mean),
+                                      .inverse = writable<T>(inverse),
+                                      .y = writable<Out>(out),
+                                      .eps = static_cast<T>(eps),
+                                      .centred = centred};
+  NormRows shape = norm_rows<Stored>(groups, weight.data != nullptr ? weight : bias, {in.x, in.weight, in.bias});
+  shape.aligned = shape.aligned && is_aligned<pack_size<Stored>>(in.y);
+  visit_norm_groups<Stored>(device, shape, 1, [&]<int threads>(std::size_t shared_bytes, unsigned blocks) {
+    launch(device, group_norm_kernel<threads, Stored, Out>, blocks, block_threads, shared_bytes, shape, in,
+           shared_bytes > 0);
   });
 }
 
@@ -66,22 +86,8 @@ __global__ void __launch_bounds__(block_threads, 1)
 void group_norm(DeviceContext& device, const View& x, const kernels::Axis& groups, bool centred, double eps,
                 const View& weight, const View& bias, const View& mean, const View& inverse, const View& out) {
   if (groups.outer == 0) return;
-  visit_floating(device, "group_norm", x.dtype, [&]<class Stored>() {
-    using T = ComputeType<Stored>;
-    const NormArguments<Stored> in{.x = elements<Stored>(x),
-                                   .weight = elements<Stored>(weight),
-                                   .bias = elements<Stored>(bias),
-                                   .mean = writable<T>(mean),
-                                   .inverse = writable<T>(inverse),
-                                   .y = writable<Stored>(out),
-                                   .eps = static_cast<T>(eps),
-                                   .centred = centred};
-    const NormRows shape =
-        norm_rows<Stored>(groups, weight.data != nullptr ? weight : bias, {in.x, in.weight, in.bias, in.y});
-    visit_norm_groups<Stored>(device, shape, 1, [&]<int threads>(std::size_t shared_bytes, unsigned blocks) {
-      launch(device, group_norm_kernel<threads, Stored>, blocks, block_threads, shared_bytes, shape, in,
-             shared_bytes > 0);
-    });
+  visit_norm_types(device, "group_norm", x.dtype, out.dtype, [&]<class Stored, class Out>() {
+    normalise<Stored, Out>(device, x, groups, centred, eps, weight, bias, mean, inverse, out);
   });
 }
 

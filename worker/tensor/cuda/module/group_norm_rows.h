@@ -64,6 +64,20 @@ __device__ __forceinline__ Chunk<Stored> narrowed(const ChunkValues<Stored>& val
   return result;
 }
 
+// As many values as a chunk of rows has, of which a result has another type.
+template <class Out, class Stored>
+__device__ __forceinline__ void store_values(const ChunkValues<Stored>& chunk, std::int64_t count, bool aligned,
+                                             Out* to) {
+  constexpr int size = pack_size<Stored>;
+  Pack<Out, size> pack;
+  DDPRUN_UNROLL
+  for (int k = 0; k < size; ++k) pack.elements[k] = static_cast<Out>(chunk.values[k]);
+  if (aligned && count >= size) return store_pack(pack, to, true);
+  DDPRUN_UNROLL
+  for (int k = 0; k < size; ++k)
+    if (k < count) to[k] = pack.elements[k];
+}
+
 // A weight or bias for the values [first, first + count) of a row, or `missing` where there is none.
 template <class Stored>
 __device__ __forceinline__ ChunkValues<Stored> load_parameters(const NormRows& shape, const Stored* parameter,

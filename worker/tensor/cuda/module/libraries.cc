@@ -16,9 +16,9 @@ ProductLibrary::ProductLibrary(const LibraryCall& call) {
   handle_.reset(handle);
 }
 
-ProductPlan& ProductLibrary::plan(const Product& product, const void* bias, const LibraryCall& call) {
-  ProductPlan& plan = plans_.get(product, [&] { return make_plan(handle(), product, bias, call); });
-  if (product.bias) set_bias(plan, bias, call);
+ProductPlan& ProductLibrary::plan(const Product& product, const EpilogueMemory& memory, const LibraryCall& call) {
+  ProductPlan& plan = plans_.get(product, [&] { return make_plan(handle(), product, memory, call); });
+  set_memory(plan, product, memory, call);
   return plan;
 }
 

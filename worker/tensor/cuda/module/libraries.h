@@ -16,7 +16,7 @@ class ProductLibrary {
  public:
   explicit ProductLibrary(const LibraryCall& call);
   cublasLtHandle_t handle() const { return handle_.get(); }
-  ProductPlan& plan(const Product& product, const void* bias, const LibraryCall& call);
+  ProductPlan& plan(const Product& product, const EpilogueMemory& memory, const LibraryCall& call);
 
  private:
   struct Destroy {

@@ -1,26 +1,15 @@
 #include "ddprun/worker/tensor/cuda/module/memory.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
+#include "ddprun/common/byte_text.h"
+#include "ddprun/common/memory_exhausted.h"
 #include "ddprun/worker/tensor/cuda/module/check.h"
 
 namespace ddprun::cuda {
-namespace {
-
-std::string size_text(std::size_t bytes) {
-  if (bytes >= std::size_t{1} << 30) return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
-  if (bytes >= std::size_t{1} << 20) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-  return fmt::format("{} bytes", bytes);
-}
-
-}  // namespace
 
 Memory::Memory(int ordinal, cudaStream_t stream) : ordinal_(ordinal), stream_(stream) {
   check(cudaDeviceGetDefaultMemPool(&pool_, ordinal), "cudaDeviceGetDefaultMemPool");
@@ -31,15 +20,14 @@ Memory::Memory(int ordinal, cudaStream_t stream) : ordinal_(ordinal), stream_(st
 void* Memory::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   void* memory = nullptr;
-  const cudaError_t status = cudaMallocAsync(&memory, bytes, stream_);
+  cudaError_t status = cudaMallocAsync(&memory, bytes, stream_);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    throw_exhausted(bytes);
+    give_back_kept();
+    status = cudaMallocAsync(&memory, bytes, stream_);
   }
+  if (status == cudaErrorMemoryAllocation) throw_exhausted(bytes);
   check(status, "cudaMallocAsync");
-  const std::lock_guard lock(mutex_);
-  allocated_ += bytes;
-  ++counts_[bytes];
+  allocated_.fetch_add(bytes, std::memory_order_relaxed);
   return memory;
 }
 
@@ -47,43 +35,31 @@ void Memory::release(void* memory, std::size_t bytes) {
   if (memory == nullptr) return;
   // Fails only where all that follows fails too: the device is lost.
   cudaFreeAsync(memory, stream_);
-  const std::lock_guard lock(mutex_);
-  allocated_ -= bytes;
-  const auto count = counts_.find(bytes);
-  if (--count->second == 0) counts_.erase(count);
+  allocated_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
 DeviceMemoryFacts Memory::facts() const {
   std::uint64_t reserved = 0;
   check(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved), "cudaMemPoolGetAttribute");
-  const std::lock_guard lock(mutex_);
-  return {.allocated = allocated_, .reserved = reserved};
+  DeviceMemoryFacts facts{.allocated = allocated_, .reserved = reserved, .free = 0, .total = 0};
+  check(cudaMemGetInfo(&facts.free, &facts.total), "cudaMemGetInfo");
+  return facts;
 }
 
-void Memory::throw_exhausted(std::size_t bytes) {
-  std::size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+// What is released on the stream is the pool's once the stream gets there; what the pool keeps may be of other sizes.
+void Memory::give_back_kept() {
+  cudaGetLastError();
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  check(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
+}
+
+void Memory::throw_exhausted(std::size_t bytes) const {
+  cudaGetLastError();
   const DeviceMemoryFacts held = facts();
-  const std::lock_guard lock(mutex_);
-  throw make_error(Errc::io,
-                   "cuda:{} is out of memory: {} wanted, {} of {} are free; this process has {} in tensors ({}) and "
-                   "keeps {} for the next ones",
-                   ordinal_, size_text(bytes), size_text(free), size_text(total), size_text(held.allocated), holdings(),
-                   size_text(held.reserved - std::min(held.reserved, held.allocated)));
-}
-
-std::string Memory::holdings() const {
-  constexpr std::size_t shown = 4;
-  std::vector<std::pair<std::size_t, std::size_t>> blocks(counts_.begin(), counts_.end());
-  std::sort(blocks.begin(), blocks.end(),
-            [](const auto& a, const auto& b) { return a.first * a.second > b.first * b.second; });
-  std::vector<std::string> texts;
-  for (const auto& [size, count] : blocks) {
-    if (texts.size() == shown) break;
-    texts.push_back(fmt::format("{} of {}", count, size_text(size)));
-  }
-  if (blocks.empty()) return "none";
-  return fmt::format("{}{}", fmt::join(texts, ", "), blocks.size() > shown ? ", ..." : "");
+  throw MemoryExhausted(
+      ordinal_, bytes,
+      fmt::format("cuda:{} is out of memory: {} wanted, {} of {} are free; this process has {}", ordinal_,
+                  byte_text(bytes), byte_text(held.free), byte_text(held.total), byte_text(held.allocated)));
 }
 
 }  // namespace ddprun::cuda

@@ -1,10 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cuda_runtime_api.h>
-#include <map>
-#include <mutex>
-#include <string>
 #include <utility>
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
@@ -21,23 +19,20 @@ class Memory {
   // The device must be current.
   Memory(int ordinal, cudaStream_t stream);
 
-  // nullptr for no bytes. Throws with what is held where there is not enough.
+  // nullptr for no bytes. Throws MemoryExhausted where there is not enough, also without what the pool keeps.
   void* allocate(std::size_t bytes);
   // Its use may still be queued on the stream.
   void release(void* memory, std::size_t bytes);
   DeviceMemoryFacts facts() const;
 
  private:
-  [[noreturn]] void throw_exhausted(std::size_t bytes);
-  // "12 of 64.0 MiB" and so on, the sizes of which there is most.
-  std::string holdings() const;
+  void give_back_kept();
+  [[noreturn]] void throw_exhausted(std::size_t bytes) const;
 
   int ordinal_;
   cudaStream_t stream_;
   cudaMemPool_t pool_ = nullptr;
-  mutable std::mutex mutex_;
-  std::size_t allocated_ = 0;
-  std::map<std::size_t, std::size_t> counts_;  // of blocks, by their size
+  std::atomic<std::size_t> allocated_ = 0;
 };
 
 // Memory for the kernels that are queued while it lives.

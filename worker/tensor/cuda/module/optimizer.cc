@@ -8,6 +8,10 @@ namespace ddprun::cuda {
 void add_optimizers(DeviceApi& api) {
   api.sgd_step = guarded<sgd_step>;
   api.adam_step = guarded<adam_step>;
+  api.square_sum = guarded<square_sum>;
+  api.clip_to_norm = guarded<clip_to_norm>;
+  api.clip_to_value = guarded<clip_to_value>;
+  api.unscale = guarded<unscale>;
 }
 
 }  // namespace ddprun::cuda

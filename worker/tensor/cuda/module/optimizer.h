@@ -1,13 +1,20 @@
 #pragma once
 
+#include <cstddef>
+
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Steps of optimizers, in place; as in DeviceApi.
+// Steps of optimizers (optimizer.cu) and what comes before them (gradients.cu), in place; as in DeviceApi.
 namespace ddprun::cuda {
 
-void sgd_step(DeviceContext& device, const View& value, const View& grad, const View& momentum,
+void sgd_step(DeviceContext& device, std::size_t count, const View* values, const View* grads, const View* momenta,
               const kernels::SgdStep& step);
-void adam_step(DeviceContext& device, const View& value, const View& grad, const View& average,
-               const View& square_average, const kernels::AdamStep& step);
+void adam_step(DeviceContext& device, std::size_t count, const View* values, const View* grads, const View* averages,
+               const View* square_averages, const kernels::AdamStep& step);
+void square_sum(DeviceContext& device, std::size_t count, const View* tensors, const View& sum);
+void clip_to_norm(DeviceContext& device, std::size_t count, const View* tensors, double max_norm,
+                  const View& square_sum);
+void clip_to_value(DeviceContext& device, std::size_t count, const View* tensors, double max_value);
+void unscale(DeviceContext& device, std::size_t count, const View* tensors, double scale, const View& not_finite);
 
 }  // namespace ddprun::cuda

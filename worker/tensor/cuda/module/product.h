@@ -10,5 +10,8 @@ void matmul(DeviceContext& device, const View& bias, const View& a, const View& 
             const kernels::MatmulOptions& options);
 void batched_matmul(DeviceContext& device, const View& a, const View& b, const View& out,
                     const kernels::MatmulOptions& options);
+// What an epilogue of cuBLASLt can compute, it does; the rest, kernels before and after the product.
+void fused_matmul(DeviceContext& device, const View& a, const View& b, const View& out, const ProductFusion& fusion,
+                  const kernels::MatmulOptions& options);
 
 }  // namespace ddprun::cuda

@@ -50,7 +50,33 @@ void describe_matrix(cublasLtMatrixLayoutOpaque_t& layout, DType dtype, std::int
   set_layout(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, rows * columns);
 }
 
-void describe(ProductPlan& plan, const Product& p, const void* bias, const LibraryCall& call) {
+cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::gelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::gelu_bias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::gelu_gradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::sums_of_a:
+      return CUBLASLT_EPILOGUE_BGRADB;  // a is cuBLASLt's second matrix
+    case Epilogue::sums_of_b:
+      return CUBLASLT_EPILOGUE_BGRADA;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+bool has_matrix(Epilogue epilogue) {
+  return epilogue == Epilogue::gelu || epilogue == Epilogue::gelu_bias || epilogue == Epilogue::gelu_gradient;
+}
+bool has_vector(Epilogue epilogue) {
+  return epilogue != Epilogue::none && epilogue != Epilogue::gelu && epilogue != Epilogue::gelu_gradient;
+}
+
+void describe(ProductPlan& plan, const Product& p, const EpilogueMemory& memory, const LibraryCall& call) {
   check(cublasLtMatmulDescInit(&plan.operation, compute_type(p), p.in == DType::float64 ? CUDA_R_64F : CUDA_R_32F),
         "cublasLtMatmulDescInit", call);
   const auto transposition = [](bool transposes) {
@@ -58,10 +84,9 @@ void describe(ProductPlan& plan, const Product& p, const void* bias, const Libra
   };
   set(plan, CUBLASLT_MATMUL_DESC_TRANSA, transposition(p.transpose_b), call);
   set(plan, CUBLASLT_MATMUL_DESC_TRANSB, transposition(p.transpose_a), call);
-  if (p.bias) {
-    set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS), call);
-    set_bias(plan, bias, call);
-  }
+  set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue_of(p.epilogue)), call);
+  if (has_matrix(p.epilogue)) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n, call);
+  set_memory(plan, p, memory, call);
   const bool a = p.transpose_a, b = p.transpose_b;
   describe_matrix(plan.first, p.in, b ? p.n : p.k, b ? p.k : p.n, p.count, call);
   describe_matrix(plan.second, p.in, a ? p.k : p.m, a ? p.m : p.k, p.count, call);
@@ -88,26 +113,31 @@ cublasLtMatmulPreferenceOpaque_t preference_of(const Product& product, const Lib
 
 }  // namespace
 
-ProductPlan make_plan(cublasLtHandle_t library, const Product& product, const void* bias, const LibraryCall& call) {
+ProductPlan make_plan(cublasLtHandle_t library, const Product& product, const EpilogueMemory& memory,
+                      const LibraryCall& call) {
   ProductPlan plan;
-  describe(plan, product, bias, call);
+  describe(plan, product, memory, call);
   cublasLtMatmulPreferenceOpaque_t preference = preference_of(product, call);
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(library, &plan.operation, &plan.first, &plan.second, &plan.out, &plan.out,
-                                       &preference, 1, &best, &found),
-        "cublasLtMatmulAlgoGetHeuristic", call);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library, &plan.operation, &plan.first, &plan.second,
+                                                               &plan.out, &plan.out, &preference, 1, &best, &found);
+  const bool has_none = status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0);
+  if (product.epilogue != Epilogue::none && has_none) return plan;
+  check(status, "cublasLtMatmulAlgoGetHeuristic", call);
   if (found == 0)
     throw make_error(Errc::unsupported, "{} of {} is not supported on {}: cuBLASLt has no algorithm for ({}, {}, {})",
                      call.operation, name_of(call.dtype), call.device.name(), product.m, product.n, product.k);
   check(best.state, "cublasLtMatmulAlgoGetHeuristic", call);
   plan.algorithm = best.algo;
   plan.workspace_bytes = best.workspaceSize;
+  plan.exists = true;
   return plan;
 }
 
-void set_bias(ProductPlan& plan, const void* bias, const LibraryCall& call) {
-  set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias, call);
+void set_memory(ProductPlan& plan, const Product& product, const EpilogueMemory& memory, const LibraryCall& call) {
+  if (has_vector(product.epilogue)) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, memory.vector, call);
+  if (has_matrix(product.epilogue)) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, memory.matrix, call);
 }
 
 }  // namespace ddprun::cuda

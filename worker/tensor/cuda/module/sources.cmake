@@ -7,6 +7,7 @@ set(sources
   bias.cu
   binary.cu
   binary_gradient.cu
+  cast_all.cu
   check.cc
   convolution.cc
   convolution_plan.cc
@@ -16,6 +17,7 @@ set(sources
   elementwise.cc
   entry.cc
   gather.cu
+  gradients.cu
   group_norm.cc
   group_norm.cu
   group_norm_backward.cu
@@ -23,6 +25,8 @@ set(sources
   indexing.cc
   libraries.cc
   library_call.cc
+  linear_loss.cc
+  linear_loss.cu
   loss.cc
   loss.cu
   max.cu
@@ -35,8 +39,10 @@ set(sources
   product.cc
   product_plan.cc
   range.cu
+  recent_operations.cc
   reduction.cc
   refuse.cc
+  row_norm_backward.cu
   scatter.cu
   select.cu
   softmax.cu

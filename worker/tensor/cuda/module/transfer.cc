@@ -61,8 +61,10 @@ bool is_pinned(const void* memory) {
 void copy_bytes(DeviceContext& device, Queue queue, Direction direction, void* to, const void* from,
                 std::size_t bytes) {
   if (bytes == 0) return;
-  // The driver waits for the end of a copy into memory that is not page-locked.
-  if (direction == Direction::to_host && !is_pinned(to)) ++device.synchronizations;
+  // The driver waits for the end of a copy into memory that is not page-locked, and may wait for the queue before it
+  // copies from such memory.
+  if (direction != Direction::on_device && !is_pinned(direction == Direction::to_host ? to : from))
+    ++device.synchronizations;
   check(cudaMemcpyAsync(to, from, bytes, kind_of(direction), stream_of(device, queue)), "cudaMemcpyAsync");
 }
 

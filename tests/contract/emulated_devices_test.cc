@@ -1,0 +1,79 @@
+// Groups on memory of emulated devices, which the host cannot read and whose streams run in a random order.
+#include <algorithm>
+#include <vector>
+
+#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
+#include "ddprun/worker/comm/backends/nccl/device_memory.h"
+#include "ddprun/worker/comm/backends/staged/staged_group.h"
+#include "ddprun/worker/comm/registry/host_group.h"
+#include "tests/contract/group_bits.h"
+#include "tests/contract/store_groups.h"
+#include "tests/support/catch.h"
+#include "tests/support/emulated_cuda.h"
+
+using namespace ddprun;
+using contract::Bytes;
+
+namespace {
+
+constexpr int ranks = 3;
+[[maybe_unused]] const bool has_devices = test::use_emulated_cuda(ranks);
+
+// Memory of a device, which work of a stream fills with the values.
+class OnDevice {
+ public:
+  OnDevice(const Bytes& values, const comm::Stream& stream) : memory_(std::max<std::size_t>(values.size(), 1)) {
+    comm::check_cuda(
+        comm::api().cudaMemcpyAsync(memory_.get(), values.data(), values.size(), cudaMemcpyHostToDevice, stream.get()),
+        "a copy to the device");
+  }
+  void* get() const { return memory_.get(); }
+  Bytes read(std::size_t bytes, const comm::Stream& stream) const {
+    Bytes values(bytes);
+    comm::check_cuda(
+        comm::api().cudaMemcpyAsync(values.data(), memory_.get(), bytes, cudaMemcpyDeviceToHost, stream.get()),
+        "a copy from the device");
+    stream.await_idle(Deadline::never());
+    return values;
+  }
+
+ private:
+  const comm::DeviceMemory memory_;
+};
+
+// On the device of the thread, of this number.
+Bytes on_device(int device, const contract::StartOperation& start, DType dtype, const Bytes& input,
+                const Bytes& output) {
+  const comm::CurrentDevice current(device);
+  const comm::Stream stream;
+  const OnDevice in(input, stream), out(output, stream);
+  comm::Event filled;
+  filled.record(stream);
+  comm::check_cuda(comm::api().cudaStreamWaitEvent(nullptr, filled.get(), 0), "ordering two streams");
+  const auto count = [&](const Bytes& bytes) { return bytes.size() / size_of(dtype); };
+  start({in.get(), count(input), dtype, device}, {out.get(), count(output), dtype, device})->wait();
+  return out.read(output.size(), stream);
+}
+
+std::vector<contract::Results> expected() {
+  auto groups = contract::make_groups([](const GroupOptions& options) { return comm::make_host_group(options); }, ranks,
+                                      contract::test_timeout);
+  return contract::results_of_ranks(groups, contract::on_host);
+}
+
+}  // namespace
+
+TEST_CASE("memory of an emulated device is staged in pieces with the bits that memory of the host gets") {
+  auto groups = contract::make_groups(
+      [](const GroupOptions& options) {
+        return comm::make_staged_group(
+            comm::make_host_group(options),
+            {.device = 1, .timeout = options.config.timeout, .piece_bytes = std::size_t{4} << 10});
+      },
+      ranks, contract::test_timeout);
+  const auto found =
+      contract::results_of_ranks(groups, [](const auto& start, DType dtype, const Bytes& input, const Bytes& output) {
+        return on_device(1, start, dtype, input, output);
+      });
+  CHECK(contract::first_difference(expected(), found) == "");
+}

@@ -1,0 +1,135 @@
+// A group that is aborted at each position of a step on CUDA devices: the weights and the optimizer's state are those
+// before the step or those after it, never a mixture.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <iostream>
+#include <string_view>
+#include <thread>
+
+#include "tests/failure/cuda_job.h"
+#include "tests/support/catch.h"
+#include "tests/support/emulated_cuda.h"
+#include "tests/support/emulator_control.h"
+
+using namespace ddprun;
+using namespace ddprun::failure;
+namespace emulator = ddprun::test::emulator;
+
+namespace {
+
+[[maybe_unused]] const bool has_devices = test::use_emulated_cuda(CudaJob::ranks);
+
+// Functions that queue work.
+constexpr std::array<std::string_view, 11> queueing = {"cudaLaunchKernelExC",
+                                                       "cudaMemcpyAsync",
+                                                       "cudaMemsetAsync",
+                                                       "cudaEventRecord",
+                                                       "cudaStreamWaitEvent",
+                                                       "cublasLtMatmul",
+                                                       "ncclGroupEnd",
+                                                       "cudnnConvolutionForward",
+                                                       "cudnnConvolutionBackwardData",
+                                                       "cudaFreeAsync",
+                                                       "cudnnConvolutionBackwardFilter"};
+
+// Counts what one thread queues in a step, and aborts its group after so many operations.
+class AbortAt {
+ public:
+  // position: how many operations come before the abort; -1: none follows.
+  explicit AbortAt(int position) : position_(position) {}
+  ~AbortAt() {
+    emulator::observe(nullptr, nullptr);
+    if (aborting_.joinable()) aborting_.join();
+  }
+  AbortAt(const AbortAt&) = delete;
+  AbortAt& operator=(const AbortAt&) = delete;
+
+  // The calling thread's step begins.
+  void begin(ProcessGroup& group) {
+    group_ = &group;
+    thread_ = std::this_thread::get_id();
+    emulator::observe([](const char* function, int, void* self) { static_cast<AbortAt*>(self)->note(function); }, this);
+    abort_if_due();
+  }
+  // The group may go from now on.
+  void end() {
+    emulator::observe(nullptr, nullptr);
+    if (aborting_.joinable()) aborting_.join();
+  }
+  int queued() const { return queued_; }
+
+ private:
+  void note(std::string_view function) {
+    if (std::this_thread::get_id() != thread_ || std::ranges::count(queueing, function) == 0) return;
+    ++queued_;
+    abort_if_due();
+  }
+  // On another thread, since the rank's own may be within the group; it goes on once the group has the cause.
+  void abort_if_due() {
+    if (queued_ != position_) return;
+    position_ = -1;
+    aborting_ = std::thread([this] { group_->abort("the test aborts it"); });
+    while (!group_->failure()) std::this_thread::yield();
+  }
+
+  int position_;
+  ProcessGroup* group_ = nullptr;
+  std::thread::id thread_;
+  int queued_ = 0;
+  std::thread aborting_;
+};
+
+// A step of which this rank aborts the group. Returns how many operations it queued.
+int step_with_abort(CudaJob& job, int rank, int position, std::vector<CudaJob::End>& ends) {
+  AbortAt abort(position);
+  const auto of_rank = [&](auto act) {
+    return [&abort, rank, act](int other, ProcessGroup& group) {
+      if (other == rank) act(abort, group);
+    };
+  };
+  ends = job.run({.before_step = of_rank([](AbortAt& one, ProcessGroup& group) { one.begin(group); }),
+                  .before_leaving = of_rank([](AbortAt& one, ProcessGroup&) { one.end(); })});
+  return abort.queued();
+}
+
+struct Tally {
+  int before = 0, after = 0, mixed = 0;
+};
+void count(Tally& tally, const CudaJob& job, const CudaJob::End& end) {
+  ++(end.state == job.before() ? tally.before : end.state == job.after() ? tally.after : tally.mixed);
+}
+
+}  // namespace
+
+TEST_CASE("an abort after any operation of a step on devices leaves the state before the step or after it") {
+  CudaJob job(
+      "[model]\nname = mlp\nhidden = 24 16\n[data]\nname = random\nlabels = true\noutputs = 3\nshape = 6\nsamples = "
+      "16\n"
+      "test_samples = 4\nworkers = 0\n[train]\nbatch_size = 4\n[dist]\nbucket_mb = 0.001\n[optim]\nname = adam\n");
+  std::vector<CudaJob::End> ends;
+  const int operations = step_with_abort(job, 0, -1, ends);
+  REQUIRE(operations > 40);
+  Tally own, peers;
+  int aborts = 0;
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    emulator::seed(seed);
+    for (int position = 0; position <= operations; ++position, ++aborts) {
+      step_with_abort(job, 0, position, ends);
+      count(own, job, ends[0]);
+      count(peers, job, ends[1]);
+      CAPTURE(seed, position, ends[0].failure, ends[1].failure);
+      CHECK((ends[0].state == job.before() || ends[0].state == job.after()));
+      CHECK((ends[1].state == job.before() || ends[1].state == job.after()));
+      // Behind the last collective nobody looks at the group: such an abort comes after the update.
+      CHECK((!ends[0].failure.empty() || ends[0].state == job.after()));
+    }
+  }
+  std::cout << aborts << " aborts of steps of " << operations
+            << " queued operations: the rank's own state is the one before " << own.before << " times, the one after "
+            << own.after << " times; the peer's " << peers.before << " and " << peers.after << " times\n";
+  CHECK(aborts == 3 * (operations + 1));
+  CHECK(own.before > 0);
+  CHECK(own.after > 0);
+  CHECK(own.mixed + peers.mixed == 0);
+}

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "ddprun/worker/comm/process_group.h"
+#include "tests/numerics/training_job.h"
+
+namespace ddprun::failure {
+
+// A job of two ranks, threads of the test that have an emulated CUDA device each. Each run makes its first step anew,
+// on new groups.
+class CudaJob {
+ public:
+  static constexpr int ranks = 2;
+
+  // What is called on a rank's thread.
+  struct Hooks {
+    using Hook = std::function<void(int rank, ProcessGroup& group)>;
+    Hook before_step = [](int, ProcessGroup&) {};
+    Hook after_step = [](int, ProcessGroup&) {};      // where it did not fail
+    Hook before_leaving = [](int, ProcessGroup&) {};  // in any case, while the group is still there
+  };
+  struct End {
+    std::string failure;         // what ended the rank; empty: nothing did
+    Errc code = Errc::internal;  // of the failure
+    std::string state;           // weights and the optimizer's state afterwards, as bytes
+  };
+
+  // text: of a train.cfg.
+  explicit CudaJob(const std::string& text);
+
+  // By rank.
+  std::vector<End> run(const Hooks& hooks);
+  // What the state is before the step and after it.
+  const std::string& before() const { return before_; }
+  const std::string& after() const { return after_; }
+
+ private:
+  End run_rank(int rank, const std::string& prefix, const Hooks& hooks);
+  std::unique_ptr<ProcessGroup> join(int rank, const std::string& prefix) const;
+
+  const testing::TrainingJob job_;
+  const std::unique_ptr<tasks::Task> task_;
+  StoreServerThread store_;
+  int runs_ = 0;
+  std::string before_, after_;
+};
+
+}  // namespace ddprun::failure

@@ -1,0 +1,237 @@
+// Training steps on emulated CUDA devices: when the host waits for a device, and that nothing is lost by waiting less.
+#include <cmath>
+#include <fstream>
+
+#include "ddprun/worker/comm/backends/staged/staged_group.h"
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/registry/device_group.h"
+#include "ddprun/worker/tasks/tasks.h"
+#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "ddprun/worker/trainer/train_session.h"
+#include "tests/numerics/layout_job.h"
+#include "tests/support/emulated_cuda.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+[[maybe_unused]] const bool has_devices = test::use_emulated_cuda(2);
+constexpr int steps = 12, log_every = 5;
+
+// What each step of a rank took and gave.
+struct Step {
+  std::uint64_t waits;
+  trainer::StepResult result;
+};
+using Steps = std::vector<Step>;
+
+std::uint64_t waits(Device device) {
+  const auto& on = cuda::CudaDevice::of(device);
+  return on.api().synchronizations(on.context());
+}
+
+struct Rank {
+  std::unique_ptr<ProcessGroup> group;
+  Device device;
+};
+
+// Ranks that are threads, each with a device, whose memory passes through the host.
+std::vector<Rank> make_ranks(int size, DeviceType type) {
+  auto of_host = comm::make_thread_groups(size, std::chrono::seconds(60)),
+       of_devices = comm::make_thread_groups(size, std::chrono::seconds(60));
+  std::vector<Rank> ranks;
+  for (int r = 0; r < size; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    if (type == DeviceType::cpu) {
+      ranks.push_back({std::move(of_host[at]), Device{}});
+      continue;
+    }
+    GroupOptions options;
+    options.rank = r;
+    options.size = size;
+    options.config.device = r;
+    ranks.push_back({comm::make_device_group(
+                         std::move(of_host[at]), options,
+                         [&](const GroupOptions&) {
+                           return comm::make_staged_group(std::move(of_devices[at]),
+                                                          {.device = r, .timeout = std::chrono::seconds(60)});
+                         }),
+                     {DeviceType::cuda, r}});
+  }
+  return ranks;
+}
+
+Steps train(const TrainingJob& job, Rank& rank, int count, int stop_at) {
+  const auto task = tasks::make_task("auto", {.layout = job.datasets().train->layout()});
+  auto state = trainer::make_train_state(job.config(), {}, job.datasets().train->layout(), *task, 0, {}, rank.device);
+  trainer::TrainSession session({.config = job.config(), .datasets = job.datasets(), .task = *task}, state,
+                                *rank.group);
+  Steps all;
+  for (int step = 1; step <= count; ++step) {
+    const bool on_device = rank.device.type == DeviceType::cuda;
+    const auto before = on_device ? waits(rank.device) : 0;
+    auto result = session.step(step == stop_at);
+    all.push_back({on_device ? waits(rank.device) - before : 0, std::move(result)});
+  }
+  return all;
+}
+
+// By rank.
+std::vector<Steps> train(const std::string& text, int ranks, DeviceType type = DeviceType::cuda, int count = steps,
+                         int stop_at = 0) {
+  const TrainingJob job(text);
+  auto all = make_ranks(ranks, type);
+  std::vector<Steps> found(all.size());
+  std::vector<std::exception_ptr> failures(all.size());
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < all.size(); ++r)
+    threads.emplace_back([&, r] {
+      try {
+        found[r] = train(job, all[r], count, stop_at);
+      } catch (...) {
+        failures[r] = std::current_exception();
+        all[r].group->abort("a rank of the test failed");
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  return found;
+}
+
+struct Model {
+  std::string name, keys;
+};
+
+class Models {
+ public:
+  std::vector<Model> all() const {
+    const std::string digits = "[data]\nname = digits\nsamples = 320\ntest_samples = 8\n";
+    return {{"the CNN", digits + "[model]\nname = cnn\n"},
+            {"the MLP", digits + "[model]\nname = mlp\nhidden = 16 8\n"},
+            {"a small GPT", text_.keys({.context = 8, .layers = 2, .width = 16, .heads = 2})}};
+  }
+
+ private:
+  TextFile text_;
+};
+
+// more: other keys of [train].
+std::string train_keys(const std::string& more, int every = log_every, int batch_size = 2) {
+  return "[train]\ndevice = cuda\naccumulate = 2\nbatch_size = " + std::to_string(batch_size) +
+         "\nlog_every = " + std::to_string(every) + "\n" + more;
+}
+const std::string adam_step = "[optim]\nname = adamw\nlr = 0.001\nweight_decay = 0.01\n";
+const std::string clipped = adam_step + "clip_norm = 0.5\n";
+
+std::string on_cpu(std::string text) {
+  const std::string cuda = "device = cuda\n";
+  return text.erase(text.find(cuda), cuda.size());
+}
+
+// The figures of all steps, whenever they were there.
+std::vector<trainer::StepFigures> figures_of(const Steps& all) {
+  std::vector<trainer::StepFigures> figures;
+  for (const Step& step : all) {
+    const auto& result = step.result;
+    figures.insert(figures.end(), result.late_figures.begin(), result.late_figures.end());
+    if (result.has_figures)
+      figures.push_back(
+          {.step = static_cast<std::int64_t>(figures.size()) + 1, .loss = result.loss, .grad_norm = result.grad_norm});
+  }
+  return figures;
+}
+
+}  // namespace
+
+TEST_CASE("between two log lines no step in fp32 or bf16 waits for its device, and at a log line one wait is enough") {
+  const Models models;
+  for (const auto& [name, keys] : models.all())
+    for (const std::string precision : {"fp32", "bf16"})
+      for (const int ranks : {1, 2})
+        for (const Steps& rank : train(keys + train_keys("precision = " + precision + "\n") +
+                                           (precision == "bf16" ? adam_step + "clip_value = 0.3\n" : clipped),
+                                       ranks))
+          for (int i = 1; i < steps; ++i) {  // the first one makes plans and takes memory
+            INFO(name << ", " << precision << ", " << ranks << " ranks, step " << i + 1);
+            const Step& step = rank[static_cast<std::size_t>(i)];
+            const bool is_read = (i + 1) % log_every == 0;
+            CHECK(step.waits == (is_read ? 1 : 0));
+            CHECK(step.result.has_figures == is_read);
+          }
+}
+
+TEST_CASE("a step in fp16 waits for its device once, for its loss, norm and infinities together") {
+  const Models models;
+  for (const auto& [name, keys] : models.all())
+    for (const int ranks : {1, 2})
+      for (const Steps& rank : train(keys + train_keys("precision = fp16\nloss_scale = 1024\n") + clipped, ranks))
+        for (int i = 1; i < steps; ++i) {
+          INFO(name << ", " << ranks << " ranks, step " << i + 1);
+          const Step& step = rank[static_cast<std::size_t>(i)];
+          CHECK(step.waits == 1);
+          CHECK(step.result.has_figures);
+          CHECK(step.result.grad_norm.has_value());
+        }
+}
+
+TEST_CASE("the figures of steps that were not waited for come with a later step, as the CPU finds them") {
+  const Models models;
+  for (const auto& [name, keys] : models.all()) {
+    INFO(name);
+    const auto text = keys + train_keys("") + clipped;
+    const auto found = figures_of(train(text, 2)[0]), expected = figures_of(train(on_cpu(text), 2, DeviceType::cpu)[0]);
+    REQUIRE(expected.size() == steps);
+    REQUIRE(found.size() == 10);  // the last line was at step 10
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      INFO("step " << i + 1);
+      CHECK(found[i].step == static_cast<std::int64_t>(i) + 1);
+      CHECK(std::abs(found[i].loss - expected[i].loss) < 1e-4);
+      REQUIRE(found[i].grad_norm.has_value());
+      CHECK(std::abs(*found[i].grad_norm - *expected[i].grad_norm) < 1e-4);
+    }
+  }
+}
+
+TEST_CASE("a step that ends a run or an epoch, or before which a rank asks for a stop, has its figures") {
+  const auto keys = Models().all()[1].keys;
+  const auto ended = train(keys + train_keys("max_steps = 7\n", 0) + clipped, 2, DeviceType::cuda, 7)[1];
+  CHECK(ended[6].result.has_figures);
+  CHECK(ended[6].result.late_figures.size() == 5);  // of steps 2 to 6
+  const auto stopped = train(keys + train_keys("", 0) + clipped, 2, DeviceType::cuda, 4, 3)[0];
+  CHECK(stopped[2].result.stop_requested);
+  CHECK(stopped[2].result.has_figures);
+  CHECK(stopped[2].result.late_figures.size() == 1);
+  CHECK_FALSE(stopped[1].result.has_figures);
+  const auto epoch = train(keys + train_keys("epochs = 2\n", 0, 20) + clipped, 2, DeviceType::cuda, 5)[0];
+  CHECK(epoch[3].result.ends_epoch);
+  CHECK(epoch[3].result.has_figures);
+}
+
+TEST_CASE("a step of which the gradients overflow in fp16 is skipped, and lowers the scale") {
+  const auto text =
+      Models().all()[1].keys + train_keys("precision = fp16\nloss_scale = 1e9\nloss_scale_backoff = 0.1\n") + clipped;
+  const auto found = train(text, 1)[0], expected = train(on_cpu(text), 1, DeviceType::cpu)[0];
+  CHECK(found[0].result.skipped);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    INFO("step " << i + 1);
+    CHECK(found[i].result.skipped == expected[i].result.skipped);
+    CHECK(found[i].result.loss_scale == expected[i].result.loss_scale);
+    CHECK(found[i].result.grad_norm.has_value() == expected[i].result.grad_norm.has_value());
+  }
+}
+
+TEST_CASE("an outlier is skipped on a device as on the CPU, with one wait for each step") {
+  const auto text = Models().all()[1].keys + train_keys("") + clipped + "skip_outliers = 1.0001\n";
+  const auto found = train(text, 1, DeviceType::cuda, 14)[0], expected = train(on_cpu(text), 1, DeviceType::cpu, 14)[0];
+  int skipped = 0;
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    INFO("step " << i + 1);
+    CHECK(found[i].waits == 1);
+    CHECK(found[i].result.skipped == expected[i].result.skipped);
+    CHECK(std::abs(*found[i].result.grad_norm - *expected[i].result.grad_norm) < 1e-4);
+    skipped += found[i].result.skipped ? 1 : 0;
+  }
+  CHECK(skipped > 0);
+}

@@ -1,0 +1,74 @@
+#include "ddprun/worker/comm/backends/nccl/device_memory.h"
+
+#include <fmt/core.h>
+
+#include "ddprun/common/byte_text.h"
+#include "ddprun/common/memory_exhausted.h"
+#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
+
+namespace ddprun::comm {
+namespace {
+
+struct Room {
+  std::size_t free = 0, total = 0;
+};
+
+Room room_of_device() {
+  Room room;
+  check_cuda(api().cudaMemGetInfo(&room.free, &room.total), "querying memory");
+  return room;
+}
+
+// Not after the work of a stream: that could be a collective, for which others have to act.
+void give_back_kept(int device) {
+  cudaMemPool_t pool = nullptr;
+  check_cuda(api().cudaDeviceGetDefaultMemPool(&pool, device), "querying the pool of memory");
+  check_cuda(api().cudaMemPoolTrimTo(pool, 0), "giving memory back");
+}
+
+int current_device() {
+  int device = 0;
+  check_cuda(api().cudaGetDevice(&device), "querying the current device");
+  return device;
+}
+
+[[noreturn]] void throw_exhausted(int device, std::size_t bytes, const Room& room) {
+  throw MemoryExhausted(device, bytes,
+                        fmt::format("cuda:{} is out of memory: {} wanted for communication, {} of {} are free", device,
+                                    byte_text(bytes), byte_text(room.free), byte_text(room.total)));
+}
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(std::size_t bytes) {
+  cudaError_t status = api().cudaMalloc(&data_, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    const int device = current_device();
+    give_back_kept(device);
+    status = api().cudaMalloc(&data_, bytes);
+    if (status == cudaErrorMemoryAllocation) throw_exhausted(device, bytes, room_of_device());
+  }
+  check_cuda(status, "allocating device memory");
+}
+
+DeviceMemory::~DeviceMemory() {
+  api().cudaFree(data_);
+}
+
+// NCCL has one result for all errors of CUDA.
+void* allocate_for_nccl(std::size_t bytes) {
+  void* memory = nullptr;
+  ncclResult_t result = api().ncclMemAlloc(&memory, bytes);
+  if (result == ncclUnhandledCudaError) {
+    const int device = current_device();
+    give_back_kept(device);
+    result = api().ncclMemAlloc(&memory, bytes);
+    if (const Room room = room_of_device(); result == ncclUnhandledCudaError && room.free < bytes)
+      throw_exhausted(device, bytes, room);
+  }
+  check_nccl(result, "allocating device memory");
+  return memory;
+}
+
+}  // namespace ddprun::comm

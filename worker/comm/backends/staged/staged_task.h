@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
+#include "ddprun/worker/comm/comm_config.h"
+#include "ddprun/worker/comm/operations/call.h"
+#include "ddprun/worker/comm/operations/completion.h"
+
+namespace ddprun::comm {
+
+// A call on memory of a device that waits for its execution.
+struct StagedTask {
+  Call call;
+  std::unique_ptr<Event> ready;  // what the call has to follow
+  std::shared_ptr<Completion> work;
+  std::chrono::milliseconds timeout;     // of what the device does for one piece
+  std::atomic<std::size_t>* unfinished;  // of the group: counts this task until it ends
+
+  // Once. The group may be destroyed as soon as the work is done.
+  void complete(int source = -1) const {
+    --*unfinished;
+    work->complete(source);
+  }
+  void fail(const Error& cause) const {
+    --*unfinished;
+    work->fail(cause);
+  }
+};
+
+// How long a device may still copy once its operation has failed.
+inline constexpr std::chrono::seconds copies_bound(2);
+
+// Waits until nobody uses memory that a failed operation has passed to the host's group.
+inline void await_end(const WorkPtr& work) noexcept {
+  try {
+    if (work) work->wait();
+  } catch (const std::exception&) {
+  }
+}
+
+[[noreturn]] inline void throw_copy_timeout(const Call& call, std::chrono::milliseconds timeout) {
+  throw make_error(Errc::timeout,
+                   "{}: the device has not executed the copies between it and the host, or what precedes them, within "
+                   "{} ms",
+                   describe(call.operation), timeout.count());
+}
+
+}  // namespace ddprun::comm

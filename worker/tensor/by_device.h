@@ -1,0 +1,13 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/tensor/tensor.h"
+
+namespace ddprun {
+
+// Each of the tensors' devices with its tensors, in the order of their first ones.
+std::vector<std::pair<Device, std::vector<Tensor>>> by_device(const std::vector<Tensor>& tensors);
+
+}  // namespace ddprun

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::cuda {
+
+// A kernel that was queued before has failed: who knows what was queued can tell. A value.
+class KernelFault : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace ddprun::cuda

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+namespace ddprun::trainer {
+
+// Bytes that forward and backward of a step took at most at a time.
+struct ActivationPeaks {
+  std::size_t device = 0;
+  std::size_t host = 0;
+
+  // The most of both.
+  void include(const ActivationPeaks& other) {
+    device = std::max(device, other.device);
+    host = std::max(host, other.host);
+  }
+};
+
+}  // namespace ddprun::trainer
