@@ -61,7 +61,7 @@ struct GradientAveraging::State {
   std::vector<decltype(::torch::autograd::impl::grad_accumulator(at::Tensor()))> accumulators;
   std::vector<char> reached;  // by parameter: in this pass
   int no_sync_depth = 0;
-  bool in_pass = false;  // a reduced backward pass has begun and not ended
+  bool in_pass = false;     // a reduced backward pass has begun and not ended
   bool begins_step = true;  // the next training pass is the first one since gradients were reduced
   bool joining = false;
   std::vector<int> active;  // within join(): ranks that have inputs in this pass

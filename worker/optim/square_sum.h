@@ -13,7 +13,8 @@ double square_sum(std::int64_t count, const T* x);
 double square_sum(const Tensor& x);
 // Of all tensors together; the host waits for each CUDA device once.
 double square_sum(const std::vector<Tensor>& tensors);
-// The same in memory of the first tensor's device, as one float64: the host waits for nothing. REQUIRES: there is a tensor.
+// The same in memory of the first tensor's device, as one float64: the host waits for nothing. REQUIRES: there is a
+// tensor.
 Tensor square_sum_there(const std::vector<Tensor>& tensors);
 
 }  // namespace ddprun::optim

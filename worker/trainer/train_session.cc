@@ -183,8 +183,8 @@ std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
   return groups;
 }
 
-// An operation on memory of the scope that has it, or none. It is awaited when an exception leaves the scope, too, since
-// the group writes to the memory until then.
+// An operation on memory of the scope that has it, or none. It is awaited when an exception leaves the scope, too,
+// since the group writes to the memory until then.
 class PendingWork {
  public:
   PendingWork() = default;

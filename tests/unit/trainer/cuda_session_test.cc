@@ -51,12 +51,12 @@ std::vector<Rank> make_ranks(int size, DeviceType type) {
     options.rank = r;
     options.size = size;
     options.config.device = r;
-    ranks.push_back({comm::make_device_group(
-                         std::move(of_host[at]), options,
-                         [&](const GroupOptions&) {
-                           return comm::make_staged_group(std::move(of_devices[at]),
-                                                          {.device = r, .timeout = std::chrono::seconds(60)});
-                         }),
+    ranks.push_back({comm::make_device_group(std::move(of_host[at]), options,
+                                             [&](const GroupOptions&) {
+                                               return comm::make_staged_group(
+                                                   std::move(of_devices[at]),
+                                                   {.device = r, .timeout = std::chrono::seconds(60)});
+                                             }),
                      {DeviceType::cuda, r}});
   }
   return ranks;

@@ -16,8 +16,8 @@ class CallLog {
   // Whether this call is to fail. device: the calling thread's own.
   bool add(std::string_view function, int device);
 
-  // function[@device][:n[:code]]: the n-th call from now on, the first one where n is left out; "*" is any function, "" none.
-  // The call returns the code, or what suits it. Counts begin anew.
+  // function[@device][:n[:code]]: the n-th call from now on, the first one where n is left out; "*" is any function, ""
+  // none. The call returns the code, or what suits it. Counts begin anew.
   void fail(std::string_view specification);
   std::optional<int> failing_code() const { return failing_code_; }
   bool has_failed() const { return has_failed_; }
