@@ -22,7 +22,8 @@ using Execute = std::function<Bytes(const StartOperation&, DType dtype, const By
 // On memory of the host.
 Bytes on_host(const StartOperation& start, DType dtype, const Bytes& input, Bytes output);
 
-// Of random values, whose sums depend on the order of the summands, the same at each call.
+// Returns what operations on random values give, which are the same at each call. Their sums depend on the order of
+// the summands.
 std::vector<Results> results_of_ranks(Groups& groups, const Execute& execute);
 
 // "rank 1, operation 3", or nothing.

@@ -267,7 +267,7 @@ TEST_CASE("a communicator is shrunk to its survivors if possible, and created an
 
 namespace {
 
-// What four members do of which one leaves while the others wait for it in an allreduce: a test's clauses, for each.
+// Four members run this; one of them leaves while the others wait for it in an allreduce. The clauses check each one.
 class LosesOne {
  public:
   explicit LosesOne(const std::string& backend) {

@@ -34,7 +34,7 @@ const std::set<std::string> dispensable{"cudaSetDevice",    "cudaFreeAsync",    
 // One more try follows, after memory that is kept for later was given back.
 const std::set<std::string> tried_again{"cudaMallocAsync", "cudaMalloc", "ncclMemAlloc"};
 
-// Of the failing rank until the end of its step, by function.
+// How often the failing rank calls each function until its step ends.
 using Counts = std::map<std::string, std::uint64_t>;
 
 // The names of all functions that are called.
@@ -83,7 +83,7 @@ Live live() {
   return all;
 }
 
-// What one failure did.
+// This is what one failure did.
 struct Injection {
   bool happened = false;
   std::vector<CudaJob::End> ends;
@@ -116,7 +116,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }
 
-// What is wrong with what the ranks say; empty: nothing.
+// Says what is wrong with what the ranks report. It is empty where nothing is.
 std::string complaint(const CudaJob& job, const std::string& function, const Injection& injection) {
   const auto& failed = injection.ends[failing_rank];
   const auto& peer = injection.ends[1 - failing_rank];

@@ -18,7 +18,7 @@ class CudaJob {
  public:
   static constexpr int ranks = 2;
 
-  // What is called on a rank's thread.
+  // These functions are called on a rank's thread.
   struct Hooks {
     using Hook = std::function<void(int rank, ProcessGroup& group)>;
     Hook before_step = [](int, ProcessGroup&) {};
