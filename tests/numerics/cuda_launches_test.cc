@@ -222,5 +222,5 @@ TEST_CASE("a step of a GPT of 12 blocks takes at most 300 launches") {
   const Step launches = launches_of(12, DType::bfloat16, counts);
   INFO(counts.text());
   INFO(launches.forward << " forward, " << launches.backward << " backward, " << launches.update << " for the update");
-  CHECK(launches.forward + launches.backward <= 285);
+  CHECK(launches.forward + launches.backward + launches.update <= 300);
 }
