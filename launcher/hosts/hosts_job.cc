@@ -284,7 +284,7 @@ class HostsJob {
   // no end of file.
   void ended(std::size_t host, const ProcessExit& exit) {
     auto& connection = *connections_[host];
-    guardian_.remove_group(exit.pid);
+    guardian_.remove_groups({&exit.pid, 1});
     for (auto* stream : {&connection.out, &connection.err}) {
       while (stream->reader.is_open() && read_some(host, *stream)) continue;
       close(host, *stream);

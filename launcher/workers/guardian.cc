@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
@@ -56,10 +57,12 @@ void Guardian::confirm_groups() {
   unconfirmed_.clear();
 }
 
-void Guardian::remove_group(pid_t group) {
-  std::erase(groups_, group);
-  std::erase(unconfirmed_, group);
-  for (auto& process : processes_) process.send(Command::remove_group, {&group, 1});
+void Guardian::remove_groups(std::span<const pid_t> groups) {
+  const std::set<pid_t> removed(groups.begin(), groups.end());
+  const auto is_removed = [&](pid_t group) { return removed.contains(group); };
+  std::erase_if(groups_, is_removed);
+  std::erase_if(unconfirmed_, is_removed);
+  for (auto& process : processes_) process.send(Command::remove_group, groups);
 }
 
 void Guardian::set_marker(const std::string& prefix) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
@@ -44,8 +45,8 @@ class Guardian {
   void remember_group(pid_t group);
   // Sends the groups remembered since the last call to both processes, each at once.
   void confirm_groups();
-  // The group is empty; the kernel may reuse its number.
-  void remove_group(pid_t group);
+  // The groups are empty; the kernel may reuse their numbers.
+  void remove_groups(std::span<const pid_t> groups);
   // "NAME=value" with which an entry in the environment of every process of the job begins. Ignored above 1,023 bytes,
   // since a shortened one might match other jobs.
   void set_marker(const std::string& prefix);

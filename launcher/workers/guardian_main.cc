@@ -1,8 +1,10 @@
 // This code runs in a process of the guardian.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
 #include <filesystem>
@@ -18,16 +20,35 @@ namespace {
 
 using Command = GuardianRecord::Command;
 
-bool read_all(void* bytes, std::size_t size) {
-  for (auto* to = static_cast<char*>(bytes); size > 0;) {
-    const auto got = ::read(STDIN_FILENO, to, size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    to += got;
-    size -= static_cast<std::size_t>(got);
+// Standard input, many records a system call.
+class Input {
+ public:
+  // False at the end of file.
+  bool read(void* bytes, std::size_t size) {
+    for (auto* to = static_cast<char*>(bytes); size > 0;) {
+      if (begin_ == end_ && !refill()) return false;
+      const auto some = std::min(size, end_ - begin_);
+      std::memcpy(to, buffer_.data() + begin_, some);
+      begin_ += some;
+      to += some;
+      size -= some;
+    }
+    return true;
   }
-  return true;
-}
+
+ private:
+  bool refill() {
+    ssize_t got = 0;
+    do got = ::read(STDIN_FILENO, buffer_.data(), buffer_.size());
+    while (got < 0 && errno == EINTR);
+    begin_ = 0;
+    end_ = got > 0 ? static_cast<std::size_t>(got) : 0;
+    return got > 0;
+  }
+
+  std::array<char, 4096> buffer_;
+  std::size_t begin_ = 0, end_ = 0;
+};
 
 bool has_text(Command command) {
   return command != Command::add_group && command != Command::remove_group;
@@ -69,9 +90,9 @@ class Job {
   // False at the end of file.
   bool read() {
     GuardianRecord record;
-    if (!read_all(&record, sizeof(record))) return false;
+    if (!input_.read(&record, sizeof(record))) return false;
     std::string text(has_text(record.command) ? static_cast<std::size_t>(record.value) : 0, '\0');
-    if (!read_all(text.data(), text.size())) return false;
+    if (!input_.read(text.data(), text.size())) return false;
     switch (record.command) {
       case Command::add_group:
         std::erase(groups_, record.value);  // the worker and its agent both report it
@@ -111,6 +132,7 @@ class Job {
  private:
   static constexpr int max_rounds = 10;
 
+  Input input_;
   std::vector<pid_t> groups_;
   std::string marker_;
   std::vector<std::string> paths_;

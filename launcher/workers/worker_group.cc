@@ -332,7 +332,9 @@ void WorkerGroup::Impl::finish() {
   const bool preempted = all_preempted();
   phase = Phase::idle;
   timer.cancel();
-  for (const auto& worker : workers) guardian.remove_group(worker.group());
+  std::vector<pid_t> groups;
+  for (const auto& worker : workers) groups.push_back(worker.group());
+  guardian.remove_groups(groups);
   if (output) output->finish();
   output.reset();
   const auto ended = status();
