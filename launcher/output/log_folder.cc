@@ -120,10 +120,15 @@ LogFolder::LogFolder(const std::string& base, const std::string& run_id, const f
   if (base.empty()) {
     remove_abandoned_folders(temporary_folder);
     temporary_ = make_temporary_folder(temporary_folder);
-    if (kind == Temporary::removable) owner_ = mark_owned(temporary_);
+    if (kind == Temporary::removable) {
+      owner_ = mark_owned(temporary_);
+      root_ = temporary_;
+      return;
+    }
   } else {
     make_folders(base);
   }
+  worker_folders_ = true;
   std::string name = run_id + "_";
   std::replace(name.begin(), name.end(), '/', '_');
   root_ = make_unique_folder((base.empty() ? temporary_ : fs::absolute(base)) / name);
@@ -141,16 +146,16 @@ void LogFolder::make_error_folder(const fs::path& parent) {
 }
 
 fs::path LogFolder::error_file(std::int64_t attempt, int local_rank) const {
-  if (enabled()) return attempt_folder(attempt) / std::to_string(local_rank) / "error.json";
+  if (worker_folders_) return attempt_folder(attempt) / std::to_string(local_rank) / "error.json";
   return temporary_.empty() ? fs::path() : temporary_ / fmt::format("error_{}_{}.json", attempt, local_rank);
 }
 
 fs::path LogFolder::attempt_folder(std::int64_t attempt) const {
-  return enabled() ? root_ / fmt::format("attempt_{}", attempt) : fs::path();
+  return worker_folders_ ? root_ / fmt::format("attempt_{}", attempt) : fs::path();
 }
 
 fs::path LogFolder::worker_folder(std::int64_t attempt, int local_rank) const {
-  if (!enabled()) return {};
+  if (!worker_folders_) return {};
   auto folder = attempt_folder(attempt) / std::to_string(local_rank);
   if (::mkdir(folder.c_str(), 0777) == 0) return folder;
   std::error_code ignored;

@@ -16,17 +16,20 @@ std::filesystem::path temporary_folder(const Environment& environment);
 // The folder of an agent's logs, in torchrun's layout:
 //   <base>/<run id>_<8 random characters>/attempt_<n>/<local rank>/{stdout.log, stderr.log, error.json}
 //
-// If the user chose no base, it is a new folder torchelastic_<8 random characters> in the temporary
-// folder. Unless it holds output that the user asked for, it belongs to the running agent: a file in it names the host
-// and is locked (flock) while the agent lives. The constructor removes such folders of this user whose agent has ended.
+// If the user chose no base, the base is a new folder torchelastic_<8 random characters> in the temporary folder. If he
+// asked for no output either, that folder holds error files alone, without a folder for each worker, since folders
+// take a large part of the time in which workers start: error_<n>_<local rank>.json. It then belongs to the running
+// agent: a file in it names the host and is locked (flock) while the agent lives. The constructor removes such folders
+// of this user whose agent has ended.
 //
 // With the base /dev/null there are no log files. The workers' error files, by which they report a failure to the
-// agent, are written to a temporary folder even then, if one can be created.
+// agent, are written to such a temporary folder even then, if one can be created.
 //
 // Not thread-safe. Errors: Errc::io naming the folder.
 class LogFolder {
  public:
-  enum class Temporary { removable, kept };  // kept: it is for output that the user asked for
+  // What a temporary folder is for: error files, or output that the user asked for.
+  enum class Temporary { removable, kept };
 
   // base: empty for a temporary one, /dev/null for no log files.
   LogFolder(const std::string& base, const std::string& run_id, const std::filesystem::path& temporary_folder,
@@ -35,11 +38,11 @@ class LogFolder {
   bool enabled() const { return !root_.empty(); }
   // The folder that remove_if_temporary() removes; empty when the user chose the base.
   const std::filesystem::path& temporary() const { return temporary_; }
-  // The folder of this run; empty when there are no files.
+  // The folder of this run; empty with the base /dev/null.
   const std::filesystem::path& root() const { return root_; }
-  // The folder of one attempt, created together with that of its first worker; empty when there are no files.
+  // The folder of one attempt, created together with that of its first worker; empty when workers have no folders.
   std::filesystem::path attempt_folder(std::int64_t attempt) const;
-  // Creates the folder of one worker in one attempt, empty. Returns an empty path when there are no files.
+  // Creates the folder of one worker in one attempt, empty. Returns an empty path when workers have no folders.
   std::filesystem::path worker_folder(std::int64_t attempt, int local_rank) const;
 
   // The path of a worker's error file, which the worker creates; empty when there is no folder for it.
@@ -53,6 +56,7 @@ class LogFolder {
 
   std::filesystem::path temporary_;
   std::filesystem::path root_;
+  bool worker_folders_ = false;
   UniqueFd owner_;  // the locked file in temporary_
 };
 

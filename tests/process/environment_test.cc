@@ -58,7 +58,7 @@ TEST_CASE("a worker's environment is ddprun's own plus torchrun's variables, not
   CHECK_FALSE(env["MASTER_ADDR"].empty());
   CHECK(std::stoi(env["MASTER_PORT"]) > 0);
   CHECK(std::stoi(env["OMP_NUM_THREADS"]) > 0);  // how many: placement_test.cc
-  CHECK(env["TORCHELASTIC_ERROR_FILE"].ends_with("/attempt_0/1/error.json"));
+  CHECK(env["TORCHELASTIC_ERROR_FILE"].ends_with("/error_0_1.json"));
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_ERROR_FILE"}) env.erase(name);
   std::set<std::string> unexpected;
   for (const auto& [name, value] : env)
@@ -83,12 +83,12 @@ TEST_CASE("ddprun raises its own limit of open files, and each worker gets the l
   for (const auto& line : lines) CHECK(line.ends_with("]:64"));
 }
 
-TEST_CASE("with a virtual local rank each worker sees its own GPU, and the log folders keep the real local rank") {
+TEST_CASE("with a virtual local rank each worker sees its own GPU, and the error files keep the real local rank") {
   const auto result =
       run_child(command(two_workers({"--virtual-local-rank"}), {"env"}), {{"CUDA_VISIBLE_DEVICES", "6,7"}});
   const auto env = environment_of_rank_1(result.out);
   CHECK(env.at("LOCAL_RANK") == "0");
   CHECK(env.at("RANK") == "1");
   CHECK(env.at("CUDA_VISIBLE_DEVICES") == "7");
-  CHECK(env.at("TORCHELASTIC_ERROR_FILE").ends_with("/attempt_0/1/error.json"));
+  CHECK(env.at("TORCHELASTIC_ERROR_FILE").ends_with("/error_0_1.json"));
 }

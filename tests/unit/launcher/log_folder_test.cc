@@ -41,11 +41,27 @@ TEST_CASE("files of an earlier attempt are removed") {
 TEST_CASE("without a base the folder is temporary, and removed unless it has to be kept") {
   const testing::TempDir temporary;
   const LogFolder logs("", "x", temporary.path());
-  CHECK(logs.root().parent_path().filename().string().starts_with("torchelastic_"));
+  CHECK(logs.root().filename().string().starts_with("torchelastic_"));
   logs.remove_if_temporary(true);
   CHECK(fs::exists(logs.root()));
   logs.remove_if_temporary(false);
   CHECK(fs::is_empty(temporary.path()));
+}
+
+TEST_CASE("a temporary folder for error files has no folders of workers") {
+  const testing::TempDir temporary;
+  const LogFolder logs("", "x", temporary.path());
+  CHECK(logs.worker_folder(2, 1).empty());
+  CHECK(logs.attempt_folder(2).empty());
+  CHECK(logs.error_file(2, 1) == logs.root() / "error_2_1.json");
+}
+
+TEST_CASE("a temporary folder for output has torchrun's layout") {
+  const testing::TempDir temporary;
+  const LogFolder logs("", "x", temporary.path(), LogFolder::Temporary::kept);
+  CHECK(logs.root().parent_path() == logs.temporary());
+  CHECK(logs.worker_folder(2, 1) == logs.root() / "attempt_2" / "1");
+  CHECK(logs.error_file(2, 1) == logs.root() / "attempt_2" / "1" / "error.json");
 }
 
 namespace {
@@ -55,7 +71,8 @@ fs::path abandoned_folder(const fs::path& temporary, LogFolder::Temporary kind =
   const pid_t agent = ::fork();
   if (agent == 0) {
     const LogFolder logs("", "x", temporary, kind);
-    std::ofstream(logs.worker_folder(0, 0) / "error.json") << "{}";
+    static_cast<void>(logs.worker_folder(0, 0));
+    std::ofstream(logs.error_file(0, 0)) << "{}";
     ::_exit(0);
   }
   REQUIRE(::waitpid(agent, nullptr, 0) == agent);
