@@ -59,8 +59,10 @@ __global__ void __launch_bounds__(block_threads, 1)
     T* const row = scores + number * classes;
     const std::int64_t target = targets[number];
     const bool counts = target != options.ignore_index;
-    const C of_target = counts ? static_cast<C>(row[target]) : C(0);  // before it is overwritten
+    const C of_target = counts ? static_cast<C>(row[target]) : C(0);
     const ScoreSums<C> sums = sums_of<threads>(static_cast<const T*>(row), classes);
+    // All lanes have read the target's score before one overwrites it: a block's sums order memory, shuffles do not.
+    if constexpr (threads == warp_size) __syncwarp();
     const C log_total = functor::log(sums.exponentials);
     if (RowGroup<threads>::thread() == 0) {
       const double log_sum = static_cast<double>(sums.highest) + static_cast<double>(log_total);
