@@ -81,8 +81,13 @@ Outcome copy_peer(DeviceContext* to_device, void* to, DeviceContext* from_device
     check(cudaStreamWaitEvent(from_device->stream(), begin.get(), cudaEventWaitDefault), "cudaStreamWaitEvent");
     check(cudaMemcpyPeerAsync(to, to_device->ordinal, from, from_device->ordinal, bytes, from_device->stream()),
           "cudaMemcpyPeerAsync");
-    end.record(from_device->stream());
-    check(cudaStreamWaitEvent(to_device->stream(), end.get(), cudaEventWaitDefault), "cudaStreamWaitEvent");
+    try {
+      end.record(from_device->stream());
+      check(cudaStreamWaitEvent(to_device->stream(), end.get(), cudaEventWaitDefault), "cudaStreamWaitEvent");
+    } catch (...) {
+      cudaStreamSynchronize(from_device->stream());  // nothing else keeps the memory until the copy has ended
+      throw;
+    }
   });
 }
 
