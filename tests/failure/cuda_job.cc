@@ -10,7 +10,7 @@
 #include "ddprun/worker/comm/registry/auto_group.h"
 #include "ddprun/worker/cuda/cuda_module.h"
 #include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/trainer/train_session.h"
+#include "ddprun/worker/trainer/session/train_session.h"
 
 namespace ddprun::failure {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "ddprun/worker/optim/clip.h"
+#include "ddprun/worker/optim/lr_schedule.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/trainer/lr_schedule.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;
@@ -138,11 +138,11 @@ std::vector<double> run(const Variant& variant, bool scheduled, DType dtype) {
   const auto& parameters = problem.parameters();
   const auto optimizer =
       optim::make_optimizer(variant.optimizer, variant.options, groups_of(parameters, variant.grouping));
-  const trainer::LrSchedule schedule({.name = scheduled ? "cosine" : "constant",
-                                      .lr = variant.options.lr,
-                                      .warmup = scheduled ? warmup : 0,
-                                      .warmup_start = 0.1,
-                                      .length = steps});
+  const optim::LrSchedule schedule({.name = scheduled ? "cosine" : "constant",
+                                    .lr = variant.options.lr,
+                                    .warmup = scheduled ? warmup : 0,
+                                    .warmup_start = 0.1,
+                                    .length = steps});
   std::vector<double> result{0};
   for (int step = 0; step < steps; ++step) {
     optimizer->set_lr(schedule.at(step));

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ddprun/worker/trainer/observer.h"
-#include "ddprun/worker/trainer/session.h"
+#include "ddprun/worker/trainer/session/session.h"
 
 namespace ddprun::trainer {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/trainer/session.h"
+#include "ddprun/worker/trainer/session/session.h"
 
 namespace ddprun::trainer {
 

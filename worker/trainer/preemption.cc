@@ -1,6 +1,5 @@
 #include "ddprun/worker/trainer/preemption.h"
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -20,21 +19,10 @@
 #include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
+#include "ddprun/worker/trainer/config/preempt_signal.h"
 
 namespace ddprun::trainer {
 namespace {
-
-struct Choice {
-  const char* name;
-  int signal_number;  // 0: none
-};
-constexpr std::array<Choice, 4> choices = {{{"none", 0}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM}}};
-
-int number_of(const std::string& name) {
-  for (const auto& choice : choices)
-    if (name == choice.name) return choice.signal_number;
-  throw make_error(Errc::usage, "a preemption request cannot be the signal {}", name);
-}
 
 sigset_t set_of(int signal_number) {
   sigset_t set;
@@ -167,19 +155,14 @@ class PreemptionListener::Reader {
 };
 
 PreemptionListener::PreemptionListener(const std::string& name) {
-  if (const int signal_number = number_of(name); signal_number != 0) reader_ = std::make_unique<Reader>(signal_number);
+  if (const int signal_number = preempt_signal_number(name); signal_number != 0)
+    reader_ = std::make_unique<Reader>(signal_number);
 }
 
 PreemptionListener::~PreemptionListener() = default;
 
 std::int64_t PreemptionListener::requests() const {
   return reader_ ? reader_->requests() : 0;
-}
-
-std::vector<std::string> PreemptionListener::names() {
-  std::vector<std::string> names;
-  for (const auto& choice : choices) names.emplace_back(choice.name);
-  return names;
 }
 
 }  // namespace ddprun::trainer

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace ddprun::trainer {
 
@@ -28,7 +27,7 @@ namespace ddprun::trainer {
 //   pending.
 class PreemptionListener {
  public:
-  // name: "USR1", "USR2", "TERM", or "none", which receives nothing.
+  // name: one of preempt_signal_names(): "USR1", "USR2", "TERM", or "none", which receives nothing.
   explicit PreemptionListener(const std::string& name);
   ~PreemptionListener();
   PreemptionListener(const PreemptionListener&) = delete;
@@ -36,9 +35,6 @@ class PreemptionListener {
 
   bool requested() const { return requests() > 0; }
   std::int64_t requests() const;
-
-  // What the constructor accepts.
-  static std::vector<std::string> names();
 
  private:
   class Reader;

@@ -7,13 +7,13 @@
 
 #include "ddprun/common/log.h"
 #include "ddprun/worker/checkpoint/checkpoint.h"
-#include "ddprun/worker/trainer/fine_tuning.h"
 #include "ddprun/worker/trainer/loop.h"
 #include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/replicas.h"
-#include "ddprun/worker/trainer/run_checkpoint.h"
-#include "ddprun/worker/trainer/session.h"
-#include "ddprun/worker/trainer/train_state.h"
+#include "ddprun/worker/trainer/session/replicas.h"
+#include "ddprun/worker/trainer/session/session.h"
+#include "ddprun/worker/trainer/state/fine_tuning.h"
+#include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "ddprun/worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 namespace {

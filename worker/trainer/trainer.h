@@ -6,12 +6,12 @@
 #include <string>
 
 #include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/trainer/datasets.h"
+#include "ddprun/worker/trainer/config/train_config.h"
 #include "ddprun/worker/trainer/preemption.h"
-#include "ddprun/worker/trainer/progress.h"
-#include "ddprun/worker/trainer/shared_items.h"
-#include "ddprun/worker/trainer/summary.h"
-#include "ddprun/worker/trainer/train_config.h"
+#include "ddprun/worker/trainer/report/progress.h"
+#include "ddprun/worker/trainer/report/summary.h"
+#include "ddprun/worker/trainer/session/shared_items.h"
+#include "ddprun/worker/trainer/state/datasets.h"
 
 namespace ddprun::trainer {
 

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <thread>
 
-#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"

@@ -7,7 +7,7 @@
 #include "ddprun/worker/comm/registry/device_group.h"
 #include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/trainer/train_session.h"
+#include "ddprun/worker/trainer/session/train_session.h"
 #include "tests/numerics/layout_job.h"
 #include "tests/support/emulated_cuda.h"
 

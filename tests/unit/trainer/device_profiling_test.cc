@@ -5,7 +5,7 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/profiler/summary.h"
 #include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/trainer/profiling.h"
+#include "ddprun/worker/trainer/report/profiling.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_cuda.h"
 #include "tests/unit/trainer/sessions.h"

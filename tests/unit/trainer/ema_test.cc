@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/trainer/replicas.h"
-#include "ddprun/worker/trainer/trained_model.h"
+#include "ddprun/worker/trainer/session/replicas.h"
+#include "ddprun/worker/trainer/state/trained_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

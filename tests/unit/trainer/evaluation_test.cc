@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/evaluation.h"
+#include "ddprun/worker/trainer/session/evaluation.h"
 
 #include "ddprun/worker/autograd/variable.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"

@@ -1,5 +1,5 @@
 // metrics.tensorboard, read by a reader of its own.
-#include "ddprun/worker/trainer/event_file.h"
+#include "ddprun/worker/trainer/report/event_file.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/generation.h"
+#include "ddprun/worker/trainer/commands/generation.h"
 
 #include <map>
 

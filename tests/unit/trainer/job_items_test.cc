@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/job_items.h"
+#include "ddprun/worker/trainer/session/job_items.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/layout_plan.h"
+#include "ddprun/worker/trainer/commands/layout_plan.h"
 
 #include <set>
 

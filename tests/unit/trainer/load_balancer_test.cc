@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/load_balancer.h"
+#include "ddprun/worker/trainer/session/load_balancer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,13 +2,13 @@
 
 #include <vector>
 
-#include "ddprun/worker/trainer/lr_schedule.h"
+#include "ddprun/worker/optim/lr_schedule.h"
 
 // Made by lr_schedule_figures.py with torch 1.13.0a0.
 namespace ddprun::testing {
 
 struct LrFigures {
-  trainer::LrScheduleOptions options;
+  optim::LrScheduleOptions options;
   std::vector<double> rates;  // of step 0, 1, ...
 };
 

@@ -55,13 +55,13 @@ print(f"""#pragma once
 
 #include <vector>
 
-#include "ddprun/worker/trainer/lr_schedule.h"
+#include "ddprun/worker/optim/lr_schedule.h"
 
 // Made by lr_schedule_figures.py with torch {torch.__version__}.
 namespace ddprun::testing {{
 
 struct LrFigures {{
-  trainer::LrScheduleOptions options;
+  optim::LrScheduleOptions options;
   std::vector<double> rates;  // of step 0, 1, ...
 }};
 

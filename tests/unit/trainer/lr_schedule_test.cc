@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/lr_schedule.h"
+#include "ddprun/worker/optim/lr_schedule.h"
 
 #include <cmath>
 #include <set>
 
-#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/session/replicas.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -13,7 +13,7 @@
 
 using namespace ddprun;
 using namespace ddprun::testing;
-using trainer::LrSchedule;
+using optim::LrSchedule;
 
 namespace {
 

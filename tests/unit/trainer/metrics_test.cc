@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/metrics.h"
+#include "ddprun/worker/trainer/report/metrics.h"
 
 #include <limits>
 

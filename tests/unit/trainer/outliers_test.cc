@@ -3,7 +3,7 @@
 
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/optim/outlier_filter.h"
-#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/support/step_records.h"
 #include "tests/support/temp_dir.h"

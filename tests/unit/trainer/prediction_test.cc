@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/prediction.h"
+#include "ddprun/worker/trainer/commands/prediction.h"
 
 #include "ddprun/worker/data/numbers.h"
 #include "tests/support/catch.h"

@@ -9,7 +9,7 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/spawn.h"
-#include "ddprun/worker/trainer/train_config.h"
+#include "ddprun/worker/trainer/config/train_config.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

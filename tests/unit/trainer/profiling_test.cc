@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/profiling.h"
+#include "ddprun/worker/trainer/report/profiling.h"
 
 #include <set>
 
@@ -10,8 +10,8 @@
 #include "ddprun/worker/autograd/ops/residual.h"
 #include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/profiler/bottleneck.h"
+#include "ddprun/worker/profiler/operation_recorder.h"
 #include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/trainer/operation_recorder.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"
@@ -34,7 +34,7 @@ class TestClock {
  public:
   explicit TestClock(std::uint64_t seed) : random_(seed) {}
   void advance(microseconds by) { now_ += by; }
-  OperationRecorder::Clock reader() {
+  profiler::OperationRecorder::Clock reader() {
     return [this] {
       advance(microseconds(random_.next_u64() % 200));
       return now_;
@@ -71,7 +71,7 @@ std::vector<profiler::Row> rows_of_network(Slow slow, TestClock clock = TestCloc
   const Variable weight(values, true);
   Tensor input = Tensor::empty({4, 16});
   input.fill(1);
-  OperationRecorder recorder(clock.reader());
+  profiler::OperationRecorder recorder(clock.reader());
   Variable x(input);
   for (int layer = 0; layer < 8; ++layer) {
     const autograd::NameScope scope(names[static_cast<std::size_t>(layer)]);
@@ -154,7 +154,7 @@ TEST_CASE("an operation of several products has the floating-point operations of
   const auto tensor = [](const Shape& shape) { return Variable(Tensor::full(shape, 0.01), true); };
   const Variable stream = tensor({2, 3, 4}), x = tensor({2, 3, 5});
   TestClock clock(1);
-  OperationRecorder recorder(clock.reader());
+  profiler::OperationRecorder recorder(clock.reader());
   const Variable wide = residual_mlp(stream, x, {tensor({5, 8}), {}, tensor({8, 4}), {}});
   const Variable added = residual_addmm(wide, {}, x, tensor({5, 4}));
   linear_cross_entropy(reshape(added, {6, 4}), tensor({7, 4}), Tensor::zeros({6}, DType::int64)).backward();
@@ -170,8 +170,8 @@ TEST_CASE("an operation of several products has the floating-point operations of
 TEST_CASE("nothing is recorded before a recorder exists and after it is destroyed") {
   const Variable x(Tensor::empty({2, 2}), true);
   TestClock clock(1);
-  OperationRecorder outer(clock.reader());
-  { OperationRecorder inner(clock.reader()); }
+  profiler::OperationRecorder outer(clock.reader());
+  { profiler::OperationRecorder inner(clock.reader()); }
   relu(x);
   CHECK(outer.take().size() == 1);
   relu(x);

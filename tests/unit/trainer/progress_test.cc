@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/progress.h"
+#include "ddprun/worker/trainer/report/progress.h"
 
 #include <cerrno>
 #include <fcntl.h>

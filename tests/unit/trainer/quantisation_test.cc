@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/quantisation.h"
+#include "ddprun/worker/trainer/commands/quantisation.h"
 
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/sessions.h"

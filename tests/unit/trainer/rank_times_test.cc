@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/rank_times.h"
+#include "ddprun/worker/trainer/session/rank_times.h"
 
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/session/replicas.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/run_checkpoint.h"
+#include "ddprun/worker/trainer/state/run_checkpoint.h"
 
 #include <set>
 
@@ -6,7 +6,7 @@
 #include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/parallel/state_division.h"
-#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/schedule.h"
+#include "ddprun/worker/trainer/session/schedule.h"
 
 #include "tests/support/catch.h"
 

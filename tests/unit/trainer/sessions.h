@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/trainer/train_session.h"
+#include "ddprun/worker/trainer/session/train_session.h"
 #include "tests/numerics/training_job.h"
 
 namespace ddprun::testing {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/shared_items.h"
+#include "ddprun/worker/trainer/session/shared_items.h"
 
 #include <mutex>
 #include <set>

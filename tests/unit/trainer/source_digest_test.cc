@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/source_digest.h"
+#include "ddprun/worker/trainer/session/source_digest.h"
 
 #include <fstream>
 #include <set>

@@ -1,6 +1,6 @@
-#include "ddprun/worker/trainer/step_plan.h"
+#include "ddprun/worker/trainer/commands/step_plan.h"
 
-#include "ddprun/worker/trainer/step_traffic.h"
+#include "ddprun/worker/trainer/commands/step_traffic.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

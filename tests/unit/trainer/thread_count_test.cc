@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/thread_count.h"
+#include "ddprun/worker/trainer/observers/thread_count.h"
 
 #include <filesystem>
 #include <fstream>
 
-#include "ddprun/worker/trainer/processor_load.h"
+#include "ddprun/worker/trainer/observers/processor_load.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

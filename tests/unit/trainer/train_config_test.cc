@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/train_config.h"
+#include "ddprun/worker/trainer/config/train_config.h"
 
 #include <limits>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/config/config_file.h"
 #include "ddprun/common/error.h"
-#include "ddprun/worker/trainer/datasets.h"
+#include "ddprun/worker/trainer/state/datasets.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/images_support.h"

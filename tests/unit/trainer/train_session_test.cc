@@ -1,12 +1,12 @@
-#include "ddprun/worker/trainer/train_session.h"
+#include "ddprun/worker/trainer/session/train_session.h"
 
 #include <algorithm>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/trainer/model_devices.h"
-#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/session/replicas.h"
+#include "ddprun/worker/trainer/state/model_devices.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

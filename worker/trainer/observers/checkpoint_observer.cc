@@ -1,6 +1,6 @@
-#include "ddprun/worker/trainer/hook_checkpoint.h"
 #include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/run_checkpoint.h"
+#include "ddprun/worker/trainer/state/hook_checkpoint.h"
+#include "ddprun/worker/trainer/state/run_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,5 +1,5 @@
-#include "ddprun/worker/trainer/memory_report.h"
 #include "ddprun/worker/trainer/observers/observers.h"
+#include "ddprun/worker/trainer/report/memory_report.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -3,11 +3,11 @@
 #include <memory>
 
 #include "ddprun/worker/checkpoint/checkpoint.h"
+#include "ddprun/worker/trainer/config/train_config.h"
 #include "ddprun/worker/trainer/observer.h"
 #include "ddprun/worker/trainer/preemption.h"
-#include "ddprun/worker/trainer/progress.h"
-#include "ddprun/worker/trainer/summary.h"
-#include "ddprun/worker/trainer/train_config.h"
+#include "ddprun/worker/trainer/report/progress.h"
+#include "ddprun/worker/trainer/report/summary.h"
 
 namespace ddprun::trainer {
 

@@ -2,7 +2,7 @@
 
 #include "ddprun/worker/profiler/report.h"
 #include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/profiling.h"
+#include "ddprun/worker/trainer/report/profiling.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,5 +1,5 @@
 #include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/session/replicas.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/profiler/event.h"
+
+namespace ddprun::profiler {
+
+// Is told of the operations of a thread, which nest. No method throws.
+class OperationListener {
+ public:
+  virtual ~OperationListener() = default;
+  // name lives for ever.
+  virtual void begin(Kind kind, const char* name, const std::string& module) = 0;
+  // Of the operation that began last and has not ended.
+  virtual void add_flops(double flops) = 0;
+  virtual void end() = 0;
+};
+
+// Records the operations of the thread that makes it, from then until its destruction, with the times that the clock
+// shows, or tells a listener of them, which outlives it. One thread.
+class OperationRecorder {
+ public:
+  using Clock = std::function<Time()>;
+  explicit OperationRecorder(Clock clock);
+  explicit OperationRecorder(OperationListener& listener);
+  ~OperationRecorder();
+  OperationRecorder(const OperationRecorder&) = delete;
+  OperationRecorder& operator=(const OperationRecorder&) = delete;
+
+  // Outside of operations. None where a listener is told of them.
+  std::vector<Event> take();
+
+ private:
+  class ClockListener;
+  class Observer;
+  std::unique_ptr<ClockListener> own_;
+  std::unique_ptr<Observer> observer_;
+};
+
+}  // namespace ddprun::profiler

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/tensor/random.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+
+namespace ddprun::trainer {
+
+struct SamplingOptions {
+  double temperature = 1;  // 0: always the most likely token
+  std::int64_t top_k = 0;  // chooses among so many of the most likely tokens; 0: among all
+};
+
+// Draws a token with the probabilities softmax(logits / temperature) of the tokens that top_k leaves. Of tokens that
+// are equally likely those with lower numbers come first.
+std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options, Generator& generator);
+
+// Continues the tokens, one at a time, each a function of the last `context` before it, and calls token() with each.
+// The model maps (1, time) int64 to (1, time, vocabulary); it is put into evaluation mode. prompt: not empty.
+void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, std::int64_t context, std::int64_t count,
+                     const SamplingOptions& options, Generator& generator,
+                     const std::function<void(std::int64_t)>& token);
+
+// "ddprun-worker generate": continues generate.prompt with the model of the newest checkpoint in checkpoint.dir, and
+// writes the text to standard output as it is made. Throws Errc::usage for a configuration without a language model of
+// a text or without a checkpoint.
+void generate(const TrainConfig& config, const plugin::Registry& registry = {});
+
+}  // namespace ddprun::trainer

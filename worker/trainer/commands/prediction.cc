@@ -1,0 +1,91 @@
+#include "ddprun/worker/trainer/commands/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
+#include "ddprun/worker/data/loader.h"
+#include "ddprun/worker/trainer/commands/quantisation.h"
+#include "ddprun/worker/trainer/state/datasets.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+#include "ddprun/worker/trainer/state/trained_model.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Of the first of the highest scores, by softmax.
+std::string class_and_probability(std::span<const float> scores) {
+  const auto best = std::ranges::max_element(scores);
+  double sum = 0;
+  for (const float score : scores) sum += std::exp(static_cast<double>(score) - *best);
+  return fmt::format("{},{:.6f}", best - scores.begin(), 1 / sum);
+}
+
+std::string header(const data::SampleLayout& layout, std::int64_t outputs) {
+  if (layout.classes > 0) return "index,class,probability\n";
+  std::string text = "index";
+  for (std::int64_t i = 0; i < outputs; ++i) text += fmt::format(",output{}", i);
+  return text + "\n";
+}
+
+std::unique_ptr<data::Dataset> samples_of(const TrainConfig& config, const Settings& settings,
+                                          const plugin::Registry& registry) {
+  if (config.predict.input.empty()) return make_datasets(config, settings, registry).test;
+  return load_samples(config.predict.input, config, settings, registry);
+}
+
+}  // namespace
+
+void predict_samples(nn::Module& model, const data::Dataset& samples, EvaluationOptions options,
+                     const std::function<void(std::string_view)>& write) {
+  const NoGradScope no_grad;
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(samples.size()));
+  std::iota(indices.begin(), indices.end(), std::int64_t{0});
+  data::Loader loader(samples, std::move(indices), {.batch_size = options.batch_size, .workers = options.workers});
+  std::string text;
+  while (const auto batch = loader.next()) {
+    const Tensor outputs = model(Variable(batch->input())).value().to(DType::float32).contiguous();
+    const auto count = static_cast<std::size_t>(outputs.numel() / batch->size());
+    if (batch->samples[0] == 0) text = header(samples.layout(), static_cast<std::int64_t>(count));
+    for (std::size_t row = 0; row < batch->samples.size(); ++row) {
+      const std::span<const float> values(outputs.data<float>() + row * count, count);
+      text += fmt::format(
+          "{},{}\n", batch->samples[row],
+          samples.layout().classes > 0 ? class_and_probability(values) : fmt::format("{}", fmt::join(values, ",")));
+    }
+    write(text);
+    text.clear();
+  }
+}
+
+void predict(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
+  if (config.data.name == "text" || config.data.name == "tokens")
+    throw make_error(Errc::usage, "predict needs samples with a class or numbers to predict, not data.name = {}",
+                     config.data.name);
+  const auto samples = samples_of(config, settings, registry);
+  const auto task = make_evaluation_task(config, samples->layout(), registry);
+  const auto& quantised = config.predict.quantized;
+  const auto model = quantised.empty() ? load_trained_model("predict", config, samples->layout(), *task, registry)
+                                       : load_quantised_model(quantised, config, samples->layout(), *task, registry);
+  std::string file;
+  const auto write = [&](std::string_view text) {
+    if (config.predict.output.empty())
+      write_standard_output(std::string(text));
+    else
+      file += text;
+  };
+  predict_samples(*model, *samples, {.batch_size = config.eval.batch_size, .workers = std::min(config.data.workers, 1)},
+                  write);
+  if (!config.predict.output.empty()) write_file_atomically(config.predict.output, file);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,148 @@
+#include "ddprun/worker/trainer/commands/quantisation.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
+#include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/data/batch.h"
+#include "ddprun/worker/nn/quantisation/quantise.h"
+#include "ddprun/worker/nn/state.h"
+#include "ddprun/worker/trainer/config/group_settings.h"
+#include "ddprun/worker/trainer/state/datasets.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+#include "ddprun/worker/trainer/state/trained_model.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::size_t warm_up = 3;
+constexpr std::size_t timed_passes = 31;
+
+bool is_static(const TrainConfig& config) {
+  const auto& mode = config.quantize.mode;
+  return mode == "static" || (mode == "auto" && config.train.quantization_aware);
+}
+
+data::Batch first_samples(const data::Dataset& samples, std::int64_t begin, std::int64_t end) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(end, samples.size()) - begin));
+  std::iota(indices.begin(), indices.end(), begin);
+  return data::make_batch(samples, std::move(indices));
+}
+
+void run_on(nn::Module& model, const data::Dataset& samples, std::int64_t count, std::int64_t batch_size) {
+  const NoGradScope no_grad;
+  count = std::min(count, samples.size());
+  for (std::int64_t begin = 0; begin < count; begin += batch_size)
+    model(Variable(first_samples(samples, begin, std::min(begin + batch_size, count)).input()));
+}
+
+// Median times of both models, which take turns, so that what else the machine does concerns both.
+std::array<Seconds, 2> batch_times(std::array<nn::Module*, 2> models, const Variable& input) {
+  const NoGradScope no_grad;
+  std::array<std::vector<Seconds>, 2> times;
+  for (std::size_t pass = 0; pass < warm_up + timed_passes; ++pass) {
+    for (std::size_t i = 0; i < models.size(); ++i) {
+      Stopwatch watch;
+      (*models[i])(input);
+      if (pass >= warm_up) times[i].push_back(watch.lap());
+    }
+  }
+  for (auto& each : times) std::ranges::sort(each);
+  return {times[0][timed_passes / 2], times[1][timed_passes / 2]};
+}
+
+std::string row(const char* name, const std::string& before, const std::string& after) {
+  return fmt::format("{:<24} {:>12} {:>12}", name, before, after);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.2f} %", 100 * share);
+}
+
+}  // namespace
+
+void quantise_model(nn::Module& model, const TrainConfig& config, const data::Dataset& samples) {
+  const auto calibrate = [&] { run_on(model, samples, config.quantize.samples, config.eval.batch_size); };
+  const int layers = is_static(config) ? nn::quantise_static(model, calibrate) : nn::quantise_dynamic(model);
+  if (layers == 0)
+    throw make_error(Errc::usage, "model.name = {}: it has no layer that can be quantised", config.model.name);
+}
+
+std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& file, const TrainConfig& config,
+                                                 const data::SampleLayout& layout, const tasks::Task& task,
+                                                 const plugin::Registry& registry) {
+  auto model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
+  const auto none = [] {};  // the file has the ranges
+  if (is_static(config))
+    nn::quantise_static(*model, none);
+  else
+    nn::quantise_dynamic(*model);
+  try {
+    nn::load_state(*model, file);
+  } catch (const Error& e) {
+    throw make_error(e.code() == Errc::mismatch ? Errc::usage : e.code(), "quantize.mode = {}: {}",
+                     config.quantize.mode, e.what());
+  }
+  model->train(false);
+  return model;
+}
+
+std::vector<std::string> quantisation_table(const ModelFigures& before, const ModelFigures& after,
+                                            std::int64_t batch_size) {
+  std::vector<std::string> lines{row("", "float32", "int8")};
+  if (before.evaluation.accuracy && after.evaluation.accuracy)
+    lines.push_back(row("accuracy", percent(*before.evaluation.accuracy), percent(*after.evaluation.accuracy)));
+  lines.push_back(
+      row("loss", fmt::format("{:.4f}", before.evaluation.loss), fmt::format("{:.4f}", after.evaluation.loss)));
+  for (std::size_t i = 0; i < before.evaluation.others.size(); ++i) {
+    const auto& [name, value] = before.evaluation.others[i];
+    lines.push_back(
+        row(name.c_str(), fmt::format("{:.4f}", value), fmt::format("{:.4f}", after.evaluation.others.at(i).value)));
+  }
+  lines.push_back(row("bytes", std::to_string(before.bytes), std::to_string(after.bytes)));
+  const auto milliseconds = [](Seconds time) {
+    return fmt::format("{:.3f} ms", std::chrono::duration<double, std::milli>(time).count());
+  };
+  lines.push_back(row(fmt::format("time of a batch of {}", batch_size).c_str(), milliseconds(before.batch),
+                      milliseconds(after.batch)));
+  return lines;
+}
+
+void quantise(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
+  const auto& file = config.quantize.file;
+  if (file.empty()) throw make_error(Errc::usage, "quantize needs quantize.file: where the model is written");
+  const auto datasets = make_datasets(config, settings, registry);
+  const auto& layout = datasets.train->layout();
+  const auto task = make_evaluation_task(config, layout, registry);
+  const auto load = [&] { return load_trained_model("quantize", config, layout, *task, registry); };
+  const auto original = load(), changed = load();
+  quantise_model(*changed, config, *datasets.train);
+  nn::save_state(*changed, file);
+  const auto quantised = load_quantised_model(file, config, layout, *task, registry);
+
+  const auto world = init_process_group(init_options(config, {}));
+  const auto evaluation = [&](nn::Module& model) {
+    const auto result = evaluate(model, *task, *datasets.test, world->group(), {.batch_size = config.eval.batch_size});
+    model.train(false);
+    return result;
+  };
+  ModelFigures before{.evaluation = evaluation(*original)}, after{.evaluation = evaluation(*quantised)};
+  before.bytes = std::filesystem::file_size(newest_model_file("quantize", config));
+  after.bytes = std::filesystem::file_size(file);
+  const auto batch = first_samples(*datasets.test, 0, batch_sizes(config.train, 1).micro);
+  const auto times = batch_times({original.get(), quantised.get()}, Variable(batch.input()));
+  before.batch = times[0];
+  after.batch = times[1];
+  std::string text;
+  for (const auto& line : quantisation_table(before, after, batch.size())) text += line + "\n";
+  write_standard_output(text);
+}
+
+}  // namespace ddprun::trainer

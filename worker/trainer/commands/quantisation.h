@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddprun/common/config/settings.h"
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/plugin/registry.h"
+#include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/evaluation.h"
+#include "ddprun/worker/trainer/session/stopwatch.h"
+
+namespace ddprun::trainer {
+
+// What quantize.mode says, in place. samples: of which the first quantize.samples calibrate a static model. Throws
+// Errc::usage for a model without a layer that can be quantised.
+void quantise_model(nn::Module& model, const TrainConfig& config, const data::Dataset& samples);
+
+// The quantised model in a file that "ddprun-worker quantize" has written with the same settings, in evaluation mode.
+// Throws Errc::usage for a file of another model or mode, Errc::io for one that cannot be read.
+std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& file, const TrainConfig& config,
+                                                 const data::SampleLayout& layout, const tasks::Task& task,
+                                                 const plugin::Registry& registry);
+
+// One column of the table.
+struct ModelFigures {
+  Evaluation evaluation;
+  std::uintmax_t bytes = 0;  // of the file
+  Seconds batch{0};          // of the forward pass of a batch
+};
+// Lines of a table.
+std::vector<std::string> quantisation_table(const ModelFigures& before, const ModelFigures& after,
+                                            std::int64_t batch_size);
+
+// "ddprun-worker quantize": writes the model of the newest checkpoint in checkpoint.dir, quantised, into quantize.file,
+// loads it from there, and prints both models' figures on the test set. Throws Errc::usage for a configuration without
+// a checkpoint or a file.
+void quantise(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry = {});
+
+}  // namespace ddprun::trainer

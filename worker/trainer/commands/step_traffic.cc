@@ -1,0 +1,52 @@
+#include "ddprun/worker/trainer/commands/step_traffic.h"
+
+#include <string_view>
+
+namespace ddprun::trainer {
+namespace {
+
+// Of what an all-reduce of float32 gradients sends, the share that a chain of hooks sends: its last hook does the
+// sending.
+std::optional<double> sent_share(const TrainConfig::Parallel& config, int ranks) {
+  const std::string_view chain = config.hook;
+  if (chain.find("powersgd") != std::string_view::npos) return std::nullopt;
+  const std::string_view last = chain.substr(chain.rfind('+') + 1);  // all of it without a +
+  if (last == "int8") return 0.25;
+  if (last == "int4") return (0.5 + 4.0 / 128) / 4;         // with a scale for each 128 elements
+  if (last == "topk") return ranks * config.topk_fraction;  // a place and a value, to each other rank
+  if (last == "fp16" || last == "bf16") return 0.5;
+  if (last != "allreduce") return std::nullopt;
+  return chain == last ? 1 : 0.5;  // only casts come before it
+}
+
+double rest_of(int ranks) {
+  return static_cast<double>(ranks - 1) / ranks;
+}
+
+}  // namespace
+
+std::int64_t micro_batches_of_step(const TrainConfig::Train& config, int ranks) {
+  const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
+  const BatchSizes sizes = batch_sizes(config, ranks);
+  return share(share(sizes.step, ranks), sizes.micro);
+}
+
+std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& config, const SharedBytes& bytes,
+                                              std::int64_t micro_batches, int ranks) {
+  const auto share = config.zero == 0 ? sent_share(config, ranks) : 1;
+  if (!share) return std::nullopt;
+  const auto parameters = static_cast<double>(bytes.parameters), passes = static_cast<double>(micro_batches);
+  const int shards = config.shard_group > 0 ? config.shard_group : ranks;
+  const double exchange = rest_of(shards) * parameters;                       // an all-gather or a reduce-scatter
+  const double averages = 2 * rest_of(ranks / shards) * parameters / shards;  // over the replicas of a part
+  double sent = 0;
+  if (config.zero < 2) sent = 2 * exchange * *share;
+  if (config.zero == 2) sent = passes * (exchange + averages) + exchange;
+  if (config.zero == 3) sent = passes * ((config.reshard_after_forward ? 3 : 2) * exchange + averages);
+  if (config.expert > 1) sent += 2 * rest_of(ranks / config.expert) * static_cast<double>(bytes.experts);
+  if (config.broadcast_buffers)
+    sent += (config.zero < 2 ? 1 : passes) * rest_of(ranks) * static_cast<double>(bytes.buffers);
+  return static_cast<std::size_t>(sent);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,25 @@
+#include "ddprun/worker/trainer/commands/tokenize.h"
+
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
+#include "ddprun/worker/data/tokens.h"
+#include "ddprun/worker/tokenizer/byte_pairs.h"
+#include "ddprun/worker/trainer/state/datasets.h"
+
+namespace ddprun::trainer {
+
+void tokenize(const TrainConfig& config) {
+  if (config.data.name != "text")
+    throw make_error(Errc::usage, "tokenize learns from text: it needs data.name = text, not {}", config.data.name);
+  if (config.data.tokenizer.empty())
+    throw make_error(Errc::usage, "tokenize needs data.tokenizer: the folder for vocab.json and merges.txt");
+  const std::string text = data::training_text(data_folder(config));
+  const auto pairs = tokenizer::train_byte_pairs(text, config.tokenize.vocabulary);
+  tokenizer::save_byte_pairs(pairs, config.data.tokenizer);
+  write_standard_output(fmt::format("{}: {} tokens; {} bytes of text are {} of them\n", config.data.tokenizer.string(),
+                                    pairs.size(), text.size(), pairs.encode(text).size()));
+}
+
+}  // namespace ddprun::trainer

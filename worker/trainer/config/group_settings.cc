@@ -1,0 +1,59 @@
+#include "ddprun/worker/trainer/config/group_settings.h"
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "ddprun/worker/trainer/config/device_settings.h"
+
+namespace ddprun::trainer {
+namespace {
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+// Ranks of a group of some of the job's ranks have other numbers there.
+std::string label_in_groups(const TrainConfig& config, const WorkerEnv& place, Device device) {
+  if (device.type == DeviceType::cuda) return device_names(config, device);
+  const auto label = mesh_label(config, place);
+  return label.empty() ? label : fmt::format("worker {}: {}", place.rank, label);
+}
+
+}  // namespace
+
+std::string mesh_label(const TrainConfig& config, const WorkerEnv& place) {
+  const auto& p = config.parallel;
+  if ((p.tensor == 1 && p.pipeline == 1 && p.context == 1 && p.expert == 1) || place.world_size == 1) return "";
+  return naming_mesh_key(config.parallel,
+                         [&] { return mesh_place(mesh_dimensions(config.parallel), place.world_size, place.rank); });
+}
+
+std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel) {
+  std::vector<MeshDimension> dimensions;
+  if (parallel.pipeline > 1) dimensions.push_back({"pipeline", parallel.pipeline});
+  dimensions.push_back({"data", mesh_rest});
+  if (parallel.expert > 1) dimensions.push_back({"expert", parallel.expert});
+  if (parallel.context > 1) dimensions.push_back({"context", parallel.context});
+  if (parallel.tensor > 1) dimensions.push_back({"tensor", parallel.tensor});
+  return dimensions;
+}
+
+std::chrono::milliseconds group_timeout(const TrainConfig& config) {
+  return milliseconds(config.dist.timeout);
+}
+
+InitOptions init_options(const TrainConfig& config, const WorkerEnv& place, Device device) {
+  const auto& dist = config.dist;
+  return {.backend = dist.backend,
+          .config = {.timeout = group_timeout(config),
+                     .freeze_bound = milliseconds(dist.freeze_bound),
+                     .staging_bytes = static_cast<std::size_t>(dist.staging_kb) * 1024,
+                     .label = label_in_groups(config, place, device),
+                     .device = device.type == DeviceType::cuda ? std::optional(device.index) : std::nullopt},
+          .env = place};
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/tensor/device.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+
+namespace ddprun::trainer {
+
+// dist.timeout.
+std::chrono::milliseconds group_timeout(const TrainConfig& config);
+
+// The process group of a job, as its settings describe it. Throws Errc::usage naming the key whose size does not fit
+// the number of ranks.
+// device: on which this rank trains.
+InitOptions init_options(const TrainConfig& config, const WorkerEnv& place, Device device = {});
+
+// A rank's coordinates in the mesh of its job, for people: "pipeline 1, data 0, tensor 1"; empty where data parallelism
+// is the only dimension. Throws as init_options().
+std::string mesh_label(const TrainConfig& config, const WorkerEnv& place);
+
+// The dimensions of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "expert",
+// "context" or "tensor", each with its key of [parallel].
+std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel);
+
+// Runs function; an Errc::usage that it throws then names the key.
+template <class Function>
+auto naming_key(std::string_view key, int value, Function function) {
+  try {
+    return function();
+  } catch (const Error& e) {
+    if (e.code() != Errc::usage) throw;
+    throw make_error(e.code(), "{} = {}: {}", key, value, e.what());
+  }
+}
+
+// The same for what fits ranks into mesh_dimensions(): names parallel.pipeline, parallel.expert, parallel.context,
+// or parallel.tensor.
+template <class Function>
+auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
+  if (parallel.pipeline > 1) return naming_key("parallel.pipeline", parallel.pipeline, function);
+  if (parallel.expert > 1) return naming_key("parallel.expert", parallel.expert, function);
+  if (parallel.context > 1) return naming_key("parallel.context", parallel.context, function);
+  return naming_key("parallel.tensor", parallel.tensor, function);
+}
+
+}  // namespace ddprun::trainer

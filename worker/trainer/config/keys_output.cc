@@ -1,0 +1,39 @@
+#include "ddprun/worker/trainer/config/keys.h"
+#include "ddprun/worker/trainer/config/resume.h"
+
+namespace ddprun::trainer {
+
+void bind_checkpoint(Settings& s, TrainConfig::Checkpoint& c) {
+  s.add("checkpoint.dir", c.dir,
+        {.help = "folder of the checkpoints; a run resumes from the newest one in it. Empty: none are written",
+         .scope = Scope::group});
+  s.add("checkpoint.every_steps", c.every_steps,
+        {.help = "number of steps between two checkpoints; 0: one at the end of each epoch",
+         .unit = "steps",
+         .min = 0,
+         .scope = Scope::group});
+  s.add(
+      "checkpoint.keep", c.keep,
+      {.help = "number of checkpoints to keep, the newest ones", .min = 1, .max = 1'000'000, .scope = Scope::process});
+  s.add("checkpoint.keep_best", c.keep_best,
+        {.help = "keep the checkpoint with the lowest loss of an evaluation too, in the folder best",
+         .scope = Scope::group});
+  s.add("checkpoint.resume", c.resume,
+        {.help = "auto: resume from the newest checkpoint, or start from step 0 when there is none; never: start from "
+                 "step 0, after a restart too; require: fail when there is no checkpoint; best: resume from the one "
+                 "that checkpoint.keep_best has kept, after a restart too, and fail when there is none",
+         .choices = resume_names(),
+         .scope = Scope::group});
+}
+
+void bind_metrics(Settings& s, TrainConfig::Metrics& m) {
+  s.add("metrics.file", m.file,
+        {.help = "JSON lines file with a record for each step and each evaluation, written by rank 0. Empty: none",
+         .scope = Scope::group});
+  s.add("metrics.tensorboard", m.tensorboard,
+        {.help = "folder for a file with scalars of each step and each evaluation that TensorBoard shows, written by "
+                 "rank 0. Empty: none",
+         .scope = Scope::process});
+}
+
+}  // namespace ddprun::trainer

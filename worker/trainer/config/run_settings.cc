@@ -1,0 +1,42 @@
+#include "ddprun/worker/trainer/config/run_settings.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::trainer {
+
+data::EpochPlan epoch_plan(const TrainConfig& c, std::int64_t size, int ranks) {
+  data::EpochPlan plan{
+      .size = size, .step_samples = batch_sizes(c.train, ranks).step, .world_size = ranks, .divisor = 1};
+  if (c.data.drop_last) plan.divisor = c.train.global_batch_size > 0 ? c.train.global_batch_size : ranks;
+  if (size == 0) throw Error(Errc::usage, "the training set is empty");
+  if (plan.left(0) == 0)
+    throw make_error(Errc::usage, "data.drop_last leaves nothing of {} samples: {}", size,
+                     c.train.global_batch_size > 0
+                         ? fmt::format("a step takes {} (train.global_batch_size)", c.train.global_batch_size)
+                         : fmt::format("there are {} ranks", ranks));
+  return plan;
+}
+
+optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
+  optim::LrScheduleOptions options{.name = o.schedule,
+                                   .lr = o.lr,
+                                   .warmup = o.warmup,
+                                   .warmup_start = o.warmup_start,
+                                   .length = o.schedule_length > 0 ? o.schedule_length : run_length,
+                                   .end_factor = o.end_factor,
+                                   .gamma = o.gamma,
+                                   .step_size = o.step_size,
+                                   .milestones = parse_extents(o.milestones),
+                                   .pct_start = o.pct_start,
+                                   .div_factor = o.div_factor,
+                                   .final_div_factor = o.final_div_factor};
+  // A warm-up as long as the run: what would follow it has no length, and is not reached.
+  options.length = std::max(options.length, options.warmup + 1);
+  return options;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ddprun/worker/data/epoch_plan.h"
+#include "ddprun/worker/optim/lr_schedule.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+
+// What the settings make of a run's data order and of its learning rate. Pure functions.
+namespace ddprun::trainer {
+
+// Of a data set of so many samples, and so many ranks that share each step. Throws Errc::usage where that leaves
+// nothing to train.
+data::EpochPlan epoch_plan(const TrainConfig& config, std::int64_t size, int ranks);
+
+// run_length: in optim.schedule_unit.
+optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& optim, std::int64_t run_length);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,292 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/common/config/settings.h"
+#include "ddprun/common/dtype.h"
+#include "ddprun/worker/plugin/registry.h"
+
+namespace ddprun::trainer {
+
+// All settings of a training job, with their defaults. keys_*.cc have the key, unit, bounds and help of each
+// member, from which configs/reference.md is made, checks*.cc the rules of validate(), and needs.cc which
+// members have an effect together with others alone.
+struct TrainConfig {
+  struct Model {
+    std::string name = "cnn";
+    std::filesystem::path plugin;
+    std::filesystem::path weights;
+    std::string weights_prefix;
+    std::string weights_except;
+    std::string freeze;
+    std::string hidden = "128 128";
+    double dropout = 0;
+    std::string stem = "cifar";
+    std::int64_t channels = 64;
+    std::string preset = "nano";
+    std::int64_t layers = 0;
+    std::int64_t heads = 0;
+    std::int64_t width = 0;
+    std::int64_t context = 0;
+    std::int64_t vocabulary = 0;
+    bool bias = true;
+    std::int64_t feedforward = 0;
+    std::string activation = "gelu";
+    bool norm_first = true;
+    std::int64_t experts = 0;
+    std::int64_t experts_per_token = 2;
+    std::int64_t expert_every = 1;
+    double capacity_factor = 0;
+    double load_balancing_loss = 0.01;
+    double router_z_loss = 0;
+  } model;
+  struct Data {
+    std::string name = "mnist";
+    std::filesystem::path dir;
+    bool shuffle = true;
+    bool drop_last = false;
+    int workers = 1;
+    int prefetch = 4;
+    bool normalise = true;
+    std::int64_t image_size = 224;
+    std::int64_t crop_padding = 0;
+    bool flip = false;
+    std::int64_t cutout = 0;
+    double mixup = 0;
+    std::int64_t samples = 10000;
+    std::int64_t test_samples = 2000;
+    std::int64_t seed = 0;
+    std::string shape = "16";
+    std::int64_t context = 128;
+    std::int64_t vocabulary = 50304;
+    std::filesystem::path tokenizer;
+    std::int64_t outputs = 1;
+    bool labels = false;
+    double noise = 0.1;
+  } data;
+  struct Train {
+    std::string task = "auto";
+    std::int64_t epochs = 1;
+    std::int64_t batch_size = 64;
+    std::int64_t global_batch_size = 0;
+    std::int64_t max_steps = 0;
+    std::int64_t seed = 0;
+    std::int64_t accumulate = 1;
+    std::string device = "cpu";
+    std::string precision = "fp32";
+    bool tf32 = false;
+    std::string recompute = "none";
+    bool winograd = true;
+    bool quantization_aware = false;
+    double ema = 0;
+    bool memory_report = false;
+    double loss_scale = 65536;
+    double loss_scale_growth = 2;
+    double loss_scale_backoff = 0.5;
+    std::int64_t loss_scale_growth_interval = 2000;
+    std::int64_t log_every = 100;
+    std::int64_t check_replicas = 200;
+    bool stop_on_nonfinite = true;
+    bool detect_anomaly = false;
+    std::string preempt_signal = "USR1";
+  } train;
+  struct Eval {
+    std::int64_t batch_size = 100;
+    std::int64_t every_epochs = 1;
+  } eval;
+  struct Optim {
+    std::string name = "adam";
+    double lr = 1e-3;
+    double momentum = 0;
+    double weight_decay = 0;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
+    double dampening = 0;
+    bool nesterov = false;
+    double alpha = 0.99;
+    bool centered = false;
+    double lr_decay = 0;
+    double trust_coefficient = 0.001;
+    std::int64_t ns_steps = 5;
+    std::string adjust_lr_fn = "original";
+    std::filesystem::path offload;
+    bool decay_one_dimensional = true;
+    double clip_norm = 0;
+    double clip_value = 0;
+    double skip_outliers = 0;
+    std::string schedule = "constant";
+    std::string schedule_unit = "steps";
+    std::int64_t schedule_length = 0;
+    std::int64_t warmup = 0;
+    double warmup_start = 0.01;
+    double end_factor = 0;
+    double gamma = 0.1;
+    std::int64_t step_size = 1;
+    std::string milestones;
+    double pct_start = 0.3;
+    double div_factor = 25;
+    double final_div_factor = 1e4;
+    double factor = 0.1;
+    std::int64_t patience = 10;
+    double threshold = 1e-4;
+    std::int64_t cooldown = 0;
+    double min_lr = 0;
+  } optim;
+  struct Dist {
+    std::string backend = "auto";
+    double timeout = 300;
+    double freeze_bound = 5;
+    std::int64_t staging_kb = 1024;
+    double bucket_mb = 25;
+  } dist;
+  struct Parallel {
+    bool find_unused_parameters = false;
+    bool static_graph = false;
+    bool broadcast_buffers = true;
+    std::string ignored_parameters;
+    std::string delay_all_reduce_named_params;
+    std::string param_to_hook_all_reduce;
+    bool sync_batch_norm = false;
+    std::string hook = "allreduce";
+    std::int64_t matrix_approximation_rank = 1;
+    std::int64_t start_powerSGD_iter = 1000;
+    bool use_error_feedback = true;
+    bool warm_start = true;
+    double min_compression_rate = 2;
+    double topk_fraction = 0.01;
+    std::int64_t freeze_step = 1000;
+    std::string strategy = "ddp";
+    std::int64_t local_sgd_period = 4;
+    std::int64_t start_localSGD_iter = 0;
+    double outer_lr = 1;
+    double outer_momentum = 0;
+    std::int64_t fragments = 1;
+    std::int64_t fragment_sync_delay = 0;
+    double fragment_update_alpha = 0;
+    int servers = 1;
+    std::int64_t staleness = 16;
+    std::int64_t round = 100;
+    std::string devices;
+    std::string split;
+    bool balance = false;
+    std::int64_t zero = 0;
+    bool reshard_after_forward = true;
+    int shard_group = 0;
+    int tensor = 1;
+    int context = 1;
+    int expert = 1;
+    int pipeline = 1;
+    int micro_batches = 0;
+    std::string schedule = "1f1b";
+    int virtual_stages = 1;
+    bool sequence = false;
+  } parallel;
+  struct Checkpoint {
+    std::filesystem::path dir;
+    std::int64_t every_steps = 0;
+    int keep = 2;
+    bool keep_best = false;
+    std::string resume = "auto";
+  } checkpoint;
+  struct Metrics {
+    std::filesystem::path file;
+    std::filesystem::path tensorboard;
+  } metrics;
+  struct Distill {
+    std::string teacher;
+    std::filesystem::path weights;
+    std::string hidden = "128 128";
+    std::int64_t channels = 64;
+    double temperature = 4;
+    double weight = 0.5;
+  } distill;
+  struct Tokenize {
+    std::int64_t vocabulary = 1024;
+  } tokenize;
+  struct Generate {
+    std::string prompt;
+    std::int64_t tokens = 200;
+    double temperature = 0.8;
+    std::int64_t top_k = 0;
+    std::int64_t seed = 0;
+    std::filesystem::path quantized;
+  } generate;
+  struct Predict {
+    std::filesystem::path input;
+    std::filesystem::path output;
+    std::filesystem::path quantized;
+  } predict;
+  struct Profile {
+    std::int64_t steps = 0;
+    std::int64_t warmup = 5;
+    std::filesystem::path trace;
+  } profile;
+  struct Quantize {
+    std::string mode = "auto";
+    std::filesystem::path file;
+    std::int64_t samples = 1000;
+  } quantize;
+};
+
+// Binds every member to its key, and the plugin's keys; its names are choices as the built-in ones are. config and
+// registry must outlive the settings and not move. Throws Errc::usage for a name or a key of the plugin that is there
+// already.
+void bind(Settings& settings, TrainConfig& config, const plugin::Registry& registry = {});
+
+// Decides between train.batch_size and train.global_batch_size by their sources: the one from the stronger source sets
+// the other to 0. Call it once all sources are applied, before validate().
+void settle_batch_size(Settings& settings, const TrainConfig& config);
+
+// CUDA devices in parallel.devices are what train.device = cuda asks for, where that is not given. Call it as
+// settle_batch_size().
+void settle_device(Settings& settings, const TrainConfig& config);
+
+// Refuses settings that were given and have no effect: the momentum of an optimizer without one, say. Throws
+// Errc::usage for one that comes from the same source as what makes it idle, or from a stronger one. Another, of a file
+// that an override changes, gets its default and a line in what is returned. A value that is the default and means "not
+// used" (0, false, an empty text) asks for nothing and is passed over. command: "train" or one of ddprun-worker's; a
+// key of another command may be in a file, which serves all commands, not on the command line. Call it after
+// settle_batch_size(), before validate(). needs.cc has the table.
+std::vector<std::string> settle_needs(Settings& settings, const TrainConfig& config,
+                                      std::string_view command = "train");
+
+// Checks what the bounds of a single setting cannot express. Throws Errc::usage naming the key, its value and where it
+// was given.
+void validate(const TrainConfig& config, const Settings& settings);
+
+// The settings as a configuration file that means the same; those without an effect are comments.
+std::string effective_config(const TrainConfig& config, const Settings& settings);
+
+struct BatchSizes {
+  std::int64_t step = 1;   // samples of an optimizer step, of all ranks together
+  std::int64_t micro = 1;  // samples of a rank's micro-batch, at most
+};
+BatchSizes batch_sizes(const TrainConfig::Train& train, int world_size);
+
+// "a, b" or "a b" as names.
+std::vector<std::string> parse_names(const std::string& text);
+
+// What train.precision means: the lower type of autocast, or float32 without.
+DType compute_dtype(const TrainConfig::Train& train);
+
+// Those of Scope::run, on which the bits of a run's result depend: not its length, its output files or its messages.
+std::map<std::string, std::string> settings_that_decide(const Settings& settings);
+
+// All keys as a Markdown page: configs/reference.md.
+std::string reference_page();
+
+// The largest sample or layer, batch, and data set in memory that settings may ask for.
+inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 28;  // 1 GiB of float32
+inline constexpr std::int64_t max_batch_elements = std::int64_t{1} << 30;
+inline constexpr std::int64_t max_dataset_bytes = std::int64_t{1} << 34;
+
+// "1x28x28", "128 64" or "128,64" as numbers; empty text gives none. Throws Errc::usage that completes "key = value: ".
+std::vector<std::int64_t> parse_extents(const std::string& text);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ddprun/worker/trainer/observers/thread_count.h"
+
+namespace ddprun::trainer {
+
+// The tasks that run or wait for a processor at this moment: those of the machine by /proc/loadavg, less this process's
+// own by /proc/self/task, some 10 us and as much again for each thread. In a container both may be the container's.
+// None where the kernel does not tell.
+std::optional<ThreadCount::Load> read_processor_load(const std::string& proc = "/proc");
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ddprun/worker/profiler/event.h"
+#include "ddprun/worker/profiler/overlap.h"
+#include "ddprun/worker/profiler/summary.h"
+#include "ddprun/worker/tensor/device.h"
+#include "ddprun/worker/trainer/session/session.h"
+
+namespace ddprun::trainer {
+
+// What a rank has recorded of its steps.
+struct RecordedSteps {
+  StepTimes times;                           // of all steps
+  std::vector<profiler::Event> trace;        // all that there is to show
+  std::vector<profiler::Event> operations;   // those whose times count
+  std::vector<profiler::ReducedStep> steps;  // the reductions of each
+  profiler::Seconds transfers{0};            // in which gradients were under way
+  std::optional<profiler::DeviceUse> device;
+};
+
+// Records the steps of a session from its construction until finish(). Ownership: the session outlives it. Threads: the
+// training loop's. Errors: on a device, step_done() and finish() throw what CUDA reports.
+class StepRecorder {
+ public:
+  virtual ~StepRecorder() = default;
+  virtual void step_done(const StepResult& result) = 0;
+  // Ends the recording; once. Waits for the device.
+  virtual RecordedSteps finish() = 0;
+};
+
+// By the clock of the host.
+std::unique_ptr<StepRecorder> make_host_recorder(Session& session);
+// By events of a CUDA device; in no step the host waits for them.
+std::unique_ptr<StepRecorder> make_device_recorder(Session& session, Device device);
+
+}  // namespace ddprun::trainer

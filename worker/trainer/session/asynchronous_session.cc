@@ -1,0 +1,247 @@
+#include "ddprun/worker/trainer/session/asynchronous_session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/conv.h"
+#include "ddprun/worker/autograd/ops/elementwise.h"
+#include "ddprun/worker/data/distributed_sampler.h"
+#include "ddprun/worker/data/loader.h"
+#include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/optim/clip.h"
+#include "ddprun/worker/tensor/device.h"
+#include "ddprun/worker/trainer/config/run_settings.h"
+#include "ddprun/worker/trainer/session/model_pipeline.h"
+#include "ddprun/worker/trainer/session/schedule.h"
+
+namespace ddprun::trainer {
+namespace {
+
+const TrainState& without_progress(const TrainState& state) {
+  if (state.optimizer && state.run.step > 0)
+    throw make_error(Errc::unsupported,
+                     "parallel.strategy = parameter_server: a run goes on in another process group from a checkpoint "
+                     "alone");
+  return state;
+}
+
+ParameterServerOptions server_options(const TrainConfig::Parallel& p, ProcessGroup& group) {
+  if (p.servers >= group.size())
+    throw make_error(Errc::usage, "parallel.servers = {} leaves no worker: there are {} ranks", p.servers,
+                     group.size());
+  return {.servers = p.servers, .staleness = p.staleness};
+}
+
+}  // namespace
+
+AsynchronousSession::AsynchronousSession(const TrainJob& job, TrainState& state, ProcessGroup& group)
+    : Session(state, group),
+      config_(job.config),
+      datasets_(job.datasets),
+      task_(job.task),
+      server_(*without_progress(state).model, group, server_options(config_.parallel, group)),
+      plan_(epoch_plan(config_, datasets_.train->size(), 1)),
+      micro_batch_(micro_batch_size(config_, 1)) {
+  std::vector<optim::ParameterGroup> groups;  // none at a worker
+  if (server_.is_server()) {
+    shards_.emplace(server_.divided(), server_.peers());
+    state_.parts = shards_->parameters();
+    groups = shards_->of(parameter_groups(config_, *state_.model));
+  }
+  state_.optimizer = make_optimizer(config_, std::move(groups));
+  state_.run.world_size = group.size();
+  state_.run.batch_size = micro_batch_;
+}
+
+StepResult AsynchronousSession::step(bool request_stop) {
+  const auto from = Clock::now();
+  const auto sent_before = group_.bytes_sent() + server_.peers().bytes_sent();
+  auto& run = state_.run;
+  if (plan_.left(run.samples) == 0) {  // at a resume: the data set may have been larger
+    ++run.epoch;
+    run.samples = 0;
+    order_.clear();
+  }
+  if (order_.empty()) order_ = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
+  if (phase_listener_) phase_listener_(nullptr, from, from);
+  StepResult result;
+  result.epoch = run.epoch + 1;
+  result.steps = updates_of_round();
+  result.samples = std::min(result.steps * plan_.step_samples, plan_.left(run.samples));
+  learning_rate(run.step);
+  Share share;
+  server_.round(
+      result.steps, [&](std::int64_t number) { compute(number, share); }, [&] { update(share); });
+  std::vector<double> sums{share.loss_sum, request_stop ? 1.0 : 0.0};
+  group_.allreduce(span_of(sums), ReduceOp::sum, {.blocking = true});
+  result.loss = without_nan_sign(sums[0] / (static_cast<double>(result.samples) * task_.items_per_sample()));
+  result.stop_requested = sums[1] > 0;
+  result.own_samples = share.samples;
+  result.activation_peak = share.activation_peak;
+  result.times = share.times;
+  result.times.wait = Clock::now() - from - share.times.total();
+  result.bytes_sent = group_.bytes_sent() + server_.peers().bytes_sent() - sent_before;
+  result.staleness = take_staleness();
+  advance(result);
+  return result;
+}
+
+// A checkpoint every so many steps is made between two rounds.
+std::int64_t AsynchronousSession::updates_of_round() const {
+  const auto& run = state_.run;
+  const auto to_multiple = [&](std::int64_t of) { return of - run.step % of; };
+  auto updates = std::min(to_multiple(config_.parallel.round), plan_.steps_left(run.samples));
+  if (!config_.checkpoint.dir.empty() && config_.checkpoint.every_steps > 0)
+    updates = std::min(updates, to_multiple(config_.checkpoint.every_steps));
+  return std::min(updates, total_steps() - run.step);
+}
+
+std::int64_t AsynchronousSession::total_steps() const {
+  const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
+  return schedule.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
+}
+
+double AsynchronousSession::learning_rate(std::int64_t step) {
+  const bool in_steps = config_.optim.schedule_unit == "steps";
+  if (!lr_schedule_)
+    lr_schedule_.emplace(lr_schedule_options(config_.optim, in_steps ? total_steps() : config_.train.epochs));
+  if (state_.plateau) lr_schedule_->set_lr(state_.plateau->lr());
+  return lr_schedule_->at(in_steps ? step : state_.run.epoch);
+}
+
+// Which update a worker computes is known when it begins, so its samples are read then.
+std::vector<data::Batch> AsynchronousSession::batches_of(std::int64_t number) const {
+  const auto begin = state_.run.samples + number * plan_.step_samples;
+  const auto samples = plan_.samples_at(begin);
+  data::BatchList list{.indices = {order_.begin() + begin, order_.begin() + begin + samples}, .ends = {}};
+  for (std::int64_t end = 0; end < samples;) list.ends.push_back(end = std::min(end + micro_batch_, samples));
+  const auto count = list.ends.size();
+  data::Loader loader(*datasets_.train, std::move(list),
+                      {.workers = 0,
+                       .epoch = state_.run.epoch,
+                       .augmentation = datasets_.augmentation ? &*datasets_.augmentation : nullptr,
+                       .mixup = datasets_.mixup ? &*datasets_.mixup : nullptr,
+                       .seed = state_.run.seed});
+  std::vector<data::Batch> batches;
+  while (batches.size() < count) batches.push_back(loader.next().value());
+  return batches;
+}
+
+// At a worker: the gradient of the mean over the update's items.
+void AsynchronousSession::compute(std::int64_t number, Share& share) {
+  auto from = Clock::now();
+  const auto batches = batches_of(number);
+  std::int64_t samples = 0;
+  for (const auto& batch : batches) samples += std::ssize(batch.samples);
+  end_phase(&StepTimes::data, from, share);
+  const autograd::AutocastScope precision(compute_dtype(config_.train));
+  const WinogradScope winograd(config_.train.winograd);
+  const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
+  const MemoryWatch memory;
+  for (const auto& batch : batches)
+    forward_and_backward(batch, static_cast<double>(samples) * task_.items_per_sample(), share);
+  share.activation_peak = std::max(share.activation_peak, memory.peak());
+  share.samples += samples;
+  from = Clock::now();
+  clip_gradients();
+  end_phase(&StepTimes::optimizer, from, share);
+}
+
+void AsynchronousSession::forward_and_backward(const data::Batch& batch, double items, Share& share) {
+  auto from = Clock::now();
+  const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
+  auto saved_bytes =
+      std::exchange(records_saved_bytes_, false) ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_) : nullptr;
+  const auto result = task_.loss([this](const Variable& input) { return (*state_.model)(input); }, batch);
+  saved_bytes.reset();
+  share.loss_sum += result.loss.value().item() * result.weight;
+  const double factor = result.weight / items;
+  const Variable loss = factor == 1.0 ? result.loss : mul(result.loss, factor);
+  end_phase(&StepTimes::forward, from, share);
+  loss.backward();
+  end_phase(&StepTimes::backward, from, share);
+}
+
+// A worker has the whole gradient of an update, which no server has.
+void AsynchronousSession::clip_gradients() const {
+  if (config_.optim.clip_value == 0 && config_.optim.clip_norm == 0) return;
+  const auto parameters = trained_parameters(*state_.model);
+  if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters, config_.optim.clip_value);
+  if (config_.optim.clip_norm > 0) optim::clip_grad_norm(parameters, config_.optim.clip_norm);
+}
+
+// At a server.
+void AsynchronousSession::update(Share& share) {
+  auto from = Clock::now();
+  state_.optimizer->set_lr(learning_rate(state_.run.step + share.updates++));
+  state_.optimizer->step();
+  end_phase(&StepTimes::optimizer, from, share);
+}
+
+// The next phase begins.
+void AsynchronousSession::end_phase(Seconds StepTimes::*phase, Clock::time_point& from, Share& share) const {
+  const auto now = Clock::now();
+  share.times.*phase += now - from;
+  if (phase_listener_) phase_listener_(phase, from, now);
+  from = now;
+}
+
+std::vector<std::int64_t> AsynchronousSession::take_staleness() {
+  auto counts = server_.staleness();
+  const auto before = std::exchange(old_staleness_, counts);
+  for (std::size_t age = 0; age < before.size(); ++age) counts[age] -= before[age];
+  return counts;
+}
+
+void AsynchronousSession::advance(StepResult& result) {
+  auto& run = state_.run;
+  run.lr = learning_rate(run.step + result.steps - 1);
+  run.step += result.steps;
+  run.samples += result.samples;
+  state_.optimizer->set_lr(run.lr);
+  state_.note_rules();
+  result.ends_epoch = plan_.left(run.samples) == 0;
+  if (!result.ends_epoch) return;
+  ++run.epoch;
+  run.samples = 0;
+  order_.clear();
+}
+
+Evaluation AsynchronousSession::evaluate() {
+  const autograd::AutocastScope precision(compute_dtype(config_.train));
+  const WinogradScope winograd(config_.train.winograd);
+  return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
+                           {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
+}
+
+// Rank 0 is a server. Between two rounds every rank has all parameters.
+WholeState AsynchronousSession::gather_state() {
+  WholeState whole{.model = tensors_of(*state_.model), .optimizer = {}};
+  if (shards_) whole.optimizer = shards_->gather(state_.optimizer->state());
+  return whole;
+}
+
+WholeState AsynchronousSession::whole_state() {
+  WholeState whole{.model = tensors_of(*state_.model), .optimizer = {}};
+  if (shards_) whole.optimizer = shards_->whole_like(state_.optimizer->state());
+  return whole;
+}
+
+void AsynchronousSession::distribute_state(const WholeState& whole) {
+  server_.distribute_model();
+  if (shards_) shards_->scatter(whole.optimizer, state_.optimizer->state());
+}
+
+void AsynchronousSession::visit_parameters(const DataParallelism::Visitor& visit) {
+  for (const auto& [name, parameter] : state_.model->named_parameters()) visit(name, parameter.value());
+}
+
+void AsynchronousSession::visit_replicas(const ReplicaVisitor& visit) {
+  for (const auto& [name, parameter] : state_.model->named_parameters()) visit(group_, name, parameter.value());
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/data/batch.h"
+#include "ddprun/worker/data/epoch_plan.h"
+#include "ddprun/worker/optim/lr_schedule.h"
+#include "ddprun/worker/parallel/parameter_server/parameter_server.h"
+#include "ddprun/worker/parallel/parameter_shards.h"
+#include "ddprun/worker/trainer/session/session.h"
+
+namespace ddprun::trainer {
+
+// A session with servers of parameters: parallel.strategy = parameter_server. An optimizer step is of one worker's
+// gradient of the next train.batch_size samples, and step() is a round of several: parallel.round of them, fewer where
+// an epoch, the run or the steps to a checkpoint end before. After it all ranks have the same parameters.
+//
+// With one worker, or a staleness of 0 and no buffers, the steps are those of one process, bit for bit.
+//
+// The constructor gives all ranks rank 0's parameters and buffers. Errors: besides those of Session, Errc::usage naming
+// parallel.servers where it leaves no worker.
+class AsynchronousSession final : public Session {
+ public:
+  AsynchronousSession(const TrainJob& job, TrainState& state, ProcessGroup& group);
+
+  StepResult step(bool request_stop) override;
+  Evaluation evaluate() override;
+
+  WholeState gather_state() override;
+  WholeState whole_state() override;
+  void distribute_state(const WholeState& whole) override;
+  void visit_parameters(const DataParallelism::Visitor& visit) override;
+  void visit_replicas(const ReplicaVisitor& visit) override;
+
+  void record_saved_bytes() override { records_saved_bytes_ = true; }
+  const std::map<std::string, std::size_t>& saved_bytes() const override { return saved_bytes_; }
+  void listen_to_phases(PhaseListener listener) override { phase_listener_ = std::move(listener); }
+  void record_transfers(std::vector<Transfer>*) override {}  // there are no reductions
+
+  std::int64_t total_steps() const override;
+  std::int64_t batch_size() const override { return micro_batch_; }
+  std::int64_t step_samples() const override { return plan_.step_samples; }
+  int ranks_of_step() const override { return 1; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // What this rank has done of a round.
+  struct Share {
+    std::int64_t samples = 0;
+    std::int64_t updates = 0;  // at a server
+    double loss_sum = 0;
+    std::size_t activation_peak = 0;
+    StepTimes times;
+  };
+
+  std::int64_t updates_of_round() const;
+  double learning_rate(std::int64_t step);
+  std::vector<data::Batch> batches_of(std::int64_t number) const;
+  void compute(std::int64_t number, Share& share);
+  void forward_and_backward(const data::Batch& batch, double items, Share& share);
+  void clip_gradients() const;
+  void update(Share& share);
+  void end_phase(Seconds StepTimes::*phase, Clock::time_point& from, Share& share) const;
+  std::vector<std::int64_t> take_staleness();
+  void advance(StepResult& result);
+
+  const TrainConfig& config_;
+  const Datasets& datasets_;
+  const tasks::Task& task_;
+  ParameterServer server_;
+  std::optional<ParameterShards> shards_;  // at a server
+  const data::EpochPlan plan_;
+  const std::int64_t micro_batch_;
+  std::vector<std::int64_t> order_;          // of the epoch's samples
+  std::vector<std::int64_t> old_staleness_;  // at a server: of the rounds before
+  std::optional<optim::LrSchedule>
+      lr_schedule_;  // from the first step on: the run's length is known once it has resumed
+  PhaseListener phase_listener_;
+  bool records_saved_bytes_ = false;
+  std::map<std::string, std::size_t> saved_bytes_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string_view>
+
+#include "ddprun/common/config/settings.h"
+#include "ddprun/worker/plugin/registry.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/shared_items.h"
+#include "ddprun/worker/trainer/state/datasets.h"
+
+namespace ddprun::trainer {
+
+// What all ranks of a job have to have in common: the program's version, the plugin, the settings (all but those of
+// Scope::process; of a path whether it is given), initial weights, tokenizer and data sets. Reads files of the
+// settings, and what the data sets are read from. command: train or profile. Throws what reading them throws.
+SharedItems items_of_job(std::string_view command, const TrainConfig& config, const Settings& settings,
+                         const Datasets& datasets, const plugin::Registry& registry = {});
+
+// The settings' part.
+SharedItems items_of_settings(const Settings& settings);
+
+}  // namespace ddprun::trainer

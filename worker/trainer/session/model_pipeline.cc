@@ -1,0 +1,140 @@
+#include "ddprun/worker/trainer/session/model_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/parallel/pipeline/stage.h"
+#include "ddprun/worker/trainer/config/device_settings.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+
+namespace ddprun::trainer {
+namespace {
+
+Tensor empty_batch(const data::SampleLayout& layout, std::int64_t samples) {
+  std::vector<std::int64_t> shape = layout.input_shape;
+  shape.insert(shape.begin(), samples);
+  return Tensor::zeros(Shape(shape), layout.input_dtype);
+}
+
+pipeline::Schedule schedule_of(const TrainConfig::Parallel& p, int ranks) {
+  return pipeline::plan_schedule(
+      pipeline::parse_schedule(p.schedule),
+      {.ranks = ranks, .micro_batches = p.micro_batches, .virtual_stages = p.virtual_stages});
+}
+
+std::vector<std::size_t> cuts_of(const TrainConfig& config, nn::Module& model,
+                                 const std::vector<pipeline::Layer>& layers, int stages) {
+  const auto count = static_cast<std::size_t>(stages);
+  const auto names = parse_names(config.parallel.split);
+  return names.empty() ? pipeline::measured_cuts(layers, count) : pipeline::cuts_at(model, names, count);
+}
+
+template <class Make>
+auto with_keys_named(const TrainConfig::Parallel& p, Make make) {
+  try {
+    return make();
+  } catch (const Error& e) {
+    if (e.code() != Errc::usage) throw;
+    throw make_error(Errc::usage, "parallel.{} = {}, parallel.schedule = {}, parallel.split = {}: {}",
+                     p.pipeline > 1 ? "pipeline" : "devices", p.pipeline > 1 ? std::to_string(p.pipeline) : p.devices,
+                     p.schedule, p.split, e.what());
+  }
+}
+
+}  // namespace
+
+bool has_device_pipeline(const TrainConfig::Parallel& config) {
+  return config.micro_batches > 0 && config.pipeline == 1;
+}
+
+// The times of other ranks differ.
+std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model,
+                                             const data::SampleLayout& layout, ProcessGroup& all) {
+  const auto& p = config.parallel;
+  if (p.micro_batches == 0 || !(p.split.empty() || p.balance)) return {};
+  auto layers = pipeline::measured_layers(model, empty_batch(layout, micro_batch_size(config, all.size())));
+  std::vector<double> seconds;
+  for (const auto& layer : layers) seconds.push_back(layer.seconds);
+  all.broadcast(span_of(seconds), 0, {.blocking = true});
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i].seconds = seconds[i];
+  return layers;
+}
+
+std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
+                                                                    const std::vector<pipeline::Layer>& layers,
+                                                                    const DeviceMesh& mesh, const DdpOptions& options) {
+  return with_keys_named(config.parallel, [&] {
+    const auto schedule = schedule_of(config.parallel, mesh.size("pipeline"));
+    const auto cuts = cuts_of(config, model, layers, schedule.stages);
+    return std::make_unique<pipeline::PipelinedDataParallel>(model, mesh, cuts, schedule, options);
+  });
+}
+
+std::optional<pipeline::StageBalancer> make_stage_balancer(const TrainConfig& config, nn::Module& model,
+                                                           const std::vector<pipeline::Layer>& layers) {
+  if (!config.parallel.balance || config.parallel.pipeline == 1) return std::nullopt;
+  return with_keys_named(config.parallel, [&] {
+    constexpr double least_seconds = 1e-9;
+    std::vector<double> costs;
+    for (const auto& layer : layers) costs.push_back(std::max(layer.seconds, least_seconds));
+    const auto cuts = cuts_of(config, model, layers, config.parallel.pipeline);
+    return std::make_optional<pipeline::StageBalancer>(std::move(costs), pipeline::layer_cuts(layers, cuts));
+  });
+}
+
+std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig& config, nn::Module& model,
+                                                               const data::SampleLayout& layout,
+                                                               const tasks::Task& task, ProcessGroup& group) {
+  if (!has_device_pipeline(config.parallel)) return nullptr;
+  return with_keys_named(config.parallel, [&] {
+    const auto devices = devices_of(config.parallel);
+    const auto schedule = schedule_of(config.parallel, static_cast<int>(devices.size()));
+    const auto layers = measured_layers(config, model, layout, group);
+    const auto cuts = cuts_of(config, model, layers, schedule.stages);
+    const auto replica = [&] { return make_model(config.model, layout, task.outputs(), config.train.seed); };
+    return std::make_unique<pipeline::DevicePipeline>(model, replica, devices, schedule, cuts);
+  });
+}
+
+std::int64_t micro_batch_size(const TrainConfig& config, int data_ranks) {
+  const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
+  const BatchSizes sizes = batch_sizes(config.train, data_ranks);
+  if (config.parallel.micro_batches == 0) return sizes.micro;
+  return share(share(sizes.step, data_ranks), config.parallel.micro_batches);
+}
+
+pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vector<data::Batch>& batches,
+                                       std::uint64_t seed, AddLoss add) {
+  const auto at = [&batches](int m) -> const data::Batch& { return batches[static_cast<std::size_t>(m)]; };
+  return {.micro_batches = static_cast<int>(batches.size()),
+          .samples = [at](int m) { return at(m).size(); },
+          .input = [at](int m) { return Variable(at(m).input()); },
+          .loss =
+              [at, &task, add = std::move(add)](int m, const Variable& result) {
+                return add(task.loss([&](const Variable&) { return result; }, at(m)));
+              },
+          .scope =
+              [at, seed](int m) {
+                return std::make_shared<nn::RandomScope>(
+                    nn::SampleKeys{.seed = seed, .epoch = at(m).epoch, .samples = at(m).samples});
+              },
+          .backward_scope = {}};
+}
+
+void add_to(std::span<double> sums, const tasks::Task& task, const data::Batch& batch, pipeline::RankPipeline& ranks) {
+  ranks.evaluate(0, {.micro_batches = 1,
+                     .samples = [&](int) { return batch.size(); },
+                     .input = [&](int) { return Variable(batch.input()); },
+                     .loss =
+                         [&](int, const Variable& result) {
+                           task.add_to(
+                               sums, [&](const Variable&) { return result; }, batch);
+                           return result;
+                         },
+                     .scope = {},
+                     .backward_scope = {}});
+}
+
+}  // namespace ddprun::trainer

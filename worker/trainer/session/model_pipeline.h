@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ddprun/worker/data/batch.h"
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/pipeline/device_pipeline.h"
+#include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
+#include "ddprun/worker/parallel/pipeline/stage.h"
+#include "ddprun/worker/parallel/pipeline/stage_balancer.h"
+#include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+
+// Pipelines as the settings describe them: over ranks (parallel.pipeline), or over the devices of each
+// (parallel.devices with parallel.micro_batches).
+namespace ddprun::trainer {
+
+bool has_device_pipeline(const TrainConfig::Parallel& config);
+
+// With a pipeline that is cut by the times of layers, or balanced: those, as rank 0 measures them. Else none.
+// Collective.
+std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model,
+                                             const data::SampleLayout& layout, ProcessGroup& all);
+
+// With parallel.pipeline: the stages of this rank, cut at parallel.split or by the times of layers. Collective. Throws
+// Errc::usage naming key and value.
+std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
+                                                                    const std::vector<pipeline::Layer>& layers,
+                                                                    const DeviceMesh& mesh, const DdpOptions& options);
+// With parallel.balance as well: how its layers move between stages; else none. Throws Errc::usage as above.
+std::optional<pipeline::StageBalancer> make_stage_balancer(const TrainConfig& config, nn::Module& model,
+                                                           const std::vector<pipeline::Layer>& layers);
+// With several devices and micro-batches; else null. Moves the model's parameters.
+std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig& config, nn::Module& model,
+                                                               const data::SampleLayout& layout,
+                                                               const tasks::Task& task, ProcessGroup& group);
+
+// Samples of a micro-batch, at most, with so many data ranks.
+std::int64_t micro_batch_size(const TrainConfig& config, int data_ranks);
+
+// What stages compute of these batches. add: gets each batch's loss and weight, and gives what backward() begins from.
+using AddLoss = std::function<Variable(const tasks::WeightedLoss&)>;
+pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vector<data::Batch>& batches,
+                                       std::uint64_t seed, AddLoss add);
+// Adds a batch to the sums of an evaluation, at the rank of the last stage.
+void add_to(std::span<double> sums, const tasks::Task& task, const data::Batch& batch, pipeline::RankPipeline& ranks);
+
+}  // namespace ddprun::trainer

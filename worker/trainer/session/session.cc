@@ -1,0 +1,15 @@
+#include "ddprun/worker/trainer/session/session.h"
+
+#include "ddprun/worker/trainer/session/asynchronous_session.h"
+#include "ddprun/worker/trainer/session/train_session.h"
+
+namespace ddprun::trainer {
+
+std::unique_ptr<Session> make_session(const TrainJob& job, TrainState& state, ProcessGroup& group) {
+  if (job.shared) require_same_items(*job.shared, group);
+  if (job.config.parallel.strategy == "parameter_server")
+    return std::make_unique<AsynchronousSession>(job, state, group);
+  return std::make_unique<TrainSession>(job, state, group);
+}
+
+}  // namespace ddprun::trainer

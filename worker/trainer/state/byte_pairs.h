@@ -1,0 +1,13 @@
+#pragma once
+
+#include <optional>
+
+#include "ddprun/worker/tokenizer/byte_pairs.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+
+namespace ddprun::trainer {
+
+// The encoding in data.tokenizer; none without that key. Throws Errc::usage naming the key and the file.
+std::optional<tokenizer::BytePairs> byte_pairs_of(const TrainConfig::Data& data);
+
+}  // namespace ddprun::trainer

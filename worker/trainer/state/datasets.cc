@@ -1,0 +1,231 @@
+#include "ddprun/worker/trainer/state/datasets.h"
+
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/data/cifar.h"
+#include "ddprun/worker/data/digits.h"
+#include "ddprun/worker/data/image_folder.h"
+#include "ddprun/worker/data/images.h"
+#include "ddprun/worker/data/numbers.h"
+#include "ddprun/worker/data/patterns.h"
+#include "ddprun/worker/data/random_tensors.h"
+#include "ddprun/worker/data/tokens.h"
+#include "ddprun/worker/trainer/state/byte_pairs.h"
+
+namespace ddprun::trainer {
+namespace {
+
+using data::Split;
+
+data::Normalisation normalisation_of(const TrainConfig& config) {
+  return config.data.normalise ? data::mnist_normalisation : data::Normalisation{};
+}
+
+std::vector<data::Normalisation> cifar_normalisation_of(const TrainConfig& config) {
+  if (!config.data.normalise) return std::vector<data::Normalisation>(3);
+  return {data::cifar_normalisation.begin(), data::cifar_normalisation.end()};
+}
+
+std::int64_t generated_samples(const TrainConfig& config, Split split) {
+  return split == Split::train ? config.data.samples : config.data.test_samples;
+}
+
+std::unique_ptr<data::Dataset> make_mnist(const TrainConfig& config, Split split) {
+  return data::load_mnist(data_folder(config), split, normalisation_of(config));
+}
+
+std::unique_ptr<data::Dataset> make_digits(const TrainConfig& config, Split split) {
+  return std::make_unique<data::DigitsDataset>(data::DigitsOptions{.size = generated_samples(config, split),
+                                                                   .seed = static_cast<std::uint64_t>(config.data.seed),
+                                                                   .split = split,
+                                                                   .normalisation = normalisation_of(config)});
+}
+
+std::unique_ptr<data::Dataset> make_cifar10(const TrainConfig& config, Split split) {
+  return data::load_cifar10(data_folder(config), split, cifar_normalisation_of(config));
+}
+
+std::unique_ptr<data::Dataset> make_patterns(const TrainConfig& config, Split split) {
+  return std::make_unique<data::PatternsDataset>(
+      data::PatternsOptions{.size = generated_samples(config, split),
+                            .seed = static_cast<std::uint64_t>(config.data.seed),
+                            .split = split,
+                            .channels = cifar_normalisation_of(config)});
+}
+
+std::vector<data::Normalisation> imagenet_normalisation_of(const TrainConfig& config) {
+  if (!config.data.normalise) return std::vector<data::Normalisation>(3);
+  return {data::imagenet_normalisation.begin(), data::imagenet_normalisation.end()};
+}
+
+std::unique_ptr<data::Dataset> make_image_folder(const TrainConfig& config, Split split) {
+  return data::load_image_folder(data_folder(config), split, config.data.image_size, imagenet_normalisation_of(config));
+}
+
+// One picture, to be predicted.
+std::unique_ptr<data::Dataset> make_picture(const std::filesystem::path& path, const TrainConfig& config) {
+  const auto classes = data::image_folder_classes(data_folder(config));
+  return std::make_unique<data::ImageFiles>(std::vector{data::ImageFile{path, 0}}, config.data.image_size,
+                                            static_cast<int>(classes.size()), imagenet_normalisation_of(config));
+}
+
+std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split split) {
+  return std::make_unique<data::RandomTensors>(
+      data::RandomTensorsOptions{.size = generated_samples(config, split),
+                                 .input_shape = parse_extents(config.data.shape),
+                                 .outputs = config.data.outputs,
+                                 .labels = config.data.labels,
+                                 .noise = static_cast<float>(config.data.noise),
+                                 .seed = static_cast<std::uint64_t>(config.data.seed),
+                                 .split = split});
+}
+
+std::unique_ptr<data::Dataset> make_text(const TrainConfig& config, Split split) {
+  const auto pairs = byte_pairs_of(config.data);
+  return pairs ? data::load_text(data_folder(config), split, config.data.context, *pairs)
+               : data::load_text(data_folder(config), split, config.data.context);
+}
+
+std::unique_ptr<data::Dataset> make_tokens(const TrainConfig& config, Split split) {
+  return data::load_token_shards(data_folder(config), split, config.data.context, config.data.vocabulary);
+}
+
+using Maker = std::unique_ptr<data::Dataset>(const TrainConfig&, Split);
+
+Datasets both_splits(const TrainConfig& config, Maker& make, std::string note = {}) {
+  auto train = make(config, Split::train);
+  auto test = make(config, Split::test);
+  return {.train = std::move(train), .test = std::move(test), .note = std::move(note)};
+}
+
+// A data set in files, and what stands in for it on a machine without them.
+struct Downloadable {
+  bool found;  // in the folder
+  Maker& from_files;
+  std::string files;  // their names, for errors
+  Maker& generated;
+  std::string note;
+};
+
+// Settings of what is generated say nothing of files; whether there are files, a train.cfg cannot know.
+std::string note_of_files(const TrainConfig& config, const Settings& settings) {
+  std::vector<std::string> given;
+  for (const auto* key : {"data.samples", "data.test_samples", "data.seed"})
+    if (const auto* setting = settings.find(key); setting->source.origin != Origin::fallback)
+      given.push_back(fmt::format("{} = {} ({})", setting->key, setting->print(), setting->source.where));
+  if (given.empty()) return "";
+  return fmt::format("{} holds the files of {}: no effect has {}", data_folder(config).string(), config.data.name,
+                     fmt::join(given, ", "));
+}
+
+Datasets files_or_generated(const TrainConfig& config, const Settings& settings, const Downloadable& set) {
+  if (set.found) return both_splits(config, set.from_files, note_of_files(config, settings));
+  if (config.data.dir.empty()) return both_splits(config, set.generated, set.note);
+  throw make_error(Errc::usage, "{}: data.dir = {}: expected {}", settings.find("data.dir")->source.where,
+                   config.data.dir.string(), set.files);
+}
+
+Datasets mnist_or_digits(const TrainConfig& config, const Settings& settings) {
+  const auto dir = data_folder(config);
+  return files_or_generated(
+      config, settings,
+      {.found = data::find_mnist(dir, Split::train) && data::find_mnist(dir, Split::test),
+       .from_files = make_mnist,
+       .files = "the four IDX files of MNIST there (train-images-idx3-ubyte, train-labels-idx1-ubyte, "
+                "t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, each plain or .gz)",
+       .generated = make_digits,
+       .note = fmt::format("{} does not hold the MNIST files: using generated digits instead (scripts/get-data mnist "
+                           "fetches the real ones)",
+                           dir.string())});
+}
+
+Datasets cifar10_or_patterns(const TrainConfig& config, const Settings& settings) {
+  const auto dir = data_folder(config);
+  return files_or_generated(
+      config, settings,
+      {.found = data::holds_cifar10(dir),
+       .from_files = make_cifar10,
+       .files = "the six files of CIFAR-10's binary version there (data_batch_1.bin to data_batch_5.bin, "
+                "test_batch.bin)",
+       .generated = make_patterns,
+       .note = fmt::format("{} does not hold the CIFAR-10 files: using generated images instead (scripts/get-data "
+                           "cifar10 fetches the real ones)",
+                           dir.string())});
+}
+
+Datasets plugin_datasets(const TrainConfig& config, const plugin::Registry& registry) {
+  const auto make = [&](Split split) {
+    return registry.datasets.make("data.name", config.data.name,
+                                  {.split = split,
+                                   .dir = config.data.dir,
+                                   .samples = generated_samples(config, split),
+                                   .seed = static_cast<std::uint64_t>(config.data.seed)});
+  };
+  auto train = make(Split::train);
+  return {.train = std::move(train), .test = make(Split::test)};
+}
+
+Datasets named_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
+  if (registry.datasets.contains(config.data.name)) return plugin_datasets(config, registry);
+  if (config.data.name == "mnist") return mnist_or_digits(config, settings);
+  if (config.data.name == "cifar10") return cifar10_or_patterns(config, settings);
+  if (config.data.name == "digits") return both_splits(config, make_digits);
+  if (config.data.name == "image_folder") return both_splits(config, make_image_folder);
+  if (config.data.name == "text") return both_splits(config, make_text);
+  if (config.data.name == "tokens") return both_splits(config, make_tokens);
+  return both_splits(config, make_random);
+}
+
+// make(), and where it throws the key that asked for it.
+template <class Make>
+auto naming_key(const Settings& settings, std::string_view key, Make make) -> std::optional<decltype(make())> {
+  try {
+    return make();
+  } catch (const Error& e) {
+    const auto* setting = settings.find(key);
+    throw make_error(e.code(), "{}: {} = {}: {}", setting->source.where, setting->key, setting->print(), e.what());
+  }
+}
+
+std::optional<data::Augmentation> augmentation_of(const TrainConfig::Data& d, const Settings& settings,
+                                                  const data::SampleLayout& layout) {
+  const data::AugmentationOptions options{.crop_padding = d.crop_padding, .flip = d.flip, .cutout = d.cutout};
+  if (options.crop_padding == 0 && !options.flip && options.cutout == 0) return std::nullopt;
+  const auto* key = options.crop_padding > 0 ? "data.crop_padding" : options.flip ? "data.flip" : "data.cutout";
+  return naming_key(settings, key, [&] { return data::Augmentation(options, layout); });
+}
+
+std::optional<data::Mixup> mixup_of(const TrainConfig::Data& d, const Settings& settings,
+                                    const data::SampleLayout& layout) {
+  if (d.mixup == 0) return std::nullopt;
+  return naming_key(settings, "data.mixup", [&] { return data::Mixup(d.mixup, layout); });
+}
+
+}  // namespace
+
+std::filesystem::path data_folder(const TrainConfig& config) {
+  return config.data.dir.empty() ? std::filesystem::path("data") / config.data.name : config.data.dir;
+}
+
+Datasets make_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
+  auto datasets = named_datasets(config, settings, registry);
+  datasets.augmentation = augmentation_of(config.data, settings, datasets.train->layout());
+  datasets.mixup = mixup_of(config.data, settings, datasets.train->layout());
+  return datasets;
+}
+
+std::unique_ptr<data::Dataset> load_samples(const std::filesystem::path& path, const TrainConfig& config,
+                                            const Settings& settings, const plugin::Registry& registry) {
+  if (path.extension() == ".csv") return data::load_csv(path, make_datasets(config, settings, registry).test->layout());
+  if (config.data.name == "mnist" || config.data.name == "digits")
+    return data::load_idx_images(path, normalisation_of(config));
+  if (config.data.name == "image_folder") return make_picture(path, config);
+  if (config.data.name == "cifar10") return data::load_cifar_file(path, cifar_normalisation_of(config));
+  throw make_error(Errc::usage, "{}: samples of data.name = {} are read from a .csv file", path.string(),
+                   config.data.name);
+}
+
+}  // namespace ddprun::trainer

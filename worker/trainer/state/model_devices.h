@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/data_parallel.h"
+#include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/tensor/device.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+
+// The devices of one rank: parallel.devices, a part of the model on each or a replica.
+namespace ddprun::trainer {
+
+// With parallel.strategy = ddp and several devices: places the modules of the model on them, from those named in
+// parallel.split on or so that their times, measured on the host, are about equal; a pipeline places its stages itself.
+// Otherwise the model goes to the rank's device, where that is a CUDA device. Throws Errc::usage naming key and value.
+void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout, Device device = {});
+
+// With parallel.strategy = data_parallel: the replicas; else null.
+std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& config, nn::Module& model,
+                                                 const data::SampleLayout& layout, const tasks::Task& task);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/tasks/tasks.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+
+namespace ddprun::trainer {
+
+// What [distill] describes: the teacher with its weights, in evaluation mode, and how much it counts; empty where no
+// teacher is given. Throws Errc::usage for a model or a file that does not fit, naming the key.
+tasks::DistillationOptions make_distillation_options(const TrainConfig& config, const data::SampleLayout& layout);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,53 @@
+#include "ddprun/worker/trainer/state/trained_model.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "ddprun/worker/nn/state.h"
+#include "ddprun/worker/trainer/config/device_settings.h"
+#include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// A checkpoint of another model is a mistake in the train.cfg.
+void load(nn::Module& model, const std::filesystem::path& file) {
+  try {
+    nn::load_state(model, file);
+  } catch (const Error& e) {
+    throw make_error(e.code() == Errc::mismatch ? Errc::usage : e.code(), "{}", e.what());
+  }
+}
+
+}  // namespace
+
+std::filesystem::path newest_model_file(std::string_view command, const TrainConfig& config) {
+  if (config.checkpoint.dir.empty())
+    throw make_error(Errc::usage, "{} needs checkpoint.dir: the folder with the model's checkpoints", command);
+  std::error_code error;
+  if (!std::filesystem::is_directory(config.checkpoint.dir, error))
+    throw make_error(Errc::usage, "checkpoint.dir = {}: there is no such folder", config.checkpoint.dir.string());
+  checkpoint::Checkpoints checkpoints({.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
+  const bool best = resume_from_name(config.checkpoint.resume) == Resume::best;
+  const auto found = best ? checkpoints.best() : checkpoints.newest();
+  if (!found)
+    throw make_error(Errc::usage, "{} holds no checkpoint{}", config.checkpoint.dir.string(),
+                     best ? " in a folder best" : "");
+  return found->evaluated_model();
+}
+
+std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const TrainConfig& config,
+                                               const data::SampleLayout& layout, const tasks::Task& task,
+                                               const plugin::Registry& registry) {
+  TrainConfig on_host = config;
+  if (names_cuda_devices(config.parallel)) on_host.parallel.devices.clear();
+  TrainState state = make_train_state(on_host, {}, layout, task, 0, registry);
+  load(*state.model, newest_model_file(command, config));
+  state.model->train(false);
+  return std::move(state.model);
+}
+
+}  // namespace ddprun::trainer
