@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/data/tokens.h"
 #include "ddprun/worker/tasks/tasks.h"
+#include "ddprun/worker/trainer/commands/command.h"
 #include "ddprun/worker/trainer/commands/quantisation.h"
 #include "ddprun/worker/trainer/state/byte_pairs.h"
 #include "ddprun/worker/trainer/state/trained_model.h"
@@ -72,7 +74,13 @@ void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, std::i
   }
 }
 
-void generate(const TrainConfig& config, const plugin::Registry& registry) {
+namespace {
+
+// Continues generate.prompt with the model of the newest checkpoint in checkpoint.dir, and writes the text to standard
+// output as it is made.
+int generate(const CommandContext& context) {
+  const TrainConfig& config = context.config;
+  const plugin::Registry& registry = context.registry;
   if (config.data.name != "text")
     throw make_error(Errc::usage, "generate continues text: it needs data.name = text, not {}", config.data.name);
   const auto pairs = byte_pairs_of(config.data);
@@ -93,6 +101,18 @@ void generate(const TrainConfig& config, const plugin::Registry& registry) {
                   {.temperature = options.temperature, .top_k = options.top_k}, generator,
                   [&](std::int64_t token) { write_standard_output(text_of(token)); });
   write_standard_output("\n");
+  return exit_success;
+}
+
+}  // namespace
+
+Command generate_command() {
+  return {.name = "generate",
+          .usage = "generate train.cfg [--section.key=value ...]",
+          .help =
+              "generate continues a text with the model of the newest checkpoint; its keys are those of "
+              "[generate].\n",
+          .run = generate};
 }
 
 }  // namespace ddprun::trainer

@@ -8,7 +8,6 @@
 
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/tensor/random.h"
-#include "ddprun/worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 
@@ -26,10 +25,5 @@ std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& 
 void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, std::int64_t context, std::int64_t count,
                      const SamplingOptions& options, Generator& generator,
                      const std::function<void(std::int64_t)>& token);
-
-// "ddprun-worker generate": continues generate.prompt with the model of the newest checkpoint in checkpoint.dir, and
-// writes the text to standard output as it is made. Throws Errc::usage for a configuration without a language model of
-// a text or without a checkpoint.
-void generate(const TrainConfig& config, const plugin::Registry& registry = {});
 
 }  // namespace ddprun::trainer

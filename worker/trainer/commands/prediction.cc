@@ -12,8 +12,10 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/data/loader.h"
+#include "ddprun/worker/trainer/commands/command.h"
 #include "ddprun/worker/trainer/commands/quantisation.h"
 #include "ddprun/worker/trainer/state/datasets.h"
 #include "ddprun/worker/trainer/state/train_state.h"
@@ -67,11 +69,17 @@ void predict_samples(nn::Module& model, const data::Dataset& samples, Evaluation
   }
 }
 
-void predict(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
+namespace {
+
+// Predictions of the model of the newest checkpoint in checkpoint.dir, for the samples of predict.input, or the test
+// set, into predict.output, which appears when it is complete, or standard output.
+int predict(const CommandContext& context) {
+  const TrainConfig& config = context.config;
+  const plugin::Registry& registry = context.registry;
   if (config.data.name == "text" || config.data.name == "tokens")
     throw make_error(Errc::usage, "predict needs samples with a class or numbers to predict, not data.name = {}",
                      config.data.name);
-  const auto samples = samples_of(config, settings, registry);
+  const auto samples = samples_of(config, context.settings, registry);
   const auto task = make_evaluation_task(config, samples->layout(), registry);
   const auto& quantised = config.predict.quantized;
   const auto model = quantised.empty() ? load_trained_model("predict", config, samples->layout(), *task, registry)
@@ -86,6 +94,18 @@ void predict(const TrainConfig& config, const Settings& settings, const plugin::
   predict_samples(*model, *samples, {.batch_size = config.eval.batch_size, .workers = std::min(config.data.workers, 1)},
                   write);
   if (!config.predict.output.empty()) write_file_atomically(config.predict.output, file);
+  return exit_success;
+}
+
+}  // namespace
+
+Command predict_command() {
+  return {.name = "predict",
+          .usage = "predict train.cfg [--section.key=value ...]",
+          .help =
+              "predict writes what that model predicts for the samples of a file, or the test set, as CSV: "
+              "[predict].\n",
+          .run = predict};
 }
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,3 @@
-#include "ddprun/worker/trainer/commands/profile_job.h"
-
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -8,9 +6,12 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/profiler/report.h"
+#include "ddprun/worker/trainer/commands/rank_start.h"
+#include "ddprun/worker/trainer/config/device_settings.h"
 #include "ddprun/worker/trainer/report/profiling.h"
 #include "ddprun/worker/trainer/session/session.h"
 #include "ddprun/worker/trainer/state/train_device.h"
@@ -107,8 +108,8 @@ Profiled profile_steps(Session& session, const TrainConfig& config, const Datase
   return profiled;
 }
 
-}  // namespace
-
+// Trains profile.warmup and profile.steps steps of a new model, and some with twice the batch where memory allows;
+// prints the profile as a page and writes profile.trace. Leaves no checkpoint and no metrics.
 void profile_job(const TrainConfig& config, std::map<std::string, std::string> deciding, const Datasets& datasets,
                  const Trainer::Context& context) {
   if (config.parallel.strategy == "parameter_server")
@@ -134,6 +135,29 @@ void profile_job(const TrainConfig& config, std::map<std::string, std::string> d
   }
   summary.no_larger_batch = no_larger_batch;
   for (const auto& line : profiler::report_of(summary)) context.progress.line(line);
+}
+
+int profile(const CommandContext& context) {
+  const TrainConfig& config = context.config;
+  if (names_cuda_devices(config.parallel))
+    throw make_error(Errc::usage, "parallel.devices = {}: profile measures one device so far", config.parallel.devices);
+  return run_as_rank(context, "profile", [&](const StartedRank& rank) {
+    context.training = true;
+    profile_job(config, settings_that_decide(context.settings), rank.datasets, rank.context);
+    check_output(rank.context.progress);
+    return exit_success;
+  });
+}
+
+}  // namespace
+
+Command profile_command() {
+  return {.name = "profile",
+          .usage = "profile train.cfg [--section.key=value ...]",
+          .help =
+              "profile trains some steps, as a single process or as one rank of several, and says where their time "
+              "went: [profile].\n",
+          .run = profile};
 }
 
 }  // namespace ddprun::trainer

@@ -9,11 +9,13 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/data/batch.h"
 #include "ddprun/worker/nn/quantisation/quantise.h"
 #include "ddprun/worker/nn/state.h"
+#include "ddprun/worker/trainer/commands/command.h"
 #include "ddprun/worker/trainer/config/group_settings.h"
 #include "ddprun/worker/trainer/state/datasets.h"
 #include "ddprun/worker/trainer/state/train_state.h"
@@ -115,10 +117,16 @@ std::vector<std::string> quantisation_table(const ModelFigures& before, const Mo
   return lines;
 }
 
-void quantise(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
+namespace {
+
+// Writes the model of the newest checkpoint in checkpoint.dir, quantised, into quantize.file, loads it from there, and
+// prints both models' figures on the test set.
+int quantise(const CommandContext& context) {
+  const TrainConfig& config = context.config;
+  const plugin::Registry& registry = context.registry;
   const auto& file = config.quantize.file;
   if (file.empty()) throw make_error(Errc::usage, "quantize needs quantize.file: where the model is written");
-  const auto datasets = make_datasets(config, settings, registry);
+  const auto datasets = make_datasets(config, context.settings, registry);
   const auto& layout = datasets.train->layout();
   const auto task = make_evaluation_task(config, layout, registry);
   const auto load = [&] { return load_trained_model("quantize", config, layout, *task, registry); };
@@ -143,6 +151,18 @@ void quantise(const TrainConfig& config, const Settings& settings, const plugin:
   std::string text;
   for (const auto& line : quantisation_table(before, after, batch.size())) text += line + "\n";
   write_standard_output(text);
+  return exit_success;
+}
+
+}  // namespace
+
+Command quantize_command() {
+  return {.name = "quantize",
+          .usage = "quantize train.cfg [--section.key=value ...]",
+          .help =
+              "quantize writes that model with weights of 8 bits, and prints what it loses and gains: "
+              "[quantize].\n",
+          .run = quantise};
 }
 
 }  // namespace ddprun::trainer

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/config/settings.h"
 #include "ddprun/worker/data/dataset.h"
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/plugin/registry.h"
@@ -35,10 +34,5 @@ struct ModelFigures {
 // Lines of a table.
 std::vector<std::string> quantisation_table(const ModelFigures& before, const ModelFigures& after,
                                             std::int64_t batch_size);
-
-// "ddprun-worker quantize": writes the model of the newest checkpoint in checkpoint.dir, quantised, into quantize.file,
-// loads it from there, and prints both models' figures on the test set. Throws Errc::usage for a configuration without
-// a checkpoint or a file.
-void quantise(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry = {});
 
 }  // namespace ddprun::trainer

@@ -1,16 +1,21 @@
-#include "ddprun/worker/trainer/commands/tokenize.h"
-
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/data/tokens.h"
 #include "ddprun/worker/tokenizer/byte_pairs.h"
+#include "ddprun/worker/trainer/commands/command.h"
 #include "ddprun/worker/trainer/state/datasets.h"
 
 namespace ddprun::trainer {
 
-void tokenize(const TrainConfig& config) {
+namespace {
+
+// Learns tokenize.vocabulary tokens from the training part of input.txt in data.dir, writes them into data.tokenizer,
+// and a line about them to standard output.
+int tokenize(const CommandContext& context) {
+  const TrainConfig& config = context.config;
   if (config.data.name != "text")
     throw make_error(Errc::usage, "tokenize learns from text: it needs data.name = text, not {}", config.data.name);
   if (config.data.tokenizer.empty())
@@ -20,6 +25,18 @@ void tokenize(const TrainConfig& config) {
   tokenizer::save_byte_pairs(pairs, config.data.tokenizer);
   write_standard_output(fmt::format("{}: {} tokens; {} bytes of text are {} of them\n", config.data.tokenizer.string(),
                                     pairs.size(), text.size(), pairs.encode(text).size()));
+  return exit_success;
+}
+
+}  // namespace
+
+Command tokenize_command() {
+  return {.name = "tokenize",
+          .usage = "tokenize train.cfg [--section.key=value ...]",
+          .help =
+              "tokenize learns a byte-pair encoding from the text of data.name = text, for data.tokenizer: "
+              "[tokenize].\n",
+          .run = tokenize};
 }
 
 }  // namespace ddprun::trainer

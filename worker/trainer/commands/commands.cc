@@ -1,0 +1,37 @@
+#include "ddprun/worker/trainer/commands/command.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr CommandMaker* in_order[] = {
+    train_command,     //
+    generate_command,  //
+    predict_command,   //
+    profile_command,   //
+    quantize_command,  //
+    tokenize_command,  //
+    plan_command,      //
+};
+
+}  // namespace
+
+std::vector<Command> all_commands() {
+  std::vector<Command> commands;
+  for (auto* make : in_order) commands.push_back(make());
+  return commands;
+}
+
+std::string usage_lines() {
+  std::string text;
+  for (const auto& command : all_commands())
+    text.append(text.empty() ? "usage: " : "       ").append("ddprun-worker ").append(command.usage).append("\n");
+  return text;
+}
+
+std::string help_lines() {
+  std::string text;
+  for (const auto& command : all_commands()) text += command.help;
+  return text;
+}
+
+}  // namespace ddprun::trainer

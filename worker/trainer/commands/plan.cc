@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/trainer/commands/command.h"
+#include "ddprun/worker/trainer/commands/layout_plan.h"
+#include "ddprun/worker/trainer/commands/step_plan.h"
+#include "ddprun/worker/trainer/config/device_settings.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Several ranks share the processors as under the launcher. OpenMP reads its number of threads when the program starts.
+void divide_threads(int ranks) {
+  if (ranks == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const auto threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks);
+  ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
+  std::ifstream file("/proc/self/cmdline");
+  std::string words((std::istreambuf_iterator<char>(file)), {});
+  std::vector<char*> arguments;
+  for (std::size_t at = 0; at < words.size(); at = words.find('\0', at) + 1) arguments.push_back(words.data() + at);
+  arguments.push_back(nullptr);
+  ::execv("/proc/self/exe", arguments.data());
+  log::warn("plan: each rank computes with all processors: the program cannot be started again: {}", errno_text(errno));
+}
+
+std::optional<int> count_of(const CommandContext& context, const std::string& option) {
+  const auto found = context.counts.find(option);
+  return found == context.counts.end() ? std::nullopt : std::optional(found->second);
+}
+
+int plan_job(const CommandContext& context) {
+  const TrainConfig& config = context.config;
+  const auto ranks_of_one = count_of(context, "--ranks"), ranks_of_all = count_of(context, "--world_size");
+  if (ranks_of_one && ranks_of_all)
+    throw Error(Errc::usage, "plan: --ranks plans the layout of the train.cfg, --world_size every layout: give one");
+  if (config.parallel.strategy == "parameter_server")
+    throw Error(Errc::usage, "parallel.strategy = parameter_server: plan is of steps that all ranks make together");
+  if (names_cuda_devices(config.parallel))
+    throw make_error(Errc::usage, "parallel.devices = {}: plan measures the CPU so far", config.parallel.devices);
+  const int ranks = ranks_of_all.value_or(ranks_of_one.value_or(1));
+  divide_threads(ranks);
+  ranks_of_all ? plan_layouts(config, context.settings, ranks, context.registry)
+               : plan(config, context.settings, ranks, context.registry);
+  return exit_success;
+}
+
+}  // namespace
+
+Command plan_command() {
+  return {.name = "plan",
+          .usage = "plan train.cfg [--ranks N | --world_size N] [--section.key=value ...]",
+          .help =
+              "plan prints what a step takes with N ranks (1): memory, bytes sent and time, after some steps of a dry "
+              "run here;\n"
+              "with --world_size that of every layout of N ranks (data x tensor x pipeline, ZeRO), the fastest "
+              "first.\n",
+          .run = plan_job,
+          .counts = {"--ranks", "--world_size"}};
+}
+
+}  // namespace ddprun::trainer

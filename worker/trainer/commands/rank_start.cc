@@ -1,0 +1,91 @@
+#include "ddprun/worker/trainer/commands/rank_start.h"
+
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/common/rank_label.h"
+#include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/tensor/onednn/product_code.h"
+#include "ddprun/worker/trainer/config/device_settings.h"
+#include "ddprun/worker/trainer/config/group_settings.h"
+#include "ddprun/worker/trainer/session/job_items.h"
+#include "ddprun/worker/trainer/state/train_device.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// For the launcher's report of this rank's failure.
+void tell_label(const TrainConfig& config, const WorkerEnv& place, Device device) {
+  const auto label = device.type == DeviceType::cuda ? device_names(config, device) : mesh_label(config, place);
+  if (label.empty() || place.error_file.empty()) return;
+  try {
+    write_rank_label(place.error_file, label);
+  } catch (const Error& e) {
+    log::warn("{}", e.what());
+  }
+}
+
+// What the ranks are to have in common; nothing without other ranks. Beside the forming of the group, which mostly
+// waits for the others.
+std::future<SharedItems> read_items(const char* command, const TrainConfig& config, const Settings& settings,
+                                    const Datasets& datasets, const plugin::Registry& registry, int ranks) {
+  if (ranks == 1) return std::async(std::launch::deferred, [] { return SharedItems(); });
+  return std::async(std::launch::async, [=, &config, &settings, &datasets, &registry] {
+    return items_of_job(command, config, settings, datasets, registry);
+  });
+}
+
+// What the ranks' settings of the group itself differ in is a mistake like any other difference of their settings.
+std::unique_ptr<World> join(const InitOptions& options) {
+  try {
+    return init_process_group(options);
+  } catch (const Error& e) {
+    if (e.code() == Errc::mismatch) throw Error(Errc::usage, e.what());
+    throw;
+  }
+}
+
+// "cuda:0, NVIDIA H100 80GB HBM3", of all devices of this rank.
+std::string device_description(const TrainConfig& config, Device device) {
+  if (!names_cuda_devices(config.parallel)) return describe_cuda_device(device);
+  std::string text;
+  for (const Device each : devices_of(config.parallel)) text += (text.empty() ? "" : "; ") + describe_cuda_device(each);
+  return text;
+}
+
+}  // namespace
+
+void check_output(const Progress& progress) {
+  if (progress.error() != 0)
+    throw make_error(Errc::io, "cannot write to standard output: {}", errno_text(progress.error()));
+}
+
+int run_as_rank(const CommandContext& context, const char* command,
+                const std::function<int(const StartedRank& rank)>& body) {
+  const TrainConfig& config = context.config;
+  const Settings& settings = context.settings;
+  const plugin::Registry& registry = context.registry;
+  // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
+  const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
+  const auto place = ask_mpi(context.place, group_timeout(config));
+  const Device device = train_device(config, place);
+  const auto products = generate_product_code();
+  Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
+  const auto datasets = make_datasets(config, settings, registry);
+  if (!datasets.note.empty()) progress.line(datasets.note);
+  apply_tf32(config, device);
+  tell_label(config, place, device);
+  auto items = read_items(command, config, settings, datasets, registry, place.world_size);
+  if (device.type == DeviceType::cuda) progress.line("rank 0 trains on " + device_description(config, device));
+  const auto world = join(init_options(config, place, device));
+  const SharedItems shared = items.get();
+  return body({.place = place,
+               .datasets = datasets,
+               .context = {world->group(), progress, place.restart_count, &preemption, &registry, &shared, device}});
+}
+
+}  // namespace ddprun::trainer
