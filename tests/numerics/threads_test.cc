@@ -47,6 +47,16 @@ const std::vector<kernels::ConvGeometry> geometries = {
 
 }  // namespace
 
+TEST_CASE("a process may begin with another number of threads than the environment says") {
+  REQUIRE(onednn::has_several_threads());
+  onednn::begin_with_threads(1);
+  CHECK(onednn::threads() == 1);
+  CHECK_FALSE(onednn::has_several_threads());
+  onednn::begin_with_threads(2);
+  CHECK(onednn::threads() == 2);
+  CHECK(onednn::has_several_threads());
+}
+
 TEST_CASE("a product of 16-bit matrices has the same bits with any number of threads") {
   for (const std::int64_t m : {1, 64, 500})
     for (const std::int64_t n : {10, 64, 500})

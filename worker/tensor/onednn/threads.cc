@@ -20,8 +20,9 @@ void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsign
 namespace ddprun::onednn {
 namespace {
 
-// Each thread has a number of its own; this is the one of the main thread before anybody changed it.
-const int threads_at_start = omp_get_max_threads();
+// Each thread has a number of its own; this is the one of the main thread before anybody changed it. An atomic: what
+// computes on other threads reads it.
+std::atomic<int> threads_at_start = omp_get_max_threads();
 
 // Parts that the threads of a team take one after the other.
 class Parts {
@@ -81,8 +82,13 @@ void set_threads(int count) {
   omp_set_num_threads(count);
 }
 
+void begin_with_threads(int count) {
+  omp_set_num_threads(count);
+  threads_at_start.store(count, std::memory_order_relaxed);
+}
+
 bool has_several_threads() {
-  return threads_at_start > 1;
+  return threads_at_start.load(std::memory_order_relaxed) > 1;
 }
 
 void run_parts(int count, const std::function<void(int)>& part) {

@@ -10,6 +10,11 @@ namespace ddprun::onednn {
 int threads();
 void set_threads(int count);
 
+// From here on as in a process that was started with OMP_NUM_THREADS = count, which OpenMP reads before main() begins:
+// for the calling thread, and for the processes that are forked from it. REQUIRES: count >= 1, the process has one
+// thread, and nothing has been computed.
+void begin_with_threads(int count);
+
 // Whether the process began with more than one thread. If so, set_threads() changes the time of an operation and no
 // bit of its result: sums are divided by sizes alone. With one thread nothing is divided, which takes a little less.
 bool has_several_threads();

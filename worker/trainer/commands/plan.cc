@@ -1,17 +1,12 @@
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
-#include <unistd.h>
-#include <vector>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
-#include "ddprun/common/log.h"
+#include "ddprun/worker/tensor/onednn/threads.h"
 #include "ddprun/worker/trainer/commands/command.h"
 #include "ddprun/worker/trainer/commands/layout_plan.h"
 #include "ddprun/worker/trainer/commands/step_plan.h"
@@ -20,18 +15,10 @@
 namespace ddprun::trainer {
 namespace {
 
-// Several ranks share the processors as under the launcher. OpenMP reads its number of threads when the program starts.
+// Several ranks share the processors as under the launcher, unless the user has given the number of their threads.
 void divide_threads(int ranks) {
   if (ranks == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const auto threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks);
-  ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
-  std::ifstream file("/proc/self/cmdline");
-  std::string words((std::istreambuf_iterator<char>(file)), {});
-  std::vector<char*> arguments;
-  for (std::size_t at = 0; at < words.size(); at = words.find('\0', at) + 1) arguments.push_back(words.data() + at);
-  arguments.push_back(nullptr);
-  ::execv("/proc/self/exe", arguments.data());
-  log::warn("plan: each rank computes with all processors: the program cannot be started again: {}", errno_text(errno));
+  onednn::begin_with_threads(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks));
 }
 
 std::optional<int> count_of(const CommandContext& context, const std::string& option) {
