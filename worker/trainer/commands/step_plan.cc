@@ -78,13 +78,11 @@ class Measurement {
   Seconds total_{0};
 };
 
-SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, const TrainSession& session) {
-  const auto* stages = session.stages();
-  const auto ignored = stages ? stages->foreign() : parse_names(config.parallel.ignored_parameters);
+SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, const ParallelForms& forms) {
+  const auto ignored =
+      forms.pipelined ? forms.pipelined->pipeline().foreign() : parse_names(config.parallel.ignored_parameters);
   const auto is_shared = [&](const std::string& name) { return std::ranges::count(ignored, name) == 0; };
-  const auto is_expert = [&](const std::string& name) {
-    return session.experts() && session.experts()->parts().divides(name);
-  };
+  const auto is_expert = [&](const std::string& name) { return forms.experts && forms.experts->parts().divides(name); };
   SharedBytes bytes;
   for (const auto& [name, parameter] : model.named_parameters())
     if (parameter.requires_grad() && is_shared(name))
@@ -95,13 +93,12 @@ SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, con
 }
 
 // Among the ranks that share samples or experts, whose number does not depend on that of all ranks.
-std::size_t sent_within_replica(const TrainSession& session) {
-  const auto steps = static_cast<std::size_t>(session.state().run.step);
-  std::size_t sent = session.stages() ? session.stages()->bytes_sent() / steps : 0;
-  if (session.context()) sent += session.context()->group().bytes() / steps;
-  if (session.experts()) sent += session.experts()->group().bytes() / steps;
-  if (!session.tensor()) return sent;
-  const TensorGroup& group = session.tensor()->group();
+std::size_t sent_within_replica(const ParallelForms& forms, std::size_t steps) {
+  std::size_t sent = forms.pipelined ? forms.pipelined->pipeline().bytes_sent() / steps : 0;
+  if (forms.context) sent += forms.context->group().bytes() / steps;
+  if (forms.experts) sent += forms.experts->group().bytes() / steps;
+  if (!forms.tensor) return sent;
+  const TensorGroup& group = forms.tensor->group();
   return sent + *bytes_sent_in_step({}, {.parameters = group.bytes() / steps}, 1, group.size());
 }
 
@@ -166,11 +163,11 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
                 .steps = measurement.steps(),
                 .memory = divided_further(most(memory_of(state, measurement.peak()), group), config.parallel,
                                           group.size(), ranks)};
-  const auto bytes = shared_bytes(config, *state.model, session);
+  const auto bytes = shared_bytes(config, *state.model, session.forms());
   const auto micro_batches = micro_batches_of_step(given.train, ranks / ranks_of_sample(config));
   const auto sent_with = [&](const TrainConfig::Parallel& parallel, std::int64_t passes, int all) {
     auto sent = bytes_sent_in_step(parallel, bytes, passes, all / ranks_of_model(config));
-    if (sent) *sent += sent_within_replica(session);
+    if (sent) *sent += sent_within_replica(session.forms(), static_cast<std::size_t>(state.run.step));
     return sent;
   };
   const auto sent_by = [&](int all) { return sent_with(config.parallel, micro_batches, all); };

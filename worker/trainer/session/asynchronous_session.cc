@@ -1,13 +1,10 @@
 #include "ddprun/worker/trainer/session/asynchronous_session.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/conv.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/data/loader.h"
@@ -15,8 +12,7 @@
 #include "ddprun/worker/optim/clip.h"
 #include "ddprun/worker/tensor/device.h"
 #include "ddprun/worker/trainer/config/run_settings.h"
-#include "ddprun/worker/trainer/session/model_pipeline.h"
-#include "ddprun/worker/trainer/session/schedule.h"
+#include "ddprun/worker/trainer/session/compute_scope.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -44,7 +40,7 @@ AsynchronousSession::AsynchronousSession(const TrainJob& job, TrainState& state,
       datasets_(job.datasets),
       task_(job.task),
       server_(*without_progress(state).model, group, server_options(config_.parallel, group)),
-      plan_(epoch_plan(config_, datasets_.train->size(), 1)),
+      position_(config_, state, epoch_plan(config_, datasets_.train->size(), 1)),
       micro_batch_(micro_batch_size(config_, 1)) {
   std::vector<optim::ParameterGroup> groups;  // none at a worker
   if (server_.is_server()) {
@@ -61,18 +57,14 @@ StepResult AsynchronousSession::step(bool request_stop) {
   const auto from = Clock::now();
   const auto sent_before = group_.bytes_sent() + server_.peers().bytes_sent();
   auto& run = state_.run;
-  if (plan_.left(run.samples) == 0) {  // at a resume: the data set may have been larger
-    ++run.epoch;
-    run.samples = 0;
-    order_.clear();
-  }
-  if (order_.empty()) order_ = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
+  if (position_.leave_complete_epoch()) order_.clear();
+  if (order_.empty()) order_ = data::epoch_order(position_.plan().size, run.seed, run.epoch, config_.data.shuffle);
   if (phase_listener_) phase_listener_(nullptr, from, from);
   StepResult result;
   result.epoch = run.epoch + 1;
   result.steps = updates_of_round();
-  result.samples = std::min(result.steps * plan_.step_samples, plan_.left(run.samples));
-  learning_rate(run.step);
+  result.samples = std::min(result.steps * position_.plan().step_samples, position_.plan().left(run.samples));
+  position_.learning_rate(run.step);
   Share share;
   server_.round(
       result.steps, [&](std::int64_t number) { compute(number, share); }, [&] { update(share); });
@@ -94,29 +86,16 @@ StepResult AsynchronousSession::step(bool request_stop) {
 std::int64_t AsynchronousSession::updates_of_round() const {
   const auto& run = state_.run;
   const auto to_multiple = [&](std::int64_t of) { return of - run.step % of; };
-  auto updates = std::min(to_multiple(config_.parallel.round), plan_.steps_left(run.samples));
+  auto updates = std::min(to_multiple(config_.parallel.round), position_.plan().steps_left(run.samples));
   if (!config_.checkpoint.dir.empty() && config_.checkpoint.every_steps > 0)
     updates = std::min(updates, to_multiple(config_.checkpoint.every_steps));
   return std::min(updates, total_steps() - run.step);
 }
 
-std::int64_t AsynchronousSession::total_steps() const {
-  const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
-  return schedule.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
-}
-
-double AsynchronousSession::learning_rate(std::int64_t step) {
-  const bool in_steps = config_.optim.schedule_unit == "steps";
-  if (!lr_schedule_)
-    lr_schedule_.emplace(lr_schedule_options(config_.optim, in_steps ? total_steps() : config_.train.epochs));
-  if (state_.plateau) lr_schedule_->set_lr(state_.plateau->lr());
-  return lr_schedule_->at(in_steps ? step : state_.run.epoch);
-}
-
 // Which update a worker computes is known when it begins, so its samples are read then.
 std::vector<data::Batch> AsynchronousSession::batches_of(std::int64_t number) const {
-  const auto begin = state_.run.samples + number * plan_.step_samples;
-  const auto samples = plan_.samples_at(begin);
+  const auto begin = state_.run.samples + number * position_.plan().step_samples;
+  const auto samples = position_.plan().samples_at(begin);
   data::BatchList list{.indices = {order_.begin() + begin, order_.begin() + begin + samples}, .ends = {}};
   for (std::int64_t end = 0; end < samples;) list.ends.push_back(end = std::min(end + micro_batch_, samples));
   const auto count = list.ends.size();
@@ -138,9 +117,7 @@ void AsynchronousSession::compute(std::int64_t number, Share& share) {
   std::int64_t samples = 0;
   for (const auto& batch : batches) samples += std::ssize(batch.samples);
   end_phase(&StepTimes::data, from, share);
-  const autograd::AutocastScope precision(compute_dtype(config_.train));
-  const WinogradScope winograd(config_.train.winograd);
-  const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
+  const TrainingScope scope(config_.train);
   const MemoryWatch memory;
   for (const auto& batch : batches)
     forward_and_backward(batch, static_cast<double>(samples) * task_.items_per_sample(), share);
@@ -177,7 +154,7 @@ void AsynchronousSession::clip_gradients() const {
 // At a server.
 void AsynchronousSession::update(Share& share) {
   auto from = Clock::now();
-  state_.optimizer->set_lr(learning_rate(state_.run.step + share.updates++));
+  state_.optimizer->set_lr(position_.learning_rate(state_.run.step + share.updates++));
   state_.optimizer->step();
   end_phase(&StepTimes::optimizer, from, share);
 }
@@ -199,21 +176,14 @@ std::vector<std::int64_t> AsynchronousSession::take_staleness() {
 
 void AsynchronousSession::advance(StepResult& result) {
   auto& run = state_.run;
-  run.lr = learning_rate(run.step + result.steps - 1);
-  run.step += result.steps;
-  run.samples += result.samples;
+  run.lr = position_.learning_rate(run.step + result.steps - 1);
   state_.optimizer->set_lr(run.lr);
-  state_.note_rules();
-  result.ends_epoch = plan_.left(run.samples) == 0;
-  if (!result.ends_epoch) return;
-  ++run.epoch;
-  run.samples = 0;
-  order_.clear();
+  result.ends_epoch = position_.advance(result.steps, result.samples);
+  if (result.ends_epoch) order_.clear();
 }
 
 Evaluation AsynchronousSession::evaluate() {
-  const autograd::AutocastScope precision(compute_dtype(config_.train));
-  const WinogradScope winograd(config_.train.winograd);
+  const ComputeScope scope(config_.train);
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
                            {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
 }

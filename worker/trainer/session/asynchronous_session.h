@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/data/epoch_plan.h"
-#include "ddprun/worker/optim/lr_schedule.h"
 #include "ddprun/worker/parallel/parameter_server/parameter_server.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
+#include "ddprun/worker/trainer/session/run_position.h"
 #include "ddprun/worker/trainer/session/session.h"
 
 namespace ddprun::trainer {
@@ -43,9 +42,9 @@ class AsynchronousSession final : public Session {
   void listen_to_phases(PhaseListener listener) override { phase_listener_ = std::move(listener); }
   void record_transfers(std::vector<Transfer>*) override {}  // there are no reductions
 
-  std::int64_t total_steps() const override;
+  std::int64_t total_steps() const override { return position_.total_steps(); }
   std::int64_t batch_size() const override { return micro_batch_; }
-  std::int64_t step_samples() const override { return plan_.step_samples; }
+  std::int64_t step_samples() const override { return position_.plan().step_samples; }
   int ranks_of_step() const override { return 1; }
 
  private:
@@ -60,7 +59,6 @@ class AsynchronousSession final : public Session {
   };
 
   std::int64_t updates_of_round() const;
-  double learning_rate(std::int64_t step);
   std::vector<data::Batch> batches_of(std::int64_t number) const;
   void compute(std::int64_t number, Share& share);
   void forward_and_backward(const data::Batch& batch, double items, Share& share);
@@ -75,12 +73,10 @@ class AsynchronousSession final : public Session {
   const tasks::Task& task_;
   ParameterServer server_;
   std::optional<ParameterShards> shards_;  // at a server
-  const data::EpochPlan plan_;
+  RunPosition position_;
   const std::int64_t micro_batch_;
   std::vector<std::int64_t> order_;          // of the epoch's samples
   std::vector<std::int64_t> old_staleness_;  // at a server: of the rounds before
-  std::optional<optim::LrSchedule>
-      lr_schedule_;  // from the first step on: the run's length is known once it has resumed
   PhaseListener phase_listener_;
   bool records_saved_bytes_ = false;
   std::map<std::string, std::size_t> saved_bytes_;

@@ -7,6 +7,7 @@
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/parallel/pipeline/stage.h"
 #include "ddprun/worker/trainer/config/device_settings.h"
+#include "ddprun/worker/trainer/config/run_settings.h"
 #include "ddprun/worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
@@ -96,13 +97,6 @@ std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig
     const auto replica = [&] { return make_model(config.model, layout, task.outputs(), config.train.seed); };
     return std::make_unique<pipeline::DevicePipeline>(model, replica, devices, schedule, cuts);
   });
-}
-
-std::int64_t micro_batch_size(const TrainConfig& config, int data_ranks) {
-  const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
-  const BatchSizes sizes = batch_sizes(config.train, data_ranks);
-  if (config.parallel.micro_batches == 0) return sizes.micro;
-  return share(share(sizes.step, data_ranks), config.parallel.micro_batches);
 }
 
 pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vector<data::Batch>& batches,

@@ -41,9 +41,6 @@ std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig
                                                                const data::SampleLayout& layout,
                                                                const tasks::Task& task, ProcessGroup& group);
 
-// Samples of a micro-batch, at most, with so many data ranks.
-std::int64_t micro_batch_size(const TrainConfig& config, int data_ranks);
-
 // What stages compute of these batches. add: gets each batch's loss and weight, and gives what backward() begins from.
 using AddLoss = std::function<Variable(const tasks::WeightedLoss&)>;
 pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vector<data::Batch>& batches,

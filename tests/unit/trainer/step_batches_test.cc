@@ -1,0 +1,73 @@
+#include "ddprun/worker/trainer/session/step_batches.h"
+
+#include "tests/numerics/training_job.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using trainer::StepBatches;
+
+namespace {
+
+// Ten samples in steps of six, for two ranks.
+class Fixture {
+ public:
+  StepBatches batches(bool balances = false) {
+    return {job_.config(),
+            job_.datasets(),
+            {.size = 10, .step_samples = 6, .world_size = 2},
+            {.rank = 0, .ranks = 2, .micro_batch = 2, .balances = balances}};
+  }
+
+ private:
+  const TrainingJob job_{
+      "[model]\nname = mlp\n[data]\nname = random\nsamples = 10\ntest_samples = 10\nworkers = 0\n"
+      "[train]\naccumulate = 2\n"};
+};
+
+// Samples of the batches that are left.
+std::vector<std::int64_t> sizes_of(StepBatches& batches) {
+  std::vector<std::int64_t> sizes;
+  while (const auto batch = batches.next()) sizes.push_back(batch->size());
+  return sizes;
+}
+
+}  // namespace
+
+TEST_CASE("a rank has as many micro-batches in a step as its share needs") {
+  Fixture fixture;
+  const auto batches = fixture.batches();
+  CHECK(batches.own_count(6) == 2);
+  CHECK(batches.count(4, 1) == 1);
+  CHECK(batches.count(1, 1) == 0);
+  CHECK(batches.largest_count(5, 2) == 2);
+  CHECK_NOTHROW(batches.require_equal_counts(6));
+  CHECK_THROWS_WITH(batches.require_equal_counts(5), Catch::Contains("rank 0 has 2 micro-batches and rank 1 1"));
+}
+
+TEST_CASE("the batches of an epoch begin where the run stands") {
+  Fixture fixture;
+  auto batches = fixture.batches();
+  checkpoint::RunState run;
+  batches.open(run);
+  CHECK(sizes_of(batches) == std::vector<std::int64_t>{2, 1, 2});
+  batches.close();
+  run.samples = 6;
+  batches.open(run);
+  CHECK(sizes_of(batches) == std::vector<std::int64_t>{2});
+}
+
+TEST_CASE("a faster rank gets larger micro-batches, not more of them, from the next step on") {
+  Fixture fixture;
+  const std::vector<profiler::StepTimes> times{{.forward = std::chrono::seconds(20)},
+                                               {.forward = std::chrono::seconds(100)}};
+  auto even = fixture.batches();
+  CHECK(even.balance(times).empty());
+  auto batches = fixture.batches(true);
+  const checkpoint::RunState run;
+  batches.open(run);
+  CHECK_FALSE(batches.balance(times).empty());
+  CHECK(batches.own_count(6) == 2);
+  batches.open(run);
+  CHECK(sizes_of(batches).front() == 3);
+}

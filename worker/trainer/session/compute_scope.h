@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/conv.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+
+namespace ddprun::trainer {
+
+// While it lives, the calling thread computes as the settings say: train.precision and train.winograd.
+class ComputeScope {
+ public:
+  explicit ComputeScope(const TrainConfig::Train& train)
+      : precision_(compute_dtype(train)), winograd_(train.winograd) {}
+
+ private:
+  const autograd::AutocastScope precision_;  // weights are cast once in its life
+  const WinogradScope winograd_;
+};
+
+// The same of training, with train.detect_anomaly.
+class TrainingScope {
+ public:
+  explicit TrainingScope(const TrainConfig::Train& train)
+      : compute_(train), anomaly_(train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr) {}
+
+ private:
+  const ComputeScope compute_;
+  const std::unique_ptr<autograd::AnomalyScope> anomaly_;
+};
+
+}  // namespace ddprun::trainer

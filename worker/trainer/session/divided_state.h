@@ -1,0 +1,72 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
+#include "ddprun/worker/parallel/parameter_shards.h"
+#include "ddprun/worker/parallel/state_division.h"
+#include "ddprun/worker/profiler/step_times.h"
+#include "ddprun/worker/reducer/comm_hook.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/parallel_forms.h"
+#include "ddprun/worker/trainer/session/replicas.h"
+#include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+
+namespace ddprun::trainer {
+
+// A state as the ranks have it under the forms of parallelism: what of it this rank updates, how it becomes whole at
+// rank 0 and is distributed again, and sums over all of it. Where a rank has parts of what the optimizer updates, the
+// constructor makes the optimizer, and the averages of train.ema, of these parts.
+//
+// Ownership: what the constructor gets outlives this object.
+// Threads: one at a time; all methods but parameters() and those that say so are collective.
+class DividedState {
+ public:
+  DividedState(const TrainConfig& config, TrainState& state, ParallelForms& forms);
+  DividedState(const DividedState&) = delete;
+  DividedState& operator=(const DividedState&) = delete;
+
+  // Those that this rank updates.
+  const optim::NamedParameters& parameters() const { return parameters_; }
+
+  // As Session.
+  WholeState gather();
+  WholeState whole();
+  void distribute(const WholeState& whole);
+  void distribute_averages(const WholeState& whole);
+  void visit_parameters(const DataParallelism::Visitor& visit);
+  void visit_replicas(const ReplicaVisitor& visit);  // not collective
+  std::vector<HookState> own_state();                // not collective
+
+  // Of the whole gradient, which is reduced: the square of its norm, equal at all ranks.
+  double square_sum() const;
+  // Whether it holds at all ranks of what they have of the gradient; empty where it is the same at all.
+  std::function<bool(bool)> holds_at_all() const;
+
+  // With a balanced pipeline: moves a layer to a neighbouring stage where the times of the ranks, of some steps, say
+  // so. Returns why; empty: the stages stay.
+  std::string balance_stages(const std::vector<profiler::StepTimes>& ranks);
+
+ private:
+  void make_optimizer_of_parts(optim::NamedParameters parts, std::vector<optim::ParameterGroup> groups);
+  const StateDivision& division_of_optimizer() const;
+  bool collects() const;
+  double square_sum_over_slices(const optim::NamedParameters& parameters) const;
+  double sum_over_parts(double value, bool of_slices) const;
+  void cut_at(const std::vector<std::size_t>& cuts);
+
+  const TrainConfig& config_;
+  TrainState& state_;
+  ParallelForms& forms_;
+  std::optional<ParameterShards> shards_;  // with parallel.zero
+  const Replicas replicas_;
+  const std::vector<std::string> own_parameters_;  // DataParallelism::own_parameters()
+  optim::NamedParameters parameters_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/divided_state.h"
+#include "ddprun/worker/trainer/session/session.h"
+#include "ddprun/worker/trainer/session/step_values.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+
+namespace ddprun::trainer {
+
+// What becomes of a step's gradients, which are reduced, before the optimizer has them: they are divided by the loss
+// scale, a step with one that is not finite or with an outlier is skipped, and the rest is clipped. All ranks decide
+// alike, as they have the same norm.
+//
+// Ownership: what the constructor gets outlives this object. Threads: one at a time; all methods are collective.
+class GradientRules {
+ public:
+  GradientRules(const TrainConfig::Optim& config, TrainState& state, const DividedState& divided, StepValues& values)
+      : config_(config), state_(state), divided_(divided), values_(values) {}
+
+  // Both return whether the step can be made, and note in the result what they find.
+  bool apply_on_host(StepResult& result);
+  // Everything that the device computes of the gradients is queued before the host waits for it, which it does once,
+  // and only where the step itself depends on what is found.
+  bool apply_on_device(StepResult& result);
+
+ private:
+  bool unscale(StepResult& result);
+  bool accept(StepResult& result);
+  void clip(StepResult& result) const;
+
+  const TrainConfig::Optim& config_;
+  TrainState& state_;
+  const DividedState& divided_;
+  StepValues& values_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,198 @@
+#include "ddprun/worker/trainer/session/parallel_forms.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/data/tokens.h"
+#include "ddprun/worker/parallel/device_cast_hook.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/expert/expert_data_parallel.h"
+#include "ddprun/worker/parallel/host_hook.h"
+#include "ddprun/worker/parallel/local_sgd/local_sgd.h"
+#include "ddprun/worker/parallel/sharded_data_parallel.h"
+#include "ddprun/worker/parallel/sole_rank.h"
+#include "ddprun/worker/parallel/tensor/cross_entropy.h"
+#include "ddprun/worker/reducer/built_in_hooks.h"
+#include "ddprun/worker/trainer/config/device_settings.h"
+#include "ddprun/worker/trainer/config/group_settings.h"
+#include "ddprun/worker/trainer/state/model_devices.h"
+#include "ddprun/worker/trainer/state/train_device.h"
+
+namespace ddprun::trainer {
+namespace {
+
+DdpOptions ddp_options(const TrainConfig& c) {
+  constexpr double bytes_per_mib = 1024.0 * 1024.0;
+  DdpOptions options;
+  options.limits.bytes = static_cast<std::size_t>(c.dist.bucket_mb * bytes_per_mib);
+  options.limits.first_bytes = std::min(options.limits.first_bytes, options.limits.bytes);
+  const auto& p = c.parallel;
+  options.find_unused_parameters = p.find_unused_parameters;
+  options.static_graph = p.static_graph;
+  options.broadcast_buffers = p.broadcast_buffers;
+  options.ignored_parameters = parse_names(p.ignored_parameters);
+  options.delay_all_reduce_named_params = parse_names(p.delay_all_reduce_named_params);
+  options.param_to_hook_all_reduce = p.param_to_hook_all_reduce;
+  options.shard_gradients = c.parallel.zero > 0;
+  return options;
+}
+
+std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, Device device) {
+  const auto& p = c.parallel;
+  const bool on_device = device.type == DeviceType::cuda;
+  if (on_device && (p.hook == "fp16" || p.hook == "bf16"))
+    return make_device_cast_hook(p.hook == "fp16" ? DType::float16 : DType::bfloat16, group);
+  auto hook = make_hook(p.hook, group,
+                        {.power_sgd = {.matrix_approximation_rank = p.matrix_approximation_rank,
+                                       .start_powerSGD_iter = p.start_powerSGD_iter,
+                                       .use_error_feedback = p.use_error_feedback,
+                                       .warm_start = p.warm_start,
+                                       .min_compression_rate = p.min_compression_rate,
+                                       .random_seed = static_cast<std::uint64_t>(c.train.seed)},
+                         .topk_fraction = p.topk_fraction,
+                         .one_bit = {.beta1 = c.optim.beta1, .beta2 = c.optim.beta2, .freeze_step = p.freeze_step}});
+  return on_device ? make_host_hook(std::move(hook), group) : std::move(hook);
+}
+
+// parallel.context and parallel.expert go with data parallelism alone.
+ProcessGroup& gradient_group_of(const TrainConfig::Parallel& parallel, const DeviceMesh& mesh) {
+  return parallel.context > 1 || parallel.expert > 1 ? mesh.all() : mesh.group("data");
+}
+
+std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model, const DeviceMesh& mesh,
+                                                  ExpertParallel* experts) {
+  const DdpOptions options = ddp_options(c);
+  const auto& p = c.parallel;
+  if (p.pipeline > 1) return nullptr;
+  ProcessGroup& group = gradient_group_of(p, mesh);
+  if (experts) return std::make_unique<ExpertDataParallel>(model, *experts, mesh.group("data"), group, options.limits);
+  if (p.strategy == "local_sgd")
+    return std::make_unique<LocalSgd>(
+        model, group,
+        LocalSgdOptions{
+            .ddp = options,
+            .period = p.local_sgd_period,
+            .start_localSGD_iter = p.start_localSGD_iter,
+            .outer = {.lr = p.outer_lr, .momentum = p.outer_momentum, .fragment_update_alpha = p.fragment_update_alpha},
+            .fragments = p.fragments,
+            .fragment_sync_delay = p.fragment_sync_delay});
+  if (is_divided_among_cuda_devices(p)) return std::make_unique<SoleRank>(model, group);
+  if (p.zero < 2) {
+    auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
+    if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
+    return ddp;
+  }
+  if (p.shard_group > 0)
+    naming_key("parallel.shard_group", p.shard_group, [&] {
+      return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, group.size());
+    });
+  return std::make_unique<ShardedDataParallel>(model, group,
+                                               ShardedOptions{.limits = options.limits,
+                                                              .shard_parameters = p.zero == 3,
+                                                              .reshard_after_forward = p.reshard_after_forward,
+                                                              .shard_group = p.shard_group,
+                                                              .broadcast_buffers = options.broadcast_buffers});
+}
+
+// A state of which a session's ranks or devices had parts is lost with that session.
+void check_whole(const TrainConfig::Parallel& p, const TrainState& state) {
+  if (!state.optimizer || state.run.step == 0) return;
+  for (const auto& [key, on] : {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.expert", p.expert > 1),
+                                std::pair("parallel.zero", p.zero > 0), std::pair("parallel.pipeline", p.pipeline > 1),
+                                std::pair("parallel.micro_batches", p.micro_batches > 0)})
+    if (on)
+      throw make_error(Errc::unsupported, "{}: a run goes on in another process group from a checkpoint alone", key);
+}
+
+DeviceMesh make_mesh(const FormsContext& context) {
+  const auto& p = context.config.parallel;
+  check_whole(p, context.state);
+  return naming_mesh_key(p, [&] { return DeviceMesh(context.group, mesh_dimensions(p)); });
+}
+
+std::unique_ptr<ContextParallel> make_context_parallel(const TrainConfig& c, nn::Module& model,
+                                                       const DeviceMesh& mesh) {
+  if (c.parallel.context == 1) return nullptr;
+  return std::make_unique<ContextParallel>(model, mesh.group("context"));
+}
+
+std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
+  if (c.parallel.tensor == 1) return nullptr;
+  return naming_mesh_key(c.parallel, [&] {
+    return std::make_unique<TensorParallel>(
+        *state.model,
+        tensor_plan(c.model.name, *state.model, c.parallel.sequence ? Undivided::positions : Undivided::whole),
+        mesh.group("tensor"));
+  });
+}
+
+std::unique_ptr<ExpertParallel> make_expert_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
+  if (c.parallel.expert == 1) return nullptr;
+  return naming_mesh_key(
+      c.parallel, [&] { return std::make_unique<ExpertParallel>(*state.model, mesh.group("expert"), mesh.all()); });
+}
+
+std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, TensorParallel* tensor) {
+  if (!tensor || !tensor->divides_scores()) return nullptr;
+  return task.with_cross_entropy([&group = tensor->group()](const Variable& scores, const Tensor& targets) {
+    return vocabulary_parallel_cross_entropy(scores, targets, group, data::ignored_target);
+  });
+}
+
+std::vector<pipeline::Layer> layers_of(const FormsContext& of) {
+  if (of.config.parallel.pipeline == 1) return {};
+  return measured_layers(of.config, *of.state.model, of.layout, of.group);
+}
+
+std::unique_ptr<pipeline::PipelinedDataParallel> make_pipelined(const TrainConfig& c, nn::Module& model,
+                                                                const std::vector<pipeline::Layer>& layers,
+                                                                const DeviceMesh& mesh) {
+  return c.parallel.pipeline > 1 ? make_rank_pipeline(c, model, layers, mesh, ddp_options(c)) : nullptr;
+}
+
+}  // namespace
+
+ParallelForms::ParallelForms(const FormsContext& of)
+    : mesh(make_mesh(of)),
+      context(make_context_parallel(of.config, *of.state.model, mesh)),
+      tensor(make_tensor_parallel(of.config, of.state, mesh)),
+      experts(make_expert_parallel(of.config, of.state, mesh)),
+      own_task(task_of_divided_scores(of.task, tensor.get())),
+      task(own_task ? *own_task : of.task),
+      device_pipeline(make_device_pipeline(of.config, *of.state.model, of.layout, task, of.group)),
+      layers(layers_of(of)),
+      stage_balancer(make_stage_balancer(of.config, *of.state.model, layers)),
+      pipelined(make_pipelined(of.config, *of.state.model, layers, mesh)),
+      of_passes(make_parallelism(of.config, *of.state.model, mesh, experts.get())),
+      parallelism(pipelined ? *pipelined : *of_passes),
+      replicas(make_data_parallel(of.config, *of.state.model, of.layout, task)),
+      gradient_group_(gradient_group_of(of.config.parallel, mesh)),
+      device_(names_cuda_devices(of.config.parallel) ? devices_of(of.config.parallel).front()
+                                                     : device_of(*of.state.model)),
+      targets_device_(device_pipeline && device_ != Device{} ? devices_of(of.config.parallel).back() : device_) {
+  if (of.config.parallel.sync_batch_norm) sync_batch_norm.emplace(*of.state.model, of.group);
+}
+
+const SlicedTensors* ParallelForms::slices() const {
+  if (tensor) return &tensor->parts();
+  return experts ? &experts->parts() : nullptr;
+}
+
+std::chrono::nanoseconds ParallelForms::waited() const {
+  std::chrono::nanoseconds sum = parallelism.waited();
+  if (tensor) sum += tensor->group().waited();
+  if (context) sum += context->group().waited();
+  if (experts) sum += experts->group().waited();
+  return sum;
+}
+
+std::uint64_t ParallelForms::bytes_sent() const {
+  std::uint64_t sum = mesh.bytes_sent() + parallelism.bytes_sent();
+  for (const ProcessGroup* group :
+       {&parallelism.shard_group(), static_cast<ProcessGroup*>(parallelism.replica_group())})
+    if (group && group->size() < gradient_group().size()) sum += group->bytes_sent();  // not one of the mesh
+  return sum;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/parallel/context/context_parallel.h"
+#include "ddprun/worker/parallel/data_parallel.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
+#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/expert/expert_parallel.h"
+#include "ddprun/worker/parallel/sliced_tensors.h"
+#include "ddprun/worker/parallel/sync_batch_norm.h"
+#include "ddprun/worker/parallel/tensor/tensor_parallel.h"
+#include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/model_pipeline.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+
+namespace ddprun::trainer {
+
+// What the forms of parallel training are made of. All of it outlives them.
+struct FormsContext {
+  const TrainConfig& config;
+  const data::SampleLayout& layout;  // of the training samples
+  const tasks::Task& task;
+  TrainState& state;
+  ProcessGroup& group;
+};
+
+// The forms of parallel training that the settings ask for, applied to the model of a state in the order of the
+// members, and what follows from them for a session, which so has to ask for none by its name.
+//
+// Threads: one at a time; the constructor is collective.
+// Errors: Errc::usage naming key and value; Errc::unsupported for a state that has made steps in another group, of
+//   whose ranks each had a part.
+class ParallelForms {
+ public:
+  explicit ParallelForms(const FormsContext& context);
+  ParallelForms(const ParallelForms&) = delete;
+  ParallelForms& operator=(const ParallelForms&) = delete;
+
+  const DeviceMesh mesh;
+  const std::unique_ptr<ContextParallel> context;  // with parallel.context
+  const std::unique_ptr<TensorParallel> tensor;    // with parallel.tensor
+  const std::unique_ptr<ExpertParallel> experts;   // with parallel.expert
+  const std::unique_ptr<tasks::Task> own_task;     // in place of the job's, where ranks have parts of the scores
+  const tasks::Task& task;
+  const std::unique_ptr<pipeline::DevicePipeline> device_pipeline;  // with parallel.micro_batches and devices
+  const std::vector<pipeline::Layer> layers;              // with parallel.pipeline, where their times are needed
+  std::optional<pipeline::StageBalancer> stage_balancer;  // with parallel.pipeline and balance
+  const std::unique_ptr<pipeline::PipelinedDataParallel> pipelined;  // with parallel.pipeline
+  const std::unique_ptr<DataParallelism> of_passes;                  // without
+  DataParallelism& parallelism;                                      // one of the two
+  const std::unique_ptr<DataParallel> replicas;                      // with parallel.strategy = data_parallel
+  std::optional<SyncBatchNorm> sync_batch_norm;
+
+  // The ranks that have samples of their own, one of all that share them.
+  ProcessGroup& data_group() const { return experts ? mesh.all() : mesh.group("data"); }
+  // The ranks that have gradients of their own, which are averaged.
+  ProcessGroup& gradient_group() const { return gradient_group_; }
+  // The ranks that have the same part of the model, with updates of their own.
+  ProcessGroup& replica_group() const { return experts ? mesh.group("data") : gradient_group(); }
+  // What each rank of some has a slice of; null: nothing.
+  const SlicedTensors* slices() const;
+  // The model's device, where its inputs are, and the one where losses are computed.
+  Device device() const { return device_; }
+  Device targets_device() const { return targets_device_; }
+
+  // Whether this rank's losses are of samples, or of parts of them, that no other rank before it has.
+  bool has_own_losses() const { return !tensor || tensor->group().rank() == 0; }
+  // Whether ranks may have shares of a step by their speed; in a pipeline layers move instead.
+  bool allows_shares() const { return !pipelined; }
+  // Whether all ranks need as many micro-batches in a step.
+  bool needs_equal_batches() const { return sync_batch_norm.has_value(); }
+  // Once all passes of a step are done.
+  void complete_gradients() {
+    if (tensor) tensor->complete_gradients();
+  }
+  // For other ranks and the network.
+  std::chrono::nanoseconds waited() const;
+  std::uint64_t bytes_sent() const;  // by all groups: ProcessGroup::bytes_sent()
+
+ private:
+  ProcessGroup& gradient_group_;
+  const Device device_;
+  const Device targets_device_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <utility>
+
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/trainer/session/step_runner.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Passes through the whole model, at each rank those of its batches.
+class PassRunner final : public StepRunner {
+ public:
+  using StepRunner::StepRunner;
+
+  // At least one pass, so that this rank takes part in the reduction; as many at all ranks if each pass reduces.
+  void run(const Step& step, PhaseTimer& timer) override {
+    auto& parallelism = forms_.parallelism;
+    const auto own = std::ssize(step.batches);
+    const auto passes = parallelism.reduces_every_pass() ? step.largest_count : std::max<std::int64_t>(own, 1);
+    for (std::int64_t i = 0; i < passes; ++i) {
+      const auto local = i + 1 < passes ? parallelism.hold_reduction() : nullptr;
+      if (i < own)
+        forward_and_backward(step.batches[static_cast<std::size_t>(i)], step.items, timer);
+      else
+        parallelism.join_pass();
+    }
+  }
+
+  Evaluation evaluate(const data::Dataset& samples) override {
+    auto options = evaluation_options();
+    const auto forward = [this](const Variable& input) { return forms_.parallelism.forward(input); };
+    if (!forms_.context) {
+      options.forward = forward;
+    } else {
+      // The ranks of a context group have the same samples; each adds what its positions are.
+      options.add_to = [&](std::span<double> sums, const data::Batch& batch) {
+        forms_.task.add_to(sums, forward, own_part(batch));
+      };
+      options.parts = &forms_.mesh.group("context");
+    }
+    return trainer::evaluate(*state_.model, forms_.task, samples, forms_.data_group(), options);
+  }
+
+ private:
+  Variable forward(const Variable& input) {
+    if (!forms_.replicas) return forms_.parallelism.forward(input);
+    forms_.parallelism.prepare_forward();
+    return forms_.replicas->forward(input);
+  }
+
+  void forward_and_backward(const data::Batch& batch, double items_of_step, PhaseTimer& timer) {
+    const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
+    auto saved_bytes = std::exchange(records_saved_bytes_, false)
+                           ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_)
+                           : nullptr;
+    const auto result = forms_.task.loss([this](const Variable& input) { return forward(input); }, batch);
+    saved_bytes.reset();
+    const Variable loss = weighted(result, items_of_step);
+    timer.end(&StepTimes::forward);
+    loss.backward();
+    timer.end(&StepTimes::backward);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<StepRunner> make_pass_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,
+                                             StepValues& values) {
+  return std::make_unique<PassRunner>(config, state, forms, values);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,69 @@
+#include "ddprun/worker/trainer/session/step_runner.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Both kinds of pipelines: their stages compute the micro-batches in the order of a schedule.
+class ScheduleRunner : public StepRunner {
+ public:
+  using StepRunner::StepRunner;
+
+ protected:
+  pipeline::StepFunctions functions_of(const Step& step) {
+    return step_functions(
+        forms_.task, step.batches, state_.run.seed,
+        [this, items = step.items](const tasks::WeightedLoss& result) { return weighted(result, items); });
+  }
+};
+
+// Over ranks.
+class RankScheduleRunner final : public ScheduleRunner {
+ public:
+  using ScheduleRunner::ScheduleRunner;
+
+  void run(const Step& step, PhaseTimer&) override { forms_.pipelined->train(functions_of(step)); }
+
+  // Batches pass through the stages one after the other; the last stage's rank looks at results.
+  Evaluation evaluate(const data::Dataset& samples) override {
+    auto& ranks = forms_.pipelined->pipeline();
+    auto options = evaluation_options();
+    options.add_to = [&](std::span<double> sums, const data::Batch& batch) { add_to(sums, forms_.task, batch, ranks); };
+    options.parts = &ranks.group();
+    const auto result = trainer::evaluate(*state_.model, forms_.task, samples, forms_.data_group(), options);
+    ranks.finish();
+    return result;
+  }
+};
+
+// Over the devices of each rank.
+class DeviceScheduleRunner final : public ScheduleRunner {
+ public:
+  using ScheduleRunner::ScheduleRunner;
+
+  void run(const Step& step, PhaseTimer&) override {
+    auto& parallelism = forms_.parallelism;
+    const auto functions = functions_of(step);
+    parallelism.prepare_forward();
+    {
+      const auto local = parallelism.hold_reduction();
+      forms_.device_pipeline->train(functions);
+    }
+    parallelism.join_backward();
+  }
+
+  Evaluation evaluate(const data::Dataset& samples) override {
+    auto options = evaluation_options();
+    options.forward = [this](const Variable& input) { return forms_.device_pipeline->forward(input); };
+    return trainer::evaluate(*state_.model, forms_.task, samples, forms_.data_group(), options);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<StepRunner> make_schedule_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,
+                                                 StepValues& values) {
+  if (forms.pipelined) return std::make_unique<RankScheduleRunner>(config, state, forms, values);
+  return std::make_unique<DeviceScheduleRunner>(config, state, forms, values);
+}
+
+}  // namespace ddprun::trainer

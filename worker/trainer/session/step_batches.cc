@@ -1,0 +1,69 @@
+#include "ddprun/worker/trainer/session/step_batches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/data/distributed_sampler.h"
+#include "ddprun/worker/trainer/session/rank_times.h"
+
+namespace ddprun::trainer {
+
+StepBatches::StepBatches(const TrainConfig& config, const Datasets& datasets, data::EpochPlan plan, const Place& place)
+    : config_(config), datasets_(datasets), plan_(std::move(plan)), place_(place) {
+  if (place.balances && plan_.step_samples >= place.ranks) balancer_.emplace(place.ranks, plan_.step_samples);
+}
+
+void StepBatches::open(const checkpoint::RunState& run) {
+  if (loader_) return;
+  const auto order = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
+  loader_.emplace(*datasets_.train,
+                  batches_of_rank(plan_, order, run.samples, place_.rank, samples_of_batch(place_.rank)),
+                  data::LoaderOptions{.workers = config_.data.workers,
+                                      .prefetch = config_.data.prefetch,
+                                      .epoch = run.epoch,
+                                      .augmentation = datasets_.augmentation ? &*datasets_.augmentation : nullptr,
+                                      .mixup = datasets_.mixup ? &*datasets_.mixup : nullptr,
+                                      .seed = run.seed});
+}
+
+std::int64_t StepBatches::count(std::int64_t samples, int rank) const {
+  const auto most = samples_of_batch(rank);
+  return (plan_.share(samples, rank) + most - 1) / most;
+}
+
+std::int64_t StepBatches::largest_count(std::int64_t samples, int ranks) const {
+  std::int64_t most = 0;
+  for (int r = 0; r < ranks; ++r) most = std::max(most, count(samples, r));
+  return most;
+}
+
+void StepBatches::require_equal_counts(std::int64_t samples) const {
+  for (int r = 0; r < place_.ranks; ++r) {
+    if (count(samples, r) == count(samples, 0)) continue;
+    throw make_error(Errc::usage,
+                     "parallel.sync_batch_norm = true: in a step of {} samples rank 0 has {} micro-batches and rank {} "
+                     "{}; they need as many each, for instance with data.drop_last = true",
+                     samples, count(samples, 0), r, count(samples, r));
+  }
+}
+
+// A larger share makes larger micro-batches, not more of them.
+std::int64_t StepBatches::samples_of_batch(int rank) const {
+  if (plan_.shares.empty()) return place_.micro_batch;
+  const auto parts = config_.train.accumulate;
+  return (plan_.shares[static_cast<std::size_t>(rank)] + parts - 1) / parts;
+}
+
+std::string StepBatches::balance(const std::vector<profiler::StepTimes>& ranks) {
+  if (!balancer_) return "";
+  std::vector<double> seconds;
+  for (const auto& times : ranks) seconds.push_back((times.forward + times.backward).count() / RankTimes::window);
+  const auto decision = balancer_->observe(seconds);
+  if (!decision) return "";
+  plan_.shares = decision->shares;
+  close();  // the loader is made again with the new shares
+  return decision->reason;
+}
+
+}  // namespace ddprun::trainer

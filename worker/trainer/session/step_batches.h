@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/checkpoint/run_state.h"
+#include "ddprun/worker/data/batch.h"
+#include "ddprun/worker/data/epoch_plan.h"
+#include "ddprun/worker/data/loader.h"
+#include "ddprun/worker/profiler/step_times.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/load_balancer.h"
+#include "ddprun/worker/trainer/state/datasets.h"
+
+namespace ddprun::trainer {
+
+// The micro-batches of a rank's steps, and how many every rank has.
+//
+// Ownership: config and datasets outlive this object. Threads: one at a time.
+class StepBatches {
+ public:
+  struct Place {
+    int rank = 0;                  // among the ranks that have samples of their own
+    int ranks = 1;                 // those
+    std::int64_t micro_batch = 1;  // samples, at most
+    bool balances = false;         // whether ranks may get shares by their speed
+  };
+  StepBatches(const TrainConfig& config, const Datasets& datasets, data::EpochPlan plan, const Place& place);
+
+  // Those of what is left of the epoch; nothing where they are open.
+  void open(const checkpoint::RunState& run);
+  // The epoch is finished.
+  void close() { loader_.reset(); }
+  // REQUIRES: open. None: the epoch has no more.
+  std::optional<data::Batch> next() { return loader_->next(); }
+
+  // Of a step of so many samples, at one rank and at the one among so many that has the most.
+  std::int64_t count(std::int64_t samples, int rank) const;
+  std::int64_t own_count(std::int64_t samples) const { return count(samples, place_.rank); }
+  std::int64_t largest_count(std::int64_t samples, int ranks) const;
+  // For batch norm over all ranks: one with fewer would miss exchanges of the others' statistics. Throws Errc::usage.
+  void require_equal_counts(std::int64_t samples) const;
+
+  // Decides anew on the ranks' shares, all ranks alike, from the times of some steps of each rank. Returns why they
+  // change; empty: they do not.
+  std::string balance(const std::vector<profiler::StepTimes>& ranks);
+
+ private:
+  std::int64_t samples_of_batch(int rank) const;
+
+  const TrainConfig& config_;
+  const Datasets& datasets_;
+  data::EpochPlan plan_;
+  const Place place_;
+  std::optional<LoadBalancer> balancer_;
+  std::optional<data::Loader> loader_;  // none between two epochs
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,46 @@
+#include "ddprun/worker/trainer/session/step_runner.h"
+
+#include <algorithm>
+
+#include "ddprun/worker/autograd/ops/elementwise.h"
+
+namespace ddprun::trainer {
+
+StepRunner::StepRunner(const TrainConfig& config, TrainState& state, ParallelForms& forms, StepValues& values)
+    : config_(config), state_(state), forms_(forms), values_(values), mixtures_(mixtures_of_experts(*state.model)) {}
+
+data::Batch StepRunner::own_part(const data::Batch& batch) const {
+  if (!forms_.context) return batch.to(forms_.device(), forms_.targets_device());
+  data::Batch own;
+  own.samples = batch.samples;
+  own.epoch = batch.epoch;
+  own.add("input", forms_.context->own_positions(batch.input()));
+  own.add("target", forms_.context->own_positions(batch.target()));
+  return own;
+}
+
+// Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its
+// mean as it has items. The number of ranks with items of their own undoes the division of the gradients' average.
+Variable StepRunner::weighted(const tasks::WeightedLoss& result, double items_of_step) {
+  values_.add_loss(result.loss.value(), result.weight);
+  const double scale = state_.scaler ? state_.scaler->scale() : 1;
+  const double factor = result.weight * forms_.gradient_group().size() / items_of_step * scale;
+  for (auto* mixture : mixtures_) mixture->set_loss_factor(factor);
+  return factor == 1.0 ? result.loss : mul(result.loss, factor);
+}
+
+EvaluationOptions StepRunner::evaluation_options() const {
+  return {.batch_size = config_.eval.batch_size,
+          .workers = std::min(config_.data.workers, 1),
+          .equal_passes = forms_.parallelism.reduces_every_pass(),
+          .device = forms_.device()};
+}
+
+std::unique_ptr<StepRunner> make_step_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,
+                                             StepValues& values) {
+  const bool is_scheduled = forms.pipelined || forms.device_pipeline;
+  return is_scheduled ? make_schedule_runner(config, state, forms, values)
+                      : make_pass_runner(config, state, forms, values);
+}
+
+}  // namespace ddprun::trainer

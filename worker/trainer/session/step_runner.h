@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/data/batch.h"
+#include "ddprun/worker/nn/layers/mixture_of_experts.h"
+#include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/evaluation.h"
+#include "ddprun/worker/trainer/session/expert_use.h"
+#include "ddprun/worker/trainer/session/parallel_forms.h"
+#include "ddprun/worker/trainer/session/phase_timer.h"
+#include "ddprun/worker/trainer/session/step_values.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+
+namespace ddprun::trainer {
+
+// Runs the batches of a step, and those of an evaluation: by passes through the whole model at each rank, or by the
+// schedule of a pipeline.
+//
+// Ownership: what the constructor gets outlives this object.
+// Threads: one at a time; run() and evaluate() are collective.
+class StepRunner {
+ public:
+  StepRunner(const TrainConfig& config, TrainState& state, ParallelForms& forms, StepValues& values);
+  virtual ~StepRunner() = default;
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
+
+  // What this rank computes of a batch of its samples, where it computes.
+  data::Batch own_part(const data::Batch& batch) const;
+
+  struct Step {
+    const std::vector<data::Batch>& batches;  // own_part() of this rank's
+    double items;                             // of the step, at all ranks
+    std::int64_t largest_count;               // of batches, at the rank that has the most
+  };
+  // Gradients of the step, reduced; adds its losses to the values.
+  virtual void run(const Step& step, PhaseTimer& timer) = 0;
+  virtual Evaluation evaluate(const data::Dataset& samples) = 0;
+
+  // As Session.
+  void record_saved_bytes() { records_saved_bytes_ = true; }
+  const std::map<std::string, std::size_t>& saved_bytes() const { return saved_bytes_; }
+  // As expert_use.h, of the model.
+  std::optional<ExpertUse> take_expert_use() const { return trainer::take_expert_use(mixtures_); }
+
+ protected:
+  // Adds a batch's loss to the values, and gives what backward() begins from.
+  Variable weighted(const tasks::WeightedLoss& result, double items_of_step);
+  // Of an evaluation of the whole model at each rank.
+  EvaluationOptions evaluation_options() const;
+
+  const TrainConfig& config_;
+  TrainState& state_;
+  ParallelForms& forms_;
+  StepValues& values_;
+  bool records_saved_bytes_ = false;
+  std::map<std::string, std::size_t> saved_bytes_;
+
+ private:
+  const std::vector<nn::MixtureOfExperts*> mixtures_;  // of the model
+};
+
+// As the forms need it.
+std::unique_ptr<StepRunner> make_step_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,
+                                             StepValues& values);
+// Those that it chooses from.
+std::unique_ptr<StepRunner> make_pass_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,
+                                             StepValues& values);
+std::unique_ptr<StepRunner> make_schedule_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,
+                                                 StepValues& values);
+
+}  // namespace ddprun::trainer
