@@ -59,9 +59,16 @@ class ManualGroup final : public ProcessGroup {
   void finish(std::size_t number) {
     const std::lock_guard lock(mutex_);
     auto& [call, work] = started_[number];
-    auto* const values = static_cast<float*>(call.output.data);
-    for (std::size_t i = 0; i < call.output.count; ++i) values[i] *= 2;
+    double_output(call);
     work->complete();
+  }
+  // Ends the operation well, and all others by a failure of the group, in one moment.
+  void finish_and_abort(std::size_t number, const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    cause_ = Error(Errc::aborted, reason);
+    double_output(started_[number].call);
+    started_[number].work->complete();
+    for (auto& each : started_) each.work->fail(*cause_);
   }
 
  private:
@@ -69,6 +76,11 @@ class ManualGroup final : public ProcessGroup {
     Call call;
     std::shared_ptr<Completion> work;
   };
+  static void double_output(const Call& call) {
+    auto* const values = static_cast<float*>(call.output.data);
+    for (std::size_t i = 0; i < call.output.count; ++i) values[i] *= 2;
+  }
+
   mutable std::mutex mutex_;
   std::deque<Started> started_;
   std::optional<Error> cause_;
@@ -91,6 +103,16 @@ class Values {
  private:
   std::vector<float> values_;
 };
+
+// Empty after success.
+std::string error_of(Work& work) {
+  try {
+    work.wait();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
 
 }  // namespace
 
@@ -232,4 +254,21 @@ TEST_CASE("a piece of an operation in parts is staged as a span of each part") {
   CHECK(first.read == std::vector<StagedSpan>{{whole.data() + 10, 16, 16}});
   CHECK(first.written ==
         std::vector<StagedSpan>{{whole.data(), 0, 16}, {whole.data() + 10, 16, 16}, {whole.data() + 20, 32, 16}});
+}
+
+TEST_CASE("what the group has finished before it fails is completed") {
+  Staged staged;
+  Values values(elements, 1), next(elements, 1), received(3, 2);
+  const auto done = GENERATE(std::size_t{0}, std::size_t{2});  // the first collective, or the message
+  CAPTURE(done);
+  const WorkPtr sums[] = {staged.group->allreduce(values.span()), staged.group->allreduce(next.span())};
+  staged.host->await_started(2);
+  const auto message = staged.group->recv(received.span(), 1, 0);
+  staged.host->finish_and_abort(done, "the test says so");
+  for (const auto& work : {sums[0], sums[1], message}) {
+    const bool is_done = work == (done == 0 ? sums[0] : message);
+    CHECK(error_of(*work) == (is_done ? "" : "the test says so"));
+  }
+  CHECK(values.at(0) == (done == 0 ? 2 : 1));
+  CHECK(next.at(0) == 1);
 }

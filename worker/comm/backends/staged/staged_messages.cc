@@ -86,11 +86,25 @@ bool StagedMessages::advance(Running& running, bool may_send) {
   if (!in_group->done()) return false;
   in_group->wait();  // throws its error
   if (is_send(running.message)) return finish(running), true;
+  copy_back(running);
+  return true;
+}
+
+void StagedMessages::copy_back(Running& running) {
+  const auto& [task, memory, in_group] = running.message;
   to_device_.to_device(task.call.output.data, memory->at_least(0), task.call.output.bytes());
   to_device_.record(task.call.options.events.ended);
   running.copied = to_device_.mark();
   running.copied_by = deadline_after(task.timeout);
-  return true;
+}
+
+void StagedMessages::copy_finished_back() noexcept {
+  try {
+    for (auto& each : messages_)
+      if (!is_send(each.message) && !each.copied && !each.message.in_group->error()) copy_back(each);
+  } catch (const std::exception&) {
+    // The device has failed, too: the messages end with the cause.
+  }
 }
 
 bool StagedMessages::is_copied(Running& running) const {
@@ -108,10 +122,16 @@ void StagedMessages::finish(Running& running) {
 
 void StagedMessages::cancel(const Error& cause) noexcept {
   for (const auto& each : messages_) await_end(each.message.in_group);
+  copy_finished_back();
   const auto deadline = Deadline::in(copies_bound);
   const bool copied_to_host = to_host_.await_idle(deadline);
   const bool idle = to_device_.await_idle(deadline) && copied_to_host;
   for (auto& each : std::exchange(messages_, {})) {
+    const bool in_group = each.message.in_group && !each.message.in_group->error();
+    if (idle && in_group && (is_send(each.message) || each.copied)) {
+      finish(each);
+      continue;
+    }
     if (!idle && each.message.memory) each.message.memory->abandon();
     each.message.task.fail(cause);
   }

@@ -44,7 +44,8 @@ class StagedMessages {
   // Does what can be done without waiting. Whether there was anything.
   bool advance();
   bool idle() const { return messages_.empty(); }
-  // Ends all messages with the cause, once nobody uses their memory. REQUIRES: the host's group has failed.
+  // Completes what the host's group has finished, and ends all other messages with the cause, once nobody uses their
+  // memory. REQUIRES: the group has failed.
   void cancel(const Error& cause) noexcept;
 
  private:
@@ -55,6 +56,8 @@ class StagedMessages {
   };
 
   bool advance(Running& running, bool may_send);
+  void copy_back(Running& running);
+  void copy_finished_back() noexcept;
   bool is_copied(Running& running) const;
   void finish(Running& running);
 

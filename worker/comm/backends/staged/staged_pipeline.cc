@@ -62,13 +62,7 @@ bool StagedPipeline::advance(Piece& piece) {
   if (piece.stage == Stage::in_group) {
     if (!piece.work->done()) return false;
     piece.work->wait();  // throws its error
-    for (const auto& each : piece.staged.written)
-      to_device_.to_device(each.device, piece.memory + each.offset, each.bytes);
-    if (++piece.of->copied_back == piece.of->division.pieces)
-      to_device_.record(piece.of->task.call.options.events.ended);
-    piece.copied = to_device_.mark();
-    piece.copied_by = deadline_after(piece.of->task.timeout);
-    piece.stage = Stage::to_device;
+    copy_back(piece);
     return true;
   }
   if (!piece.copied->reached()) {
@@ -81,6 +75,27 @@ bool StagedPipeline::advance(Piece& piece) {
   return true;
 }
 
+void StagedPipeline::copy_back(Piece& piece) {
+  for (const auto& each : piece.staged.written)
+    to_device_.to_device(each.device, piece.memory + each.offset, each.bytes);
+  if (++piece.of->copied_back == piece.of->division.pieces) to_device_.record(piece.of->task.call.options.events.ended);
+  piece.copied = to_device_.mark();
+  piece.copied_by = deadline_after(piece.of->task.timeout);
+  piece.stage = Stage::to_device;
+}
+
+// In the order of the pieces, to the first that the group has not finished.
+void StagedPipeline::copy_finished_back() noexcept {
+  try {
+    for (auto& piece : pieces_) {
+      if (piece.stage == Stage::to_host || piece.work->error()) return;
+      if (piece.stage == Stage::in_group) copy_back(piece);
+    }
+  } catch (const std::exception&) {
+    // The device has failed, too: the operation ends with the cause.
+  }
+}
+
 void StagedPipeline::finish_oldest() {
   Running& running = *pieces_.front().of;
   pieces_.pop_front();
@@ -91,10 +106,13 @@ void StagedPipeline::finish_oldest() {
 
 void StagedPipeline::cancel(const Error& cause) noexcept {
   for (const auto& piece : pieces_) await_end(piece.work);
+  copy_finished_back();
   const auto deadline = Deadline::in(copies_bound);
   const bool copied_to_host = to_host_.await_idle(deadline);
   if (!to_device_.await_idle(deadline) || !copied_to_host)
     for (auto& slot : slots_) slot.abandon();
+  else
+    while (!pieces_.empty() && pieces_.front().stage == Stage::to_device) finish_oldest();
   pieces_.clear();
   for (const auto& each : std::exchange(tasks_, {})) each.task.fail(cause);
 }

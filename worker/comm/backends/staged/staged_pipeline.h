@@ -25,7 +25,8 @@ class StagedPipeline {
   // Does what can be done without waiting. Whether there was anything.
   bool advance();
   bool idle() const { return tasks_.empty(); }
-  // Ends all tasks with the cause, once nobody uses their memory. REQUIRES: the host's group has failed.
+  // Completes what the host's group has finished, and ends all other tasks with the cause, once nobody uses their
+  // memory. REQUIRES: the group has failed.
   void cancel(const Error& cause) noexcept;
 
  private:
@@ -53,6 +54,8 @@ class StagedPipeline {
 
   bool begin_piece();
   bool advance(Piece& piece);
+  void copy_back(Piece& piece);
+  void copy_finished_back() noexcept;
   void finish_oldest();
   Running* next_to_begin();
 
