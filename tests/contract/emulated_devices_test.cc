@@ -22,17 +22,18 @@ constexpr int ranks = 3;
 // Memory of a device, which work of a stream fills with the values.
 class OnDevice {
  public:
-  OnDevice(const Bytes& values, const comm::Stream& stream) : memory_(std::max<std::size_t>(values.size(), 1)) {
+  OnDevice(const Bytes& values, const comm::Stream& stream)
+      : memory_(stream.device(), std::max<std::size_t>(values.size(), 1)) {
     comm::check_cuda(
         comm::api().cudaMemcpyAsync(memory_.get(), values.data(), values.size(), cudaMemcpyHostToDevice, stream.get()),
-        "a copy to the device");
+        "cudaMemcpyAsync", stream.device());
   }
   void* get() const { return memory_.get(); }
   Bytes read(std::size_t bytes, const comm::Stream& stream) const {
     Bytes values(bytes);
     comm::check_cuda(
         comm::api().cudaMemcpyAsync(values.data(), memory_.get(), bytes, cudaMemcpyDeviceToHost, stream.get()),
-        "a copy from the device");
+        "cudaMemcpyAsync", stream.device());
     stream.await_idle(Deadline::never());
     return values;
   }
@@ -45,11 +46,11 @@ class OnDevice {
 Bytes on_device(int device, const contract::StartOperation& start, DType dtype, const Bytes& input,
                 const Bytes& output) {
   const comm::CurrentDevice current(device);
-  const comm::Stream stream;
+  const comm::Stream stream(device);
   const OnDevice in(input, stream), out(output, stream);
-  comm::Event filled;
+  comm::Event filled(device);
   filled.record(stream);
-  comm::check_cuda(comm::api().cudaStreamWaitEvent(nullptr, filled.get(), 0), "ordering two streams");
+  comm::check_cuda(comm::api().cudaStreamWaitEvent(nullptr, filled.get(), 0), "cudaStreamWaitEvent", device);
   const auto count = [&](const Bytes& bytes) { return bytes.size() / size_of(dtype); };
   start({in.get(), count(input), dtype, device}, {out.get(), count(output), dtype, device})->wait();
   return out.read(output.size(), stream);

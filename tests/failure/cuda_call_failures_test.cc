@@ -124,13 +124,11 @@ std::string complaint(const CudaJob& job, const std::string& function, const Inj
     if (!dispensable.contains(function) && !tried_again.contains(function)) return "it is not reported";
     return failed.state == job.after() && peer.state == job.after() ? "" : "it is not reported, and changes the result";
   }
-  // Errors of a group say what was being done, those of the module name the function and the device.
-  const bool of_group = contains(failed.failure, "CUDA: ") || contains(failed.failure, "NCCL: ") ||
-                        contains(failed.failure, "CUDA finds no GPU");
-  const bool of_module = contains(failed.failure, function) || contains(failed.failure, "the launch of a kernel") ||
-                         contains(failed.failure, "out of memory");
-  if (!of_group && !of_module) return "the error does not say what has failed";
-  if (!of_group && !contains(failed.failure, "cuda:" + std::to_string(failing_rank)))
+  const bool names_function = contains(failed.failure, function) || contains(failed.failure, "out of memory") ||
+                              (function == "cudaLaunchKernelExC" && contains(failed.failure, "the launch of a kernel"));
+  if (!names_function) return "the error does not name the function";
+  const std::string device = "cuda:" + std::to_string(failing_rank);
+  if (!contains(failed.failure, " on " + device + ": ") && !contains(failed.failure, device + " is out of memory"))
     return "the error does not name the device";
   if (contains(failed.failure, "\n")) return "the error is longer than a line";
   if (peer.failure.empty() && peer.state == job.after()) return "";  // nothing was left that both had to do

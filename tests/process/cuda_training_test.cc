@@ -137,7 +137,7 @@ TEST_CASE("a call that fails at one rank ends the job with an error that names t
       {"cudaLaunchKernelExC", "the launch of a kernel failed on cuda:1"},
       {"cublasLtMatmul", "failed on cuda:1: cublasLtMatmul returned"},
       {"cudnnConvolutionForward", "failed on cuda:1: cudnnConvolutionForward returned"},
-      {"ncclAllReduce", "NCCL: starting an operation: unhandled cuda error (emulated)"}};
+      {"ncclAllReduce", "ncclAllReduce failed on cuda:1: unhandled cuda error (emulated)"}};
   for (const auto& [function, text] : calls) {
     auto variables = devices("2");
     variables["DDPRUN_CUDA_EMULATOR_FAIL"] = function + "@1:7";

@@ -143,6 +143,10 @@ const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "an error of the fake CUDA";
 }
 
+const char* cudaGetErrorName(cudaError_t) {
+  return "cudaErrorOfTheFake";
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int) {
   if (fails_here("cudaStreamCreateWithFlags")) return cudaErrorMemoryAllocation;
   *stream = new CUstream_st;

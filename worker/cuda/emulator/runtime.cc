@@ -68,6 +68,15 @@ cudaError_t run(const char* name, cudaError_t failure, const Function& function)
   });
 }
 
+// The order between other streams and the default one is not emulated.
+cudaError_t create_stream(const char* function, cudaStream_t* stream, unsigned int flags) {
+  return run(function, cudaErrorUnknown, [&](const Call& call) {
+    if (flags != cudaStreamNonBlocking) return cudaErrorNotSupported;
+    *stream = call.machine().add_stream(call.machine().current_device());
+    return cudaSuccess;
+  });
+}
+
 bool exists(const Call& call, int device) {
   return device >= 0 && device < call.machine().device_count();
 }
@@ -638,16 +647,11 @@ cudaError_t cudaMemsetAsync(void* devPtr, int value, size_t count, cudaStream_t 
 // --- streams
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* pStream, unsigned int flags, int) {
-  return run("cudaStreamCreateWithPriority", cudaErrorUnknown, [&](const Call& call) {
-    // The order between other streams and the default one is not emulated.
-    if (flags != cudaStreamNonBlocking) return cudaErrorNotSupported;
-    *pStream = call.machine().add_stream(call.machine().current_device());
-    return cudaSuccess;
-  });
+  return create_stream("cudaStreamCreateWithPriority", pStream, flags);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags) {
-  return cudaStreamCreateWithPriority(pStream, flags, 0);
+  return create_stream("cudaStreamCreateWithFlags", pStream, flags);
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {

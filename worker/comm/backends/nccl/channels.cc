@@ -33,9 +33,16 @@ struct Header {
 // Device resources of a channel. Not nested in its class, because clang rejects an optional of a nested class whose
 // members have initialisers.
 struct OnDevice {
-  DeviceMemory placeholder{1};  // sent by a message without elements
-  DeviceMemory header{sizeof(Header)};
-  PinnedMemory pinned{sizeof(Header)};
+  explicit OnDevice(int device)
+      : placeholder(device, 1),
+        header(device, sizeof(Header)),
+        pinned(device, sizeof(Header)),
+        stream(device),
+        earlier(device) {}
+
+  DeviceMemory placeholder;  // sent by a message without elements
+  DeviceMemory header;
+  PinnedMemory pinned;
   Header* const host_header = new (pinned.get()) Header();  // copied to the device or from it
   Stream stream;
   Event earlier;  // of the default stream
@@ -107,7 +114,7 @@ class Channels::Channel {
   }
 
   std::unique_ptr<Event> record_event() const {
-    auto event = std::make_unique<Event>();
+    auto event = std::make_unique<Event>(state_.device);
     event->record(on_device_->stream);
     return event;
   }
@@ -136,8 +143,8 @@ class Channels::Channel {
 
   // Returns when the copy is complete.
   void copy_header(void* to, const void* from, cudaMemcpyKind kind, Deadline deadline) {
-    check_cuda(api().cudaMemcpyAsync(to, from, sizeof(Header), kind, on_device_->stream.get()),
-               "copying a message header");
+    check_cuda(api().cudaMemcpyAsync(to, from, sizeof(Header), kind, on_device_->stream.get()), "cudaMemcpyAsync",
+               state_.device);
     if (!communicator_.await(*record_event(), deadline)) throw std::runtime_error("timed out");
   }
 
@@ -147,16 +154,16 @@ class Channels::Channel {
   // The sender is rank 0 of the communicator.
   void connect(Deadline deadline) {
     const BlockedSignals blocked;  // NCCL starts threads
-    on_device_.emplace();
+    on_device_.emplace(state_.device);
     const auto key = fmt::format("{}channel/{}-{}-{}", state_.prefix, name_.sender, name_.receiver, name_.tag);
     ncclUniqueId id;
     if (sending()) {
-      id = make_unique_id();
+      id = make_unique_id(state_.device);
       state_.store->set(key, text_of(id), deadline);
     } else {
       id = unique_id_from(await_id(key, deadline));
     }
-    communicator_.connect({id}, sending() ? 0 : 1, 2, deadline);
+    communicator_.connect(state_.device, {id}, sending() ? 0 : 1, 2, deadline);
   }
 
   // Polls, because a blocking wait would occupy the connection to the store, which other channels use.
@@ -168,11 +175,12 @@ class Channels::Channel {
     return state_.store->get(key, deadline);
   }
 
-  ncclResult_t enqueue(Span memory, ncclComm_t comm) const {
+  NcclCall enqueue(Span memory, ncclComm_t comm) const {
     if (memory.count == 0) memory = {on_device_->placeholder.get(), 1, DType::uint8};
     const auto type = type_of(memory.dtype);
-    if (sending()) return api().ncclSend(memory.data, memory.count, type, 1, comm, on_device_->stream.get());
-    return api().ncclRecv(memory.data, memory.count, type, 0, comm, on_device_->stream.get());
+    const auto stream = on_device_->stream.get();
+    if (sending()) return {"ncclSend", api().ncclSend(memory.data, memory.count, type, 1, comm, stream)};
+    return {"ncclRecv", api().ncclRecv(memory.data, memory.count, type, 0, comm, stream)};
   }
 
   bool sending() const { return name_.sender == state_.rank; }

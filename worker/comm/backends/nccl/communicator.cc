@@ -8,6 +8,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/worker/comm/backends/nccl/cuda_check.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_api.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_types.h"
 #include "ddprun/worker/comm/backends/nccl/shrink.h"
@@ -18,12 +19,17 @@ namespace {
 constexpr std::chrono::seconds revoke_timeout(5);
 constexpr std::chrono::microseconds poll_interval(50);
 
-ncclResult_t init(ncclComm_t* comm, std::vector<ncclUniqueId>& ids, int rank, int size, ncclConfig_t& config) {
+NcclCall init(ncclComm_t* comm, std::vector<ncclUniqueId>& ids, int rank, int size, ncclConfig_t& config) {
 #if DDPRUN_NCCL_HAS_SCALABLE
   if (ids.size() > 1)
-    return api().ncclCommInitRankScalable(comm, size, rank, static_cast<int>(ids.size()), ids.data(), &config);
+    return {"ncclCommInitRankScalable",
+            api().ncclCommInitRankScalable(comm, size, rank, static_cast<int>(ids.size()), ids.data(), &config)};
 #endif
-  return api().ncclCommInitRankConfig(comm, size, ids.front(), rank, &config);
+  return {"ncclCommInitRankConfig", api().ncclCommInitRankConfig(comm, size, ids.front(), rank, &config)};
+}
+
+void check(const NcclCall& call, int device) {
+  check_nccl(call.result, call.function, device);
 }
 
 ncclConfig_t non_blocking() {
@@ -45,10 +51,11 @@ void Communicator::close() noexcept {
   if (comm_) api().ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
-void Communicator::connect(std::vector<ncclUniqueId> ids, int rank, int size, Deadline deadline) {
+void Communicator::connect(int device, std::vector<ncclUniqueId> ids, int rank, int size, Deadline deadline) {
   const std::lock_guard lock(mutex_);
+  device_ = device;
   auto config = non_blocking();
-  check_nccl(init(&comm_, ids, rank, size, config), "creating the communicator");
+  check(init(&comm_, ids, rank, size, config), device_);
   await_call(deadline);
   formed_ = true;
 }
@@ -56,7 +63,7 @@ void Communicator::connect(std::vector<ncclUniqueId> ids, int rank, int size, De
 bool Communicator::can_shrink() const {
 #if DDPRUN_NCCL_HAS_SHRINK
   const std::lock_guard lock(mutex_);
-  return comm_ && api().ncclCommShrink && version_has_shrink(runtime_version());
+  return comm_ && api().ncclCommShrink && version_has_shrink(runtime_version(device_));
 #else
   return false;
 #endif
@@ -66,10 +73,11 @@ bool Communicator::can_shrink() const {
 // The parent may still be being revoked; the new communicator exists once the parent has completed this call, too.
 void Communicator::shrink(Communicator& parent, std::vector<int> excluded, Deadline deadline) {
   const std::scoped_lock lock(mutex_, parent.mutex_);
+  device_ = parent.device_;
   const auto await_parent = [&] {
     auto state = ncclSuccess;
     const bool ready = poll(deadline, [&] {
-      check_nccl(api().ncclCommGetAsyncError(parent.comm_, &state), "querying asynchronous errors");
+      check_nccl(api().ncclCommGetAsyncError(parent.comm_, &state), "ncclCommGetAsyncError", device_);
       return state != ncclInProgress;
     });
     if (!ready) throw std::runtime_error("timed out");
@@ -80,9 +88,9 @@ void Communicator::shrink(Communicator& parent, std::vector<int> excluded, Deadl
   const int flags = parent.interrupted_ ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT;
   check_nccl(
       api().ncclCommShrink(parent.comm_, excluded.data(), static_cast<int>(excluded.size()), &comm_, &config, flags),
-      "shrinking the communicator");
+      "ncclCommShrink", device_);
   const auto state = await_parent();
-  if (!comm_) check_nccl(state == ncclSuccess ? ncclInternalError : state, "shrinking the communicator");
+  if (!comm_) check_nccl(state == ncclSuccess ? ncclInternalError : state, "ncclCommShrink", device_);
   await_call(deadline);
   formed_ = true;
 }
@@ -92,9 +100,9 @@ void Communicator::shrink(Communicator&, std::vector<int>, Deadline) {
 }
 #endif
 
-void Communicator::issue(const std::function<ncclResult_t(ncclComm_t)>& call, Deadline deadline) {
+void Communicator::issue(const std::function<NcclCall(ncclComm_t)>& calls, Deadline deadline) {
   const std::lock_guard lock(mutex_);
-  check_nccl(call(usable()), "starting an operation");
+  check(calls(usable()), device_);
   await_call(deadline);
 }
 
@@ -128,7 +136,7 @@ void Communicator::remove_memory(void* memory) noexcept {
 void Communicator::finish(Deadline deadline) noexcept try {
   const std::lock_guard lock(mutex_);
   if (!comm_) return;
-  check_nccl(api().ncclCommFinalize(comm_), "finalizing the communicator");
+  check_nccl(api().ncclCommFinalize(comm_), "ncclCommFinalize", device_);
   if (!poll(deadline, [this] { return call_completed(); })) return;
   registered_.clear();
   api().ncclCommDestroy(std::exchange(comm_, nullptr));
@@ -175,8 +183,8 @@ void Communicator::await_call(Deadline deadline) const {
 bool Communicator::call_completed() const {
   auto state = ncclSuccess;
   auto* const comm = usable();
-  check_nccl(api().ncclCommGetAsyncError(comm, &state), "querying asynchronous errors");
-  check_nccl(state, api().ncclGetLastError(comm));
+  check_nccl(api().ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", device_);
+  check_nccl(state, "an operation of NCCL (ncclCommGetAsyncError)", device_, api().ncclGetLastError(comm));
   return state == ncclSuccess;
 }
 

@@ -13,6 +13,13 @@
 
 namespace ddprun::comm {
 
+// What a function of NCCL has returned.
+struct NcclCall {
+  const char* function;
+  ncclResult_t result;
+  bool has_failed() const { return result != ncclSuccess && result != ncclInProgress; }
+};
+
 // A non-blocking NCCL communicator: no call waits inside the library, so that the waits here notice an interruption,
 // the deadline and NCCL's asynchronous errors. References interrupted. Thread-safe, except connect() and shrink().
 // Throws what check_nccl throws, and std::runtime_error when interrupted or past the deadline.
@@ -23,16 +30,17 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
 
-  // Called by every rank, with the ids that some of them made; uses the current device. Several ids need
-  // api().ncclCommInitRankScalable.
-  void connect(std::vector<ncclUniqueId> ids, int rank, int size, Deadline deadline);
+  // Called by every rank, with the ids that some of them made. Several ids need api().ncclCommInitRankScalable.
+  // REQUIRES: the device is current.
+  void connect(int device, std::vector<ncclUniqueId> ids, int rank, int size, Deadline deadline);
   // Called by every rank of the parent that is not excluded; they keep their order. The operations of a parent that was
-  // stopped are ended first. REQUIRES: parent.can_shrink(), and no operation of another parent is in progress.
+  // stopped are ended first. The device is the parent's. REQUIRES: parent.can_shrink(), and no operation of another
+  // parent is in progress.
   void shrink(Communicator& parent, std::vector<int> excluded, Deadline deadline);
   bool can_shrink() const;
 
-  // Makes a call, which enqueues work on a stream, and returns once NCCL has accepted it.
-  void issue(const std::function<ncclResult_t(ncclComm_t)>& call, Deadline deadline);
+  // Makes calls, which enqueue work on a stream, and returns once NCCL has accepted them.
+  void issue(const std::function<NcclCall(ncclComm_t)>& calls, Deadline deadline);
   // Waits until the event is reached; false when the deadline passes first.
   bool await(const Event& event, Deadline deadline);
   // Finalizes: waits, until the deadline, for operations that are complete here but not yet at the peers.
@@ -57,6 +65,7 @@ class Communicator {
 
   const std::atomic<bool>& interrupted_;
   mutable std::mutex mutex_;  // a communicator accepts one call at a time
+  int device_ = 0;            // once connected
   ncclComm_t comm_ = nullptr;
   std::map<void*, void*> registered_;  // the handle of each
   bool formed_ = false;

@@ -6,23 +6,15 @@
 #include <thread>
 
 #include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/backends/nccl/cuda_check.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_api.h"
-#include "ddprun/worker/cuda/cuda_error.h"
 
 namespace ddprun::comm {
-
-inline void check_cuda(cudaError_t result, const char* what) {
-  if (result == cudaSuccess) return;
-  const auto advice = meaning_of_cuda_error(result).advice;
-  throw make_error(Errc::io, "CUDA: {}: {}{}{}", what, api().cudaGetErrorString(result), advice.empty() ? "" : "; ",
-                   advice);
-}
 
 // "0000:01:00.0"
 inline std::string bus_id_of(int device) {
   char id[32] = "";
-  check_cuda(api().cudaDeviceGetPCIBusId(id, sizeof id, device), "querying the PCI bus id");
+  check_cuda(api().cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId", device);
   return id;
 }
 
@@ -30,8 +22,8 @@ inline std::string bus_id_of(int device) {
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
-    check_cuda(api().cudaGetDevice(&previous_), "querying the current device");
-    check_cuda(api().cudaSetDevice(device), "setting the device");
+    check_cuda(api().cudaGetDevice(&previous_), "cudaGetDevice", device);
+    check_cuda(api().cudaSetDevice(device), "cudaSetDevice", device);
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
@@ -41,14 +33,17 @@ class CurrentDevice {
   int previous_ = 0;
 };
 
-// A CUDA stream, independent of the default one.
+// A CUDA stream of a device, independent of the default one. REQUIRES: the device is current where it is made.
 class Stream {
  public:
-  Stream() { check_cuda(api().cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"); }
+  explicit Stream(int device) : device_(device) {
+    check_cuda(api().cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", device);
+  }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() { api().cudaStreamDestroy(stream_); }
   cudaStream_t get() const { return stream_; }
+  int device() const { return device_; }
   // Waits until all its work is done or has failed; false when the deadline passes first.
   bool await_idle(Deadline deadline) const noexcept {
     constexpr std::chrono::microseconds poll_interval(50);
@@ -60,45 +55,51 @@ class Stream {
   }
 
  private:
+  const int device_;
   cudaStream_t stream_ = nullptr;
 };
 
+// An event of a device. REQUIRES: the device is current where it is made.
 class Event {
  public:
-  Event() { check_cuda(api().cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
+  explicit Event(int device) : device_(device) {
+    check_cuda(api().cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags", device);
+  }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() { api().cudaEventDestroy(event_); }
 
-  void record(cudaStream_t stream) { check_cuda(api().cudaEventRecord(event_, stream), "recording an event"); }
+  void record(cudaStream_t stream) { check_cuda(api().cudaEventRecord(event_, stream), "cudaEventRecord", device_); }
   void record(const Stream& stream) { record(stream.get()); }
   cudaEvent_t get() const { return event_; }
   // What is queued on the stream from now on begins once the event is reached.
   void precede(const Stream& stream) const {
-    check_cuda(api().cudaStreamWaitEvent(stream.get(), event_, 0), "ordering two streams");
+    check_cuda(api().cudaStreamWaitEvent(stream.get(), event_, 0), "cudaStreamWaitEvent", device_);
   }
   // Whether all work before it is done. Throws Errc::io when any of that failed.
   bool reached() const {
     const auto result = api().cudaEventQuery(event_);
     if (result == cudaErrorNotReady) return false;
-    check_cuda(result, "an operation on the device");
+    check_cuda(result, "cudaEventQuery", device_);
     return true;
   }
 
  private:
+  const int device_;
   cudaEvent_t event_ = nullptr;
 };
 
 // Records an event of another owner's (cudaEvent_t).
 inline void record_event(void* event, const Stream& stream) {
-  check_cuda(api().cudaEventRecord(static_cast<cudaEvent_t>(event), stream.get()), "recording an event");
+  check_cuda(api().cudaEventRecord(static_cast<cudaEvent_t>(event), stream.get()), "cudaEventRecord", stream.device());
 }
 
-// Page-locked memory of the host: copies between it and a device are asynchronous.
+// Page-locked memory of the host: copies between it and a device are asynchronous. REQUIRES: the device is current
+// where it is made.
 class PinnedMemory {
  public:
-  explicit PinnedMemory(std::size_t bytes) {
-    check_cuda(api().cudaMallocHost(&data_, bytes), "allocating host memory");
+  PinnedMemory(int device, std::size_t bytes) {
+    check_cuda(api().cudaMallocHost(&data_, bytes), "cudaMallocHost", device);
   }
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;

@@ -5,7 +5,6 @@
 #include "ddprun/common/byte_text.h"
 #include "ddprun/common/memory_exhausted.h"
 #include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
 
 namespace ddprun::comm {
 namespace {
@@ -14,23 +13,17 @@ struct Room {
   std::size_t free = 0, total = 0;
 };
 
-Room room_of_device() {
+Room room_of(int device) {
   Room room;
-  check_cuda(api().cudaMemGetInfo(&room.free, &room.total), "querying memory");
+  check_cuda(api().cudaMemGetInfo(&room.free, &room.total), "cudaMemGetInfo", device);
   return room;
 }
 
 // Not after the work of a stream: that could be a collective, for which others have to act.
 void give_back_kept(int device) {
   cudaMemPool_t pool = nullptr;
-  check_cuda(api().cudaDeviceGetDefaultMemPool(&pool, device), "querying the pool of memory");
-  check_cuda(api().cudaMemPoolTrimTo(pool, 0), "giving memory back");
-}
-
-int current_device() {
-  int device = 0;
-  check_cuda(api().cudaGetDevice(&device), "querying the current device");
-  return device;
+  check_cuda(api().cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool", device);
+  check_cuda(api().cudaMemPoolTrimTo(pool, 0), "cudaMemPoolTrimTo", device);
 }
 
 [[noreturn]] void throw_exhausted(int device, std::size_t bytes, const Room& room) {
@@ -41,15 +34,14 @@ int current_device() {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(std::size_t bytes) {
+DeviceMemory::DeviceMemory(int device, std::size_t bytes) {
   cudaError_t status = api().cudaMalloc(&data_, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    const int device = current_device();
     give_back_kept(device);
     status = api().cudaMalloc(&data_, bytes);
-    if (status == cudaErrorMemoryAllocation) throw_exhausted(device, bytes, room_of_device());
+    if (status == cudaErrorMemoryAllocation) throw_exhausted(device, bytes, room_of(device));
   }
-  check_cuda(status, "allocating device memory");
+  check_cuda(status, "cudaMalloc", device);
 }
 
 DeviceMemory::~DeviceMemory() {
@@ -57,17 +49,16 @@ DeviceMemory::~DeviceMemory() {
 }
 
 // NCCL has one result for all errors of CUDA.
-void* allocate_for_nccl(std::size_t bytes) {
+void* allocate_for_nccl(int device, std::size_t bytes) {
   void* memory = nullptr;
   ncclResult_t result = api().ncclMemAlloc(&memory, bytes);
   if (result == ncclUnhandledCudaError) {
-    const int device = current_device();
     give_back_kept(device);
     result = api().ncclMemAlloc(&memory, bytes);
-    if (const Room room = room_of_device(); result == ncclUnhandledCudaError && room.free < bytes)
+    if (const Room room = room_of(device); result == ncclUnhandledCudaError && room.free < bytes)
       throw_exhausted(device, bytes, room);
   }
-  check_nccl(result, "allocating device memory");
+  check_nccl(result, "ncclMemAlloc", device);
   return memory;
 }
 

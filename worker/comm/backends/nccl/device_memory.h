@@ -4,11 +4,11 @@
 
 namespace ddprun::comm {
 
-// Memory of the current device. Where there is not enough, what the pool of asynchronous allocations keeps for tensors
-// is given back to the driver first. Throws MemoryExhausted where that is not enough either.
+// Memory of a device, which is current. Where there is not enough, what the pool of asynchronous allocations keeps for
+// tensors is given back to the driver first. Throws MemoryExhausted where that is not enough either.
 class DeviceMemory {
  public:
-  explicit DeviceMemory(std::size_t bytes);
+  DeviceMemory(int device, std::size_t bytes);
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory();
@@ -19,6 +19,6 @@ class DeviceMemory {
 };
 
 // The same with ncclMemAlloc, whose memory a communicator can register.
-void* allocate_for_nccl(std::size_t bytes);
+void* allocate_for_nccl(int device, std::size_t bytes);
 
 }  // namespace ddprun::comm

@@ -22,6 +22,7 @@ namespace ddprun::comm {
   each(cudaFreeHost)                \
   each(cudaGetDevice)               \
   each(cudaGetDeviceCount)          \
+  each(cudaGetErrorName)            \
   each(cudaGetErrorString)          \
   each(cudaMemGetInfo)              \
   each(cudaMemPoolTrimTo)           \

@@ -27,34 +27,36 @@ void expect_supported(const Operation& operation) {
   throw make_error(Errc::unsupported, "{}: NCCL has no {}", describe(operation), name_of(operation.op));
 }
 
-// Throws Errc::unsupported where there is no module.
-const NcclApi& needed_api() try { return api(); } catch (const Error& error) {
-  throw make_error(error.code(), "the nccl back end needs a GPU, and {}: use gloo", error.what());
+// Empty where this process has a device. device: that is wanted.
+std::string why_no_device(int device) try {
+  int devices = 0;
+  const auto found = api().cudaGetDeviceCount(&devices);
+  if (found != cudaErrorNoDevice) check_cuda(found, "cudaGetDeviceCount", device);
+  return devices > 0 ? "" : "CUDA finds no GPU";
+} catch (const Error& error) {
+  return error.what();
 }
 
 int current_device() {
-  int devices = 0, device = 0;
-  const auto found = needed_api().cudaGetDeviceCount(&devices);
-  if (found != cudaSuccess || devices == 0) {
-    throw make_error(Errc::unsupported, "the nccl back end needs a GPU, and CUDA finds none here ({}): use gloo",
-                     api().cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
-  }
-  check_cuda(api().cudaGetDevice(&device), "querying the current device");
+  int device = 0;
+  if (const auto why = why_no_device(device); !why.empty())
+    throw make_error(Errc::unsupported, "the nccl back end needs a GPU, and here {}: use gloo", why);
+  check_cuda(api().cudaGetDevice(&device), "cudaGetDevice", device);
   return device;
 }
 
 int logged(const GroupOptions& options, int device, const char* why) {
   if (options.rank == 0)
-    log::info("back end nccl: {}; NCCL {}, device {}", why, version_text(runtime_version()), device);
+    log::info("back end nccl: {}; NCCL {}, device {}", why, version_text(runtime_version(device)), device);
   return device;
 }
 
 // Asked of CUDA where the call does not say it.
-bool is_on_device(ConstSpan memory) {
+bool is_on(int device, ConstSpan memory) {
   if (memory.count == 0 || memory.device != host_memory) return true;
   if (!memory.data) return false;
   cudaPointerAttributes attributes{};
-  check_cuda(api().cudaPointerGetAttributes(&attributes, memory.data), "querying a pointer's attributes");
+  check_cuda(api().cudaPointerGetAttributes(&attributes, memory.data), "cudaPointerGetAttributes", device);
   return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
 }
 
@@ -93,15 +95,15 @@ class NcclGroup : public ProcessGroup {
   }
 
  private:
-  static void expect_on_device(const Call& call) {
+  void expect_on_device(const Call& call) const {
     expect_on_device(call.operation, call.input);
     expect_on_device(call.operation, call.output);
     if (!call.operation.coalesced()) return;
     for (const auto& each : call.layout->inputs) expect_on_device(call.operation, each);
     for (const auto& each : call.layout->outputs) expect_on_device(call.operation, each);
   }
-  static void expect_on_device(const Operation& operation, ConstSpan memory) {
-    if (is_on_device(memory)) return;
+  void expect_on_device(const Operation& operation, ConstSpan memory) const {
+    if (is_on(device_, memory)) return;
     throw make_error(Errc::usage, "{}: the nccl back end works on memory of a device, not of the host",
                      describe(operation));
   }
@@ -114,25 +116,18 @@ class NcclGroup : public ProcessGroup {
 
 }  // namespace
 
-std::string why_no_nccl() try {
-  int devices = 0;
-  if (api().cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) return "";
-  return fmt::format("on host {}, where CUDA finds no GPU", local_host_name());
-} catch (const Error& error) {
-  return fmt::format("on host {}: {}", local_host_name(), error.what());
-}
-
 bool nccl_available() {
-  return why_no_nccl().empty();
+  return why_no_device(0).empty();
 }
 
 DevicePlace place_of_device(int device) {
-  if (auto why = why_no_nccl(); !why.empty()) return {.device = "", .deviceless = std::move(why)};
+  auto why = why_no_device(device);
   try {
-    return {.device = bus_id_of(device), .deviceless = ""};
+    if (why.empty()) return {.device = bus_id_of(device), .deviceless = ""};
   } catch (const Error& error) {
-    return {.device = "", .deviceless = fmt::format("on host {}: {}", local_host_name(), error.what())};
+    why = error.what();
   }
+  return {.device = "", .deviceless = fmt::format("on host {}, where {}", local_host_name(), why)};
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "ddprun/worker/comm/bootstrap/rank_location.h"
 #include "ddprun/worker/comm/group_options.h"
@@ -15,9 +14,7 @@ namespace ddprun::comm {
 
 // Whether there is a CUDA module, and CUDA finds a device.
 bool nccl_available();
-// The reason to show to other ranks, "on host b, where CUDA finds no GPU"; empty where NCCL is available.
-std::string why_no_nccl();
-// The PCI bus id of a device, or why this rank cannot use it.
+// The PCI bus id of a device, or why this rank cannot use it: "on host b, where CUDA finds no GPU".
 DevicePlace place_of_device(int device);
 
 // Uses the current device. Throws what make_transport_group throws, and Errc::unsupported where there is no

@@ -38,14 +38,16 @@ constexpr std::chrono::seconds linger_bound(1);   // for messages that are not d
 
 // Not nested in the transport, because clang rejects an optional of a nested class whose members have initialisers.
 struct OnDevice {
-  DeviceMemory placeholder{1};  // reduced by a barrier
+  explicit OnDevice(int device) : placeholder(device, 1), stream(device), earlier(device) {}
+
+  DeviceMemory placeholder;  // reduced by a barrier
   Stream stream;
   Event earlier;  // of the stream that a call names
 };
 
 // Its communicator may end before it.
-RegisteredBuffer device_buffer(std::size_t bytes, const std::shared_ptr<Communicator>& communicator) {
-  void* const memory = allocate_for_nccl(std::max<std::size_t>(bytes, 1));
+RegisteredBuffer device_buffer(int device, std::size_t bytes, const std::shared_ptr<Communicator>& communicator) {
+  void* const memory = allocate_for_nccl(device, std::max<std::size_t>(bytes, 1));
   const auto free = [owner = std::weak_ptr(communicator)](std::byte* data) {
     if (const auto still_there = owner.lock()) still_there->remove_memory(data);
     api().ncclMemFree(data);
@@ -76,7 +78,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     const BlockedSignals blocked;  // NCCL starts threads
     device_ = choose_device_();
     const CurrentDevice current(device_);
-    on_device_.emplace();
+    on_device_.emplace(device_);
     const auto parent = take_parent();
     const auto excluded = parent ? ranks_to_exclude(previous_group_->size, previous_group_->kept) : std::nullopt;
     const auto shrinkable_group = excluded && parent->communicator_->can_shrink() ? previous_group_->prefix : "";
@@ -137,9 +139,9 @@ class NcclTransport : public Transport, private NonblockingCollectives {
 
   RegisteredBuffer allocate(std::size_t bytes) override {
     const CurrentDevice current(device_);
-    auto memory = device_buffer(bytes, communicator_);
-    check_cuda(api().cudaMemsetAsync(memory.data(), 0, bytes, on_device_->stream.get()), "clearing memory");
-    Event cleared;
+    auto memory = device_buffer(device_, bytes, communicator_);
+    check_cuda(api().cudaMemsetAsync(memory.data(), 0, bytes, on_device_->stream.get()), "cudaMemsetAsync", device_);
+    Event cleared(device_);
     cleared.record(on_device_->stream);
     if (!communicator_->await(cleared, Deadline::in(memory_bound))) throw Error(Errc::io, "CUDA does not clear memory");
     return memory;
@@ -206,8 +208,8 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   // device.
   void create_communicator(const RankDevices& devices, Store& store, const std::string& prefix, Deadline deadline) {
     try {
-      auto ids = agree_on_ids(store, prefix, rank_info_, ranks_per_id_, interrupted_, deadline);
-      communicator_->connect(std::move(ids), rank_info_.rank, rank_info_.size, deadline);
+      auto ids = agree_on_ids(store, prefix, rank_info_, device_, ranks_per_id_, interrupted_, deadline);
+      communicator_->connect(device_, std::move(ids), rank_info_.rank, rank_info_.size, deadline);
     } catch (const Error& error) {
       const auto shared = describe_shared_device(devices);
       if (error.code() != Errc::usage || shared.empty()) throw;
@@ -222,7 +224,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     follow(collective.options.after);
     record(collective.options.events.begun);
     if (collective.operation.kind == OpKind::all_to_all && collective.input.data == collective.output.data) {
-      one.copy.emplace(collective.input.bytes());
+      one.copy.emplace(device_, collective.input.bytes());
       copy(collective.input, one.copy->get());
       collective.input.data = one.copy->get();
     }
@@ -233,7 +235,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     }
     for (const auto& call : plan.calls) bytes_sent_ += traffic_->of(call);
     record(collective.options.events.ended);
-    one.done.emplace().record(on_device_->stream);
+    one.done.emplace(device_).record(on_device_->stream);
   }
 
   void record(void* event) {
@@ -247,48 +249,48 @@ class NcclTransport : public Transport, private NonblockingCollectives {
 
   void copy(ConstSpan from, void* to) {
     check_cuda(api().cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToDevice, on_device_->stream.get()),
-               "copying on the device");
+               "cudaMemcpyAsync", device_);
   }
 
   // As one ncclGroup, so that no call waits for another. The group is ended after a failure too, which is the result.
-  ncclResult_t enqueue(const CallPlan& plan, const Operation& operation, ncclComm_t comm) const {
+  NcclCall enqueue(const CallPlan& plan, const Operation& operation, ncclComm_t comm) const {
     std::deque<PremultipliedSum> sums;
     if (operation.reduces() && operation.op == ReduceOp::premultiplied_sum) {
-      for (const auto& call : plan.calls) sums.emplace_back(operation.factor, call.dtype, comm);
+      for (const auto& call : plan.calls) sums.emplace_back(operation.factor, call.dtype, comm, device_);
     }
-    auto failure = ncclSuccess;
-    check_nccl(api().ncclGroupStart(), "starting a group of calls");
+    check_nccl(api().ncclGroupStart(), "ncclGroupStart", device_);
+    std::optional<NcclCall> failure;
     for (std::size_t i = 0; i < plan.calls.size(); ++i) {
       const auto op = sums.empty() ? reduction_of(operation.op).value_or(ncclSum) : sums[i].get();
-      const auto result = enqueue(plan.calls[i], op, comm);
-      if (failure == ncclSuccess && result != ncclInProgress) failure = result;
+      const auto call = enqueue(plan.calls[i], op, comm);
+      if (!failure && call.has_failed()) failure = call;
     }
-    const auto result = api().ncclGroupEnd();
-    return failure == ncclSuccess ? result : failure;
+    const NcclCall end{"ncclGroupEnd", api().ncclGroupEnd()};
+    return failure.value_or(end);
   }
 
-  ncclResult_t enqueue(const PlannedCall& call, ncclRedOp_t op, ncclComm_t comm) const {
+  NcclCall enqueue(const PlannedCall& call, ncclRedOp_t op, ncclComm_t comm) const {
     const auto& [kind, input, output, count, dtype, peer] = call;
     const auto type = type_of(dtype);
     const auto stream = on_device_->stream.get();
     void* const placeholder = on_device_->placeholder.get();
     switch (kind) {
       case OpKind::allreduce:
-        return api().ncclAllReduce(input, output, count, type, op, comm, stream);
+        return {"ncclAllReduce", api().ncclAllReduce(input, output, count, type, op, comm, stream)};
       case OpKind::reduce:
-        return api().ncclReduce(input, output, count, type, op, peer, comm, stream);
+        return {"ncclReduce", api().ncclReduce(input, output, count, type, op, peer, comm, stream)};
       case OpKind::broadcast:
-        return api().ncclBroadcast(input, output, count, type, peer, comm, stream);
+        return {"ncclBroadcast", api().ncclBroadcast(input, output, count, type, peer, comm, stream)};
       case OpKind::allgather:
-        return api().ncclAllGather(input, output, count, type, comm, stream);
+        return {"ncclAllGather", api().ncclAllGather(input, output, count, type, comm, stream)};
       case OpKind::reduce_scatter:
-        return api().ncclReduceScatter(input, output, count, type, op, comm, stream);
+        return {"ncclReduceScatter", api().ncclReduceScatter(input, output, count, type, op, comm, stream)};
       case OpKind::barrier:
-        return api().ncclAllReduce(placeholder, placeholder, 1, ncclUint8, ncclMax, comm, stream);
+        return {"ncclAllReduce", api().ncclAllReduce(placeholder, placeholder, 1, ncclUint8, ncclMax, comm, stream)};
       case OpKind::send:
-        return api().ncclSend(input, count, type, peer, comm, stream);
+        return {"ncclSend", api().ncclSend(input, count, type, peer, comm, stream)};
       case OpKind::recv:
-        return api().ncclRecv(output, count, type, peer, comm, stream);
+        return {"ncclRecv", api().ncclRecv(output, count, type, peer, comm, stream)};
       default:
         throw make_error(Errc::internal, "NCCL has no {}", name_of(kind));
     }

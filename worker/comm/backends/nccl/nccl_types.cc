@@ -4,6 +4,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/float16.h"
+#include "ddprun/worker/comm/backends/nccl/cuda_check.h"
 
 namespace ddprun::comm {
 
@@ -46,17 +47,9 @@ std::optional<ncclRedOp_t> reduction_of(ReduceOp op) {
   }
 }
 
-void check_nccl(ncclResult_t result, const char* what) {
-  if (result == ncclSuccess || result == ncclInProgress) return;
-  const auto code = result == ncclInvalidUsage ? Errc::usage : Errc::connection_lost;
-  const bool has_reason = result == ncclUnhandledCudaError || result == ncclSystemError || result == ncclInternalError;
-  throw make_error(code, "NCCL: {}: {}{}", what, api().ncclGetErrorString(result),
-                   has_reason ? "; NCCL_DEBUG=WARN makes it print the reason" : "");
-}
-
-int runtime_version() {
+int runtime_version(int device) {
   int code = 0;
-  check_nccl(api().ncclGetVersion(&code), "querying the version");
+  check_nccl(api().ncclGetVersion(&code), "ncclGetVersion", device);
   return code;
 }
 
@@ -64,9 +57,9 @@ std::string version_text(int code) {
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
-ncclUniqueId make_unique_id() {
+ncclUniqueId make_unique_id(int device) {
   ncclUniqueId id;
-  check_nccl(api().ncclGetUniqueId(&id), "creating a unique id");
+  check_nccl(api().ncclGetUniqueId(&id), "ncclGetUniqueId", device);
   return id;
 }
 
@@ -81,10 +74,10 @@ ncclUniqueId unique_id_from(std::string_view text) {
   return id;
 }
 
-PremultipliedSum::PremultipliedSum(double factor, DType dtype, ncclComm_t comm) : comm_(comm) {
+PremultipliedSum::PremultipliedSum(double factor, DType dtype, ncclComm_t comm, int device) : comm_(comm) {
   const auto create = [&](auto scalar) {
     check_nccl(api().ncclRedOpCreatePreMulSum(&op_, &scalar, type_of(dtype), ncclScalarHostImmediate, comm_),
-               "creating a premultiplied sum");
+               "ncclRedOpCreatePreMulSum", device);
   };
   const auto single = static_cast<float>(factor);
   if (dtype == DType::float64) create(factor);

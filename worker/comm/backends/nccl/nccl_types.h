@@ -8,24 +8,20 @@
 #include "ddprun/worker/comm/backends/nccl/nccl_api.h"
 #include "ddprun/worker/comm/reduction.h"
 
-// Conversions from and to NCCL's types, and checks of its results.
+// Conversions from and to NCCL's types.
 namespace ddprun::comm {
 
 ncclDataType_t type_of(DType dtype);
 // None where NCCL has no such reduction, and for premultiplied sums (PremultipliedSum).
 std::optional<ncclRedOp_t> reduction_of(ReduceOp op);
 
-// Throws unless the result is success or in progress: Errc::usage where NCCL refuses the call, else
-// Errc::connection_lost.
-void check_nccl(ncclResult_t result, const char* what);
-
-// Version of the library at run time: 22809 for 2.28.9.
-int runtime_version();
+// Version of the library at run time: 22809 for 2.28.9. device: that an error names.
+int runtime_version(int device);
 std::string version_text(int code);
 
 // By an id the ranks of a communicator find each other: one rank makes it and passes it to the others through the
 // store.
-ncclUniqueId make_unique_id();
+ncclUniqueId make_unique_id(int device);
 std::string text_of(const ncclUniqueId& id);
 // Throws Errc::usage when text is not an id.
 ncclUniqueId unique_id_from(std::string_view text);
@@ -33,7 +29,7 @@ ncclUniqueId unique_id_from(std::string_view text);
 // A premultiplied sum with this factor, which exists in NCCL as long as the object.
 class PremultipliedSum {
  public:
-  PremultipliedSum(double factor, DType dtype, ncclComm_t comm);
+  PremultipliedSum(double factor, DType dtype, ncclComm_t comm, int device);
   PremultipliedSum(const PremultipliedSum&) = delete;
   PremultipliedSum& operator=(const PremultipliedSum&) = delete;
   ~PremultipliedSum() { api().ncclRedOpDestroy(op_, comm_); }

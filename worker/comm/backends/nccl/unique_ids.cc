@@ -27,13 +27,13 @@ std::vector<int> makers_of_ids(int size, int ranks_per_id) {
   return makers;
 }
 
-std::vector<ncclUniqueId> agree_on_ids(Store& store, const std::string& prefix, RankInfo rank_info, int ranks_per_id,
-                                       const std::atomic<bool>& interrupted, Deadline deadline) {
+std::vector<ncclUniqueId> agree_on_ids(Store& store, const std::string& prefix, RankInfo rank_info, int device,
+                                       int ranks_per_id, const std::atomic<bool>& interrupted, Deadline deadline) {
   std::vector<RankKey> keys;
   for (const int maker : makers_of_ids(rank_info.size, takes_several() ? ranks_per_id : rank_info.size))
     keys.push_back({maker, prefix + "nccl/" + std::to_string(maker)});
   for (const auto& [maker, key] : keys)
-    if (maker == rank_info.rank) store.set(key, text_of(make_unique_id()), deadline);
+    if (maker == rank_info.rank) store.set(key, text_of(make_unique_id(device)), deadline);
   std::vector<ncclUniqueId> ids;
   for (const auto& text : await_ranks(store, keys, rank_info.size, interrupted, deadline))
     ids.push_back(unique_id_from(text));

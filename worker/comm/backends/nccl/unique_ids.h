@@ -18,8 +18,9 @@ namespace ddprun::comm {
 std::vector<int> makers_of_ids(int size, int ranks_per_id);
 
 // The ids of a communicator, the same at every rank: makes one if this rank has to, and waits for the others'. One
-// where the library cannot take several. Throws what await_ranks() and make_unique_id() throw.
-std::vector<ncclUniqueId> agree_on_ids(Store& store, const std::string& prefix, RankInfo rank_info, int ranks_per_id,
-                                       const std::atomic<bool>& interrupted, Deadline deadline);
+// where the library cannot take several. device: that an error names. Throws what await_ranks() and make_unique_id()
+// throw.
+std::vector<ncclUniqueId> agree_on_ids(Store& store, const std::string& prefix, RankInfo rank_info, int device,
+                                       int ranks_per_id, const std::atomic<bool>& interrupted, Deadline deadline);
 
 }  // namespace ddprun::comm

@@ -15,6 +15,7 @@ namespace ddprun::comm {
 // Errors: Errc::io for what CUDA fails to do.
 class CopyStream {
  public:
+  explicit CopyStream(int device) : stream_(device) {}
   // Copies that are queued from now on begin after the event.
   void follow(const Event& event) { event.precede(stream_); }
   void to_host(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, cudaMemcpyDeviceToHost); }
@@ -34,15 +35,18 @@ class CopyStream {
   Stream stream_;
 };
 
-// Page-locked memory of the host. Grows to the largest size that was asked for.
+// Page-locked memory of the host, for copies of a device, which is current. Grows to the largest size that was asked
+// for.
 class StagingMemory {
  public:
+  explicit StagingMemory(int device) : device_(device) {}
   // REQUIRES: nobody uses what an earlier call returned.
   std::byte* at_least(std::size_t bytes);
   // Leaves the memory to a device that does not finish its copies: CUDA would wait for it before it frees the memory.
   void abandon() { static_cast<void>(memory_.release()); }
 
  private:
+  int device_;
   std::unique_ptr<PinnedMemory> memory_;
   std::size_t bytes_ = 0;
 };

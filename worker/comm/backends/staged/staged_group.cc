@@ -35,7 +35,9 @@ class Backoff {
 // What the thread of a group executes with.
 struct Execution {
   Execution(ProcessGroup& host, StagingPool& pool, const StagedOptions& options)
-      : current(options.device), collectives(host, options.piece_bytes), messages(host, pool) {}
+      : current(options.device),
+        collectives(host, options.piece_bytes, options.device),
+        messages(host, pool, options.device) {}
   bool idle() const { return collectives.idle() && messages.idle(); }
   bool advance() {
     const bool progress = collectives.advance();
@@ -50,7 +52,10 @@ struct Execution {
 class StagedGroup final : public ProcessGroup {
  public:
   StagedGroup(std::unique_ptr<ProcessGroup> host, const StagedOptions& options)
-      : host_(std::move(host)), options_(options), thread_(start_signal_free_thread([this] { work(); })) {}
+      : host_(std::move(host)),
+        options_(options),
+        pool_(options.device),
+        thread_(start_signal_free_thread([this] { work(); })) {}
   ~StagedGroup() override {
     {
       const std::lock_guard lock(mutex_);
@@ -77,7 +82,7 @@ class StagedGroup final : public ProcessGroup {
 
   WorkPtr start(const Call& call) override {
     const CurrentDevice current(options_.device);
-    auto ready = std::make_unique<Event>();
+    auto ready = std::make_unique<Event>(options_.device);
     ready->record(static_cast<cudaStream_t>(call.options.after));
     const auto work = std::make_shared<Completion>(call.operation);
     StagedTask task{call, std::move(ready), work, call.options.timeout.value_or(options_.timeout), &unfinished_};

@@ -29,7 +29,7 @@ Call on_host(const StagedMessage& message, std::byte* memory) {
 
 std::unique_ptr<StagingMemory> StagingPool::take() {
   const std::lock_guard lock(mutex_);
-  if (unused_.empty()) return std::make_unique<StagingMemory>();
+  if (unused_.empty()) return std::make_unique<StagingMemory>(device_);
   auto memory = std::move(unused_.back());
   unused_.pop_back();
   return memory;

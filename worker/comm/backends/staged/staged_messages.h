@@ -15,10 +15,12 @@ namespace ddprun::comm {
 // Memory for messages, used again. Thread-safe.
 class StagingPool {
  public:
+  explicit StagingPool(int device) : device_(device) {}
   std::unique_ptr<StagingMemory> take();
   void give_back(std::unique_ptr<StagingMemory> memory);
 
  private:
+  const int device_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<StagingMemory>> unused_;
 };
@@ -38,7 +40,8 @@ StagedMessage stage_message(ProcessGroup& host, StagingPool& pool, StagedTask ta
 // Ownership: references the group and the pool. Threads: one. Errors: as StagedPipeline.
 class StagedMessages {
  public:
-  StagedMessages(ProcessGroup& host, StagingPool& pool) : host_(host), pool_(pool) {}
+  StagedMessages(ProcessGroup& host, StagingPool& pool, int device)
+      : host_(host), pool_(pool), to_host_(device), to_device_(device) {}
 
   void add(StagedMessage message);
   // Does what can be done without waiting. Whether there was anything.

@@ -5,6 +5,11 @@
 
 namespace ddprun::comm {
 
+StagedPipeline::StagedPipeline(ProcessGroup& host, std::size_t piece_bytes, int device)
+    : host_(host), piece_bytes_(piece_bytes), to_host_(device), to_device_(device) {
+  for (std::size_t i = 0; i < most_in_progress; ++i) slots_.emplace_back(device);
+}
+
 void StagedPipeline::add(StagedTask task) {
   const auto division = divide(task.call, host_.size(), piece_bytes_, host_.reduces_elements_alike(task.call));
   tasks_.push_back({std::move(task), division});

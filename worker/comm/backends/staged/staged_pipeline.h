@@ -1,8 +1,8 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <deque>
+#include <vector>
 
 #include "ddprun/worker/comm/backends/staged/device_copies.h"
 #include "ddprun/worker/comm/backends/staged/staged_call.h"
@@ -19,7 +19,7 @@ namespace ddprun::comm {
 // operations with; then comes cancel().
 class StagedPipeline {
  public:
-  StagedPipeline(ProcessGroup& host, std::size_t piece_bytes) : host_(host), piece_bytes_(piece_bytes) {}
+  StagedPipeline(ProcessGroup& host, std::size_t piece_bytes, int device);
 
   void add(StagedTask task);
   // Does what can be done without waiting. Whether there was anything.
@@ -62,7 +62,7 @@ class StagedPipeline {
   ProcessGroup& host_;
   const std::size_t piece_bytes_;
   CopyStream to_host_, to_device_;
-  std::array<StagingMemory, most_in_progress> slots_;
+  std::vector<StagingMemory> slots_;  // most_in_progress
   std::size_t next_slot_ = 0;
   std::deque<Running> tasks_;  // pieces point to them
   std::deque<Piece> pieces_;   // in progress, in order
