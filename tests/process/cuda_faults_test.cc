@@ -181,6 +181,26 @@ TEST_CASE("a host without a driver, or with an old one, says so") {
   CHECK_THAT(old.err, Catch::Contains("the driver is for CUDA up to 12.4, the module was built with CUDA 13.0"));
 }
 
+TEST_CASE(
+    "a library of another version than is needed ends the job with one line that has both versions and its file") {
+  const std::string loaded = std::string(" was loaded from ") + EMULATED_CUDA_MODULE + ", ";
+  CHECK_THAT(error_of(job, devices("1", {{"DDPRUN_CUDA_EMULATOR_CUBLASLT", "120803"}})),
+             Catch::Contains("cuBLASLt 12.8.3" + loaded + "13.x is needed: the CUDA module was built with 13."));
+  const Words convolutions{config("mnist.cfg"),      "--data.name=digits",   "--data.samples=32",
+                           "--data.test_samples=16", "--train.batch_size=8", "--eval.batch_size=8",
+                           "--train.max_steps=1",    "--train.device=cuda"};
+  CHECK_THAT(error_of(convolutions, devices("1", {{"DDPRUN_CUDA_EMULATOR_CUDNN", "8907"}})),
+             Catch::Contains("cuDNN 8.9.7" + loaded + "9.x is needed: the CUDA module was built with 9."));
+  const auto [first, second] = run_pair(job, {{"DDPRUN_CUDA_EMULATOR_NCCL", "21803"}});
+  for (const auto& text : {first.err, second.err}) {
+    INFO(text);
+    const auto lines = lines_with(text, "error: ");
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines.front(), Catch::Contains("rank 1 (on host ") &&
+                                  Catch::Contains("NCCL 2.18.3" + loaded + "2.19.3 or newer is needed; "));
+  }
+}
+
 TEST_CASE("the memory report has what is on the device and what on the host") {
   TempDir dir;
   const auto metrics = dir / "m.jsonl";

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ddprun/worker/cuda/emulator/machine.h"
+#include "ddprun/worker/cuda/library_version.h"
 #include "ddprun/worker/tensor/cuda/module/batch_norm.h"
 #include "ddprun/worker/tensor/cuda/module/convolution.h"
 #include "ddprun/worker/tensor/cuda/module/pooling.h"
@@ -67,6 +68,28 @@ bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }
 
 }  // namespace
+
+TEST_CASE("versions of libraries are read from their numbers of both kinds") {
+  CHECK(library_version(22809) == LibraryVersion{2, 28, 9});
+  CHECK(library_version(130100) == LibraryVersion{13, 1, 0});
+  CHECK(library_version(8907) == LibraryVersion{8, 9, 7});
+  CHECK(library_version(2804) == LibraryVersion{2, 8, 4});
+}
+
+TEST_CASE("a library has to be of the major version that was built with, or new enough") {
+  const auto loaded = [](const LibraryVersion& found) {
+    return LoadedLibrary{"cuDNN", found, reinterpret_cast<const void*>(&cudnnGetVersion)};
+  };
+  check_same_major(loaded({9, 1, 0}), {9, 19, 0});
+  check_same_major(loaded({9, 30, 2}), {9, 19, 0});
+  CHECK_THROWS_WITH(check_same_major(loaded({8, 9, 7}), {9, 19, 0}),
+                    Catch::StartsWith("cuDNN 8.9.7 was loaded from ") && Catch::Contains("/cuda_libraries_test") &&
+                        Catch::Contains(", 9.x is needed: the CUDA module was built with 9.19.0; LD_LIBRARY_PATH"));
+  CHECK_THROWS_AS(check_same_major(loaded({10, 0, 0}), {9, 19, 0}), Error);
+  check_at_least(loaded({2, 19, 3}), {2, 19, 3});
+  check_at_least(loaded({2, 28, 0}), {2, 19, 3});
+  CHECK_THROWS_WITH(check_at_least(loaded({2, 18, 9}), {2, 19, 3}), Catch::Contains(", 2.19.3 or newer is needed; "));
+}
 
 TEST_CASE("each call that fails is one error that names it, and nothing is lost or left behind") {
   DeviceContext& device = context_of(0);

@@ -348,6 +348,10 @@ bool suits(const Algorithm& algorithm, const Problem& p, const Operands& o, std:
 namespace emulator = ddprun::cuda::emulator;
 using emulator::Call;
 
+size_t cublasLtGetVersion() {
+  return static_cast<size_t>(emulator::Machine::get().settings().cublaslt.value_or(CUBLAS_VERSION));
+}
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   const Call call("cublasLtCreate");
   if (call.fails()) return call.failure(CUBLAS_STATUS_NOT_INITIALIZED);

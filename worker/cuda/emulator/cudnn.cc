@@ -396,6 +396,10 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
   return "CUDNN_UNKNOWN_STATUS";
 }
 
+size_t cudnnGetVersion() {
+  return static_cast<size_t>(emulator::Machine::get().settings().cudnn.value_or(CUDNN_VERSION));
+}
+
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   const Call call("cudnnCreate");
   if (call.fails()) return call.failure(CUDNN_STATUS_NOT_INITIALIZED);

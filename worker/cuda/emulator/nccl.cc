@@ -163,7 +163,7 @@ bool finish_child(Machine& machine, ncclComm& comm) {
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  *version = Machine::get().settings().nccl.value_or(NCCL_VERSION_CODE);
   return ncclSuccess;
 }
 

@@ -52,6 +52,9 @@ Settings read_settings() {
     settings.minor = number<int>(capability.substr(dot + 1)).value_or(settings.minor);
   }
   settings.driver = number<int>(text("DDPRUN_CUDA_EMULATOR_DRIVER")).value_or(settings.driver);
+  settings.nccl = number<int>(text("DDPRUN_CUDA_EMULATOR_NCCL"));
+  settings.cublaslt = number<int>(text("DDPRUN_CUDA_EMULATOR_CUBLASLT"));
+  settings.cudnn = number<int>(text("DDPRUN_CUDA_EMULATOR_CUDNN"));
   settings.launch_blocking = number<int>(text("CUDA_LAUNCH_BLOCKING")).value_or(0) != 0;
   settings.counts_operations = text("DDPRUN_CUDA_EMULATOR_CLOCK") == "operations";
   settings.fail = text("DDPRUN_CUDA_EMULATOR_FAIL");

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct Settings {
   std::uint64_t seed = 0;       // DDPRUN_CUDA_EMULATOR_SEED: of the order in which threads and streams run
   int major = 9, minor = 0;     // DDPRUN_CUDA_EMULATOR_CAPABILITY=9.0
   int driver = CUDART_VERSION;  // DDPRUN_CUDA_EMULATOR_DRIVER=12040: CUDA 12.4 at most; 0: there is no driver
+  // DDPRUN_CUDA_EMULATOR_NCCL=21803: NCCL says that it is 2.18.3; the same of cuBLASLt and cuDNN.
+  std::optional<int> nccl, cublaslt, cudnn;
   // DDPRUN_CUDA_EMULATOR_CLOCK=operations: each operation takes a microsecond; else as long as its emulation.
   bool counts_operations = false;
   bool launch_blocking = false;  // CUDA_LAUNCH_BLOCKING=1: a launch waits until the kernel has run

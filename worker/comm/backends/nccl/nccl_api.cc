@@ -3,11 +3,22 @@
 #include <type_traits>
 
 #include "ddprun/worker/cuda/cuda_module.h"
+#include "ddprun/worker/cuda/library_version.h"
 
 namespace ddprun::comm {
 namespace {
 
+// Before its functions are looked up: those that an older one has not would be all that an error names.
+void check_version(const CudaModule& module) {
+  auto* const get_version = module.symbol<decltype(ncclGetVersion)>("ncclGetVersion");
+  int code = 0;
+  if (get_version(&code) != ncclSuccess) return;
+  check_at_least({"NCCL", library_version(code), reinterpret_cast<const void*>(get_version)},
+                 library_version(oldest_nccl));
+}
+
 NcclApi find_functions(const CudaModule& module) {
+  check_version(module);
   NcclApi found;
 #define DDPRUN_FIND(name) found.name = module.symbol<std::remove_pointer_t<decltype(found.name)>>(#name);
   DDPRUN_CUDA_FUNCTIONS(DDPRUN_FIND)

@@ -95,7 +95,11 @@ struct NcclApi {
 #undef DDPRUN_MEMBER
 };
 
-// Opens the CUDA module at the first call. Throws what CudaModule throws.
+// NCCL has all of these functions but the newer ones from this version on.
+inline constexpr int oldest_nccl = 21903;
+static_assert(NCCL_VERSION_CODE >= oldest_nccl);
+
+// Opens the CUDA module at the first call. Throws what CudaModule throws, and Errc::unsupported for an older NCCL.
 const NcclApi& api();
 
 }  // namespace ddprun::comm

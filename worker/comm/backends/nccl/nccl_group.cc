@@ -11,6 +11,7 @@
 #include "ddprun/worker/comm/backends/nccl/nccl_types.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
 #include "ddprun/worker/comm/operations/operation.h"
+#include "ddprun/worker/cuda/library_version.h"
 
 namespace ddprun::comm {
 namespace {
@@ -47,7 +48,8 @@ int current_device() {
 
 int logged(const GroupOptions& options, int device, const char* why) {
   if (options.rank == 0)
-    log::info("back end nccl: {}; NCCL {}, device {}", why, version_text(runtime_version(device)), device);
+    log::info("back end nccl: {}; NCCL {}, device {}", why, version_text(library_version(runtime_version(device))),
+              device);
   return device;
 }
 

@@ -53,10 +53,6 @@ int runtime_version(int device) {
   return code;
 }
 
-std::string version_text(int code) {
-  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
-}
-
 ncclUniqueId make_unique_id(int device) {
   ncclUniqueId id;
   check_nccl(api().ncclGetUniqueId(&id), "ncclGetUniqueId", device);

@@ -17,7 +17,6 @@ std::optional<ncclRedOp_t> reduction_of(ReduceOp op);
 
 // Version of the library at run time: 22809 for 2.28.9. device: that an error names.
 int runtime_version(int device);
-std::string version_text(int code);
 
 // By an id the ranks of a communicator find each other: one rank makes it and passes it to the others through the
 // store.

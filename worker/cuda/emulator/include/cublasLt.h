@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CUBLAS_VERSION 130100
+
 // What the module calls of cuBLASLt 13, with the names, values, layouts and signatures of NVIDIA's header.
 
 typedef enum cudaDataType_t {
@@ -117,6 +119,7 @@ struct cublasLtMatmulHeuristicResult_t {
 extern "C" {
 #endif
 
+size_t cublasLtGetVersion(void);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* lightHandle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t lightHandle);
 const char* cublasLtGetStatusName(cublasStatus_t status);

@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <stddef.h>
 
+#define CUDNN_VERSION 91900
+
 // What the module calls of cuDNN 9, with the names, values, layouts and signatures of NVIDIA's header.
 
 typedef enum {
@@ -125,6 +127,7 @@ typedef struct cudnnConvolutionBwdFilterAlgoPerfStruct cudnnConvolutionBwdFilter
 extern "C" {
 #endif
 
+size_t cudnnGetVersion(void);
 const char* cudnnGetErrorString(cudnnStatus_t status);
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle);
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle);

@@ -1,5 +1,7 @@
 #include "ddprun/worker/tensor/cuda/module/libraries.h"
 
+#include "ddprun/worker/cuda/library_version.h"
+
 namespace ddprun::cuda {
 namespace {
 
@@ -8,9 +10,23 @@ Libraries& libraries_of(DeviceContext& device) {
   return *device.libraries;
 }
 
+// The name of its file has the major version, too, but a link or LD_PRELOAD passes for any.
+void check_cublaslt() {
+  check_same_major({"cuBLASLt", library_version(static_cast<int>(cublasLtGetVersion())),
+                    reinterpret_cast<const void*>(&cublasLtGetVersion)},
+                   library_version(CUBLAS_VERSION));
+}
+
+void check_cudnn() {
+  check_same_major(
+      {"cuDNN", library_version(static_cast<int>(cudnnGetVersion())), reinterpret_cast<const void*>(&cudnnGetVersion)},
+      library_version(CUDNN_VERSION));
+}
+
 }  // namespace
 
 ProductLibrary::ProductLibrary(const LibraryCall& call) {
+  check_cublaslt();
   cublasLtHandle_t handle = nullptr;
   check(cublasLtCreate(&handle), "cublasLtCreate", call);
   handle_.reset(handle);
@@ -23,6 +39,7 @@ ProductPlan& ProductLibrary::plan(const Product& product, const EpilogueMemory& 
 }
 
 ConvolutionLibrary::ConvolutionLibrary(const LibraryCall& call) {
+  check_cudnn();
   cudnnHandle_t handle = nullptr;
   check(cudnnCreate(&handle), "cudnnCreate", call);
   handle_.reset(handle);

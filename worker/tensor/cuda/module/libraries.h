@@ -41,7 +41,8 @@ class ConvolutionLibrary {
   BoundedCache<Convolution, ConvolutionPlan> plans_;
 };
 
-// Each is made when it is first used: opening cuDNN alone takes a second, and a model without images needs none.
+// Each is made when it is first used: opening cuDNN alone takes a second, and a model without images needs none. One of
+// another major version than the module was built with is refused then.
 struct Libraries {
   std::unique_ptr<ProductLibrary> products;
   std::unique_ptr<ConvolutionLibrary> convolutions;
