@@ -1,15 +1,22 @@
 // Groups on memory of emulated devices, which the host cannot read and whose streams run in a random order.
 #include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
 #include "ddprun/worker/comm/backends/nccl/device_memory.h"
 #include "ddprun/worker/comm/backends/staged/staged_group.h"
 #include "ddprun/worker/comm/registry/host_group.h"
+#include "tests/contract/device_groups.h"
 #include "tests/contract/group_bits.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_cuda.h"
+#include "tests/support/emulator_control.h"
 
 using namespace ddprun;
 using contract::Bytes;
@@ -77,4 +84,59 @@ TEST_CASE("memory of an emulated device is staged in pieces with the bits that m
         return on_device(1, start, dtype, input, output);
       });
   CHECK(contract::first_difference(expected(), found) == "");
+}
+
+namespace {
+
+// Notes which threads ask whether events are reached, and how often.
+class EventQueries {
+ public:
+  EventQueries() {
+    test::emulator::observe(
+        [](const char* function, int, void* self) { static_cast<EventQueries*>(self)->note(function); }, this);
+  }
+  ~EventQueries() { test::emulator::observe(nullptr, nullptr); }
+  EventQueries(const EventQueries&) = delete;
+  EventQueries& operator=(const EventQueries&) = delete;
+
+  void await(int count) const {
+    while (count_ < count) std::this_thread::yield();
+  }
+  std::set<std::thread::id> threads() const {
+    const std::lock_guard lock(mutex_);
+    return threads_;
+  }
+
+ private:
+  void note(std::string_view function) {
+    if (function != "cudaEventQuery") return;
+    const std::lock_guard lock(mutex_);
+    threads_.insert(std::this_thread::get_id());
+    ++count_;
+  }
+
+  mutable std::mutex mutex_;
+  std::set<std::thread::id> threads_;
+  std::atomic<int> count_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("one thread of the process looks at the operations of all NCCL groups for which no other waits") {
+  constexpr int jobs = 3;
+  std::vector<contract::Groups> all;
+  for (int i = 0; i < jobs; ++i)
+    all.push_back(contract::make_groups(contract::make_nccl_rank, ranks, contract::test_timeout));
+  std::vector<WorkPtr> works;
+  std::set<std::thread::id> threads;
+  {
+    const EventQueries queries;
+    for (const auto& groups : all)
+      for (const auto& group : groups) works.push_back(group->barrier());
+    queries.await(jobs * ranks);
+    threads = queries.threads();
+  }
+  for (const auto& work : works) work->wait();
+  CHECK(threads.size() == 1);
+  CHECK_FALSE(threads.contains(std::this_thread::get_id()));
 }

@@ -1,9 +1,10 @@
 #include "ddprun/worker/comm/execution/caller_runs_executor.h"
 
+#include <system_error>
 #include <utility>
 
 #include "ddprun/common/blocked_signals.h"
-#include "ddprun/worker/comm/execution/progress_lock.h"
+#include "ddprun/common/log.h"
 
 namespace ddprun::comm {
 namespace {
@@ -74,9 +75,15 @@ CallerRunsExecutor::CallerRunsExecutor(Transport& transport, GroupHealth& health
       collectives_(*transport.nonblocking()),
       token_(std::make_shared<ProgressToken>(*this)),
       queue_(token_->wait_predictor, queued_poll),
-      thread_(start_signal_free_thread([this] { run_queue(); })) {}
+      shares_poller_(collectives_.tests_at_once()) {
+  if (shares_poller_)
+    polling_.emplace(StartedPoller::of_process([this] { collectives_.begin_thread(); }), [this] { poll(); });
+  else
+    thread_ = start_signal_free_thread([this] { run_queue(); });
+}
 
 void CallerRunsExecutor::shutdown() {
+  polling_.reset();
   {
     const std::lock_guard progress_lock(token_->lock);
     token_->executor = nullptr;
@@ -108,11 +115,12 @@ WorkPtr CallerRunsExecutor::submit(const Call& call, std::chrono::milliseconds t
   if (call.options.blocking)
     if (auto work = execute_inline(call, timeout)) return work;
   if (started_count_ > 0) test_all();
+  auto progress_lock = shares_poller_ ? lock_progress() : std::unique_lock(token_->lock, std::defer_lock);
   std::unique_lock lock(mutex_);
   if (const auto cause = health_.cause()) return failed_work(*cause);
   health_.begin();
   auto work = std::make_shared<PendingWork>(Collective{call, next_sequence_++, timeout}, token_);
-  const std::unique_lock progress_lock(token_->lock, std::try_to_lock);
+  if (!progress_lock) static_cast<void>(progress_lock.try_lock());
   if (queued_count_ > 0 || !progress_lock) {
     enqueue(work);
   } else if (!try_start(work)) {
@@ -125,6 +133,17 @@ WorkPtr CallerRunsExecutor::submit(const Call& call, std::chrono::milliseconds t
     }
   }
   return work;
+}
+
+// Waits for the shared thread, which soon releases the lock, and for no other: what could not be started is queued.
+std::unique_lock<ProgressLock> CallerRunsExecutor::lock_progress() {
+  std::unique_lock lock(token_->lock, std::try_to_lock);
+  while (!lock && polled_) {
+    std::this_thread::yield();
+    static_cast<void>(lock.try_lock());
+  }
+  if (!lock) static_cast<void>(lock.try_lock());  // it may have been released in between
+  return lock;
 }
 
 // REQUIRES mutex_ and the progress lock. Returns at once.
@@ -140,7 +159,15 @@ inline bool CallerRunsExecutor::try_start(const PendingPtr& work) {
 void CallerRunsExecutor::enqueue(const PendingPtr& work) {
   count_queued(*work);
   work->note_queued();
+  need_thread();
   queue_.push(work);
+}
+
+// REQUIRES mutex_. Without a thread, one that waits for a queued collective executes it.
+void CallerRunsExecutor::need_thread() noexcept try {
+  if (!thread_.joinable()) thread_ = start_signal_free_thread([this] { run_queue(); });
+} catch (const std::system_error& error) {
+  log::debug("a group has no thread of its own: {}", error.what());
 }
 
 // REQUIRES mutex_.
@@ -159,6 +186,7 @@ void CallerRunsExecutor::execute_if_met(const PendingPtr& work) {
   std::unique_lock lock(mutex_);
   if (!health_.broken()) {  // else cancel() may have been here
     work->note_queued();
+    need_thread();
     return queue_.push_front(work);
   }
   lock.unlock();
@@ -203,6 +231,14 @@ void CallerRunsExecutor::test_all() {
   while (progress_lock && test_oldest(Deadline::at(at_once))) continue;
 }
 
+// Called by the shared thread.
+void CallerRunsExecutor::poll() noexcept {
+  if (started_count_ == 0) return;
+  polled_ = true;
+  test_all();
+  polled_ = false;
+}
+
 // REQUIRES the progress lock. Waits for the started ones.
 void CallerRunsExecutor::finish_all() {
   while (test_oldest(Deadline::never())) continue;
@@ -239,14 +275,14 @@ std::optional<Error> CallerRunsExecutor::execute_queued(PendingWork& work) {
   return runner_.run(work.collective, slot, runner_.passes_unchanged(work.collective));
 }
 
-// Also tests the started ones for which no thread waits, as their timeouts run.
+// Also tests the started ones for which no thread waits, as their timeouts run, unless the shared thread does.
 void CallerRunsExecutor::run_queue() {
-  while (queue_.await_item(started_poll)) {
+  while (queue_.await_item(shares_poller_ ? std::chrono::hours(1) : started_poll)) {
     std::unique_lock progress_lock(token_->lock);
     const auto work = queue_.try_pop();
     if (!work) {
       progress_lock.unlock();
-      test_all();
+      if (!shares_poller_) test_all();
       continue;
     }
     finish_all();

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "ddprun/worker/comm/execution/executor.h"
+#include "ddprun/worker/comm/execution/progress_lock.h"
+#include "ddprun/worker/comm/execution/started_poller.h"
 #include "ddprun/worker/comm/execution/work_queue.h"
 
 namespace ddprun::comm {
@@ -16,6 +18,8 @@ namespace ddprun::comm {
 // Executes collectives one at a time, on whichever thread holds the progress lock:
 //   a blocking one on its caller's thread, when no other is pending;
 //   a started or queued one on a thread that waits for it, on that of a later caller, or on the executor's own thread.
+// Where test() waits for no rank, the thread that all such groups of the process share tests started ones, and the own
+// thread begins with the first queued one.
 // Lock order: the progress lock before mutex_; under mutex_ the progress lock is only tried.
 class CallerRunsExecutor final : public Executor {
  public:
@@ -33,8 +37,11 @@ class CallerRunsExecutor final : public Executor {
   using PendingPtr = std::shared_ptr<PendingWork>;
 
   WorkPtr execute_inline(const Call& call, std::chrono::milliseconds timeout);
+  std::unique_lock<ProgressLock> lock_progress();
   bool try_start(const PendingPtr& work);
   void enqueue(const PendingPtr& work);
+  void need_thread() noexcept;
+  void poll() noexcept;
   void count_queued(PendingWork& work);
   void execute_if_met(const PendingPtr& work);
   bool test_oldest(const Deadline& deadline);
@@ -58,7 +65,10 @@ class CallerRunsExecutor final : public Executor {
   std::atomic<std::uint64_t> next_sequence_ = 0;  // taken under mutex_, or under the progress lock when none is queued
   std::atomic<int> queued_count_ = 0;             // includes the one being executed; grows under mutex_ only
   WorkQueue<PendingPtr> queue_;
-  std::thread thread_;  // last: uses all the above
+  const bool shares_poller_;
+  std::atomic<bool> polled_ = false;  // the shared thread has the progress lock, or is about to
+  std::thread thread_;                // the own one; both threads last: they use all the above
+  std::optional<StartedPoller::Registration> polling_;
 };
 
 }  // namespace ddprun::comm

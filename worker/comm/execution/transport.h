@@ -60,6 +60,11 @@ class NonblockingCollectives {
   virtual bool start(const Collective& collective) = 0;
   // Waits until the oldest started collective has finished; false when the deadline passes first.
   virtual bool test(const Collective& collective, const Deadline& deadline) = 0;
+  // Whether a test() whose deadline has passed waits for no other rank, so that one thread can test for all groups of
+  // the process.
+  virtual bool tests_at_once() const { return false; }
+  // Called once by a thread that does nothing but test().
+  virtual void begin_thread() const noexcept {}
 };
 
 // Moves data between ranks: what a back end implements. TransportGroup adds order, threads, deadlines and diagnosis.

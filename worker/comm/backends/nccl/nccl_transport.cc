@@ -137,6 +137,10 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     return done;
   }
 
+  bool tests_at_once() const override { return true; }
+  // The first call of CUDA by a thread makes a context on its device, which is the first one unless another is set.
+  void begin_thread() const noexcept override { api().cudaSetDevice(device_); }
+
   RegisteredBuffer allocate(std::size_t bytes) override {
     const CurrentDevice current(device_);
     auto memory = device_buffer(device_, bytes, communicator_);
