@@ -1,6 +1,7 @@
 // Groups on memory of emulated devices, which the host cannot read and whose streams run in a random order.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -121,6 +122,58 @@ class EventQueries {
 };
 
 }  // namespace
+
+namespace {
+
+// The sum over ranks of values that one stream fills, read on another stream that is ordered behind it alone.
+Bytes ordered_sum(ProcessGroup& group, float value) {
+  const comm::CurrentDevice current(group.rank());
+  const comm::Stream fills(group.rank()), reads(group.rank());
+  const std::vector<float> values(1000, value);
+  const auto bytes = values.size() * sizeof(float);
+  const auto* const data = reinterpret_cast<const std::byte*>(values.data());
+  const OnDevice memory(Bytes(data, data + bytes), fills);
+  const auto work = group.allreduce({memory.get(), values.size(), DType::float32, group.rank()}, ReduceOp::sum,
+                                    {.after = fills.get()});
+  work->order(reads.get());
+  const auto sum = memory.read(bytes, reads);
+  work->wait();
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("a stream that is ordered behind an operation over NCCL sees its result") {
+  constexpr int rounds = 20;
+  auto groups = contract::make_groups(contract::make_nccl_rank, ranks, contract::test_timeout);
+  const std::vector<float> sums(1000, 1.0F + 2.0F + 3.0F);
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (const auto& group : groups)
+    threads.emplace_back([&, own = group.get()] {
+      for (int i = 0; i < rounds; ++i) {
+        const auto sum = ordered_sum(*own, static_cast<float>(own->rank() + 1));
+        if (std::memcmp(sum.data(), sums.data(), sum.size()) != 0) ++wrong;
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("order() of an operation over NCCL returns while a peer is missing, and an abort lets the stream go on") {
+  auto groups = contract::make_groups(contract::make_nccl_rank, 2, contract::test_timeout);
+  const comm::CurrentDevice current(0);
+  const comm::Stream stream(0);
+  const auto work = groups[0]->barrier();
+  work->order(stream.get());  // would wait for ever
+  const comm::DeviceMemory behind(0, 8);
+  comm::check_cuda(comm::api().cudaMemsetAsync(behind.get(), 0, 8, stream.get()), "cudaMemsetAsync", 0);
+  CHECK(comm::api().cudaStreamQuery(stream.get()) == cudaErrorNotReady);
+  groups[0]->abort("the test aborts it");
+  CHECK(stream.await_idle(Deadline::in(contract::test_timeout)));
+  CHECK(contract::error_of([&] { work->wait(); }).code() == Errc::aborted);
+  CHECK(contract::error_of([&] { groups[0]->barrier()->order(stream.get()); }).code() == Errc::aborted);
+}
 
 TEST_CASE("one thread of the process looks at the operations of all NCCL groups for which no other waits") {
   constexpr int jobs = 3;

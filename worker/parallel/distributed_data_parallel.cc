@@ -82,12 +82,25 @@ struct DistributedDataParallel::State {
         options(ddp_options),
         parameters(trainable(module, options)),
         reducer(process_group, references(parameters), reducer_options(options, process_group, parameters)) {}
+  ~State() {
+    try {
+      await_buffers();
+    } catch (const Error&) {
+      // The group has failed, which its other operations report.
+    }
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   void shard();
   bool may_leave_out() const { return options.find_unused_parameters || options.static_graph; }
   void install_hooks();
   void gradient_ready(std::size_t parameter);
   void define_gradients();
+  // Those that other ranks sent for this pass.
+  void await_buffers() {
+    if (const auto work = std::exchange(buffers, nullptr)) work->wait();
+  }
 
   nn::Module& model;
   ProcessGroup& group;
@@ -98,6 +111,7 @@ struct DistributedDataParallel::State {
   DividedParameters divided;
   int no_sync_depth = 0;
   std::vector<Variable::Hook> hooks;
+  WorkPtr buffers;  // their broadcast, while it may be in progress
   std::chrono::nanoseconds waited_for_buffers{};
   bool in_pass = false;     // a reduced backward pass has begun and not ended
   bool begins_step = true;  // the next training pass follows one that was reduced
@@ -167,6 +181,7 @@ void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
     in_pass = true;
     at_end_of_backward([this] {
       reducer.finalize();
+      await_buffers();  // they came before the gradients
       define_gradients();
       scale_averages();
       in_pass = false;
@@ -233,6 +248,7 @@ void DistributedDataParallel::join_backward() {
   if (state_->no_sync_depth > 0) return;
   for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // its memory is zero from here on
   state_->reducer.join_pass();
+  state_->await_buffers();
   state_->define_gradients();
 }
 
@@ -293,9 +309,19 @@ void DistributedDataParallel::distribute_model() {
   sync_buffers();
 }
 
-// From the first rank that has inputs: the others' are out of date.
+// From the first rank that has inputs: the others' are out of date. On a device the pass is queued behind them: should
+// the broadcast be aborted, the gradients of the pass are, too, and nothing is updated (Reducer::finalize()).
 void DistributedDataParallel::copy_buffers() {
-  copy_buffers_of(state_->active.empty() ? 0 : state_->active.front());
+  const auto buffers = copied_buffers();
+  if (buffers.empty()) return;
+  const auto start = std::chrono::steady_clock::now();
+  state_->await_buffers();
+  start_broadcast(state_->group, buffers, state_->active.empty() ? 0 : state_->active.front(), state_->buffers);
+  state_->waited_for_buffers += std::chrono::steady_clock::now() - start;
+}
+
+std::vector<ParameterRef> DistributedDataParallel::copied_buffers() const {
+  return references(without(state_->model.named_buffers(), state_->options.ignored_parameters));
 }
 
 void DistributedDataParallel::join(const std::function<void()>& body, const JoinOptions& options) {
@@ -326,14 +352,10 @@ void DistributedDataParallel::join(const std::function<void()>& body, const Join
 }
 
 void DistributedDataParallel::sync_buffers() {
-  copy_buffers_of(0);
-}
-
-void DistributedDataParallel::copy_buffers_of(int rank) {
-  const auto buffers = references(without(state_->model.named_buffers(), state_->options.ignored_parameters));
+  const auto buffers = copied_buffers();
   if (buffers.empty()) return;
   const auto start = std::chrono::steady_clock::now();
-  broadcast(state_->group, buffers, rank);
+  broadcast(state_->group, buffers, 0);
   state_->waited_for_buffers += std::chrono::steady_clock::now() - start;
 }
 

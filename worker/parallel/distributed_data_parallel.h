@@ -137,7 +137,7 @@ class DistributedDataParallel final : public DataParallelism {
   struct State;
   void begin_pass(bool reduces);
   void copy_buffers();
-  void copy_buffers_of(int rank);
+  std::vector<ParameterRef> copied_buffers() const;
 
   std::unique_ptr<State> state_;  // at one address: hooks refer to it
 };

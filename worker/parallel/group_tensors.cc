@@ -23,6 +23,19 @@ std::vector<ParameterRef> references_of(const Named& named) {
   return all;
 }
 
+struct SpansByMemory {
+  std::vector<Span> on_host, on_device;
+  void* stream = nullptr;  // of the device
+};
+SpansByMemory by_memory(const std::vector<ParameterRef>& tensors) {
+  SpansByMemory all;
+  for (const auto& each : tensors) {
+    (each.device == host_memory ? all.on_host : all.on_device).push_back(each.span());
+    if (each.stream) all.stream = each.stream;
+  }
+  return all;
+}
+
 }  // namespace
 
 std::int32_t memory_of(Device device) {
@@ -52,14 +65,17 @@ Tensor tensor_of_span(const Span& span) {
 }
 
 void broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root) {
-  std::vector<Span> on_host, on_device;
-  void* stream = nullptr;
-  for (const auto& each : tensors) {
-    (each.device == host_memory ? on_host : on_device).push_back(each.span());
-    if (each.stream) stream = each.stream;
-  }
+  const auto [on_host, on_device, stream] = by_memory(tensors);
   if (!on_host.empty()) group.broadcast_coalesced(on_host, root, {.blocking = true});
   if (!on_device.empty()) group.broadcast_coalesced(on_device, root, {.blocking = true, .after = stream});
+}
+
+void start_broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root, WorkPtr& in_progress) {
+  const auto [on_host, on_device, stream] = by_memory(tensors);
+  if (!on_host.empty()) group.broadcast_coalesced(on_host, root, {.blocking = true});
+  if (on_device.empty()) return;
+  in_progress = group.broadcast_coalesced(on_device, root, {.after = stream});
+  in_progress->order(stream);
 }
 
 void align_ranks(ProcessGroup& group, const std::vector<std::pair<std::string, Variable>>& parameters,

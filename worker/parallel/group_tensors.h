@@ -24,6 +24,9 @@ Tensor tensor_of_span(const Span& span);
 
 // Root's values to all ranks; versions of tensors do not change. Collective.
 void broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root = 0);
+// The same without a wait for a device where the group can do so: what is queued on it from now on comes behind
+// (Work::order()). in_progress, if there is any, has to be waited for before the tensors are released.
+void start_broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root, WorkPtr& in_progress);
 // All ranks equal to rank 0, once it is certain that they mean the same. Collective. Throws as check_same_model().
 void align_ranks(ProcessGroup& group, const std::vector<std::pair<std::string, Variable>>& parameters,
                  const std::vector<std::pair<std::string, Tensor>>& buffers);

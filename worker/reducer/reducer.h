@@ -66,8 +66,8 @@ class Reducer {
   // Ends the pass: waits until all gradients are averaged. Throws Errc::usage, naming the parameters that are not
   // ready, unless find_unused_parameters or the first pass of a static_graph.
   //
-  // The host waits for gradients on a device too, in place of queueing what uses them behind their reduction: when that
-  // is aborted, a device goes on with what is queued behind it, and would update the weights with what is no average.
+  // The host waits for gradients on a device too, in place of Work::order(): when their reduction is aborted, a device
+  // goes on with what is queued behind it, and would update the weights with what is no average.
   void finalize();
 
   // A whole pass of a rank that has no gradients for it: reduces the contents of the buckets.

@@ -49,6 +49,13 @@ class CallerRunsExecutor::PendingWork final : public Completion {
     }
     Completion::wait(deadline);
   }
+  void order(void* stream) override {
+    {
+      const std::lock_guard lock(token_->lock);
+      if (!finished() && token_->executor && token_->executor->order(*this, stream)) return;
+    }
+    wait(Deadline::never());
+  }
   bool done() const override {
     if (!finished()) try_progress(Deadline::at(at_once));
     return finished();
@@ -191,6 +198,11 @@ void CallerRunsExecutor::execute_if_met(const PendingPtr& work) {
   }
   lock.unlock();
   finish_queued(*work);
+}
+
+// REQUIRES the progress lock. False for a work that is only queued.
+bool CallerRunsExecutor::order(const PendingWork& work, void* stream) {
+  return work.slot != OperationLog::no_slot && collectives_.order(work.collective, stream);
 }
 
 // REQUIRES the progress lock. False when none is started, or the oldest has not finished by the deadline.

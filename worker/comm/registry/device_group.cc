@@ -85,6 +85,11 @@ class TimedWork final : public Work {
     work_->wait(deadline);
     if (timer && !told_.exchange(true)) timer->finished(number_);
   }
+  // As long as operations are timed, the host waits for each: what is not hidden behind other work is its wait.
+  void order(void* stream) override {
+    if (!slot_->get()) return work_->order(stream);
+    wait(Deadline::never());
+  }
   bool done() const override { return work_->done(); }
   std::optional<Error> error() const override { return work_->error(); }
   int source() const override { return work_->source(); }

@@ -73,9 +73,10 @@ class Event {
   void record(const Stream& stream) { record(stream.get()); }
   cudaEvent_t get() const { return event_; }
   // What is queued on the stream from now on begins once the event is reached.
-  void precede(const Stream& stream) const {
-    check_cuda(api().cudaStreamWaitEvent(stream.get(), event_, 0), "cudaStreamWaitEvent", device_);
+  void precede(cudaStream_t stream) const {
+    check_cuda(api().cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent", device_);
   }
+  void precede(const Stream& stream) const { precede(stream.get()); }
   // Whether all work before it is done. Throws Errc::io when any of that failed.
   bool reached() const {
     const auto result = api().cudaEventQuery(event_);

@@ -137,6 +137,13 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     return done;
   }
 
+  bool order(const Collective& collective, void* stream) override {
+    const auto found = std::ranges::find(started_, collective.sequence, &StartedCollective::sequence);
+    if (found == started_.end() || !found->done) return false;
+    const CurrentDevice current(device_);
+    found->done->precede(static_cast<cudaStream_t>(stream));
+    return true;
+  }
   bool tests_at_once() const override { return true; }
   // The first call of CUDA by a thread makes a context on its device, which is the first one unless another is set.
   void begin_thread() const noexcept override { api().cudaSetDevice(device_); }
@@ -166,6 +173,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
 
  private:
   struct StartedCollective {
+    std::uint64_t sequence = 0;
     std::optional<Event> done;
     std::optional<DeviceMemory> copy;  // of an input that the output overwrites
     std::exception_ptr failure;
@@ -225,6 +233,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
 
   void begin(StartedCollective& one, Collective collective, Deadline deadline) {
     const CurrentDevice current(device_);
+    one.sequence = collective.sequence;
     follow(collective.options.after);
     record(collective.options.events.begun);
     if (collective.operation.kind == OpKind::all_to_all && collective.input.data == collective.output.data) {

@@ -1,0 +1,78 @@
+// When the host of a rank on a CUDA device waits for other ranks within a step.
+#include <atomic>
+#include <string_view>
+#include <thread>
+
+#include "tests/failure/cuda_job.h"
+#include "tests/support/catch.h"
+#include "tests/support/emulated_cuda.h"
+#include "tests/support/emulator_control.h"
+
+using namespace ddprun;
+using namespace ddprun::failure;
+namespace emulator = ddprun::test::emulator;
+
+namespace {
+
+[[maybe_unused]] const bool has_devices = test::use_emulated_cuda(CudaJob::ranks);
+
+// What the calling thread calls between its first operation of NCCL and the next kernel. It ends with the first wait
+// for an event by polling, too.
+class CallsBehindCollective {
+ public:
+  ~CallsBehindCollective() { emulator::observe(nullptr, nullptr); }
+
+  void begin() {
+    thread_ = std::this_thread::get_id();
+    emulator::observe(
+        [](const char* function, int, void* self) { static_cast<CallsBehindCollective*>(self)->note(function); }, this);
+  }
+  void end() {
+    emulator::observe(nullptr, nullptr);
+    ended_ = true;
+  }
+  void await_end() const {
+    while (!ended_) std::this_thread::yield();
+  }
+  int orders() const { return orders_; }
+  int polls() const { return polls_; }
+
+ private:
+  void note(std::string_view function) {
+    if (std::this_thread::get_id() != thread_ || ended_) return;
+    if (function == "ncclGroupEnd") has_begun_ = true;
+    if (!has_begun_) return;
+    if (function == "cudaStreamWaitEvent") ++orders_;
+    if (function == "cudaEventQuery") ++polls_;
+    ended_ = function == "cudaLaunchKernelExC" || polls_ > 0;
+  }
+
+  std::thread::id thread_;
+  bool has_begun_ = false;
+  int orders_ = 0, polls_ = 0;
+  std::atomic<bool> ended_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("a rank queues the forward pass behind the buffers of another rank without waiting for them") {
+  constexpr int receiver = 1;
+  CudaJob job(
+      "[model]\nname = cnn_bn\n[data]\nname = random\nlabels = true\noutputs = 3\nshape = 1x16x16\nsamples = 8\n"
+      "test_samples = 4\nworkers = 0\n[train]\nbatch_size = 2\n[optim]\nname = adam\n");
+  CallsBehindCollective calls;
+  // The sender begins its step once the receiver has queued its forward pass, or waits.
+  const auto ends = job.run({.before_step =
+                                 [&](int rank, ProcessGroup&) {
+                                   if (rank == receiver) calls.begin();
+                                   if (rank != receiver) calls.await_end();
+                                 },
+                             .before_leaving =
+                                 [&](int rank, ProcessGroup&) {
+                                   if (rank == receiver) calls.end();
+                                 }});
+  REQUIRE(ends[receiver].failure == "");
+  CHECK(ends[receiver].state == job.after());
+  CHECK(calls.orders() == 1);
+  CHECK(calls.polls() == 0);
+}
