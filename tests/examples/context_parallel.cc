@@ -10,8 +10,8 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 
 using namespace ddprun;
 

@@ -5,8 +5,8 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/reducer/bucketing.h"
 
 namespace ddprun {
@@ -18,7 +18,7 @@ struct ShardedOptions {
   // With shard_parameters: a unit is freed after its forward pass and gathered again for its backward pass; otherwise
   // it stays from the one to the other.
   bool reshard_after_forward = true;
-  // Ranks of a shard group; 0: all. Shard groups are replicas of each other (device_mesh.h).
+  // Ranks of a shard group; 0: all. Shard groups are replicas of each other (mesh/device_mesh.h).
   int shard_group = 0;
   bool broadcast_buffers = true;  // as DdpOptions has it
 };

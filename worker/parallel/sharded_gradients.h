@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/reducer/bucketing.h"
 #include "ddprun/worker/reducer/transfer.h"
 
@@ -21,7 +21,7 @@ namespace ddprun {
 // A pass: ready() once for each parameter, then finish(). Buckets start in their order, whatever the order in which
 // gradients become ready, so that all ranks start the same operations.
 //
-// The mesh has the dimensions "replicate" and "shard": parts are those of the shard group, averaged over the replicas
+// The mesh has the axes "replicate" and "shard": parts are those of the shard group, averaged over the replicas
 // as well.
 //
 // Ownership: the mesh outlives this object. Threads: one at a time.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/releasable_memory.h"
 #include "ddprun/worker/reducer/bucketing.h"
 
@@ -19,7 +19,7 @@ namespace ddprun {
 // stay the same, so a tape may refer to a parameter that is freed after the forward pass and gathered before the
 // backward pass.
 //
-// The mesh has the dimensions "replicate" and "shard": parts are those of the shard group.
+// The mesh has the axes "replicate" and "shard": parts are those of the shard group.
 //
 // Ownership: the mesh outlives this object; the values of the parameters outlive it.
 // Threads: one at a time. acquire() and prefetch() are collective of the shard group, in the same order at its ranks.

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
 
 namespace ddprun::pipeline {
 
-// Several pipelines, each with its part of the batch: the ranks of a mesh's dimension "pipeline" have the stages of a
+// Several pipelines, each with its part of the batch: the ranks of a mesh's axis "pipeline" have the stages of a
 // model, and those of its dimension "data" average the gradients of the same stages. As DataParallelism it knows the
 // whole model; passes go through train() and RankPipeline::evaluate(). As StateDivision: of an optimizer of
 // pipeline().parameters().

@@ -7,7 +7,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/tensor/device.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 

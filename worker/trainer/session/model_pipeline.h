@@ -9,7 +9,7 @@
 #include "ddprun/worker/data/batch.h"
 #include "ddprun/worker/data/dataset.h"
 #include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/pipeline/device_pipeline.h"
 #include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
 #include "ddprun/worker/parallel/pipeline/stage.h"

@@ -11,7 +11,7 @@
 #include "ddprun/worker/parallel/context/context_parallel.h"
 #include "ddprun/worker/parallel/data_parallel.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/expert/expert_parallel.h"
 #include "ddprun/worker/parallel/sliced_tensors.h"
 #include "ddprun/worker/parallel/sync_batch_norm.h"

@@ -1,8 +1,8 @@
 #include "ddprun/worker/parallel/expert/expert_parallel.h"
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/expert/expert_data_parallel.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/tensor/tensor_model.h"
 

@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
 #include "tests/support/run_ranks.h"
 #include "tests/unit/parallel/pipeline/pipeline_model.h"
