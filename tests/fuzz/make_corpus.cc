@@ -80,6 +80,15 @@ void write_tokenizer_seeds(const std::filesystem::path& folder) {
   write_seed(folder, 1, "\1{\"a\": 0, \"b\": 1, \"ab\": 2}\0#version: 0.2\na b\n"s);
 }
 
+// Choices of redistribution_fuzz, one a byte.
+void write_redistribution_seeds(const std::filesystem::path& folder) {
+  for (int i = 0; i < 40; ++i) {
+    std::string choices;
+    for (int c = 0; c < 120; ++c) choices += static_cast<char>((i * 31 + c * (2 * i + 7)) % 251);
+    write_seed(folder, i, choices);
+  }
+}
+
 // As pmi_fuzz reads it: rank, length, lines.
 void write_pmi_seeds(const std::filesystem::path& folder) {
   std::string conversation;
@@ -103,6 +112,7 @@ int main(int argc, char** argv) {
   write_data_seeds(folder / "data_fuzz");
   write_checkpoint_seeds(folder / "checkpoint_fuzz");
   write_tokenizer_seeds(folder / "tokenizer_fuzz");
+  write_redistribution_seeds(folder / "redistribution_fuzz");
   write_pmi_seeds(folder / "pmi_fuzz");
   ddprun::testing::StoreJunk junk(1);
   for (int i = 0; i < 60; ++i) {

@@ -1,0 +1,274 @@
+#include "ddprun/worker/parallel/sharding/redistribution_plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <queue>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::sharding {
+namespace {
+
+// Bounds the work for a fragment that many processes have or want: it is then sent in fewer chunks.
+constexpr std::int64_t most_chunk_ends = 4096;
+
+void check(const StateLayout& layout, std::size_t tensors, std::string_view name) {
+  if (layout.placements.size() != tensors)
+    throw make_error(Errc::usage, "{} placements for {} tensors in the layout \"{}\"", layout.placements.size(),
+                     tensors, name);
+  for (const Placement& placement : layout.placements)
+    if (!layout.processes.empty() && std::ssize(layout.processes) != placement.mesh->ranks())
+      throw make_error(Errc::usage, "{} processes for {} ranks in the layout \"{}\"", layout.processes.size(),
+                       placement.mesh->ranks(), name);
+}
+
+int process_of(const StateLayout& layout, int rank) {
+  return layout.processes.empty() ? rank : layout.processes[static_cast<std::size_t>(rank)];
+}
+
+std::vector<int> living(const StateLayout& layout, const std::vector<int>& ranks) {
+  std::vector<int> processes;
+  for (const int rank : ranks)
+    if (const int process = process_of(layout, rank); process != absent) processes.push_back(process);
+  std::ranges::sort(processes);
+  processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
+  return processes;
+}
+
+// The parts of a tensor in a layout as ranges that follow each other and are all of it.
+class Tiling {
+ public:
+  struct Tile {
+    IndexRange range;
+    std::int64_t local = 0;
+    int part = 0;
+  };
+
+  Tiling(const StateLayout& layout, const TensorSpec& spec, std::size_t tensor)
+      : layout_(layout), placed_(spec, layout.placements[tensor]), parts_(placed_.parts()) {
+    for (std::size_t p = 0; p < parts_.size(); ++p) {
+      for (const HeldRange& range : parts_[p].ranges) tiles_.push_back({range.whole, range.local, static_cast<int>(p)});
+      processes_.push_back(living(layout, placed_.holders(parts_[p])));
+    }
+    std::ranges::sort(tiles_, {}, [](const Tile& tile) { return tile.range.begin; });
+  }
+
+  // Ascending calls: the tile with this element.
+  const Tile& at(std::int64_t element) {
+    while (tiles_[next_].range.end <= element) ++next_;
+    return tiles_[next_];
+  }
+  const std::vector<int>& processes(int part) const { return processes_[static_cast<std::size_t>(part)]; }
+  // REQUIRES: the process is among them.
+  int rank_of(int part, int process) const {
+    const auto ranks = placed_.holders(parts_[static_cast<std::size_t>(part)]);
+    return *std::ranges::find_if(ranks, [&](int rank) { return process_of(layout_, rank) == process; });
+  }
+
+ private:
+  const StateLayout& layout_;
+  PlacedTensor placed_;
+  std::vector<PlacedTensor::Part> parts_;
+  std::vector<std::vector<int>> processes_;  // by part
+  std::vector<Tile> tiles_;
+  std::size_t next_ = 0;
+};
+
+// Elements one behind the other in all layouts.
+struct Segment {
+  IndexRange range;
+  std::int64_t read_offset = 0;
+  std::int64_t write_offset = 0;
+};
+
+// All elements of a tensor that the same processes have and the same ones are to have.
+struct Fragment {
+  bool is_in_file = false;
+  int held_part = 0;
+  int wanted_part = 0;
+  std::int64_t count = 0;
+  std::vector<Segment> segments;
+};
+
+// A chunk of a fragment from one process to another. In elements from the start of the fragment.
+struct Sending {
+  int source = 0, destination = 0, step = 0;
+  std::int64_t begin = 0, end = 0;
+};
+
+// Who sends: shares the bytes among processes, over all tensors.
+class SenderChoice {
+ public:
+  // Calls emit(Sending) for what the wanting processes get.
+  template <class Emit>
+  void share(std::int64_t count, std::int64_t element_bytes, const std::vector<int>& have, std::vector<int> want,
+             Emit emit) {
+    const std::int64_t chunks = chunks_of(count, std::ssize(have), std::ssize(want));
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      const std::int64_t begin = count * c / chunks, end = count * (c + 1) / chunks;
+      const std::int64_t bytes = (end - begin) * element_bytes;
+      Senders senders;
+      for (const int process : have) senders.push({sent(process), 0, process});
+      // Those that have sent least get it first, so that they are the ones that pass it on.
+      std::ranges::sort(want, {}, [&](int process) { return std::pair(sent(process), process); });
+      for (const int process : want) {
+        const auto [load, step, source] = senders.top();
+        senders.pop();
+        emit(Sending{source, process, step, begin, end});
+        sent(source) += bytes;
+        senders.push({sent(source), step, source});
+        senders.push({sent(process), step + 1, process});
+      }
+    }
+  }
+
+ private:
+  using Sender = std::tuple<std::int64_t, int, int>;  // bytes so far, the step in which it can send, process
+  using Senders = std::priority_queue<Sender, std::vector<Sender>, std::greater<>>;
+
+  static std::int64_t chunks_of(std::int64_t count, std::int64_t have, std::int64_t want) {
+    if (have == 1 && want == 1) return 1;
+    return std::min({count, have + want, std::max<std::int64_t>(1, most_chunk_ends / (have + want))});
+  }
+  std::int64_t& sent(int process) {
+    const auto index = static_cast<std::size_t>(process);
+    if (index >= sent_.size()) sent_.resize(index + 1);
+    return sent_[index];
+  }
+
+  std::vector<std::int64_t> sent_;  // bytes, by process
+};
+
+class Planner {
+ public:
+  Planner(const Redistribution& redistribution, int process) : given_(redistribution), process_(process) {}
+
+  RedistributionPlan plan() {
+    for (const std::size_t tensor : order()) plan_tensor(tensor);
+    std::ranges::sort(plan_.transfers, {}, [](const Transfer& t) {
+      return std::tuple(t.tensor, t.step, t.range.begin, t.source, t.destination);
+    });
+    std::ranges::sort(plan_.missing, {}, [](const MissingRange& m) { return std::pair(m.tensor, m.range.begin); });
+    return std::move(plan_);
+  }
+
+ private:
+  // Those that fewest processes have come first: the others can be shared around them.
+  std::vector<std::size_t> order() const {
+    std::vector<std::tuple<std::size_t, std::int64_t, std::size_t>> keys;
+    for (std::size_t t = 0; t < given_.tensors.size(); ++t) {
+      const PlacedTensor placed(given_.tensors[t], given_.from.placements[t]);
+      int first = 0;
+      while (!placed.exists_at(first)) ++first;
+      keys.emplace_back(living(given_.from, placed.holders(first)).size(), -placed.spec().elements(), t);
+    }
+    std::ranges::sort(keys);
+    std::vector<std::size_t> tensors;
+    for (const auto& key : keys) tensors.push_back(std::get<2>(key));
+    return tensors;
+  }
+
+  void plan_tensor(std::size_t tensor) {
+    const TensorSpec& spec = given_.tensors[tensor];
+    const std::int64_t elements = spec.elements();
+    if (elements == 0) return;
+    Tiling from(given_.from, spec, tensor), to(given_.to, spec, tensor);
+    std::optional<Tiling> files;
+    if (given_.files) files.emplace(*given_.files, spec, tensor);
+
+    std::vector<Fragment> fragments;
+    std::map<std::tuple<bool, int, int>, std::size_t> known;
+    for (std::int64_t i = 0; i < elements;) {
+      const auto wanted = to.at(i);
+      auto held = from.at(i);
+      std::int64_t end = std::min(wanted.range.end, held.range.end);
+      const bool is_in_file = from.processes(held.part).empty() && files;
+      if (is_in_file) {
+        held = files->at(i);
+        end = std::min(end, held.range.end);
+      }
+      const Tiling& source = is_in_file ? *files : from;
+      const IndexRange range{std::exchange(i, end), end};
+      if (to.processes(wanted.part).empty()) continue;
+      if (source.processes(held.part).empty()) {
+        note_missing(tensor, range);
+        continue;
+      }
+      const auto [place, is_new] = known.try_emplace({is_in_file, held.part, wanted.part}, fragments.size());
+      if (is_new) fragments.push_back({is_in_file, held.part, wanted.part, 0, {}});
+      Fragment& fragment = fragments[place->second];
+      fragment.count += range.count();
+      fragment.segments.push_back(
+          {range, held.local + range.begin - held.range.begin, wanted.local + range.begin - wanted.range.begin});
+    }
+    const auto holders = [&](const Fragment& f) -> const auto& {
+      return (f.is_in_file ? *files : from).processes(f.held_part);
+    };
+    std::ranges::stable_sort(fragments, {}, [&](const Fragment& f) { return holders(f).size(); });
+    for (const Fragment& fragment : fragments) plan_fragment(tensor, fragment, fragment.is_in_file ? *files : from, to);
+  }
+
+  void note_missing(std::size_t tensor, const IndexRange& range) {
+    auto& missing = plan_.missing;
+    if (!missing.empty() && missing.back().tensor == tensor && missing.back().range.end == range.begin)
+      missing.back().range.end = range.end;
+    else
+      missing.push_back({tensor, range});
+  }
+
+  void plan_fragment(std::size_t tensor, const Fragment& fragment, const Tiling& source, const Tiling& to) {
+    const std::vector<int>& have = source.processes(fragment.held_part);
+    std::vector<int> want;
+    for (const int process : to.processes(fragment.wanted_part)) {
+      if (!std::ranges::binary_search(have, process))
+        want.push_back(process);
+      else if (process == process_)
+        note(tensor, fragment, source, {process, process, 0, 0, fragment.count});
+    }
+    const auto bytes = static_cast<std::int64_t>(size_of(given_.tensors[tensor].dtype));
+    senders_.share(fragment.count, bytes, have, std::move(want), [&](const Sending& sending) {
+      if (sending.source == process_ || sending.destination == process_) note(tensor, fragment, source, sending);
+    });
+  }
+
+  void note(std::size_t tensor, const Fragment& fragment, const Tiling& source, const Sending& sending) {
+    const bool reads_file = fragment.is_in_file && sending.step == 0;
+    const int file = reads_file ? source.rank_of(fragment.held_part, sending.source) : absent;
+    std::int64_t before = 0;  // elements of the segments so far
+    for (const Segment& segment : fragment.segments) {
+      const std::int64_t begin = std::max(sending.begin - before, std::int64_t{0});
+      const std::int64_t end = std::min(sending.end - before, segment.range.count());
+      before += segment.range.count();
+      if (begin >= end) continue;
+      plan_.transfers.push_back({.tensor = tensor,
+                                 .step = sending.step,
+                                 .range = {segment.range.begin + begin, segment.range.begin + end},
+                                 .source = sending.source,
+                                 .destination = sending.destination,
+                                 .file = file,
+                                 .read_offset = (sending.step > 0 ? segment.write_offset : segment.read_offset) + begin,
+                                 .write_offset = segment.write_offset + begin});
+    }
+  }
+
+  const Redistribution& given_;
+  const int process_;
+  SenderChoice senders_;
+  RedistributionPlan plan_;
+};
+
+}  // namespace
+
+RedistributionPlan plan_redistribution(const Redistribution& redistribution, int process) {
+  const std::size_t tensors = redistribution.tensors.size();
+  check(redistribution.from, tensors, "from");
+  check(redistribution.to, tensors, "to");
+  if (redistribution.files) check(*redistribution.files, tensors, "files");
+  return Planner(redistribution, process).plan();
+}
+
+}  // namespace ddprun::sharding

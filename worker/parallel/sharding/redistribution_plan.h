@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ddprun/worker/parallel/sharding/placement.h"
+
+namespace ddprun::sharding {
+
+// Instead of a process: a rank that has ended, or a file that nobody has.
+inline constexpr int absent = -1;
+
+// Where the tensors of a state are. The ranks of a mesh may be numbered otherwise than the processes that execute the
+// plan, as they are when a job grows, shrinks or loses a rank.
+struct StateLayout {
+  std::vector<Placement> placements;  // by tensor; their meshes are of the same ranks
+  std::vector<int> processes = {};    // by rank of the meshes: its process, or absent; empty: of the same number
+};
+
+// How each tensor lies, and how it is to lie. A process is a rank of the group that executes the plan.
+struct Redistribution {
+  std::vector<TensorSpec> tensors;
+  StateLayout from;
+  StateLayout to;
+  // Where there are files with the parts of ranks: StateLayout::processes has the one that reads a rank's file. They
+  // are read for what no living process has.
+  std::optional<StateLayout> files = {};
+};
+
+// A range that a process gets. Offsets are in elements, in the part of the tensor that the process has there.
+struct Transfer {
+  std::size_t tensor = 0;
+  // 0: the source has it from the start. Otherwise the source passes on what it gets in an earlier step.
+  int step = 0;
+  IndexRange range;  // in the whole tensor
+  int source = 0;    // a process; the destination itself for what it has, or reads, already
+  int destination = 0;
+  int file = absent;              // the rank whose file the source reads the range from
+  std::int64_t read_offset = 0;   // in the source's part, or the file's; with step > 0 of the layout it is to have
+  std::int64_t write_offset = 0;  // in the destination's part of the layout it is to have
+
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
+// What no living process and no file has.
+struct MissingRange {
+  std::size_t tensor = 0;
+  IndexRange range;
+  friend bool operator==(const MissingRange&, const MissingRange&) = default;
+};
+
+struct RedistributionPlan {
+  std::vector<Transfer> transfers;    // from and to one process, by tensor, step and range
+  std::vector<MissingRange> missing;  // the same in the plans of all processes
+};
+
+// One process' part of the plan by which each process gets what it is to have. Pure and deterministic: every process
+// computes its part alone, and they agree. Every element arrives exactly once. What several processes have is sent by
+// those that send least so far, and receivers pass on what several want: none sends more than twice what the busiest
+// one has to, but for the rounding to elements.
+// Throws as PlacedTensor; Errc::usage for a number of placements or processes that does not fit.
+RedistributionPlan plan_redistribution(const Redistribution& redistribution, int process);
+
+}  // namespace ddprun::sharding
