@@ -238,14 +238,9 @@ std::int64_t PlacedTensor::local_bytes(int rank) const {
   return local_elements(rank) * static_cast<std::int64_t>(size_of(spec_.dtype));
 }
 
-// By axis of the mesh: the coordinates at which a part is.
-std::vector<std::vector<int>> PlacedTensor::coordinates_of(const std::vector<int>& slices, int flat) const {
+PlacedTensor::Coordinates PlacedTensor::coordinates_of(const std::vector<int>& slices, int flat) const {
   const MeshShape& mesh = *placement_.mesh;
-  std::vector<std::vector<int>> all;
-  for (const MeshAxis& axis : mesh.axes()) {
-    all.emplace_back(static_cast<std::size_t>(axis.size));
-    std::iota(all.back().begin(), all.back().end(), 0);
-  }
+  Coordinates all(mesh.axes().size());
   if (placement_.stage) all[mesh.index_of("pipeline")] = placement_.stage->coordinates;
   for (std::size_t s = 0; s < slices.size(); ++s) {
     const Shard& shard = placement_.shards[s];
@@ -260,13 +255,15 @@ std::vector<std::vector<int>> PlacedTensor::coordinates_of(const std::vector<int
   return all;
 }
 
-std::vector<int> PlacedTensor::ranks_with(const std::vector<std::vector<int>>& coordinates) const {
+std::vector<int> PlacedTensor::ranks_with(const Coordinates& coordinates) const {
   std::vector<int> ranks{0};
   for (std::size_t i = 0; i < coordinates.size(); ++i) {
+    const int size = placement_.mesh->axes()[i].size;
     std::vector<int> next;
-    next.reserve(ranks.size() * coordinates[i].size());
-    for (const int rank : ranks)
-      for (const int each : coordinates[i]) next.push_back(rank * placement_.mesh->axes()[i].size + each);
+    for (const int rank : ranks) {
+      for (const int each : coordinates[i]) next.push_back(rank * size + each);
+      for (int each = 0; coordinates[i].empty() && each < size; ++each) next.push_back(rank * size + each);
+    }
     ranks = std::move(next);
   }
   std::ranges::sort(ranks);
@@ -278,8 +275,12 @@ std::vector<int> PlacedTensor::holders(int rank) const {
   return ranks_with(coordinates_of(slices_of(rank), flat_of(rank)));
 }
 
+PlacedTensor::Coordinates PlacedTensor::coordinates(const Part& part) const {
+  return coordinates_of(part.slices, part.flat);
+}
+
 std::vector<int> PlacedTensor::holders(const Part& part) const {
-  return ranks_with(coordinates_of(part.slices, part.flat));
+  return ranks_with(coordinates(part));
 }
 
 bool PlacedTensor::counts_once_at(int rank) const {

@@ -112,6 +112,9 @@ class PlacedTensor {
     std::vector<HeldRange> ranges;
   };
 
+  // By axis of the mesh: some of its coordinates, ascending but for those of a Stage; empty: all of them.
+  using Coordinates = std::vector<std::vector<int>>;
+
   PlacedTensor(TensorSpec spec, Placement placement);
 
   const TensorSpec& spec() const { return spec_; }
@@ -142,6 +145,8 @@ class PlacedTensor {
   // All parts that have elements; each element is in one of them.
   std::vector<Part> parts() const;
   std::vector<int> holders(const Part& part) const;
+  // The same ranks, in short: those that have one of these coordinates on each axis.
+  Coordinates coordinates(const Part& part) const;
 
  private:
   struct Slice {  // of one dimension: entries that are one behind the other
@@ -153,8 +158,8 @@ class PlacedTensor {
   std::vector<std::int64_t> slice_shape(const std::vector<int>& slices) const;
   std::vector<HeldRange> slice_ranges(const std::vector<int>& slices) const;
   IndexRange flat_range(int flat, std::int64_t slice_elements) const;
-  std::vector<int> ranks_with(const std::vector<std::vector<int>>& coordinates) const;
-  std::vector<std::vector<int>> coordinates_of(const std::vector<int>& slices, int flat) const;
+  std::vector<int> ranks_with(const Coordinates& coordinates) const;
+  Coordinates coordinates_of(const std::vector<int>& slices, int flat) const;
 
   TensorSpec spec_;
   Placement placement_;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <queue>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "ddprun/common/error.h"
@@ -39,6 +41,23 @@ std::vector<int> living(const StateLayout& layout, const std::vector<int>& ranks
   return processes;
 }
 
+// The living processes that have a part. Many tensors have them in common.
+class Holders {
+ public:
+  explicit Holders(const StateLayout& layout) : layout_(layout) {}
+
+  const StateLayout& layout() const { return layout_; }
+  const std::vector<int>& of(const PlacedTensor& placed, const PlacedTensor::Part& part) {
+    const auto [place, is_new] = known_.try_emplace({placed.placement().mesh.get(), placed.coordinates(part)});
+    if (is_new) place->second = living(layout_, placed.holders(part));
+    return place->second;
+  }
+
+ private:
+  const StateLayout& layout_;
+  std::map<std::pair<const MeshShape*, PlacedTensor::Coordinates>, std::vector<int>> known_;
+};
+
 // The parts of a tensor in a layout as ranges that follow each other and are all of it.
 class Tiling {
  public:
@@ -48,11 +67,11 @@ class Tiling {
     int part = 0;
   };
 
-  Tiling(const StateLayout& layout, const TensorSpec& spec, std::size_t tensor)
-      : layout_(layout), placed_(spec, layout.placements[tensor]), parts_(placed_.parts()) {
+  Tiling(Holders& holders, const TensorSpec& spec, std::size_t tensor)
+      : layout_(holders.layout()), placed_(spec, layout_.placements[tensor]), parts_(placed_.parts()) {
     for (std::size_t p = 0; p < parts_.size(); ++p) {
       for (const HeldRange& range : parts_[p].ranges) tiles_.push_back({range.whole, range.local, static_cast<int>(p)});
-      processes_.push_back(living(layout, placed_.holders(parts_[p])));
+      processes_.push_back(&holders.of(placed_, parts_[p]));
     }
     std::ranges::sort(tiles_, {}, [](const Tile& tile) { return tile.range.begin; });
   }
@@ -62,7 +81,7 @@ class Tiling {
     while (tiles_[next_].range.end <= element) ++next_;
     return tiles_[next_];
   }
-  const std::vector<int>& processes(int part) const { return processes_[static_cast<std::size_t>(part)]; }
+  const std::vector<int>& processes(int part) const { return *processes_[static_cast<std::size_t>(part)]; }
   // REQUIRES: the process is among them.
   int rank_of(int part, int process) const {
     const auto ranks = placed_.holders(parts_[static_cast<std::size_t>(part)]);
@@ -71,9 +90,9 @@ class Tiling {
 
  private:
   const StateLayout& layout_;
-  PlacedTensor placed_;
-  std::vector<PlacedTensor::Part> parts_;
-  std::vector<std::vector<int>> processes_;  // by part
+  const PlacedTensor placed_;
+  const std::vector<PlacedTensor::Part> parts_;
+  std::vector<const std::vector<int>*> processes_;  // by part
   std::vector<Tile> tiles_;
   std::size_t next_ = 0;
 };
@@ -90,8 +109,9 @@ struct Fragment {
   bool is_in_file = false;
   int held_part = 0;
   int wanted_part = 0;
+  bool is_own = false;  // of this process: it has it, or is to have it
   std::int64_t count = 0;
-  std::vector<Segment> segments;
+  std::vector<Segment> segments;  // of those of this process
 };
 
 // A chunk of a fragment from one process to another. In elements from the start of the fragment.
@@ -105,23 +125,26 @@ class SenderChoice {
  public:
   // Calls emit(Sending) for what the wanting processes get.
   template <class Emit>
-  void share(std::int64_t count, std::int64_t element_bytes, const std::vector<int>& have, std::vector<int> want,
+  void share(std::int64_t count, std::int64_t element_bytes, const std::vector<int>& have, const std::vector<int>& want,
              Emit emit) {
     const std::int64_t chunks = chunks_of(count, std::ssize(have), std::ssize(want));
     for (std::int64_t c = 0; c < chunks; ++c) {
       const std::int64_t begin = count * c / chunks, end = count * (c + 1) / chunks;
       const std::int64_t bytes = (end - begin) * element_bytes;
-      Senders senders;
-      for (const int process : have) senders.push({sent(process), 0, process});
+      std::vector<Sender> ready;
+      for (const int process : have) ready.emplace_back(sent(process), 0, process);
+      Senders senders({}, std::move(ready));
       // Those that have sent least get it first, so that they are the ones that pass it on.
-      std::ranges::sort(want, {}, [&](int process) { return std::pair(sent(process), process); });
-      for (const int process : want) {
+      std::vector<std::pair<std::int64_t, int>> receivers;
+      for (const int process : want) receivers.emplace_back(sent(process), process);
+      std::ranges::sort(receivers);
+      for (const auto& [sent_before, process] : receivers) {
         const auto [load, step, source] = senders.top();
         senders.pop();
         emit(Sending{source, process, step, begin, end});
         sent(source) += bytes;
         senders.push({sent(source), step, source});
-        senders.push({sent(process), step + 1, process});
+        senders.push({sent_before, step + 1, process});
       }
     }
   }
@@ -145,7 +168,10 @@ class SenderChoice {
 
 class Planner {
  public:
-  Planner(const Redistribution& redistribution, int process) : given_(redistribution), process_(process) {}
+  Planner(const Redistribution& redistribution, int process)
+      : given_(redistribution), process_(process), from_(given_.from), to_(given_.to) {
+    if (given_.files) files_.emplace(*given_.files);
+  }
 
   RedistributionPlan plan() {
     for (const std::size_t tensor : order()) plan_tensor(tensor);
@@ -158,13 +184,12 @@ class Planner {
 
  private:
   // Those that fewest processes have come first: the others can be shared around them.
-  std::vector<std::size_t> order() const {
+  std::vector<std::size_t> order() {
     std::vector<std::tuple<std::size_t, std::int64_t, std::size_t>> keys;
     for (std::size_t t = 0; t < given_.tensors.size(); ++t) {
       const PlacedTensor placed(given_.tensors[t], given_.from.placements[t]);
-      int first = 0;
-      while (!placed.exists_at(first)) ++first;
-      keys.emplace_back(living(given_.from, placed.holders(first)).size(), -placed.spec().elements(), t);
+      const PlacedTensor::Part first{std::vector<int>(placed.placement().shards.size()), 0, {}};
+      keys.emplace_back(from_.of(placed, first).size(), -placed.spec().elements(), t);
     }
     std::ranges::sort(keys);
     std::vector<std::size_t> tensors;
@@ -176,12 +201,12 @@ class Planner {
     const TensorSpec& spec = given_.tensors[tensor];
     const std::int64_t elements = spec.elements();
     if (elements == 0) return;
-    Tiling from(given_.from, spec, tensor), to(given_.to, spec, tensor);
+    Tiling from(from_, spec, tensor), to(to_, spec, tensor);
     std::optional<Tiling> files;
-    if (given_.files) files.emplace(*given_.files, spec, tensor);
+    if (files_) files.emplace(*files_, spec, tensor);
 
     std::vector<Fragment> fragments;
-    std::map<std::tuple<bool, int, int>, std::size_t> known;
+    std::unordered_map<std::uint64_t, std::size_t> known;
     for (std::int64_t i = 0; i < elements;) {
       const auto wanted = to.at(i);
       auto held = from.at(i);
@@ -198,18 +223,29 @@ class Planner {
         note_missing(tensor, range);
         continue;
       }
-      const auto [place, is_new] = known.try_emplace({is_in_file, held.part, wanted.part}, fragments.size());
-      if (is_new) fragments.push_back({is_in_file, held.part, wanted.part, 0, {}});
+      const auto [place, is_new] = known.try_emplace(key_of(is_in_file, held.part, wanted.part), fragments.size());
+      if (is_new) fragments.push_back(fragment_of(is_in_file, held.part, wanted.part, source, to));
       Fragment& fragment = fragments[place->second];
       fragment.count += range.count();
-      fragment.segments.push_back(
-          {range, held.local + range.begin - held.range.begin, wanted.local + range.begin - wanted.range.begin});
+      if (fragment.is_own)
+        fragment.segments.push_back(
+            {range, held.local + range.begin - held.range.begin, wanted.local + range.begin - wanted.range.begin});
     }
     const auto holders = [&](const Fragment& f) -> const auto& {
       return (f.is_in_file ? *files : from).processes(f.held_part);
     };
     std::ranges::stable_sort(fragments, {}, [&](const Fragment& f) { return holders(f).size(); });
     for (const Fragment& fragment : fragments) plan_fragment(tensor, fragment, fragment.is_in_file ? *files : from, to);
+  }
+
+  static std::uint64_t key_of(bool is_in_file, int held_part, int wanted_part) {
+    return static_cast<std::uint64_t>(held_part) << 32U | static_cast<std::uint64_t>(wanted_part) << 1U |
+           static_cast<std::uint64_t>(is_in_file);
+  }
+  Fragment fragment_of(bool is_in_file, int held_part, int wanted_part, const Tiling& source, const Tiling& to) const {
+    const auto has_this = [&](const std::vector<int>& all) { return std::ranges::binary_search(all, process_); };
+    const bool is_own = has_this(source.processes(held_part)) || has_this(to.processes(wanted_part));
+    return {is_in_file, held_part, wanted_part, is_own, 0, {}};
   }
 
   void note_missing(std::size_t tensor, const IndexRange& range) {
@@ -222,15 +258,14 @@ class Planner {
 
   void plan_fragment(std::size_t tensor, const Fragment& fragment, const Tiling& source, const Tiling& to) {
     const std::vector<int>& have = source.processes(fragment.held_part);
+    const std::vector<int>& wanting = to.processes(fragment.wanted_part);
     std::vector<int> want;
-    for (const int process : to.processes(fragment.wanted_part)) {
-      if (!std::ranges::binary_search(have, process))
-        want.push_back(process);
-      else if (process == process_)
-        note(tensor, fragment, source, {process, process, 0, 0, fragment.count});
-    }
+    std::ranges::set_difference(wanting, have, std::back_inserter(want));
+    if (std::ranges::binary_search(have, process_) && std::ranges::binary_search(wanting, process_))
+      note(tensor, fragment, source, {process_, process_, 0, 0, fragment.count});
+    if (want.empty()) return;
     const auto bytes = static_cast<std::int64_t>(size_of(given_.tensors[tensor].dtype));
-    senders_.share(fragment.count, bytes, have, std::move(want), [&](const Sending& sending) {
+    senders_.share(fragment.count, bytes, have, want, [&](const Sending& sending) {
       if (sending.source == process_ || sending.destination == process_) note(tensor, fragment, source, sending);
     });
   }
@@ -257,6 +292,8 @@ class Planner {
 
   const Redistribution& given_;
   const int process_;
+  Holders from_, to_;
+  std::optional<Holders> files_;
   SenderChoice senders_;
   RedistributionPlan plan_;
 };
