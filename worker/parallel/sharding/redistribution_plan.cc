@@ -16,7 +16,7 @@ namespace ddprun::sharding {
 namespace {
 
 // Bounds the work for a fragment that many processes have or want: it is then sent in fewer chunks.
-constexpr std::int64_t most_chunk_ends = 4096;
+constexpr std::int64_t most_chunk_ends = 4096;  // 64 processes in 64 chunks
 
 void check(const StateLayout& layout, std::size_t tensors, std::string_view name) {
   if (layout.placements.size() != tensors)

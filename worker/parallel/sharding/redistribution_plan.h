@@ -57,10 +57,15 @@ struct RedistributionPlan {
 };
 
 // One process' part of the plan by which each process gets what it is to have. Pure and deterministic: every process
-// computes its part alone, and they agree. Every element arrives exactly once. What several processes have is sent by
-// those that send least so far, and receivers pass on what several want: none sends more than twice what the busiest
-// one has to, but for the rounding to elements.
-// Throws as PlacedTensor; Errc::usage for a number of placements or processes that does not fit.
+// computes its part alone, and they agree. Every element arrives exactly once.
+//
+// What several processes have is sent by those that have sent least so far, and receivers pass on what several want: in
+// all, none sends more than twice what the busiest one has to, but for the rounding to elements. A range that more than
+// 64 processes have or want is divided into fewer chunks than there are processes, so that their loads are as even only
+// where there are many tensors.
+// Cost: time grows with the ranges of all tensors that lie together in both layouts, and with the processes that have
+// or want them; memory with those of the largest tensor, and with this process' transfers.
+// Errors: Errc::usage for a number of placements or processes that does not fit, and those of PlacedTensor.
 RedistributionPlan plan_redistribution(const Redistribution& redistribution, int process);
 
 }  // namespace ddprun::sharding

@@ -90,6 +90,14 @@ TEST_CASE("padding makes the parts of a vocabulary equal, and is no element of i
   CHECK(tensor.held(3).empty());
 }
 
+TEST_CASE("each piece of a padded dimension has its own padding") {
+  const sharding::Shard halves{.axis = "tensor", .dimension = 0, .pieces = 2, .copies = 2, .is_padded = true};
+  const PlacedTensor tensor({"w", {6}}, {.mesh = mesh, .shards = {halves}});
+  CHECK(tensor.held(0) == Held{{{0, 2}, 0}, {{3, 5}, 2}});
+  CHECK(tensor.local_shape(2) == Sizes{4});
+  CHECK(tensor.held(2) == Held{{{2, 3}, 0}, {{5, 6}, 2}});
+}
+
 TEST_CASE("where heads are fewer than ranks, neighbours have copies") {
   const Placement placement{.mesh = mesh, .shards = {{.axis = "tensor", .dimension = 0, .copies = 2}}};
   const PlacedTensor tensor({"key", {4}}, placement);
