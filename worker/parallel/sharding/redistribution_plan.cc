@@ -166,6 +166,7 @@ class SenderChoice {
   std::vector<std::int64_t> sent_;  // bytes, by process
 };
 
+// One process' part of a plan, tensor by tensor.
 class Planner {
  public:
   Planner(const Redistribution& redistribution, int process)
@@ -197,45 +198,55 @@ class Planner {
     return tensors;
   }
 
+  // Of one tensor.
+  struct Tilings {
+    Tiling from, to;
+    std::optional<Tiling> files;
+    const Tiling& source(const Fragment& fragment) const { return fragment.is_in_file ? *files : from; }
+  };
+
   void plan_tensor(std::size_t tensor) {
     const TensorSpec& spec = given_.tensors[tensor];
-    const std::int64_t elements = spec.elements();
-    if (elements == 0) return;
-    Tiling from(from_, spec, tensor), to(to_, spec, tensor);
-    std::optional<Tiling> files;
-    if (files_) files.emplace(*files_, spec, tensor);
+    if (spec.elements() == 0) return;
+    Tilings tilings{Tiling(from_, spec, tensor), Tiling(to_, spec, tensor), {}};
+    if (files_) tilings.files.emplace(*files_, spec, tensor);
+    std::vector<Fragment> fragments = fragments_of(tensor, tilings);
+    std::ranges::stable_sort(fragments, {}, [&](const Fragment& fragment) {
+      return tilings.source(fragment).processes(fragment.held_part).size();
+    });
+    for (const Fragment& fragment : fragments) plan_fragment(tensor, fragment, tilings.source(fragment), tilings.to);
+  }
 
+  // Notes what is missing.
+  std::vector<Fragment> fragments_of(std::size_t tensor, Tilings& tilings) {
+    const std::int64_t elements = given_.tensors[tensor].elements();
     std::vector<Fragment> fragments;
     std::unordered_map<std::uint64_t, std::size_t> known;
-    for (std::int64_t i = 0; i < elements;) {
-      const auto wanted = to.at(i);
-      auto held = from.at(i);
-      std::int64_t end = std::min(wanted.range.end, held.range.end);
-      const bool is_in_file = from.processes(held.part).empty() && files;
+    for (std::int64_t begin = 0, end = 0; begin < elements; begin = end) {
+      const Tiling::Tile& wanted = tilings.to.at(begin);
+      const Tiling::Tile* held = &tilings.from.at(begin);
+      end = std::min(wanted.range.end, held->range.end);
+      const bool is_in_file = tilings.files && tilings.from.processes(held->part).empty();
       if (is_in_file) {
-        held = files->at(i);
-        end = std::min(end, held.range.end);
+        held = &tilings.files->at(begin);
+        end = std::min(end, held->range.end);
       }
-      const Tiling& source = is_in_file ? *files : from;
-      const IndexRange range{std::exchange(i, end), end};
-      if (to.processes(wanted.part).empty()) continue;
-      if (source.processes(held.part).empty()) {
-        note_missing(tensor, range);
+      const Tiling& source = is_in_file ? *tilings.files : tilings.from;
+      if (tilings.to.processes(wanted.part).empty()) continue;
+      if (source.processes(held->part).empty()) {
+        note_missing(tensor, {begin, end});
         continue;
       }
-      const auto [place, is_new] = known.try_emplace(key_of(is_in_file, held.part, wanted.part), fragments.size());
-      if (is_new) fragments.push_back(fragment_of(is_in_file, held.part, wanted.part, source, to));
+      const auto [place, is_new] = known.try_emplace(key_of(is_in_file, held->part, wanted.part), fragments.size());
+      if (is_new) fragments.push_back(fragment_of(is_in_file, held->part, wanted.part, source, tilings.to));
       Fragment& fragment = fragments[place->second];
-      fragment.count += range.count();
+      fragment.count += end - begin;
       if (fragment.is_own)
-        fragment.segments.push_back(
-            {range, held.local + range.begin - held.range.begin, wanted.local + range.begin - wanted.range.begin});
+        fragment.segments.push_back({.range = {begin, end},
+                                     .read_offset = held->local + begin - held->range.begin,
+                                     .write_offset = wanted.local + begin - wanted.range.begin});
     }
-    const auto holders = [&](const Fragment& f) -> const auto& {
-      return (f.is_in_file ? *files : from).processes(f.held_part);
-    };
-    std::ranges::stable_sort(fragments, {}, [&](const Fragment& f) { return holders(f).size(); });
-    for (const Fragment& fragment : fragments) plan_fragment(tensor, fragment, fragment.is_in_file ? *files : from, to);
+    return fragments;
   }
 
   static std::uint64_t key_of(bool is_in_file, int held_part, int wanted_part) {
