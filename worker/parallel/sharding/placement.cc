@@ -87,9 +87,13 @@ PlacedTensor::PlacedTensor(TensorSpec spec, Placement placement)
   };
   if (placement_.stage) {
     claim("pipeline");
-    for (const int each : placement_.stage->coordinates)
+    if (placement_.stage->coordinates.empty()) throw make_error(Errc::usage, "{} is at no stage", spec_.name);
+    std::set<int> stages;
+    for (const int each : placement_.stage->coordinates) {
       if (each < 0 || each >= mesh.size("pipeline"))
         throw make_error(Errc::usage, "there is no stage {} for {}", each, spec_.name);
+      if (!stages.insert(each).second) throw make_error(Errc::usage, "{} is at stage {} twice", spec_.name, each);
+    }
   }
   for (const Shard& shard : placement_.shards) {
     claim(shard.axis);

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <queue>
+#include <set>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -26,6 +27,17 @@ void check(const StateLayout& layout, std::size_t tensors, std::string_view name
     if (!layout.processes.empty() && std::ssize(layout.processes) != placement.mesh->ranks())
       throw make_error(Errc::usage, "{} processes for {} ranks in the layout \"{}\"", layout.processes.size(),
                        placement.mesh->ranks(), name);
+}
+
+// The executor has one part of each tensor a process: no process is of two ranks. Files may have one reader.
+void check_processes(const StateLayout& layout, bool may_repeat, std::string_view name) {
+  std::set<int> seen;
+  for (const int process : layout.processes) {
+    if (process == absent) continue;
+    if (process < 0) throw make_error(Errc::usage, "there is no process {} in the layout \"{}\"", process, name);
+    if (!seen.insert(process).second && !may_repeat)
+      throw make_error(Errc::usage, "process {} has two ranks in the layout \"{}\"", process, name);
+  }
 }
 
 int process_of(const StateLayout& layout, int rank) {
@@ -315,7 +327,12 @@ RedistributionPlan plan_redistribution(const Redistribution& redistribution, int
   const std::size_t tensors = redistribution.tensors.size();
   check(redistribution.from, tensors, "from");
   check(redistribution.to, tensors, "to");
-  if (redistribution.files) check(*redistribution.files, tensors, "files");
+  check_processes(redistribution.from, false, "from");
+  check_processes(redistribution.to, false, "to");
+  if (redistribution.files) {
+    check(*redistribution.files, tensors, "files");
+    check_processes(*redistribution.files, true, "files");
+  }
   return Planner(redistribution, process).plan();
 }
 

@@ -17,6 +17,7 @@ inline constexpr int absent = -1;
 struct StateLayout {
   std::vector<Placement> placements;  // by tensor; their meshes are of the same ranks
   std::vector<int> processes = {};    // by rank of the meshes: its process, or absent; empty: of the same number
+  // A process is of one rank at most, but for the readers of files.
 };
 
 // How each tensor lies, and how it is to lie. A process is a rank of the group that executes the plan.

@@ -163,6 +163,8 @@ TEST_CASE("a placement that does not fit is refused with the tensor's name") {
                     "the placement of w names the axis tensor twice");
   CHECK_THROWS_WITH(refuse({.mesh = mesh, .local = Owner{"shard", 2}}), "axis shard has no coordinate 2 to own w");
   CHECK_THROWS_WITH(refuse({.mesh = mesh, .stage = Stage{{2}}}), "there is no stage 2 for w");
+  CHECK_THROWS_WITH(refuse({.mesh = mesh, .stage = Stage{}}), "w is at no stage");
+  CHECK_THROWS_WITH(refuse({.mesh = mesh, .stage = Stage{{1, 1}}}), "w is at stage 1 twice");
 }
 
 // What the answers say of each other, for many placements.

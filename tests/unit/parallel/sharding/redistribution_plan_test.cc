@@ -292,4 +292,10 @@ TEST_CASE("a redistribution whose parts do not fit each other is refused") {
                     "0 placements for 1 tensors in the layout \"from\"");
   CHECK_THROWS_WITH(refuse({.tensors = {{"w", {8}}}, .from = {{whole}}, .to = {{whole}, {0, 1, 2}}}),
                     "3 processes for 2 ranks in the layout \"to\"");
+  CHECK_THROWS_WITH(refuse({.tensors = {{"w", {8}}}, .from = {{whole}, {0, 0}}, .to = {{whole}}}),
+                    "process 0 has two ranks in the layout \"from\"");
+  CHECK_THROWS_WITH(refuse({.tensors = {{"w", {8}}}, .from = {{whole}}, .to = {{whole}, {1, 1}}}),
+                    "process 1 has two ranks in the layout \"to\"");
+  CHECK_THROWS_WITH(refuse({.tensors = {{"w", {8}}}, .from = {{whole}}, .to = {{whole}, {0, -7}}}),
+                    "there is no process -7 in the layout \"to\"");
 }
