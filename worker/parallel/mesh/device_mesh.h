@@ -11,9 +11,6 @@
 
 namespace ddprun {
 
-// The word of worker/trainer for an axis.
-using MeshDimension = MeshAxis;
-
 // The ranks of a group as a grid with named axes, as PyTorch's init_device_mesh(): the ranks that differ in one axis
 // alone are a group, and those that differ in several axes alone are one if it is asked for.
 //

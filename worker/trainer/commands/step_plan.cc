@@ -201,7 +201,7 @@ std::vector<std::string> plan_table(const StepPlan& plan) {
 
 void plan(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
   const auto datasets = make_datasets(config, settings, registry);
-  naming_mesh_key(config.parallel, [&] { return mesh_sizes(mesh_dimensions(config.parallel), ranks); });
+  naming_mesh_key(config.parallel, [&] { return mesh_sizes(mesh_axes(config.parallel), ranks); });
   spawn(measured_ranks(config, ranks), [&](const WorkerEnv& place) {
     const auto world = init_process_group(init_options(config, place));
     const auto measured = measure_plan(config, datasets, world->group(), ranks, registry);

@@ -28,17 +28,17 @@ std::string mesh_label(const TrainConfig& config, const WorkerEnv& place) {
   const auto& p = config.parallel;
   if ((p.tensor == 1 && p.pipeline == 1 && p.context == 1 && p.expert == 1) || place.world_size == 1) return "";
   return naming_mesh_key(config.parallel,
-                         [&] { return mesh_place(mesh_dimensions(config.parallel), place.world_size, place.rank); });
+                         [&] { return mesh_place(mesh_axes(config.parallel), place.world_size, place.rank); });
 }
 
-std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel) {
-  std::vector<MeshDimension> dimensions;
-  if (parallel.pipeline > 1) dimensions.push_back({"pipeline", parallel.pipeline});
-  dimensions.push_back({"data", mesh_rest});
-  if (parallel.expert > 1) dimensions.push_back({"expert", parallel.expert});
-  if (parallel.context > 1) dimensions.push_back({"context", parallel.context});
-  if (parallel.tensor > 1) dimensions.push_back({"tensor", parallel.tensor});
-  return dimensions;
+std::vector<MeshAxis> mesh_axes(const TrainConfig::Parallel& parallel) {
+  std::vector<MeshAxis> axes;
+  if (parallel.pipeline > 1) axes.push_back({"pipeline", parallel.pipeline});
+  axes.push_back({"data", mesh_rest});
+  if (parallel.expert > 1) axes.push_back({"expert", parallel.expert});
+  if (parallel.context > 1) axes.push_back({"context", parallel.context});
+  if (parallel.tensor > 1) axes.push_back({"tensor", parallel.tensor});
+  return axes;
 }
 
 std::chrono::milliseconds group_timeout(const TrainConfig& config) {

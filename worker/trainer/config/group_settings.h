@@ -22,12 +22,12 @@ std::chrono::milliseconds group_timeout(const TrainConfig& config);
 InitOptions init_options(const TrainConfig& config, const WorkerEnv& place, Device device = {});
 
 // A rank's coordinates in the mesh of its job, for people: "pipeline 1, data 0, tensor 1"; empty where data parallelism
-// is the only dimension. Throws as init_options().
+// is the only axis. Throws as init_options().
 std::string mesh_label(const TrainConfig& config, const WorkerEnv& place);
 
-// The dimensions of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "expert",
+// The axes of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "expert",
 // "context" or "tensor", each with its key of [parallel].
-std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel);
+std::vector<MeshAxis> mesh_axes(const TrainConfig::Parallel& parallel);
 
 // Runs function; an Errc::usage that it throws then names the key.
 template <class Function>
@@ -40,8 +40,8 @@ auto naming_key(std::string_view key, int value, Function function) {
   }
 }
 
-// The same for what fits ranks into mesh_dimensions(): names parallel.pipeline, parallel.expert, parallel.context,
-// or parallel.tensor.
+// The same for what fits ranks into mesh_axes(): names parallel.pipeline, parallel.expert, parallel.context, or
+// parallel.tensor.
 template <class Function>
 auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
   if (parallel.pipeline > 1) return naming_key("parallel.pipeline", parallel.pipeline, function);

@@ -108,7 +108,7 @@ void check_whole(const TrainConfig::Parallel& p, const TrainState& state) {
 DeviceMesh make_mesh(const FormsContext& context) {
   const auto& p = context.config.parallel;
   check_whole(p, context.state);
-  return naming_mesh_key(p, [&] { return DeviceMesh(context.group, mesh_dimensions(p)); });
+  return naming_mesh_key(p, [&] { return DeviceMesh(context.group, mesh_axes(p)); });
 }
 
 std::unique_ptr<ContextParallel> make_context_parallel(const TrainConfig& c, nn::Module& model,
