@@ -73,7 +73,7 @@ def tool(name, packages):
     places = [pathlib.Path(place) for place in os.environ.get("PATH", "").split(":") if place]
     places += [pathlib.Path(place) / "bin" for place in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if place]
     for package in packages:
-        places += sorted(package.glob("nvidia/*/bin"))
+        places += [*sorted(package.glob("nvidia/*/bin")), package / "triton/backends/nvidia/bin"]
     return next((place / name for place in places if os.access(place / name, os.X_OK)), None)
 
 
