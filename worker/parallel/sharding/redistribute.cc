@@ -23,6 +23,35 @@ struct Message {
 };
 using Messages = std::map<int, Message>;  // by the other process
 
+// Whether the caller's memory is that of the layouts, as far as the transfers use it.
+class PartCheck {
+ public:
+  explicit PartCheck(const Redistribution& redistribution) : tensors_(redistribution.tensors) {}
+
+  void writes(const Transfer& transfer, const std::vector<Span>& to) const {
+    check(transfer, transfer.write_offset, to);
+  }
+  void reads(const Transfer& transfer, const std::vector<ConstSpan>& from, const std::vector<Span>& to) const {
+    if (transfer.file != absent) return;
+    transfer.step > 0 ? check(transfer, transfer.read_offset, to) : check(transfer, transfer.read_offset, from);
+  }
+
+ private:
+  template <class AnySpan>
+  void check(const Transfer& transfer, std::int64_t offset, const std::vector<AnySpan>& parts) const {
+    const TensorSpec& tensor = tensors_[transfer.tensor];
+    if (parts.size() != tensors_.size())
+      throw make_error(Errc::usage, "{} parts for {} tensors", parts.size(), tensors_.size());
+    const AnySpan& part = parts[transfer.tensor];
+    const auto needed = static_cast<std::size_t>(offset + transfer.range.count());
+    if (part.count < needed || part.dtype != tensor.dtype)
+      throw make_error(Errc::usage, "this rank's part of {} has {} {}, its layout at least {} {}", tensor.name,
+                       part.count, name_of(part.dtype), needed, name_of(tensor.dtype));
+  }
+
+  const std::vector<TensorSpec>& tensors_;
+};
+
 class Executor {
  public:
   Executor(const std::vector<ConstSpan>& from, const std::vector<Span>& to, ProcessGroup& group, const ReadRange& read)
@@ -113,6 +142,11 @@ void redistribute(const Redistribution& redistribution, const RedistributionPlan
   Executor executor(from, to, group, read);
   const auto key = [](const Transfer& transfer) { return std::pair(transfer.tensor, transfer.step); };
   try {
+    const PartCheck check(redistribution);
+    for (const Transfer& transfer : plan.transfers) {
+      if (transfer.destination == group.rank()) check.writes(transfer, to);
+      if (transfer.source == group.rank()) check.reads(transfer, from, to);
+    }
     for (auto first = plan.transfers.begin(); first != plan.transfers.end();) {
       const auto last =
           std::find_if(first, plan.transfers.end(), [&](const Transfer& t) { return key(t) != key(*first); });

@@ -19,7 +19,8 @@ using ReadRange = std::function<void(const Transfer& transfer, Span into)>;
 // from, to: by tensor, this process' parts in both layouts, in memory of the host; {} where there is none. They do not
 // overlap. Padding in to is not written.
 // Errors: Errc::io naming the first range that nobody has, at all processes and before anything is sent; those of the
-//   group, and of read, whose failure aborts the group, so that nobody waits.
+//   group; those of read, and Errc::usage for a part that is smaller than its layout, which abort the group, so that
+//   nobody waits.
 void redistribute(const Redistribution& redistribution, const RedistributionPlan& plan,
                   const std::vector<ConstSpan>& from, const std::vector<Span>& to, ProcessGroup& group,
                   const ReadRange& read = {});

@@ -111,3 +111,20 @@ TEST_CASE("a file that cannot be read ends the redistribution at all ranks") {
   });
   CHECK(failed == std::vector<int>{1, 1});
 }
+
+TEST_CASE("memory that is too small for its layout is refused before anything is sent, and ends all ranks") {
+  const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{{"tensor", 2}}, 2);
+  const Placement halves{.mesh = mesh, .shards = {{.axis = "tensor", .dimension = 0}}};
+  const Redistribution given{.tensors = {{"w", {4}}}, .from = {{halves}}, .to = {{Placement{.mesh = mesh}}}};
+  std::vector<std::string> errors(2);
+  run_ranks(2, [&](ProcessGroup& group) {
+    std::vector<float> half(2), whole(group.rank() == 0 ? 3 : 4);
+    try {
+      redistribute(given, plan_redistribution(given, group.rank()), {span_of(half)}, {span_of(whole)}, group);
+    } catch (const std::exception& error) {
+      errors[static_cast<std::size_t>(group.rank())] = error.what();
+    }
+  });
+  CHECK(errors[0] == "this rank's part of w has 3 float32, its layout at least 4 float32");
+  CHECK_FALSE(errors[1].empty());
+}
