@@ -28,6 +28,10 @@ const std::string failing_device = "@" + std::to_string(failing_rank);
 
 // How often each function is called depends on how long the peer takes.
 const std::set<std::string> polling{"cudaEventQuery", "cudaStreamQuery", "ncclCommGetAsyncError"};
+// Of these a step makes fewer calls, at most so many, where the operation that a stream is to follow (Work::order())
+// has ended already, or where the polling thread finds its end later.
+const std::map<std::string, std::uint64_t> calls_of_order{
+    {"cudaGetDevice", 1}, {"cudaStreamWaitEvent", 1}, {"cudaSetDevice", 2}, {"cudaEventDestroy", 1}};
 // They release something, restore the thread's device or make what follows faster: a job goes on without.
 const std::set<std::string> dispensable{"cudaSetDevice",    "cudaFreeAsync",     "cudaFree",        "cudaFreeHost",
                                         "cudaEventDestroy", "cudaStreamDestroy", "ncclCommRegister"};
@@ -140,8 +144,13 @@ std::string complaint(const CudaJob& job, const std::string& function, const Inj
 }
 
 struct Summary {
-  std::uint64_t planned = 0, happened = 0, functions = 0;
+  std::uint64_t happened = 0, functions = 0;
 };
+
+bool may_be_left_out(const std::string& function, std::uint64_t n, std::uint64_t calls) {
+  const auto found = calls_of_order.find(function);
+  return found != calls_of_order.end() && n + found->second > calls;
+}
 
 // Fails each call of the functions in turn.
 Summary fail_each_call(CudaJob& job, const std::function<bool(const std::string& function)>& is_selected) {
@@ -150,10 +159,13 @@ Summary fail_each_call(CudaJob& job, const std::function<bool(const std::string&
     if (!is_selected(function)) continue;
     const bool polls = polling.contains(function);
     ++summary.functions;
-    if (!polls) summary.planned += calls;
     for (std::uint64_t n = 1; n <= (polls ? 2 : calls); ++n) {
       const Injection injection = inject(job, function, n);
-      if (!injection.happened) continue;
+      if (!injection.happened) {
+        INFO(function << ": call " << n << " of " << calls << " did not come");
+        CHECK((polls || may_be_left_out(function, n, calls)));
+        continue;
+      }
       if (!polls) ++summary.happened;
       const std::string wrong = complaint(job, function, injection);
       const auto& [own, peer] = std::pair(injection.ends[failing_rank], injection.ends[1 - failing_rank]);
@@ -192,7 +204,6 @@ const std::set<std::string> frequent{"cudaSetDevice", "cudaMallocAsync", "cudaFr
 // at_least: so many calls have failed.
 void check(const Summary& summary, std::uint64_t at_least) {
   std::cout << summary.happened << " calls of " << summary.functions << " functions failed in turn\n";
-  CHECK(summary.happened == summary.planned);
   CHECK(summary.happened > at_least);
 }
 
