@@ -125,7 +125,7 @@ TEST_CASE("a message that only writes begins after the stream that the call name
 TEST_CASE("what the device does not do breaks a staged group at all ranks") {
   std::vector<float> memory[] = {std::vector<float>(10), std::vector<float>(10)};
   auto groups = over_shm(2, contract::test_timeout);
-  fake_nccl::break_copy();
+  fake_nccl::break_copies(1);
   for (auto& group : groups) {
     const auto error = error_of([&] { group->allreduce(span_of(memory[group->rank()]))->wait(); });
     CHECK(std::string(error.what()).find("an error of the fake CUDA") != std::string::npos);

@@ -272,3 +272,18 @@ TEST_CASE("what the group has finished before it fails is completed") {
   CHECK(values.at(0) == (done == 0 ? 2 : 1));
   CHECK(next.at(0) == 1);
 }
+
+TEST_CASE("what a failed group has finished is not completed if the device does not take it") {
+  Staged staged;
+  Values values(elements, 1), received(3, 2);
+  const auto sum = staged.group->allreduce(values.span());
+  const auto message = staged.group->recv(received.span(), 1, 0);
+  staged.host->await_started(2);
+  fake_nccl::break_copies(4);  // each of the two may be tried before the failure is seen, too
+  for (std::size_t each : {0U, 1U}) staged.host->finish(each);
+  staged.host->abort("the test says so");
+  CHECK_FALSE(error_of(*sum).empty());
+  CHECK_FALSE(error_of(*message).empty());
+  CHECK(values.at(0) == 1);
+  fake_nccl::break_copies(0);
+}

@@ -76,7 +76,7 @@ Memory& memory() {
 }
 
 std::atomic<bool> all_memory_is_devices = false;
-std::atomic<bool> next_copy_fails = false;
+std::atomic<int> failing_copies = 0;  // the next ones
 thread_local int current_device = 0;
 thread_local std::string_view failing_function;
 
@@ -96,8 +96,8 @@ void hold_stream(cudaStream_t stream, std::function<void()> task) {
   stream->run(std::move(task));
 }
 
-void break_copy() {
-  next_copy_fails = true;
+void break_copies(int count) {
+  failing_copies = count;
 }
 
 int pinned_pieces() {
@@ -229,7 +229,10 @@ cudaError_t cudaFree(void* data) {
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  if (next_copy_fails.exchange(false)) return cudaErrorIllegalAddress;
+  if (failing_copies > 0) {
+    --failing_copies;
+    return cudaErrorIllegalAddress;
+  }
   if (bytes == 0) return cudaSuccess;  // from and to may be null then
   stream->run([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;

@@ -42,8 +42,8 @@ class RefusesSharedDevices {
 void hold_stream(cudaStream_t stream, std::function<void()> task);
 // Sets what ncclGetVersion returns.
 void pretend_version(int code);
-// The next copy fails.
-void break_copy();
+// So many copies fail from now on.
+void break_copies(int count);
 // All existing communicators report an asynchronous error.
 void break_communicators();
 

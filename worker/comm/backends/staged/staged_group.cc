@@ -136,7 +136,12 @@ class StagedGroup final : public ProcessGroup {
     if (const auto cause = host_->failure()) throw Error(*cause);
     return execution->advance() || !tasks.empty();
   } catch (const std::exception& error) {
-    if (!host_->failure()) host_->abort(error.what());
+    if (!host_->failure()) {
+      host_->abort(error.what());
+    } else if (execution) {
+      execution->collectives.complete_finished();
+      execution->messages.complete_finished();
+    }
     const Error cause = *host_->failure();
     if (execution) {
       execution->collectives.cancel(cause);

@@ -98,13 +98,19 @@ void StagedMessages::copy_back(Running& running) {
   running.copied_by = deadline_after(task.timeout);
 }
 
-void StagedMessages::copy_finished_back() noexcept {
-  try {
-    for (auto& each : messages_)
-      if (!is_send(each.message) && !each.copied && !each.message.in_group->error()) copy_back(each);
-  } catch (const std::exception&) {
-    // The device has failed, too: the messages end with the cause.
+void StagedMessages::complete_finished() noexcept try {
+  const auto is_finished = [](const Running& each) { return each.message.in_group && !each.message.in_group->error(); };
+  for (const auto& each : messages_) await_end(each.message.in_group);
+  for (auto& each : messages_)
+    if (is_finished(each) && !is_send(each.message) && !each.copied) copy_back(each);
+  if (!to_device_.await_idle(Deadline::in(copies_bound))) return;
+  for (auto each = messages_.begin(); each != messages_.end();) {
+    const bool is_complete = is_finished(*each) && (is_send(each->message) || each->copied->reached());
+    if (is_complete) finish(*each);
+    each = is_complete ? messages_.erase(each) : std::next(each);
   }
+} catch (const std::exception&) {
+  // The device has failed, too: cancel() ends what is left.
 }
 
 bool StagedMessages::is_copied(Running& running) const {
@@ -122,16 +128,10 @@ void StagedMessages::finish(Running& running) {
 
 void StagedMessages::cancel(const Error& cause) noexcept {
   for (const auto& each : messages_) await_end(each.message.in_group);
-  copy_finished_back();
   const auto deadline = Deadline::in(copies_bound);
   const bool copied_to_host = to_host_.await_idle(deadline);
   const bool idle = to_device_.await_idle(deadline) && copied_to_host;
   for (auto& each : std::exchange(messages_, {})) {
-    const bool in_group = each.message.in_group && !each.message.in_group->error();
-    if (idle && in_group && (is_send(each.message) || each.copied)) {
-      finish(each);
-      continue;
-    }
     if (!idle && each.message.memory) each.message.memory->abandon();
     each.message.task.fail(cause);
   }

@@ -47,8 +47,9 @@ class StagedMessages {
   // Does what can be done without waiting. Whether there was anything.
   bool advance();
   bool idle() const { return messages_.empty(); }
-  // Completes what the host's group has finished, and ends all other messages with the cause, once nobody uses their
-  // memory. REQUIRES: the group has failed.
+  // As StagedPipeline.
+  void complete_finished() noexcept;
+  // Ends all messages with the cause, once nobody uses their memory. REQUIRES: the host's group has failed.
   void cancel(const Error& cause) noexcept;
 
  private:
@@ -60,7 +61,6 @@ class StagedMessages {
 
   bool advance(Running& running, bool may_send);
   void copy_back(Running& running);
-  void copy_finished_back() noexcept;
   bool is_copied(Running& running) const;
   void finish(Running& running);
 

@@ -90,15 +90,17 @@ void StagedPipeline::copy_back(Piece& piece) {
 }
 
 // In the order of the pieces, to the first that the group has not finished.
-void StagedPipeline::copy_finished_back() noexcept {
-  try {
-    for (auto& piece : pieces_) {
-      if (piece.stage == Stage::to_host || piece.work->error()) return;
-      if (piece.stage == Stage::in_group) copy_back(piece);
-    }
-  } catch (const std::exception&) {
-    // The device has failed, too: the operation ends with the cause.
+void StagedPipeline::complete_finished() noexcept try {
+  for (const auto& piece : pieces_) await_end(piece.work);
+  for (auto& piece : pieces_) {
+    if (piece.stage == Stage::to_host || piece.work->error()) break;
+    if (piece.stage == Stage::in_group) copy_back(piece);
   }
+  if (!to_device_.await_idle(Deadline::in(copies_bound))) return;
+  while (!pieces_.empty() && pieces_.front().stage == Stage::to_device && pieces_.front().copied->reached())
+    finish_oldest();
+} catch (const std::exception&) {
+  // The device has failed, too: cancel() ends what is left.
 }
 
 void StagedPipeline::finish_oldest() {
@@ -111,13 +113,10 @@ void StagedPipeline::finish_oldest() {
 
 void StagedPipeline::cancel(const Error& cause) noexcept {
   for (const auto& piece : pieces_) await_end(piece.work);
-  copy_finished_back();
   const auto deadline = Deadline::in(copies_bound);
   const bool copied_to_host = to_host_.await_idle(deadline);
   if (!to_device_.await_idle(deadline) || !copied_to_host)
     for (auto& slot : slots_) slot.abandon();
-  else
-    while (!pieces_.empty() && pieces_.front().stage == Stage::to_device) finish_oldest();
   pieces_.clear();
   for (const auto& each : std::exchange(tasks_, {})) each.task.fail(cause);
 }

@@ -25,8 +25,10 @@ class StagedPipeline {
   // Does what can be done without waiting. Whether there was anything.
   bool advance();
   bool idle() const { return tasks_.empty(); }
-  // Completes what the host's group has finished, and ends all other tasks with the cause, once nobody uses their
-  // memory. REQUIRES: the group has failed.
+  // Completes the tasks that the host's group had finished when it failed, before cancel() ends the others. REQUIRES:
+  // the group has failed.
+  void complete_finished() noexcept;
+  // Ends all tasks with the cause, once nobody uses their memory. REQUIRES: the host's group has failed.
   void cancel(const Error& cause) noexcept;
 
  private:
@@ -55,7 +57,6 @@ class StagedPipeline {
   bool begin_piece();
   bool advance(Piece& piece);
   void copy_back(Piece& piece);
-  void copy_finished_back() noexcept;
   void finish_oldest();
   Running* next_to_begin();
 
