@@ -96,11 +96,17 @@ struct Injection {
 
 Injection inject(CudaJob& job, const std::string& function, std::uint64_t n) {
   const Live before = live();
-  emulator::fail(function + failing_device + ":" + std::to_string(n));
   Injection result;
-  result.ends = job.run({});
-  result.happened = emulator::has_failed();
-  emulator::fail("");
+  // A call that has not come by the end of the step does not fail afterwards.
+  const auto stop = [&] {
+    result.happened |= emulator::has_failed();
+    emulator::fail("");
+  };
+  emulator::fail(function + failing_device + ":" + std::to_string(n));
+  result.ends = job.run({.before_leaving = [&](int rank, ProcessGroup&) {
+    if (rank == failing_rank) stop();
+  }});
+  stop();
   for (const auto& [kind, count] : live())
     if (count > before.at(kind)) result.grown.insert(kind);
   return result;

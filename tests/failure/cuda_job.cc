@@ -98,12 +98,7 @@ CudaJob::End CudaJob::run_rank(int rank, const std::string& prefix, const Hooks&
   } catch (const std::exception& error) {
     end.failure = error.what();
   }
-  if (!state) return end;
-  try {
-    end.state = state_of(*state);
-  } catch (const Error&) {
-    end.state = state_of(*state);  // the call that was to fail did not come before
-  }
+  if (state) end.state = state_of(*state);
   return end;
 }
 
