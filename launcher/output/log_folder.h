@@ -16,11 +16,11 @@ std::filesystem::path temporary_folder(const Environment& environment);
 // The folder of an agent's logs, in torchrun's layout:
 //   <base>/<run id>_<8 random characters>/attempt_<n>/<local rank>/{stdout.log, stderr.log, error.json}
 //
-// If the user chose no base, the base is a new folder torchelastic_<8 random characters> in the temporary folder. If he
-// asked for no output either, that folder holds error files alone, without a folder for each worker, since folders
-// take a large part of the time in which workers start: error_<n>_<local rank>.json. It then belongs to the running
-// agent: a file in it names the host and is locked (flock) while the agent lives. The constructor removes such folders
-// of this user whose agent has ended.
+// If the user chose no base, the base is a new folder torchelastic_<8 random characters> in the temporary folder. If
+// the user asked for no output either, that folder holds error files alone, without a folder for each worker, since
+// folders take a large part of the time in which workers start: error_<n>_<local rank>.json. It then belongs to the
+// running agent: a file in it names the host and is locked (flock) while the agent lives. The constructor removes such
+// folders of this user whose agent has ended.
 //
 // With the base /dev/null there are no log files. The workers' error files, by which they report a failure to the
 // agent, are written to such a temporary folder even then, if one can be created.
@@ -28,7 +28,7 @@ std::filesystem::path temporary_folder(const Environment& environment);
 // Not thread-safe. Errors: Errc::io naming the folder.
 class LogFolder {
  public:
-  // What a temporary folder is for: error files, or output that the user asked for.
+  // A removable folder holds error files alone; one that is kept holds output that the user asked for.
   enum class Temporary { removable, kept };
 
   // base: empty for a temporary one, /dev/null for no log files.

@@ -40,7 +40,8 @@ void check(const Redistribution& given) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::size_t next = 0;
-  testing::SeededLayouts random([&]() -> std::uint64_t { return next < size ? data[next++] : 0; });
+  testing::SeededLayouts random(
+      [&](int low, int high) { return low + (next < size ? data[next++] : 0) % (high - low + 1); });
   check(testing::random_redistribution(std::move(random), most_ranks));
   return 0;
 }

@@ -11,8 +11,8 @@
 
 #include "ddprun/rendezvous/membership/session_protocol.h"
 #include "tests/simulation/process.h"
-#include "tests/simulation/random_source.h"
 #include "tests/simulation/virtual_time.h"
+#include "tests/support/random_source.h"
 
 // TCP between hosts under virtual time.
 //

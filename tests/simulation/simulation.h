@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "tests/simulation/invariant_checker.h"
-#include "tests/simulation/random_source.h"
 #include "tests/simulation/virtual_time.h"
+#include "tests/support/random_source.h"
 
 namespace ddprun::testing {
 

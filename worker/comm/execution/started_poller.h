@@ -23,7 +23,7 @@ class StartedPoller {
   StartedPoller(const StartedPoller&) = delete;
   StartedPoller& operator=(const StartedPoller&) = delete;
 
-  // Calls poll now and then while it exists. Its destructor returns once no call is in progress.
+  // Calls poll every 50 ms while it exists. Its destructor returns once no call is in progress.
   class Registration {
    public:
     Registration(std::shared_ptr<StartedPoller> poller, Function poll);

@@ -20,7 +20,7 @@ namespace ddprun {
 //
 // An axis of all ranks has the mesh's own group, and one of size 1 a group that uses no network.
 //
-// Ownership: all outlives the mesh, and the mesh whoever uses its groups.
+// Ownership: the group outlives the mesh, and the mesh outlives the users of its groups.
 // Threads: the constructor and group_over() are collective over all ranks; otherwise as the groups.
 // Errors: those of MeshShape, before anything is communicated; and those of the group.
 class DeviceMesh {

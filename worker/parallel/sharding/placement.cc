@@ -22,10 +22,20 @@ int slices_on(const MeshShape& mesh, const Shard& shard) {
   return mesh.size(shard.axis) / shard.copies;
 }
 
-// Units of a piece that a full slice has.
-std::int64_t units_of_slice(std::int64_t entries, const Shard& shard, int slices) {
-  const std::int64_t units = entries / shard.pieces / shard.unit;
-  return (units + slices - 1) / slices;
+// A slice of each piece of a dimension, in entries.
+struct PieceSlice {
+  std::int64_t piece;  // entries of the whole piece
+  std::int64_t full;   // entries of the largest slice
+  std::int64_t begin;  // in the piece
+  std::int64_t count;
+  std::int64_t stored(const Shard& shard) const { return shard.is_padded ? full : count; }
+};
+PieceSlice slice_of_piece(std::int64_t entries, const MeshShape& mesh, const Shard& shard, int slice) {
+  const std::int64_t piece = entries / shard.pieces, units = piece / shard.unit;
+  const int slices = slices_on(mesh, shard);
+  const std::int64_t full = (units + slices - 1) / slices * shard.unit;
+  const std::int64_t begin = std::min(slice * full, piece);
+  return {.piece = piece, .full = full, .begin = begin, .count = std::min(full, piece - begin)};
 }
 
 void check_shard(const TensorSpec& spec, const MeshShape& mesh, const Shard& shard) {
@@ -147,13 +157,10 @@ std::vector<PlacedTensor::Slice> PlacedTensor::slice_entries(std::size_t dimensi
   for (std::size_t s = 0; s < placement_.shards.size(); ++s) {
     const Shard& shard = placement_.shards[s];
     if (shard.dimension != dimension) continue;
-    const std::int64_t piece = entries / shard.pieces;
-    const std::int64_t full = units_of_slice(entries, shard, slices_on(*placement_.mesh, shard)) * shard.unit;
-    const std::int64_t begin = std::min(slices[s] * full, piece);
-    const std::int64_t count = std::min(full, piece - begin);
+    const PieceSlice own = slice_of_piece(entries, *placement_.mesh, shard, slices[s]);
     std::vector<Slice> parts;
     for (std::int64_t p = 0; p < shard.pieces; ++p)
-      parts.push_back({p * piece + begin, p * (shard.is_padded ? full : count), count});
+      parts.push_back({p * own.piece + own.begin, p * own.stored(shard), own.count});
     return parts;
   }
   return {{0, 0, entries}};
@@ -164,10 +171,7 @@ std::vector<std::int64_t> PlacedTensor::slice_shape(const std::vector<int>& slic
   for (std::size_t s = 0; s < placement_.shards.size(); ++s) {
     const Shard& shard = placement_.shards[s];
     std::int64_t& size = shape[shard.dimension];
-    const std::int64_t full = units_of_slice(size, shard, slices_on(*placement_.mesh, shard)) * shard.unit;
-    const std::int64_t piece = size / shard.pieces;
-    const std::int64_t begin = std::min(slices[s] * full, piece);
-    size = shard.pieces * (shard.is_padded ? full : std::min(full, piece - begin));
+    size = shard.pieces * slice_of_piece(size, *placement_.mesh, shard, slices[s]).stored(shard);
   }
   return shape;
 }

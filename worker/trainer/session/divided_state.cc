@@ -43,7 +43,7 @@ std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
 // A step of a stage takes as long as that of its slowest rank.
 std::vector<double> seconds_of_stages(const ParallelForms& forms, const std::vector<profiler::StepTimes>& ranks) {
   std::vector<double> stages(static_cast<std::size_t>(forms.mesh.size("pipeline")));
-  const std::size_t ranks_of_stage = ranks.size() / stages.size();  // neighbours: stages are the outermost dimension
+  const std::size_t ranks_of_stage = ranks.size() / stages.size();  // neighbours: stages are the outermost axis
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     double& slowest = stages[r / ranks_of_stage];
     slowest = std::max(slowest, (ranks[r].forward + ranks[r].backward).count() / RankTimes::window);

@@ -167,7 +167,7 @@ TEST_CASE("a placement that does not fit is refused with the tensor's name") {
   CHECK_THROWS_WITH(refuse({.mesh = mesh, .stage = Stage{{1, 1}}}), "w is at stage 1 twice");
 }
 
-// What the answers say of each other, for many placements.
+// The answers to different questions have to agree, for many placements.
 TEST_CASE("the parts of a tensor divide it, and each rank has the part of its holders") {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     SeededLayouts random(seed);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <stdexcept>
 
 #include "tests/support/catch.h"
@@ -17,7 +16,7 @@ namespace {
 
 constexpr std::byte untouched{0xee};
 
-// Of each byte of a whole tensor.
+// The contents of a whole tensor at this byte.
 std::byte value(std::size_t tensor, std::int64_t byte) {
   return static_cast<std::byte>((static_cast<std::int64_t>(tensor) * 37 + byte * 11 + byte / 251) % 223);
 }
@@ -36,13 +35,6 @@ std::vector<std::byte> part(const Redistribution& given, const StateLayout& layo
     for (std::int64_t b = 0; b < range.whole.count() * size; ++b)
       bytes[static_cast<std::size_t>(range.local * size + b)] = value(tensor, range.whole.begin * size + b);
   return bytes;
-}
-
-int rank_of(const StateLayout& layout, int process) {
-  const int ranks = layout.placements[0].mesh->ranks();
-  if (layout.processes.empty()) return process < ranks ? process : absent;
-  const auto found = std::ranges::find(layout.processes, process);
-  return found == layout.processes.end() ? absent : static_cast<int>(found - layout.processes.begin());
 }
 
 // Moves this process' parts, and throws unless it then has what it is to have.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -17,7 +16,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// What a rank has of each element of a tensor in a layout: its place in the part, or -1.
+// The place of each element of a tensor in the part that a rank has of it; -1 for what the rank does not have.
 using Places = std::vector<std::int64_t>;
 Places places(const Redistribution& given, const StateLayout& layout, std::size_t tensor, int rank) {
   Places all(static_cast<std::size_t>(given.tensors[tensor].elements()), -1);
@@ -29,14 +28,7 @@ Places places(const Redistribution& given, const StateLayout& layout, std::size_
   return all;
 }
 
-int rank_of(const StateLayout& layout, int process) {
-  const int ranks = layout.placements[0].mesh->ranks();
-  if (layout.processes.empty()) return process < ranks ? process : absent;
-  const auto found = std::ranges::find(layout.processes, process);
-  return found == layout.processes.end() ? absent : static_cast<int>(found - layout.processes.begin());
-}
-
-// By tensor and process; by tensor and rank.
+// These are by tensor and process, and by tensor and rank.
 using AllPlaces = std::vector<std::vector<Places>>;
 AllPlaces places_by_process(const Redistribution& given, const StateLayout& layout, int processes) {
   AllPlaces all(given.tensors.size());
@@ -231,7 +223,7 @@ TEST_CASE("every element arrives once between any two layouts") {
   check_pairs(8, 97);
 }
 
-TEST_CASE("every element arrives once between seeded layouts, whoever is alive and whatever files there are") {
+TEST_CASE("every element arrives once between seeded layouts with lost processes and checkpoint files") {
   check_seeds(0, 500, 8);
   check_seeds(0, 300, 16);
 }

@@ -8,40 +8,28 @@
 #include <vector>
 
 #include "ddprun/worker/parallel/sharding/placement.h"
+#include "tests/support/random_source.h"
 
 namespace ddprun::testing {
 
 using MeshPtr = std::shared_ptr<const MeshShape>;
 
-// splitmix64
-class SeededNumbers {
- public:
-  explicit SeededNumbers(std::uint64_t seed) : state_(seed * 0x2545f4914f6cdd1d + 1) {}
-  std::uint64_t operator()() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-// Tensors, meshes and placements of all kinds, a function of the numbers alone.
+// This class makes tensors, meshes and placements of all kinds, a function of the numbers that it is given.
 class SeededLayouts {
  public:
-  explicit SeededLayouts(std::uint64_t seed) : next_(SeededNumbers(seed)) {}
-  explicit SeededLayouts(std::function<std::uint64_t()> numbers) : next_(std::move(numbers)) {}
+  // Returns a number from low to high.
+  using Between = std::function<int(int low, int high)>;
+
+  explicit SeededLayouts(std::uint64_t seed)
+      : between_([random = RandomSource(seed)](int low, int high) mutable { return random.between(low, high); }) {}
+  explicit SeededLayouts(Between between) : between_(std::move(between)) {}
 
   struct State {
     std::vector<sharding::TensorSpec> specs;
     std::vector<sharding::Placement> placements;
   };
 
-  int between(int low, int high) {
-    return low + static_cast<int>(next_() % static_cast<std::uint64_t>(high - low + 1));
-  }
+  int between(int low, int high) { return between_(low, high); }
 
   std::vector<sharding::TensorSpec> specs() {
     std::vector<sharding::TensorSpec> specs;
@@ -70,7 +58,7 @@ class SeededLayouts {
     return std::make_shared<const MeshShape>(axes, all);
   }
 
-  // Of all tensors on one mesh: those with FlatShard share a bucket.
+  // The placements of all tensors are on one mesh, and those with a FlatShard share a bucket.
   std::vector<sharding::Placement> placements(const std::vector<sharding::TensorSpec>& specs, const MeshPtr& mesh) {
     std::vector<sharding::Placement> all;
     std::vector<sharding::PlacedTensor> placed;
@@ -117,7 +105,7 @@ class SeededLayouts {
     return placement;
   }
 
-  std::function<std::uint64_t()> next_;
+  Between between_;
 };
 
 }  // namespace ddprun::testing

@@ -44,4 +44,12 @@ inline int processes_of(const sharding::Redistribution& given) {
   return given.from.processes.empty() ? std::max(after, given.from.placements[0].mesh->ranks()) : after;
 }
 
+// The rank of a process in a layout, or absent.
+inline int rank_of(const sharding::StateLayout& layout, int process) {
+  const int ranks = layout.placements[0].mesh->ranks();
+  if (layout.processes.empty()) return process < ranks ? process : sharding::absent;
+  const auto found = std::ranges::find(layout.processes, process);
+  return found == layout.processes.end() ? sharding::absent : static_cast<int>(found - layout.processes.begin());
+}
+
 }  // namespace ddprun::testing

@@ -13,7 +13,7 @@
 
 namespace ddprun::comm {
 
-// What a function of NCCL has returned.
+// A function of NCCL that was called, and its result.
 struct NcclCall {
   const char* function;
   ncclResult_t result;

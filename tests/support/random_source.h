@@ -5,7 +5,7 @@
 
 namespace ddprun::testing {
 
-// The random numbers of a schedule, from one seed; the same on every machine (splitmix64).
+// Random numbers from one seed, the same on every machine (splitmix64).
 class RandomSource {
  public:
   explicit RandomSource(std::uint64_t seed) : state_(seed) {}
