@@ -61,4 +61,10 @@ Settings read_settings() {
   return settings;
 }
 
+int shared_memory_limit(const Settings& settings) {
+  if (settings.major >= 9) return 227 * 1024;
+  if (settings.major == 8) return settings.minor == 0 ? 163 * 1024 : 99 * 1024;
+  return 64 * 1024;
+}
+
 }  // namespace ddprun::cuda::emulator

@@ -26,4 +26,7 @@ struct Settings {
 };
 Settings read_settings();
 
+// The most shared memory of a block that a kernel may ask for, in bytes.
+int shared_memory_limit(const Settings& settings);
+
 }  // namespace ddprun::cuda::emulator
