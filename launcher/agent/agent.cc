@@ -421,6 +421,7 @@ class Agent {
 }  // namespace
 
 int run_agent(const AgentSpec& spec, Guardian& guardian) {
+  if (!spec.health_check.command.empty()) run_health_check(spec.health_check, spec.group.environment, guardian);
   check_descriptor_limit(spec, {.connections_of_workers = spec.policy.agent_store ? spec.node.nproc : 0});
   Agent agent(spec, guardian);
   return agent.run();

@@ -9,6 +9,7 @@
 
 #include "ddprun/launcher/report/events.h"
 #include "ddprun/launcher/workers/guardian.h"
+#include "ddprun/launcher/workers/health_check.h"
 #include "ddprun/launcher/workers/worker_group.h"
 #include "ddprun/rendezvous/backend.h"
 #include "ddprun/rendezvous/rendezvous.h"
@@ -24,8 +25,9 @@ struct AgentSpec {
   NodeInfo node;
   JobPolicy policy;
   GroupSpec group;
-  std::string log_dir;     // the value of --log_dir
-  bool keep_logs = false;  // the user asked for log files
+  HealthCheck health_check;  // without a command there is none
+  std::string log_dir;       // the value of --log_dir
+  bool keep_logs = false;    // the user asked for log files
   std::chrono::milliseconds grace{30'000};
   EventTarget events;
   bool watchdog = false;                                           // workers may set watchdog timers
@@ -43,8 +45,8 @@ struct AgentSpec {
 // workers when the thread that started them ends). Ends of workers come from SIGCHLD. SIGUSR1 and SIGUSR2 are passed on
 // to the workers unless they are among the signals that end the job. A guardian that is killed is replaced.
 //
-// Throws Errc::io when the limit of open files is too low or a log folder, pipe or event log cannot be opened; later
-// errors end the job and are logged.
+// Throws Errc::io when the node's health check fails, when the limit of open files is too low or a log folder, pipe or
+// event log cannot be opened; later errors end the job and are logged.
 int run_agent(const AgentSpec& spec, Guardian& guardian);
 
 }  // namespace ddprun

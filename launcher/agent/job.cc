@@ -122,7 +122,11 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.policy.program = std::filesystem::path(spec.group.command.title).filename().string();
   spec.log_dir = o.log_dir;
   spec.keep_logs = !o.log_dir.empty() || spec.group.output.redirects.any() || spec.group.output.tee.any();
+  spec.health_check = {.command = o.health_check, .host = host, .timeout = choice.policy.join_timeout};
+  spec.group.input = parse_worker_input(o.stdin_ranks);
   spec.grace = std::chrono::seconds(o.shutdown_timeout);
+  spec.group.uninterruptible_timeout =
+      std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(o.uninterruptible_timeout));
   spec.watchdog = environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") == "1";
   spec.watchdog_pipe = environment.get("TORCHELASTIC_TIMER_FILE").value_or("");
   spec.events = parse_event_target(o.event_log_handler);

@@ -98,10 +98,10 @@ CommandLine::Page page_of(const GivenOption& option) {
   if (option.name == "help") return Page::help;
   if (option.name == "version") return Page::version;
   if (option.name == "man") return Page::man;
-  if (option.name != "completion") return Page::none;
+  if (option.name != "print_completion") return Page::none;
   if (option.value == "bash") return Page::bash_completion;
   if (option.value == "zsh") return Page::zsh_completion;
-  throw make_error(Errc::usage, "--completion = {}: expected bash or zsh", *option.value);
+  throw make_error(Errc::usage, "--print_completion = {}: expected bash or zsh", *option.value);
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ std::string zsh_arguments(const std::vector<OptionHelp>& options) {
 }  // namespace
 
 std::string bash_completion(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands) {
-  auto text = std::string("# bash completion for ddprun, printed by \"ddprun --completion bash\"\n");
+  auto text = std::string("# bash completion for ddprun, printed by \"ddprun --print-completion bash\"\n");
   text += fmt::format("_ddprun_subcommands='{}'\n", names(subcommands));
   text += "\n_ddprun_options() {\n  case $1 in\n";
   for (const auto& subcommand : subcommands) text += bash_options(subcommand.name, option_help(subcommand.options));
@@ -192,7 +192,7 @@ std::string bash_completion(const std::vector<OptionHelp>& options, const std::v
 std::string zsh_completion(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands) {
   std::string text =
       "#compdef ddprun\n"
-      "# zsh completion for ddprun, printed by \"ddprun --completion zsh\"\n"
+      "# zsh completion for ddprun, printed by \"ddprun --print-completion zsh\"\n"
       "if (( CURRENT > 2 )); then\n"
       "case $words[2] in\n";
   for (const auto& subcommand : subcommands)

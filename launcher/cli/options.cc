@@ -80,8 +80,7 @@ std::string pet_variable(std::string_view name) {
 std::vector<OptionInfo> page_options() {
   return {{.name = "help", .short_name = 'h', .flag = true, .help = "prints this page"},
           {.name = "version", .flag = true, .added = true, .help = "prints the version and those of the libraries"},
-          {.name = "completion",
-           .added = true,
+          {.name = "print_completion",
            .help = "prints the completion script for a shell: bash or zsh",
            .values = {"bash", "zsh"}},
           {.name = "man", .flag = true, .added = true, .help = "prints the manual page (ddprun --man | man -l -)"}};
@@ -172,10 +171,23 @@ LaunchSettings::LaunchSettings() {
          {.help = "copies tee'd lines of stdout that contain any of TEXT[,TEXT...] (,, is a comma) to one file"});
   define("duplicate_stderr_filters", o.duplicate_stderr_filters,
          {.help = "copies tee'd lines of stderr that contain any of TEXT[,TEXT...] (,, is a comma) to one file"});
+  define("stdin", o.stdin_ranks,
+         {.help = "which workers read ddprun's standard input: all (the default, as torchrun), rank 0 alone, or none; "
+                  "the others read /dev/null",
+          .choices = {"all", "0", "none"}});
   define("local_addr", o.local_addr, {.help = "address of this node for connections from other nodes"});
+  define(
+      "health_check", o.health_check,
+      {.help = "a command, run by sh -c on each node before it joins the job: a node on which it fails does not join"});
   define(
       "shutdown_timeout", o.shutdown_timeout,
       {.help = "grace period between the signal that stops a worker and SIGKILL", .unit = "s", .min = 0, .max = 1e8});
+  define("uninterruptible_timeout", o.uninterruptible_timeout,
+         {.help = "a worker with a thread that sleeps this long without interruption (state D: a file system or a "
+                  "device does not answer) has failed; 0: never",
+          .unit = "s",
+          .min = 0,
+          .max = 1e8});
   define("signals_to_handle", o.signals_to_handle,
          {.help = "signals that end the job: forwarded to the workers, SIGKILL after the grace period"});
   define("virtual_local_rank", o.virtual_local_rank,
@@ -211,7 +223,8 @@ void LaunchSettings::apply_environment(const Environment& environment) {
     const char* key;
   };
   constexpr Alias aliases[] = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "launch.shutdown_timeout"},
-                               {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "launch.log_line_prefix_template"}};
+                               {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "launch.log_line_prefix_template"},
+                               {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", "launch.uninterruptible_timeout"}};
   for (const auto& alias : aliases)
     if (const auto value = environment.get(alias.variable); value && !value->empty())
       settings_.assign(alias.key, *value, {Origin::environment, alias.variable});

@@ -37,7 +37,10 @@ struct LaunchOptions {
   bool no_python = false;
   bool module = false;
   int shutdown_timeout = 30;
+  double uninterruptible_timeout = 0;
   std::string local_addr;
+  std::string health_check;
+  std::string stdin_ranks = "all";
   std::string role = "default";
   std::string start_method = "spawn";
   std::string event_log_handler = "null";

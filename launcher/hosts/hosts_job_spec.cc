@@ -37,6 +37,9 @@ void refuse_options_of_one_node(const LaunchSettings& settings) {
   for (const auto* name : {"standalone", "node_rank", "local_addr"})
     if (settings.is_set(name) && !(std::string_view(name) == "standalone" && !settings.options().standalone))
       throw make_error(Errc::usage, "--{} is for one node: it cannot be combined with --hosts", name);
+  const auto& stdin_ranks = settings.options().stdin_ranks;
+  if (settings.is_set("stdin") && stdin_ranks != "none")
+    throw make_error(Errc::usage, "--stdin = {}: workers that --hosts starts have no standard input", stdin_ranks);
 }
 
 bool endpoint_given(const LaunchSettings& settings) {

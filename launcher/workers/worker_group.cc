@@ -20,6 +20,7 @@
 #include "ddprun/launcher/workers/descendants.h"
 #include "ddprun/launcher/workers/exec_failure.h"
 #include "ddprun/launcher/workers/nonfatal_signal.h"
+#include "ddprun/launcher/workers/sleep_watch.h"
 #include "ddprun/launcher/workers/worker_process.h"
 
 namespace ddprun {
@@ -52,6 +53,7 @@ struct Worker {
   std::string sent_reason;
   std::optional<int> aborted;  // it called MPI_Abort with this exit code
   std::string complaint;       // what is wrong although it exited with 0
+  std::string blocked;         // why it has failed although it runs
 
   bool ended_well() const { return exit->success() && complaint.empty() && !aborted; }
   pid_t group() const { return process.pid; }
@@ -85,6 +87,8 @@ struct WorkerGroup::Impl {
         spec(std::move(spec_)),
         handlers(std::move(handlers_)),
         timer(loop_),
+        sleep_watch(spec.uninterruptible_timeout),
+        sleep_timer(loop_),
         memory(MemoryEvidence::Sources::of_this_process()) {
     // Children that this process had before it executed ddprun (exec from a shell) do not belong to the job.
     reap_children(guardian);
@@ -101,6 +105,8 @@ struct WorkerGroup::Impl {
   GroupSpec spec;
   Handlers handlers;
   boost::asio::steady_timer timer;
+  SleepWatch sleep_watch;
+  boost::asio::steady_timer sleep_timer;  // runs with a limit and workers alone
   MemoryEvidence memory;
   std::set<pid_t> foreign;  // children that do not belong to the job, except the guardian
 
@@ -135,16 +141,20 @@ struct WorkerGroup::Impl {
   void advance();
   void finish();
   void report_failures(bool cause_may_follow);
+  void watch_sleeps();
+  void look_at_sleeps();
 };
 
 void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environments) {
   const auto folder = logs.worker_folder(round.generation, local_rank);
   Worker worker{.local_rank = local_rank, .error_file = logs.error_file(round.generation, local_rank).string()};
   const auto descriptors = output->open(local_rank, folder);
+  const auto input = open_input(spec.input, self().first_rank + local_rank);
   const int pmi_end = pmi ? pmi->worker_end(local_rank) : -1;
   worker.process = start_process({.executable = spec.command.executable,
                                   .arguments = arguments_for(spec.command, local_rank),
                                   .environment = environments.of(local_rank, worker.error_file, pmi_end),
+                                  .in = input.get(),
                                   .out = descriptors.out,
                                   .err = descriptors.err,
                                   .inherited = pmi_end,
@@ -158,6 +168,7 @@ void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environ
 
 // What is known beyond exit code and signal. A process whose exec failed has no exit code of its own.
 std::string WorkerGroup::Impl::cause_of_end(const Worker& worker, ProcessExit& exit) {
+  if (!worker.blocked.empty()) return worker.blocked;
   if (const int error = exec_error(worker.process); error != 0) {
     exit.code = exit_fault;
     return exec_failure_text(spec.command.executable, error);
@@ -177,7 +188,7 @@ std::string WorkerGroup::Impl::cause_of_end(const Worker& worker, ProcessExit& e
 }
 
 WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker, std::int64_t noticed_us) {
-  auto exit = *worker.exit;
+  auto exit = worker.exit.value_or(ProcessExit{.pid = worker.process.pid, .code = exit_fault});
   const auto cause = cause_of_end(worker, exit);
   auto failure = describe_failure({.rank = self().first_rank + worker.local_rank,
                                    .local_rank = worker.local_rank,
@@ -196,9 +207,9 @@ std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
   std::vector<WorkerFailure> failures;
   const auto noticed = now_us();
   for (auto& worker : workers) {
-    if (!worker.exit || was_preempted(worker)) continue;
-    if (pmi && worker.exit->success()) worker.complaint = pmi->complaint(worker.local_rank);
-    if (worker.ended_well()) continue;
+    if ((!worker.exit && worker.blocked.empty()) || was_preempted(worker)) continue;
+    if (pmi && worker.exit && worker.exit->success()) worker.complaint = pmi->complaint(worker.local_rank);
+    if (worker.exit && worker.ended_well()) continue;
     worker.failed = true;
     failures.push_back(failure_of(worker, noticed));
   }
@@ -332,6 +343,8 @@ void WorkerGroup::Impl::finish() {
   const bool preempted = all_preempted();
   phase = Phase::idle;
   timer.cancel();
+  sleep_timer.cancel();
+  sleep_watch.clear();
   std::vector<pid_t> groups;
   for (const auto& worker : workers) groups.push_back(worker.group());
   guardian.remove_groups(groups);
@@ -356,6 +369,32 @@ void WorkerGroup::Impl::report_failures(bool cause_may_follow) {
   timer.async_wait([this](boost::system::error_code failure) {
     if (!failure) report_failures(false);
   });
+}
+
+void WorkerGroup::Impl::watch_sleeps() {
+  if (spec.uninterruptible_timeout == milliseconds(0)) return;
+  sleep_timer.expires_after(sleep_watch.interval());
+  sleep_timer.async_wait([this](boost::system::error_code failure) {
+    if (failure || phase != Phase::running) return;
+    look_at_sleeps();
+    watch_sleeps();
+  });
+}
+
+void WorkerGroup::Impl::look_at_sleeps() {
+  const auto now = std::chrono::steady_clock::now();
+  for (auto& worker : workers) {
+    if (worker.exit) continue;
+    const pid_t pid = worker.process.pid;
+    const auto found = sleep_watch.observe(pid, thread_sleeps(pid), now);
+    if (!found) continue;
+    const auto channel = wait_channel(pid, found->thread);
+    worker.blocked = fmt::format(
+        "its thread {} has been in uninterruptible sleep for {:.1f} s{}: a file system or a device does not answer",
+        found->thread, std::chrono::duration<double>(found->slept).count(),
+        channel.empty() ? "" : fmt::format(" (wait channel {})", channel));
+  }
+  report_failures(false);
 }
 
 WorkerGroup::WorkerGroup(boost::asio::io_context& loop, Guardian& guardian, Console& console, const LogFolder& logs,
@@ -385,6 +424,7 @@ void WorkerGroup::start(const Round& round) {
   WorkerEnvironments environments(self.spec.environment, self.spec.exported, self.round);
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank, environments);
   self.guardian.confirm_groups();
+  self.watch_sleeps();
   self.report_changes(reports());
 }
 

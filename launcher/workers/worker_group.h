@@ -17,6 +17,7 @@
 #include "ddprun/launcher/report/worker_status.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/launcher/workers/worker_environment.h"
+#include "ddprun/launcher/workers/worker_input.h"
 #include "ddprun/launcher/workers/worker_process.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
@@ -31,6 +32,9 @@ struct GroupSpec {
   std::string host;  // of this node, for reports
   Placement placement;
   std::uint64_t descriptors = 0;  // a worker's limit of open files; 0: that of this process
+  WorkerInput input = WorkerInput::all;
+  // A worker with a thread that has slept this long without interruption has failed; 0: it has not.
+  std::chrono::milliseconds uninterruptible_timeout{0};
 };
 
 // The node's workers as one unit: started together, stopped together, and ended together with every process they have

@@ -27,7 +27,7 @@ case $1 in
       [[ $known == *"${option%%=*} "* ]] || { echo "unknown: $option" >&2; exit 1; }
     done
     exit ;;
-  --completion) exec "$program" "$@" ;;
+  --print-completion) exec "$program" "$@" ;;
   --hosts=* | --hostfile=*) shift ;;  # what is started on each of several hosts
 esac
 "$program" --dry_run "$@"

@@ -32,7 +32,7 @@ std::string page(const Words& options) {
 Words offered(const std::string& line, const std::string& folder = ".") {
   const std::string script =
       "cd \"$3\"\n"
-      "source <(\"$1\" --completion bash)\n"
+      "source <(\"$1\" --print-completion bash)\n"
       "COMP_LINE=$2 COMP_POINT=${#2}\n"
       "_ddprun ddprun\n"
       "printf '<%s>\\n' \"${COMPREPLY[@]}\"\n";
@@ -79,7 +79,7 @@ TEST_CASE("bash completes values, attached or as the next argument") {
   CHECK(offered("ddprun --nproc a") == Words{"<auto>"});
   CHECK(offered("ddprun --rdzv-backend=st") == Words{"<static>"});
   CHECK(offered("ddprun -t ") == Words{"<0>", "<1>", "<2>", "<3>"});
-  CHECK(offered("ddprun --completion ") == Words{"<bash>", "<zsh>"});
+  CHECK(offered("ddprun --print-completion ") == Words{"<bash>", "<zsh>"});
 }
 
 TEST_CASE("bash completes paths and the script, and leaves the script's arguments alone") {
@@ -125,7 +125,7 @@ TEST_CASE("bash completes the options of each subcommand") {
 TEST_CASE("an interactive bash completes a whole line") {
   if (program("bash").empty()) SKIP("there is no bash here");
   TerminalChild shell({program("bash"), "--norc", "--noprofile", "-i"}, {{"PS1", "$ "}, {"INPUTRC", "/dev/null"}});
-  shell.type("source <(" DDPRUN_PROGRAM " --completion bash); echo read''y\n");
+  shell.type("source <(" DDPRUN_PROGRAM " --print-completion bash); echo read''y\n");
   shell.wait_for("ready");
   shell.type("ddprun --nproc-per-n\t");
   shell.wait_for("ddprun --nproc-per-node=");
@@ -138,7 +138,7 @@ TEST_CASE("an interactive bash completes a whole line") {
 TEST_CASE("an interactive zsh completes a whole line") {
   if (program("zsh").empty()) SKIP("there is no zsh here");
   const TempDir folder;
-  std::ofstream(folder / "_ddprun") << page({"--completion=zsh"});
+  std::ofstream(folder / "_ddprun") << page({"--print-completion=zsh"});
   TerminalChild shell({program("zsh"), "-f", "-i"}, {{"PS1", "$ "}});
   shell.type("fpath=(" + folder.path().string() + " $fpath); autoload -U compinit; compinit -u -D; echo read''y\n");
   shell.wait_for("ready\r\n");

@@ -113,7 +113,7 @@ TEST_CASE("output that cannot be written is an error") {
   for (const Words& words : {Words{"--help"},
                              {"--man"},
                              {"--version"},
-                             {"--completion=bash"},
+                             {"--print-completion=bash"},
                              {"status", "--json"},
                              {"status", "--help"},
                              {"--dry_run", "--standalone", "/bin/true"}}) {

@@ -5,6 +5,8 @@
 //   terminal  descriptors               prints which streams are terminals, of what size; its open descriptors
 //   ignore=N  answer=N                  ignores signal N; answers it with "got N" and exit code 0
 //   fork=plain|setsid|stubborn          a child that sleeps; in its own session; which also ignores SIGTERM
+//   sleep-in-kernel                     waits for a child in uninterruptible sleep (state D), which never ends
+//   cat                                 copies its standard input to its standard output
 //   touch=PATH  wait-file=PATH          creates a file; waits until it exists
 //   eat=MIB                             allocates memory and writes to every page of it
 //   error-file=TEXT                     writes TEXT to TORCHELASTIC_ERROR_FILE
@@ -54,6 +56,18 @@ void fork_child(const std::string& kind) {
   if (kind != "plain") ::setsid();
   if (kind == "stubborn") std::signal(SIGTERM, SIG_IGN);
   sleep_for_ever();
+}
+
+// The parent of a vfork() sleeps in state D until the child has executed a program or ended.
+void sleep_in_kernel() {
+  if (::vfork() == 0)
+    for (;;) ::pause();
+}
+
+void copy_input() {
+  char block[4096];
+  for (ssize_t got = 0; (got = ::read(0, block, sizeof(block))) > 0;)
+    write_text(1, {block, static_cast<std::size_t>(got)});
 }
 
 void print_environment() {
@@ -126,6 +140,8 @@ bool run(const std::string& verb, const std::string& value) {
   if (verb == "ignore") std::signal(std::stoi(value), SIG_IGN);
   if (verb == "answer") std::signal(std::stoi(value), answer);
   if (verb == "fork") fork_child(value);
+  if (verb == "sleep-in-kernel") sleep_in_kernel();
+  if (verb == "cat") copy_input();
   if (verb == "touch") std::ofstream(value).put('\n');
   if (verb == "wait-file") wait_for_file(value);
   if (verb == "eat") eat(std::stoul(value));

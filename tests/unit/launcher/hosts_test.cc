@@ -155,6 +155,7 @@ TEST_CASE("options that cannot be combined with hosts are refused") {
   CHECK_THROWS_WITH(refused({{"node_rank", "1"}}), "--node_rank is for one node: it cannot be combined with --hosts");
   CHECK_THROWS_WITH(refused({{"standalone", "true"}}),
                     "--standalone is for one node: it cannot be combined with --hosts");
+  CHECK_THROWS_WITH(refused({{"stdin", "0"}}), "--stdin = 0: workers that --hosts starts have no standard input");
   CHECK_THROWS_WITH(refused({{"nnodes", "3"}}), "--nnodes = 3: expected at most the number of hosts, 2");
   CHECK_THROWS_WITH(refused({{"hostfile", "f"}}), "--hosts and --hostfile exclude each other");
   CHECK_THROWS_WITH(refused({{"rdzv_backend", "static"}}),
