@@ -27,7 +27,8 @@ bool from_cluster(const LaunchSettings& settings, std::string_view option) {
 
 std::optional<ClusterInfo> discover_cluster(const Environment& environment) {
   if (auto info = discover_slurm(environment)) return info;
-  return discover_kubernetes(environment);
+  if (auto info = discover_kubernetes(environment)) return info;
+  return discover_cloud_task(environment);
 }
 
 std::optional<ClusterInfo> apply_cluster(LaunchSettings& settings, const Environment& environment) {

@@ -24,9 +24,11 @@ struct ClusterInfo {
   std::string error;
 };
 
-// slurm.cc, kubernetes.cc. Each returns nothing if the environment is not that scheduler's. Pure.
+// slurm.cc, kubernetes.cc, cloud_tasks.cc (SkyPilot, dstack). Each returns nothing if the environment is not that
+// scheduler's. Pure.
 std::optional<ClusterInfo> discover_slurm(const Environment& environment);
 std::optional<ClusterInfo> discover_kubernetes(const Environment& environment);
+std::optional<ClusterInfo> discover_cloud_task(const Environment& environment);
 
 // The result of the first one that finds something. Pure.
 std::optional<ClusterInfo> discover_cluster(const Environment& environment);

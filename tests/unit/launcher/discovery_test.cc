@@ -29,6 +29,22 @@ const Variables pod = {{"JOB_COMPLETION_INDEX", "2"},
                        {"DDPRUN_K8S_SERVICE", "train-nodes"},
                        {"DDPRUN_K8S_COMPLETIONS", "4"}};
 
+const Variables sky_task = {{"SKYPILOT_NODE_RANK", "1"},
+                            {"SKYPILOT_NUM_NODES", "2"},
+                            {"SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"},
+                            {"SKYPILOT_NUM_GPUS_PER_NODE", "4"},
+                            {"SKYPILOT_TASK_ID", "sky-2026-11-25-10-00-00-000000_train_3"}};
+const Variables dstack_task = {{"DSTACK_NODE_RANK", "0"},
+                               {"DSTACK_NODES_NUM", "3"},
+                               {"DSTACK_MASTER_NODE_IP", "10.0.0.7"},
+                               {"DSTACK_GPUS_PER_NODE", "0"},
+                               {"DSTACK_RUN_NAME", "brave-fox-1"}};
+
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
 Variables pod_with(const std::string& name, const std::string& value) {
   auto variables = pod;
   variables[name] = value;
@@ -172,4 +188,48 @@ TEST_CASE("a variable that is missing in the manifest is named") {
                     "DDPRUN_K8S_COMPLETIONS = many: expected a whole number at least 1");
   CHECK_THROWS_WITH(outcome(Environment(pod_with("JOB_COMPLETION_INDEX", "4"))),
                     "JOB_COMPLETION_INDEX = 4: expected less than DDPRUN_K8S_COMPLETIONS = 4");
+}
+
+TEST_CASE("a node of a SkyPilot task gets number, rank, endpoint, id and workers from its variables") {
+  const auto node = outcome(Environment(sky_task));
+  CHECK(node.choice.policy.min_nodes == 2);
+  CHECK(node.choice.policy.max_nodes == 2);
+  CHECK(node.choice.node_rank == 1);
+  CHECK(node.choice.host == "10.0.0.4");
+  CHECK(node.choice.policy.run_id == "sky-2026-11-25-10-00-00-000000_train_3");
+  CHECK(node.nproc == "4");
+  CHECK(node.line.starts_with("SkyPilot task sky-2026-11-25-10-00-00-000000_train_3: node 1 of 2, rendezvous at "));
+}
+
+TEST_CASE("tasks of SkyPilot that share nodes get different ports, which all nodes of a task agree on") {
+  const auto port = [](Variables variables, const std::string& id) {
+    variables["SKYPILOT_TASK_ID"] = id;
+    return discover_cloud_task(Environment(variables))->port;
+  };
+  auto other_node = sky_task;
+  other_node["SKYPILOT_NODE_RANK"] = "0";
+  CHECK(port(sky_task, "task_3") == port(other_node, "task_3"));
+  CHECK(port(sky_task, "task_3") != port(sky_task, "task_4"));
+  CHECK(port(sky_task, "task_3") >= 16384);
+  CHECK(port(sky_task, "task_3") < 16384 + 12007);
+}
+
+TEST_CASE("a node of a dstack task gets its job from the variables, and without GPUs the default number of workers") {
+  const auto node = outcome(Environment(dstack_task));
+  CHECK(node.choice.policy.min_nodes == 3);
+  CHECK(node.choice.node_rank == 0);
+  CHECK(node.choice.host == "10.0.0.7");
+  CHECK(node.choice.port == 29400);
+  CHECK(node.choice.policy.run_id == "brave-fox-1");
+  CHECK(node.nproc == "1");
+}
+
+TEST_CASE("a variable of a cloud task that is missing or wrong is named") {
+  const auto error = [](const Variables& variables) { return discover_cloud_task(Environment(variables))->error; };
+  CHECK(error(without(sky_task, "SKYPILOT_NODE_IPS")) ==
+        "SKYPILOT_NODE_RANK is set, as in a SkyPilot task, but SKYPILOT_NODE_IPS is not");
+  auto beyond = dstack_task;
+  beyond["DSTACK_NODE_RANK"] = "3";
+  CHECK(error(beyond) == "DSTACK_NODE_RANK = 3: expected less than DSTACK_NODES_NUM = 3");
+  CHECK_FALSE(discover_cloud_task(Environment(without(dstack_task, "DSTACK_NODE_RANK"))));
 }
