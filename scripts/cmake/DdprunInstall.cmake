@@ -1,4 +1,4 @@
-# cmake --install: programs, libraries, headers under include/ddprun/ and the CMake package.
+# cmake --install: programs, libraries, jobs, headers under include/ddprun/ and the CMake package.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,8 +9,9 @@ get_property(root_header_folders GLOBAL PROPERTY DDPRUN_ROOT_HEADER_FOLDERS)
 
 install(TARGETS ${parts} ddprun_asio ddprun_fmt EXPORT ddprun ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(programs)
-  install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun COMPONENT programs)
 foreach(folder IN LISTS folders)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION include/ddprun/${folder} FILES_MATCHING PATTERN "*.h")
 endforeach()

@@ -46,7 +46,7 @@ done
     }
     write_script(folder_ / "commands" / "srun", starter);
     // Programs of others, and those that build or measure: that they exist is enough.
-    for (const auto* name : {"pip", "cmake", "ninja", "ctest", "mpirun", "sbatch", "valgrind"})
+    for (const auto* name : {"apt-get", "cmake", "cpack", "ctest", "mpirun", "ninja", "pip", "sbatch", "valgrind"})
       write_script(folder_ / "commands" / name, shell);
     for (const auto* name : {"build/bin/ddprun-bench", "build/tests/reducer_test", "mpi_program"})
       write_script(folder_ / name, shell);
