@@ -38,10 +38,21 @@ Subcommand stop() {
           .options = {endpoint, run_id("the job's name, if there are several jobs"), help}};
 }
 
+Subcommand doctor() {
+  return {.name = "doctor",
+          .help = "examines hosts and the links between them, and names what would hinder a job",
+          .options = {
+              {.name = "hosts", .help = "the hosts, as for a job; default: this one", .value_name = "HOST[,HOST...]"},
+              {.name = "hostfile", .help = "a file with one host per line", .value_name = "FILE"},
+              {.name = "ssh", .help = "the command that connects to a host", .value_name = "COMMAND"},
+              {.name = "write_hostfile", .help = "writes the hosts that passed, for --hostfile", .value_name = "FILE"},
+              help}};
+}
+
 }  // namespace
 
 const std::vector<Subcommand>& subcommands() {
-  static const std::vector<Subcommand> all{status(), stop()};
+  static const std::vector<Subcommand> all{status(), stop(), doctor()};
   return all;
 }
 

@@ -128,8 +128,9 @@ class HostsJob {
 
   std::vector<std::string> command(std::size_t host) const {
     const auto& entry = spec_.hosts[host];
-    if (is_this_machine(entry, local_host_name())) return {spec_.program, "--remote_agent=" + spec_.token};
-    return ssh_command(spec_.ssh, entry, spec_.program, spec_.token);
+    const auto argument = "--remote_agent=" + spec_.token;
+    if (is_this_machine(entry, local_host_name())) return {spec_.program, argument};
+    return ssh_command(spec_.ssh, entry, spec_.program, argument);
   }
 
   void start(std::size_t host) {

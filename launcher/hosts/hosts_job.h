@@ -26,6 +26,12 @@ struct HostsOptions {
   bool names_hosts() const { return !hosts.empty() || !hostfile.empty(); }
 };
 
+// Those of --hosts or --hostfile. Throws Errc::usage, also for a hosts file that cannot be read.
+std::vector<HostEntry> named_hosts(const HostsOptions& options);
+
+// 128 random bits in hexadecimal digits.
+std::string random_token();
+
 // A job whose agents this process starts on a list of hosts. A value.
 struct HostsJobSpec {
   std::vector<HostEntry> hosts;

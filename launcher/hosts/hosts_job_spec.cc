@@ -11,26 +11,12 @@ namespace {
 
 constexpr std::size_t largest_hostfile = std::size_t{16} << 20;
 
-std::string random_token() {
-  std::random_device source;
-  std::string token;
-  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", source());
-  return token;
-}
-
 std::string read_hostfile(const std::string& path) {
   try {
     return read_named_file(path, largest_hostfile);
   } catch (const Error& e) {
     throw make_error(Errc::usage, "--hostfile: {}", e.what());
   }
-}
-
-std::vector<HostEntry> named_hosts(const HostsOptions& options) {
-  if (!options.hosts.empty() && !options.hostfile.empty())
-    throw make_error(Errc::usage, "--hosts and --hostfile exclude each other");
-  if (!options.hosts.empty()) return parse_hosts(options.hosts);
-  return parse_hostfile(read_hostfile(options.hostfile), options.hostfile);
 }
 
 void refuse_options_of_one_node(const LaunchSettings& settings) {
@@ -60,6 +46,20 @@ std::string given_endpoint(const LaunchSettings& settings) {
 }
 
 }  // namespace
+
+std::string random_token() {
+  std::random_device source;
+  std::string token;
+  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", source());
+  return token;
+}
+
+std::vector<HostEntry> named_hosts(const HostsOptions& options) {
+  if (!options.hosts.empty() && !options.hostfile.empty())
+    throw make_error(Errc::usage, "--hosts and --hostfile exclude each other");
+  if (!options.hosts.empty()) return parse_hosts(options.hosts);
+  return parse_hostfile(read_hostfile(options.hostfile), options.hostfile);
+}
 
 void HostsOptions::add_to(LaunchSettings& settings) {
   settings.add("hosts", hosts,

@@ -65,7 +65,7 @@ std::string shell_quoted(std::string_view text) {
 }  // namespace
 
 std::vector<std::string> ssh_command(std::string_view ssh, const HostEntry& host, const std::string& program,
-                                     const std::string& token) {
+                                     const std::string& argument) {
   auto words = split_words(ssh);
   if (std::filesystem::path(words.front()).filename() == "ssh")
     for (const auto* word : {"-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
@@ -75,7 +75,7 @@ std::vector<std::string> ssh_command(std::string_view ssh, const HostEntry& host
   // The user's shell on the host may be any; it only has to understand single quotes.
   words.push_back("exec /bin/sh -c " +
                   shell_quoted("if [ -x \"$0\" ]; then exec \"$0\" \"$@\"; else exec ddprun \"$@\"; fi") + " " +
-                  shell_quoted(program) + " --remote_agent=" + token);
+                  shell_quoted(program) + " " + argument);
   return words;
 }
 

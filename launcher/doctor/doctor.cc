@@ -1,0 +1,172 @@
+#include "ddprun/launcher/doctor/doctor.h"
+
+#include <csignal>
+#include <memory>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/common/standard_output.h"
+#include "ddprun/common/version.h"
+#include "ddprun/launcher/cli/command_line.h"
+#include "ddprun/launcher/cli/subcommands.h"
+#include "ddprun/launcher/doctor/diagnosis.h"
+#include "ddprun/launcher/doctor/probe.h"
+#include "ddprun/launcher/doctor/probe_process.h"
+#include "ddprun/launcher/hosts/hosts_job.h"
+#include "ddprun/launcher/hosts/ssh_command.h"
+
+namespace ddprun::doctor {
+namespace {
+
+using std::chrono::milliseconds;
+
+// For the login on a host and its facts. OpenSSH itself gives up an address after 10 s.
+constexpr milliseconds start_timeout{15'000};
+// For the test of a link: a handshake that no host answers takes all of it.
+constexpr milliseconds link_timeout{3'000};
+// Beyond that, for the words of a probe to come over ssh.
+constexpr milliseconds answer_margin{2'000};
+
+struct Request {
+  HostsOptions hosts;
+  std::string write_hostfile;
+  bool help = false;
+};
+
+Request parse(const Subcommand& subcommand, const std::vector<std::string>& arguments) {
+  Request request;
+  const auto form = normal_form(arguments, subcommand.options);
+  if (!form.command.empty())
+    throw make_error(Errc::usage, "ddprun {}: superfluous argument '{}'; a program of that name is started as ./{}",
+                     subcommand.name, form.command.front(), subcommand.name);
+  for (const auto& option : form.options) {
+    const auto given = given_option(option);
+    if (given.name == "hosts") request.hosts.hosts = given.value.value();
+    if (given.name == "hostfile") request.hosts.hostfile = given.value.value();
+    if (given.name == "ssh") request.hosts.ssh = given.value.value();
+    if (given.name == "write_hostfile") request.write_hostfile = given.value.value();
+    if (given.name == "help") request.help = true;
+  }
+  return request;
+}
+
+// A host that is to be examined, and its probe.
+struct Host {
+  std::string name;
+  std::unique_ptr<ProbeProcess> probe;
+  int port = 0;  // of its tests of links
+};
+
+class Examination {
+ public:
+  Examination(const Request& request, const Environment& environment, const std::string& program) {
+    results_.version = project_version();
+    const auto entries = request.hosts.names_hosts() ? named_hosts(request.hosts)
+                                                     : std::vector<HostEntry>{{.name = local_host_name(), .slots = {}}};
+    for (const auto& entry : entries) {
+      const std::string probe(probe_option);
+      const auto command = is_this_machine(entry, local_host_name())
+                               ? std::vector<std::string>{program, probe}
+                               : ssh_command(request.hosts.ssh, entry, program, probe);
+      hosts_.push_back({.name = entry.name, .probe = std::make_unique<ProbeProcess>(command, environment, guardian_)});
+      hosts_.back().probe->send("token " + token_);
+    }
+  }
+
+  Measurements run() {
+    take_facts();
+    for (const auto& round : rounds_of_pairs(hosts_.size())) test_links(round);
+    return std::move(results_);
+  }
+
+ private:
+  void take_facts() {
+    std::vector<ProbeProcess*> all;
+    for (const auto& host : hosts_) all.push_back(host.probe.get());
+    ProbeProcess::wait_for_messages(all, Deadline::in(start_timeout));
+    for (auto& host : hosts_) {
+      HostResult result{.host = host.name, .facts = {}, .error = {}};
+      const auto message = host.probe->take_message();
+      std::istringstream words(message.value_or(""));
+      std::string kind, facts;
+      if (words >> kind >> host.port && kind == "facts" && std::getline(words >> std::ws, facts))
+        result.facts = facts_from_json(facts);
+      else if (host.probe->ended())
+        result.error = host.probe->last_words();
+      else
+        result.error = fmt::format("it has not answered within {} s", start_timeout.count() / 1000);
+      results_.hosts.push_back(std::move(result));
+    }
+  }
+
+  bool can_be_tested(const Pair& pair) const {
+    return results_.hosts[pair.first].facts && results_.hosts[pair.second].facts;
+  }
+
+  // All at the same time: they have no host in common.
+  void test_links(const std::vector<Pair>& round) {
+    std::vector<ProbeProcess*> asked;
+    for (const auto& pair : round) {
+      if (!can_be_tested(pair)) continue;
+      const auto& addresses = results_.hosts[pair.second].facts->addresses;
+      auto& probe = *hosts_[pair.first].probe;
+      probe.send(fmt::format("test {} {} {}", addresses.empty() ? "127.0.0.1" : addresses.front(),
+                             hosts_[pair.second].port, link_timeout.count()));
+      asked.push_back(&probe);
+    }
+    ProbeProcess::wait_for_messages(asked, Deadline::in(link_timeout + answer_margin));
+    for (const auto& pair : round)
+      if (can_be_tested(pair)) results_.links.push_back(link_result(pair, hosts_[pair.first].probe->take_message()));
+  }
+
+  static LinkResult link_result(const Pair& pair, const std::optional<std::string>& message) {
+    LinkResult result{.from = pair.first, .to = pair.second, .figures = {}, .error = {}};
+    std::istringstream words(message.value_or("error the probe does not answer any more"));
+    std::string kind;
+    words >> kind;
+    LinkFigures figures;
+    std::int64_t round_trip = 0, ahead = 0;
+    if (kind == "link" && words >> round_trip >> figures.sent_bytes_per_s >> figures.received_bytes_per_s >> ahead) {
+      figures.round_trip = std::chrono::nanoseconds(round_trip);
+      figures.clock_ahead = std::chrono::nanoseconds(ahead);
+      result.figures = figures;
+    } else {
+      std::getline(words >> std::ws, result.error);
+    }
+    return result;
+  }
+
+  Guardian guardian_;
+  const std::string token_ = random_token();
+  std::vector<Host> hosts_;
+  Measurements results_;
+};
+
+}  // namespace
+
+std::optional<int> run_doctor(const std::vector<std::string>& arguments, const Environment& environment,
+                              const std::string& program) {
+  if (arguments.empty()) return std::nullopt;
+  if (arguments.size() == 1 && arguments.front() == probe_option) return run_probe(environment);
+  if (arguments.front() != "doctor") return std::nullopt;
+  const auto& subcommand = *find_subcommand("doctor");
+  const auto request = parse(subcommand, {arguments.begin() + 1, arguments.end()});
+  if (request.help) {
+    write_standard_output(help_text(subcommand));
+    return exit_success;
+  }
+  std::signal(SIGPIPE, [](int) {});  // a probe that has ended reads no request; an exec resets a handler
+  const auto measurements = Examination(request, environment, program).run();
+  const auto diagnosis = diagnose(measurements);
+  write_standard_output(report_text(measurements, diagnosis));
+  if (!request.write_hostfile.empty())
+    write_file_atomically(request.write_hostfile, hostfile_text(measurements, diagnosis));
+  return diagnosis.passed.size() == measurements.hosts.size() && diagnosis.problems.empty() ? exit_success : exit_fault;
+}
+
+}  // namespace ddprun::doctor

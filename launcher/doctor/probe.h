@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "ddprun/common/environment.h"
+
+// ddprun --doctor_probe: what ddprun doctor starts on each host. It speaks over standard input and output, a message a
+// line:
+//   it reads   "token TEXT"                                  with which connections between probes begin
+//   it prints  "ddprun-doctor facts PORT JSON"               then; PORT serves tests of links
+//   it reads   "test ADDRESS PORT MILLISECONDS"              and tests the connection to another host's probe
+//   it prints  "ddprun-doctor link RTT SENT RECEIVED AHEAD"  (ns, bytes/s, bytes/s, ns), or "ddprun-doctor error TEXT"
+// It ends at the end of its input.
+namespace ddprun::doctor {
+
+inline constexpr std::string_view probe_option = "--doctor_probe";
+inline constexpr std::string_view message_prefix = "ddprun-doctor ";
+
+// Returns the exit code. Throws Errc::protocol when its input does not begin with a token.
+int run_probe(const Environment& environment);
+
+}  // namespace ddprun::doctor

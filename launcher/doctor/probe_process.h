@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/common/environment.h"
+#include "ddprun/common/unique_fd.h"
+#include "ddprun/launcher/workers/guardian.h"
+#include "ddprun/launcher/workers/worker_process.h"
+
+namespace ddprun::doctor {
+
+// A probe, or the ssh that runs one on another host, with pipes to its standard streams. The destructor ends it.
+//
+// Ownership: borrows the guardian. Threads: the main thread alone.
+class ProbeProcess {
+ public:
+  // Throws Errc::io when it cannot be started.
+  ProbeProcess(const std::vector<std::string>& command, const Environment& environment, Guardian& guardian);
+  ~ProbeProcess();
+  ProbeProcess(const ProbeProcess&) = delete;
+  ProbeProcess& operator=(const ProbeProcess&) = delete;
+
+  // Lost if it has ended: then no message follows.
+  void send(const std::string& line) const;
+  // Its next message that has come, without prefix. What ssh or a shell prints beside messages is left out.
+  std::optional<std::string> take_message();
+  // It has closed its standard output.
+  bool ended() const { return !out_; }
+  // What it, or ssh, printed last on standard error; "it ended without a word" without such a line.
+  std::string last_words() const;
+
+  // Reads from those of the probes that have no message yet until each has one, has ended, or the deadline has come.
+  static void wait_for_messages(const std::vector<ProbeProcess*>& probes, Deadline deadline);
+
+ private:
+  bool waits() const { return out_ && messages_.find('\n') == std::string::npos; }
+  static void read(UniqueFd& from, std::string& into);
+  void drop_other_lines();
+
+  Guardian& guardian_;
+  StartedProcess process_;
+  UniqueFd in_;
+  UniqueFd out_;
+  UniqueFd err_;
+  std::string messages_;  // not taken yet
+  std::string errors_;
+};
+
+}  // namespace ddprun::doctor
