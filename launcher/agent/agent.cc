@@ -19,6 +19,7 @@
 #include "ddprun/launcher/agent/descriptor_limit.h"
 #include "ddprun/launcher/agent/reserved_port.h"
 #include "ddprun/launcher/agent/store_probe.h"
+#include "ddprun/launcher/agent/training_watch.h"
 #include "ddprun/launcher/control/agent_record.h"
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/output/console.h"
@@ -59,6 +60,9 @@ void catch_sigpipe() {
 // A store or rendezvous server that has accepted nobody for this long, or for the join timeout, ends the job.
 constexpr milliseconds accept_timeout{30'000};
 
+// How often the rendezvous server is told how far the training is.
+constexpr milliseconds training_interval{2'000};
+
 class Agent {
  public:
   Agent(const AgentSpec& spec, Guardian& guardian)
@@ -71,6 +75,7 @@ class Agent {
         events_(open_event_log(spec.events, event_facts(spec), console_)),
         logs_(make_log_folder(spec)),
         watchdog_(make_watchdog(spec)),
+        training_(loop_, spec.node.nproc),
         signals_(loop_),
         guardian_watch_(loop_, guardian),
         group_(loop_, guardian, console_, logs_, group_spec(spec),
@@ -97,6 +102,7 @@ class Agent {
       backend_ = spec_.open_rendezvous(loop_);
       backend_->on_server_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
       open_control_socket();
+      report_training();
       if (events_) events_->joining();
       backend_->rendezvous().join(spec_.node, spec_.policy, [this](const RendezvousEvent& event) {
         if (events_) events_->on(event);
@@ -132,6 +138,7 @@ class Agent {
   GroupSpec group_spec(const AgentSpec& spec) const {
     auto group = spec.group;
     if (watchdog_) group.exported.timer_file = watchdog_->pipe().string();
+    group.exported.training_memory = training_.address();
     return group;
   }
 
@@ -244,6 +251,7 @@ class Agent {
   void execute(const StartWorkers& action) {
     try {
       round_ = action.round;
+      training_.clear();
       group_.start(action.round);
       probe_worker_store();
       if (events_) events_->workers_started(group_.workers());
@@ -330,7 +338,7 @@ class Agent {
       node.address = self.address;
       node.group_rank = self.group_rank;
       node.first_rank = self.first_rank;
-      for (const auto& worker : group_.reports()) node.workers.push_back({.now = worker});
+      for (auto& worker : training_.with_training(group_.reports())) node.workers.push_back({.now = std::move(worker)});
     }
     own.nodes.push_back(std::move(node));
     return {.pid = ::getpid(),
@@ -342,6 +350,14 @@ class Agent {
   // For ddprun status.
   void report_workers(const std::vector<WorkerReport>& changed) {
     if (backend_ && round_) backend_->rendezvous().report_workers(round_->generation, changed);
+  }
+
+  // For ddprun status on other hosts; on this one it asks the agent, which then reads what is new.
+  void report_training() {
+    if (spec_.policy.max_nodes == 1) return;
+    training_.every(training_interval, [this] {
+      if (const auto changed = training_.changed(group_.reports()); !changed.empty()) report_workers(changed);
+    });
   }
 
   // Other nodes may still need the endpoint that this process serves: to receive the job result, or for another job.
@@ -402,6 +418,7 @@ class Agent {
   std::unique_ptr<EventReporter> events_;  // null: no events are reported
   LogFolder logs_;
   std::unique_ptr<Watchdog> watchdog_;  // null: not enabled
+  TrainingWatch training_;
   asio::signal_set signals_;
   GuardianWatch guardian_watch_;
   WorkerGroup group_;
