@@ -15,6 +15,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
+#include "ddprun/common/version.h"
 #include "ddprun/launcher/agent/agent_state.h"
 #include "ddprun/launcher/agent/descriptor_limit.h"
 #include "ddprun/launcher/agent/reserved_port.h"
@@ -76,11 +77,16 @@ class Agent {
         logs_(make_log_folder(spec)),
         watchdog_(make_watchdog(spec)),
         training_(loop_, spec.node.nproc),
+        watch_(loop_, watch_spec(spec)),
         signals_(loop_),
         guardian_watch_(loop_, guardian),
         group_(loop_, guardian, console_, logs_, group_spec(spec),
                {.ended = [this](const auto& workers) { on_workers_ended(workers); },
-                .failed = [this](auto failures) { act(state_.on_workers_failed(std::move(failures))); },
+                .failed =
+                    [this](auto failures) {
+                      watch_.failed(failures);
+                      act(state_.on_workers_failed(std::move(failures)));
+                    },
                 .succeeded = [this] { act(state_.on_workers_succeeded()); },
                 .preempted = [this] { act(state_.on_workers_preempted()); },
                 .stopped = [this](bool preempted) { act(state_.on_workers_stopped(preempted)); },
@@ -100,12 +106,14 @@ class Agent {
     if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
     try {
       backend_ = spec_.open_rendezvous(loop_);
+      watch_.ask_others_at(backend_->endpoint());
       backend_->on_server_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
       open_control_socket();
       report_training();
       if (events_) events_->joining();
       backend_->rendezvous().join(spec_.node, spec_.policy, [this](const RendezvousEvent& event) {
         if (events_) events_->on(event);
+        watch_.on(event);
         act(state_.on(event));
       });
     } catch (const Error& e) {
@@ -133,6 +141,19 @@ class Agent {
     const auto name = fmt::format("watchdog_timer_{}", ::getpid());
     if (pipe.empty()) pipe = (logs_.enabled() ? logs_.root() : temporary_folder(spec.group.environment)) / name;
     return std::make_unique<Watchdog>(loop_, pipe, [this](const ExpiredTimer& timer) { on_expired(timer); });
+  }
+
+  dashboard::WatchSpec watch_spec(const AgentSpec& spec) {
+    return {.facts = {.run_id = spec.policy.run_id,
+                      .program = spec.policy.program,
+                      .host = spec.group.host,
+                      .version = std::string(project_version()),
+                      .min_nodes = spec.policy.min_nodes,
+                      .max_nodes = spec.policy.max_nodes,
+                      .max_restarts = spec.policy.max_restarts},
+            .journal = keeps_logs() ? logs_.root() : std::filesystem::path(),
+            .dashboard = spec.dashboard,
+            .training = [this] { return training_.records(group_.reports()); }};
   }
 
   GroupSpec group_spec(const AgentSpec& spec) const {
@@ -349,6 +370,7 @@ class Agent {
 
   // For ddprun status.
   void report_workers(const std::vector<WorkerReport>& changed) {
+    watch_.changed(changed);
     if (backend_ && round_) backend_->rendezvous().report_workers(round_->generation, changed);
   }
 
@@ -356,7 +378,8 @@ class Agent {
   void report_training() {
     if (spec_.policy.max_nodes == 1) return;
     training_.every(training_interval, [this] {
-      if (const auto changed = training_.changed(group_.reports()); !changed.empty()) report_workers(changed);
+      const auto changed = training_.changed(group_.reports());
+      if (!changed.empty() && round_) backend_->rendezvous().report_workers(round_->generation, changed);
     });
   }
 
@@ -387,6 +410,7 @@ class Agent {
   int end() {
     const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
     if (events_) events_->agent_ended(finish.exit_code == exit_success);
+    watch_.finish();
     probe_.reset();
     backend_.reset();
     worker_store_.reset();
@@ -419,6 +443,7 @@ class Agent {
   LogFolder logs_;
   std::unique_ptr<Watchdog> watchdog_;  // null: not enabled
   TrainingWatch training_;
+  dashboard::JobWatch watch_;
   asio::signal_set signals_;
   GuardianWatch guardian_watch_;
   WorkerGroup group_;

@@ -43,6 +43,13 @@ std::optional<TrainingRecord> TrainingWatch::record(int local_rank, std::int64_t
   return record;
 }
 
+std::vector<std::pair<int, TrainingRecord>> TrainingWatch::records(const std::vector<WorkerReport>& workers) const {
+  std::vector<std::pair<int, TrainingRecord>> records;
+  for (const auto& worker : workers)
+    if (const auto found = record(worker.local_rank, worker.pid)) records.emplace_back(worker.local_rank, *found);
+  return records;
+}
+
 std::vector<WorkerReport> TrainingWatch::with_training(std::vector<WorkerReport> workers) const {
   for (auto& worker : workers)
     if (const auto found = record(worker.local_rank, worker.pid)) worker.training = report_of(*found);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/steady_timer.hpp>
@@ -27,6 +28,8 @@ class TrainingWatch {
   void clear();
   // The record of a worker, if it is the process that runs now.
   std::optional<TrainingRecord> record(int local_rank, std::int64_t pid) const;
+  // Those of all these workers, by local rank.
+  std::vector<std::pair<int, TrainingRecord>> records(const std::vector<WorkerReport>& workers) const;
   // The same as part of the workers' reports.
   std::vector<WorkerReport> with_training(std::vector<WorkerReport> workers) const;
   // Those whose training has changed since the last call.

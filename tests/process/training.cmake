@@ -62,7 +62,7 @@ add_dependencies(recovery_test ddprun-worker)
 
 ddprun_process_test(observability_test
   SOURCES observability_test.cc
-  LIBS ddprun::common Boost::json
+  LIBS ddprun::common ddprun::asio Boost::json
   TIMEOUT 300)
 add_dependencies(observability_test ddprun-worker)
 

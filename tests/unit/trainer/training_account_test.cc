@@ -112,6 +112,7 @@ TEST_CASE("each step counts in the bucket of its duration") {
   CHECK(counts[1] == 5);
   CHECK(counts.back() == 1);
   CHECK(account.record().steps == 7);
+  CHECK(account.record().first_step_ms == 1'001'000);
 }
 
 TEST_CASE("a rank is late by what it takes on its own beyond the median of all") {

@@ -49,6 +49,7 @@ void TrainingAccount::steps_done(Now now, const Steps& steps) {
 }
 
 void TrainingAccount::count_step(const Steps& steps) {
+  if (record_.steps == 0) record_.first_step_ms = record_.time_ms;
   record_.steps += steps.count;
   record_.samples += steps.samples;
   record_.data += (steps.times.data + steps.times.upload).count();
