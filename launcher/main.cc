@@ -18,6 +18,7 @@
 #include "ddprun/launcher/cluster/discovery.h"
 #include "ddprun/launcher/cluster/rendezvous_choice.h"
 #include "ddprun/launcher/control/control_command.h"
+#include "ddprun/launcher/dashboard/view_commands.h"
 #include "ddprun/launcher/remote_launcher.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/rendezvous/backend.h"
@@ -75,6 +76,7 @@ int launch_agent(LaunchSettings& settings, const Environment& environment, const
 
 int launch(const std::vector<std::string>& arguments, const Environment& environment, StarterConnection* connection) {
   init_log(environment);
+  if (dashboard::is_view_command(arguments)) return dashboard::run_view_command(arguments, environment);
   if (is_control_command(arguments)) return run_control_command(arguments, environment);
   const auto launchers = remote_launchers();
   LaunchSettings settings;

@@ -336,6 +336,7 @@ class Agent {
     control_ = std::make_unique<ControlSocket>(
         loop_, spec_.group.environment,
         ControlSocket::Handlers{.status = [this] { return to_json(record()); },
+                                .view = [this] { return watch_.snapshot(); },
                                 .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); }});
     if (!control_->path().empty()) guardian_.remove_with_job(control_->path());
   }

@@ -1,5 +1,6 @@
 #include <boost/json.hpp>
 
+#include "ddprun/common/atomic_file.h"
 #include "tests/process/training.h"
 #include "tests/support/browser.h"
 #include "tests/support/catch.h"
@@ -118,6 +119,45 @@ TEST_CASE("a page of a thousand ranks fits a phone and the dark, and stays text"
   CHECK(browser.text("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 24)");
   child.signal(SIGTERM);
   child.wait();
+}
+
+TEST_CASE("ddprun top prints one screen where there is no terminal") {
+  const WatchedJob job;
+  auto child = job.start(two_workers());
+  child.wait_until([&] { return trains(job.status()); }, "the first step");
+  const auto shown = Child({DDPRUN_PROGRAM, "top"}, job.variables()).wait();
+  CHECK(shown.code == 0);
+  CHECK_THAT(shown.out, Catch::StartsWith("none (train.cfg) on host ") && Catch::Contains("training, step ") &&
+                            Catch::Contains("\nranks       ") && !Catch::Contains("\x1b"));
+  child.signal(SIGTERM);
+  child.wait();
+  const auto none = Child({DDPRUN_PROGRAM, "top"}, job.variables()).wait();
+  CHECK(none.code == 1);
+  CHECK_THAT(none.err, Catch::Contains("no such job of this user runs on this machine"));
+}
+
+TEST_CASE("ddprun report writes the page of a job whose agent was killed") {
+  const WatchedJob job;
+  const auto logs = job.training.folder / "logs";
+  auto child = job.start(two_workers({"--log_dir=" + logs.string()}));
+  child.wait_until([&] { return trains(job.status()); }, "the first step");
+  const auto report = [&] { return run_child({DDPRUN_PROGRAM, "report", logs.string()}); };
+  const auto page = [&] { return read_whole_file(std::string(report().out, 0, report().out.find('\n'))); };
+  child.wait_until([&] { return page().find("\"state\":\"training\"") != std::string::npos; }, "the record of a step");
+  child.signal(SIGKILL);
+  child.wait();
+  REQUIRE(report().code == 0);
+  CHECK_THAT(page(), Catch::StartsWith("<!doctype html>") && Catch::Contains("generation 0: first round"));
+  const auto elsewhere = run_child({DDPRUN_PROGRAM, "report", job.runtime.path().string()});
+  CHECK(elsewhere.code == 2);
+  CHECK_THAT(elsewhere.err, Catch::Contains("has no job.jsonl"));
+
+  if (!Browser::installed()) return;
+  Browser browser;
+  browser.open("file://" + std::string(report().out, 0, report().out.find('\n')));
+  browser.wait_for("$('sentence').textContent.startsWith('training, step ')");
+  browser.wait_for("$('heard').textContent.startsWith('This is a record: it ends at ')");
+  CHECK(browser.requests().size() <= 2);  // itself, and its icon, which is empty
 }
 
 TEST_CASE("--dashboard with an address that is none, or in use, is refused with the reason") {

@@ -2,7 +2,9 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 
+#include "ddprun/common/atomic_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
@@ -121,4 +123,28 @@ TEST_CASE("promtool finds nothing wrong with the metrics") {
   const auto result = run_child({"/bin/sh", "-c", "promtool check metrics < \"$0\"", (folder / "metrics").string()});
   INFO(result.out << result.err);
   CHECK(result.code == 0);
+}
+
+TEST_CASE("the alerts and the dashboard for Grafana use metrics that there are") {
+  const auto job = recovered_job();
+  const auto text = metrics(job.model);
+  for (const auto* file : {"alerts.yml", "grafana-dashboard.json"}) {
+    const auto content = read_whole_file(std::filesystem::path(DDPRUN_CONFIGS) / "observability" / file);
+    static const std::regex name("ddprun_[a-z_]+");
+    std::size_t count = 0;
+    for (std::sregex_iterator found(content.begin(), content.end(), name), end; found != end; ++found, ++count) {
+      CAPTURE(file, found->str());
+      CHECK_THAT(text, Catch::Contains("\n" + found->str() + " ") || Catch::Contains("\n" + found->str() + "{"));
+    }
+    CHECK(count >= 8);
+  }
+}
+
+TEST_CASE("promtool finds nothing wrong with the alerts") {
+  if (std::system("command -v promtool > /dev/null") != 0) SKIP("promtool is not installed (package prometheus)");
+  const auto result =
+      run_child({"/bin/sh", "-c", "promtool check rules \"$0\"", DDPRUN_CONFIGS "/observability/alerts.yml"});
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::Contains("5 rules found"));
 }
