@@ -18,6 +18,7 @@ double seconds_of(Milliseconds duration) {
 
 // A view in which nothing happens changes this often, so that clients know that the agent is there.
 constexpr Milliseconds beat{5'000};
+constexpr Milliseconds point_interval{200};  // at least so long between two points of the curves
 
 // Two digits, so that a rank does not change with every step; and nothing below 10 us.
 double rounded(double lateness) {
@@ -50,10 +51,13 @@ std::string fault_of(const WorkerFailure& failure) {
 }
 
 std::string failure_text(const WorkerFailure& failure) {
+  const auto end = failure.signal_number != 0 ? "was ended by " + signal_name(failure.signal_number)
+                                              : fmt::format("exited with {}", failure.exit_code);
   auto text = fmt::format("rank {} on host {} ", failure.rank, failure.host);
-  text += failure.signal_number != 0 ? "was ended by " + signal_name(failure.signal_number)
-                                     : fmt::format("exited with {}", failure.exit_code);
   const auto& why = failure.cause.empty() ? failure.message : failure.cause;
+  // A cause may begin with how the process ended.
+  if (why.starts_with("ended by ")) return printable(text + "was " + why, 400);
+  text += end;
   if (!why.empty()) text += ": " + why.substr(0, why.find('\n'));
   return printable(text, 400);
 }
@@ -254,7 +258,8 @@ void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
   note_checkpoint(record);
   if (record.steps > 0 && !std::exchange(stepped_, true)) first_step(now, record);
   highest_ = std::max(highest_, record.step);
-  if (new_step && record.steps > 0) add_point(now, record);
+  const bool apart = view_.points.empty() || now - view_.points.back().time >= point_interval;
+  if (new_step && record.steps > 0 && apart) add_point(now, record);
   if (evaluated) add_evaluation(record);
   take_totals(record);
   if (part_ == Part::replay && record.step >= view_.generations.back().from_step) regained(now);

@@ -45,6 +45,18 @@ std::string line(const std::string& name, const std::string& content, std::size_
   return whole.substr(0, columns) + "\n";
 }
 
+// At a comma, where it is too long for one line.
+std::string wrapped(std::string text, std::size_t columns) {
+  std::string lines;
+  while (text.size() > columns) {
+    const auto comma = text.rfind(", ", columns - 2);
+    if (comma == std::string::npos) break;
+    lines += text.substr(0, comma + 1) + "\n";
+    text.erase(0, comma + 2);
+  }
+  return lines + line("", text, columns);
+}
+
 std::string progress_line(const json::object& training, std::size_t columns) {
   const auto step = training.at("step").to_number<std::int64_t>();
   const auto total = training.at("total_steps").to_number<std::int64_t>();
@@ -139,7 +151,7 @@ std::string screen(const json::object& view, std::size_t columns, std::size_t ro
   const auto& job = view.at("job").as_object();
   auto lines = line("", fmt::format("{} ({}) on host {}", text(job, "run_id"), text(job, "program"), text(job, "host")),
                     columns);
-  lines += line("", text(job, "sentence"), columns);
+  lines += wrapped(text(job, "sentence"), columns);
   double step_seconds = 0;
   if (const auto* training = job.at("training").if_object()) {
     step_seconds = number(training->at("step_seconds")).value_or(0);

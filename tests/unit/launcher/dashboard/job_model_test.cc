@@ -84,6 +84,22 @@ TEST_CASE("the phases of a recovery are measured, and the time counts as what it
   CHECK(view.totals.step_counts[6] == 13);
 }
 
+TEST_CASE("the cause of a failure, which may repeat how the process ended") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  const auto said = [&](WorkerFailure failure) {
+    failure.host = "a";
+    job.model.failed(job.now, {failure});
+    return job.model.view().events.back().text;
+  };
+  CHECK(said({.signal_number = 9, .cause = "ended by SIGKILL (another process sent it)"}) ==
+        "rank 0 on host a was ended by SIGKILL (another process sent it)");
+  CHECK(said({.signal_number = 9, .cause = "out of memory: 1 GiB"}) ==
+        "rank 0 on host a was ended by SIGKILL: out of memory: 1 GiB");
+  CHECK(said({.exit_code = 3, .message = "no file\nat line 3"}) == "rank 0 on host a exited with 3: no file");
+}
+
 TEST_CASE("a round that no failure caused is a recovery from a change of membership") {
   WatchedModel job;
   job.propose(0);
@@ -123,7 +139,7 @@ TEST_CASE("the curve of a long run keeps its ends and is bounded, and so are eve
   job.propose(0);
   job.start(0);
   for (std::int64_t step = 1; step <= 5'000; ++step) {
-    job.after(10);
+    job.after(200);
     job.train(0, step, step);
     if (step % 4 == 0) job.model.contact_broken(job.now, "broken");
   }

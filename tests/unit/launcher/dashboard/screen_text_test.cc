@@ -55,6 +55,14 @@ TEST_CASE("the state of ranks that do not run, and of a job without a training")
   CHECK_THAT(text, !Catch::Contains("loss"));
 }
 
+TEST_CASE("a sentence that is too long for a line goes on in the next one, at a comma") {
+  WatchedModel job;
+  job.fail_after_ten_steps();
+  job.recover();
+  CHECK_THAT(screen_text(snapshot_json(job.model), 45, 40),
+             Catch::StartsWith("shop (train.cfg) on host a\ntraining, step 10 of 100, 64 samples/s,\ngoodput "));
+}
+
 TEST_CASE("a curve has the means of its columns, on eight levels") {
   CHECK(curve_text({}, 10).empty());
   CHECK(curve_text({1, 2, 3, 4, 5, 6, 7, 8}, 8) == "▁▂▃▄▅▆▇█");
