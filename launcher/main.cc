@@ -19,6 +19,7 @@
 #include "ddprun/launcher/cluster/rendezvous_choice.h"
 #include "ddprun/launcher/control/control_command.h"
 #include "ddprun/launcher/doctor/doctor.h"
+#include "ddprun/launcher/dashboard/view_commands.h"
 #include "ddprun/launcher/remote_launcher.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/rendezvous/backend.h"
@@ -77,6 +78,7 @@ int launch_agent(LaunchSettings& settings, const Environment& environment, const
 int launch(const std::vector<std::string>& arguments, const Environment& environment, StarterConnection* connection) {
   init_log(environment);
   if (const auto code = doctor::run_doctor(arguments, environment, own_program().string())) return *code;
+  if (dashboard::is_view_command(arguments)) return dashboard::run_view_command(arguments, environment);
   if (is_control_command(arguments)) return run_control_command(arguments, environment);
   const auto launchers = remote_launchers();
   LaunchSettings settings;

@@ -106,14 +106,26 @@ struct WorkerFailure {
   bool usage_error = false;  // the user's mistake, found at start-up; message is the sentence to print
 };
 
+// What a worker tells of its training. All but the last are of the whole job. A number that is not known is NaN.
+struct TrainingReport {
+  std::int64_t step = 0;  // done
+  std::int64_t total_steps = 0;
+  std::int64_t epoch = 0;  // 1 is the first
+  double loss = 0;
+  double samples_per_s = 0;
+  double seconds_left = 0;
+  double lateness = 0;  // seconds a step: how much longer this rank takes on its own than the median of all
+};
+
 // The state of one worker, reported while the round lasts.
 struct WorkerReport {
   enum class State : std::uint8_t { running, stopped, ended };  // stopped: by SIGSTOP and the like
   int local_rank = 0;
   std::int64_t pid = 0;
   State state = State::running;
-  int exit_code = 0;      // ended
-  int signal_number = 0;  // ended: by this signal; stopped: likewise
+  int exit_code = 0;                            // ended
+  int signal_number = 0;                        // ended: by this signal; stopped: likewise
+  std::optional<TrainingReport> training = {};  // none: it has told nothing, or nothing new
 };
 
 // How a job ended, the same on every node.

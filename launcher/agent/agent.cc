@@ -15,10 +15,12 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
+#include "ddprun/common/version.h"
 #include "ddprun/launcher/agent/agent_state.h"
 #include "ddprun/launcher/agent/descriptor_limit.h"
 #include "ddprun/launcher/agent/reserved_port.h"
 #include "ddprun/launcher/agent/store_probe.h"
+#include "ddprun/launcher/agent/training_watch.h"
 #include "ddprun/launcher/control/agent_record.h"
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/output/console.h"
@@ -59,6 +61,9 @@ void catch_sigpipe() {
 // A store or rendezvous server that has accepted nobody for this long, or for the join timeout, ends the job.
 constexpr milliseconds accept_timeout{30'000};
 
+// How often the rendezvous server is told how far the training is.
+constexpr milliseconds training_interval{2'000};
+
 class Agent {
  public:
   Agent(const AgentSpec& spec, Guardian& guardian)
@@ -71,11 +76,17 @@ class Agent {
         events_(open_event_log(spec.events, event_facts(spec), console_)),
         logs_(make_log_folder(spec)),
         watchdog_(make_watchdog(spec)),
+        training_(loop_, spec.node.nproc),
+        watch_(loop_, watch_spec(spec)),
         signals_(loop_),
         guardian_watch_(loop_, guardian),
         group_(loop_, guardian, console_, logs_, group_spec(spec),
                {.ended = [this](const auto& workers) { on_workers_ended(workers); },
-                .failed = [this](auto failures) { act(state_.on_workers_failed(std::move(failures))); },
+                .failed =
+                    [this](auto failures) {
+                      watch_.failed(failures);
+                      act(state_.on_workers_failed(std::move(failures)));
+                    },
                 .succeeded = [this] { act(state_.on_workers_succeeded()); },
                 .preempted = [this] { act(state_.on_workers_preempted()); },
                 .stopped = [this](bool preempted) { act(state_.on_workers_stopped(preempted)); },
@@ -95,11 +106,14 @@ class Agent {
     if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
     try {
       backend_ = spec_.open_rendezvous(loop_);
+      watch_.ask_others_at(backend_->endpoint());
       backend_->on_server_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
       open_control_socket();
+      report_training();
       if (events_) events_->joining();
       backend_->rendezvous().join(spec_.node, spec_.policy, [this](const RendezvousEvent& event) {
         if (events_) events_->on(event);
+        watch_.on(event);
         act(state_.on(event));
       });
     } catch (const Error& e) {
@@ -129,9 +143,23 @@ class Agent {
     return std::make_unique<Watchdog>(loop_, pipe, [this](const ExpiredTimer& timer) { on_expired(timer); });
   }
 
+  dashboard::WatchSpec watch_spec(const AgentSpec& spec) {
+    return {.facts = {.run_id = spec.policy.run_id,
+                      .program = spec.policy.program,
+                      .host = spec.group.host,
+                      .version = std::string(project_version()),
+                      .min_nodes = spec.policy.min_nodes,
+                      .max_nodes = spec.policy.max_nodes,
+                      .max_restarts = spec.policy.max_restarts},
+            .journal = keeps_logs() ? logs_.root() : std::filesystem::path(),
+            .dashboard = spec.dashboard,
+            .training = [this] { return training_.records(group_.reports()); }};
+  }
+
   GroupSpec group_spec(const AgentSpec& spec) const {
     auto group = spec.group;
     if (watchdog_) group.exported.timer_file = watchdog_->pipe().string();
+    group.exported.training_memory = training_.address();
     return group;
   }
 
@@ -244,6 +272,7 @@ class Agent {
   void execute(const StartWorkers& action) {
     try {
       round_ = action.round;
+      training_.clear();
       group_.start(action.round);
       probe_worker_store();
       if (events_) events_->workers_started(group_.workers());
@@ -307,6 +336,7 @@ class Agent {
     control_ = std::make_unique<ControlSocket>(
         loop_, spec_.group.environment,
         ControlSocket::Handlers{.status = [this] { return to_json(record()); },
+                                .view = [this] { return watch_.snapshot(); },
                                 .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); }});
     if (!control_->path().empty()) guardian_.remove_with_job(control_->path());
   }
@@ -330,7 +360,7 @@ class Agent {
       node.address = self.address;
       node.group_rank = self.group_rank;
       node.first_rank = self.first_rank;
-      for (const auto& worker : group_.reports()) node.workers.push_back({.now = worker});
+      for (auto& worker : training_.with_training(group_.reports())) node.workers.push_back({.now = std::move(worker)});
     }
     own.nodes.push_back(std::move(node));
     return {.pid = ::getpid(),
@@ -341,7 +371,17 @@ class Agent {
 
   // For ddprun status.
   void report_workers(const std::vector<WorkerReport>& changed) {
+    watch_.changed(changed);
     if (backend_ && round_) backend_->rendezvous().report_workers(round_->generation, changed);
+  }
+
+  // For ddprun status on other hosts; on this one it asks the agent, which then reads what is new.
+  void report_training() {
+    if (spec_.policy.max_nodes == 1) return;
+    training_.every(training_interval, [this] {
+      const auto changed = training_.changed(group_.reports());
+      if (!changed.empty() && round_) backend_->rendezvous().report_workers(round_->generation, changed);
+    });
   }
 
   // Other nodes may still need the endpoint that this process serves: to receive the job result, or for another job.
@@ -371,6 +411,7 @@ class Agent {
   int end() {
     const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
     if (events_) events_->agent_ended(finish.exit_code == exit_success);
+    watch_.finish();
     probe_.reset();
     backend_.reset();
     worker_store_.reset();
@@ -402,6 +443,8 @@ class Agent {
   std::unique_ptr<EventReporter> events_;  // null: no events are reported
   LogFolder logs_;
   std::unique_ptr<Watchdog> watchdog_;  // null: not enabled
+  TrainingWatch training_;
+  dashboard::JobWatch watch_;
   asio::signal_set signals_;
   GuardianWatch guardian_watch_;
   WorkerGroup group_;

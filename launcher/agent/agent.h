@@ -4,9 +4,11 @@
 #include <csignal>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ddprun/launcher/dashboard/job_watch.h"
 #include "ddprun/launcher/report/events.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/launcher/workers/health_check.h"
@@ -33,6 +35,7 @@ struct AgentSpec {
   bool watchdog = false;                                           // workers may set watchdog timers
   std::string watchdog_pipe;                                       // its path; empty: in the log folder
   std::string backend;                                             // of the rendezvous, for events
+  std::optional<dashboard::DashboardAddress> dashboard;            // none: no page is served
   std::vector<int> end_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // signals that end the job
   std::function<std::unique_ptr<RendezvousBackend>(boost::asio::io_context&)> open_rendezvous;
   // Receives, at the end, the failure summary and, if the root cause is on this node, the content of the scheduler's

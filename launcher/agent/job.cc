@@ -131,6 +131,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.watchdog_pipe = environment.get("TORCHELASTIC_TIMER_FILE").value_or("");
   spec.events = parse_event_target(o.event_log_handler);
   spec.backend = name_of(choice.backend);
+  if (!o.dashboard.empty()) spec.dashboard = dashboard::parse_dashboard_address(o.dashboard);
   spec.end_signals = parse_signals(o.signals_to_handle, "signals_to_handle");
   return spec;
 }

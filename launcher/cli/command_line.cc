@@ -79,7 +79,8 @@ class OptionReader {
       if (attached) throw make_error(Errc::usage, "--{} takes no value, got '{}'", option.name, *attached);
       return "--" + option.name;
     }
-    return "--" + option.name + "=" + (attached ? *attached : next_value(option));
+    if (!attached) attached = option.bare.empty() ? next_value(option) : option.bare;
+    return "--" + option.name + "=" + *attached;
   }
 
  private:

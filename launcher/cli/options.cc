@@ -192,6 +192,11 @@ LaunchSettings::LaunchSettings() {
          {.help = "signals that end the job: forwarded to the workers, SIGKILL after the grace period"});
   define("virtual_local_rank", o.virtual_local_rank,
          {.help = "every worker gets LOCAL_RANK=0 and sees only its own GPU (CUDA_VISIBLE_DEVICES)"});
+  define(
+      "dashboard", o.dashboard,
+      {.help = "serves a page of the running job, and its metrics, to browsers: without a value on a free port of the "
+               "loopback interface, else PORT or ADDRESS:PORT (docs/observability.md)"});
+  table_.back().bare = "0";
   for (const auto& refused : refusals)
     table_.push_back({.name = refused.name, .flag = refused.flag, .refusal = refused.why});
 }

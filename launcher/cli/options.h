@@ -50,6 +50,7 @@ struct LaunchOptions {
   std::string duplicate_stderr_filters;
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   bool virtual_local_rank = false;
+  std::string dashboard;
 };
 
 // One option as the command line sees it. Its type, bounds and help are in the Setting "launch.<name>"; an option that
@@ -59,6 +60,7 @@ struct OptionInfo {
   char short_name = 0;  // 'r' for -r, 0 for none
   bool flag = false;    // takes no value
   bool added = false;   // torchrun has no such option; abbreviations prefer torchrun's options
+  std::string bare;     // the value of an option that is given without one; empty: it takes a value
   std::string refusal;  // why an option of torchrun is not supported; empty: it is
   std::string help;
   std::vector<std::string> values;  // to choose from

@@ -49,10 +49,25 @@ Subcommand doctor() {
               help}};
 }
 
+Subcommand top() {
+  return {.name = "top",
+          .help = "shows a running job of this machine as text: what it does, its curves, ranks, recoveries and events",
+          .options = {run_id("the job's name, if there are several jobs"), help}};
+}
+
+Subcommand report() {
+  return {.name = "report",
+          .help = "writes the page of a job, also of one that was killed, from LOGDIR, the --log_dir it had",
+          .options = {{.name = "output",
+                       .help = "the HTML file to write; default: report.html beside the job's record",
+                       .value_name = "FILE"},
+                      help}};
+}
+
 }  // namespace
 
 const std::vector<Subcommand>& subcommands() {
-  static const std::vector<Subcommand> all{status(), stop(), doctor()};
+  static const std::vector<Subcommand> all{status(), stop(), top(), report(), doctor()};
   return all;
 }
 

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// A word in place of the script: a command about a running job, which starts no job.
+// A word in place of the script: a command about a job, which starts none.
 struct Subcommand {
   std::string name;
   std::string help;

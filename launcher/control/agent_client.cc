@@ -99,6 +99,10 @@ UniqueFd request_stop(const LocalAgent& agent, const std::string& requester, Dea
   return socket;
 }
 
+std::string request_view(const LocalAgent& agent, Deadline deadline) {
+  return read_line(send_request(agent.socket, "view\n").get(), deadline);
+}
+
 UniqueFd connect_to_agent(const LocalAgent& agent) {
   return connect_to(agent.socket);
 }

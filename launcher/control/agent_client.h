@@ -25,6 +25,9 @@ std::vector<LocalAgent> local_agents(const Environment& environment, Deadline de
 // agent exits. Throws Errc::unreachable, Errc::connection_lost, Errc::timeout.
 UniqueFd request_stop(const LocalAgent& agent, const std::string& requester, Deadline deadline);
 
+// The agent's view of its job as JSON. Throws as request_stop().
+std::string request_view(const LocalAgent& agent, Deadline deadline);
+
 // A connection that closes when the agent exits.
 UniqueFd connect_to_agent(const LocalAgent& agent);
 

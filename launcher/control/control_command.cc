@@ -85,10 +85,25 @@ std::string no_job_text(const std::string& run_id) {
                      run_id.empty() ? "" : fmt::format(" of run id '{}'", run_id));
 }
 
+// The agents know at once how far their workers' training is; the server hears of it now and then.
+void add_training(JobStatus& job, const std::vector<LocalAgent>& agents) {
+  std::map<std::pair<std::string, std::int64_t>, TrainingReport> told;  // by host and process
+  for (const auto& agent : agents)
+    for (const auto& node : agent.record.own.nodes)
+      for (const auto& worker : node.workers)
+        if (worker.now.training) told[{node.host, worker.now.pid}] = *worker.now.training;
+  for (auto& node : job.nodes)
+    for (auto& worker : node.workers)
+      if (const auto found = told.find({node.host, worker.now.pid}); found != told.end())
+        worker.now.training = found->second;
+}
+
 // The whole job if its rendezvous server answers, else what the agents on this machine know.
 std::vector<JobStatus> status_of(const JobKey& key, const std::vector<LocalAgent>& agents) {
   try {
-    return ask_for_status(server_at(key.second), key.first, Deadline::in(reply_timeout));
+    auto jobs = ask_for_status(server_at(key.second), key.first, Deadline::in(reply_timeout));
+    for (auto& job : jobs) add_training(job, agents);
+    return jobs;
   } catch (const Error& e) {
     log::warn("{}; the output has only what the agents on this machine know", e.what());
   }

@@ -99,8 +99,9 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
   void handle(const ConnectionPtr& connection, const std::string& request) {
     constexpr std::string_view stop = "stop ";
     const bool is_stop = request.starts_with(stop);
-    if (!is_stop && request != "status") return drop(connection);
-    connection->answer = handlers_.status() + "\n";
+    const bool is_view = request == "view";
+    if (!is_stop && !is_view && request != "status") return drop(connection);
+    connection->answer = (is_view ? handlers_.view() : handlers_.status()) + "\n";
     asio::async_write(connection->socket, asio::buffer(connection->answer),
                       [self = shared_from_this(), connection, is_stop](error_code failure, std::size_t) {
                         if (failure || !is_stop) self->drop(connection);

@@ -14,15 +14,16 @@ class io_context;
 namespace ddprun {
 
 // The Unix socket in the runtime folder over which ddprun status and ddprun stop of the same user reach this agent. A
-// request is one line, "status" or "stop REQUESTER"; so is the answer. After "stop" the connection stays open until the
-// agent exits.
+// request is one line, "status", "view" or "stop REQUESTER"; so is the answer. After "stop" the connection stays open
+// until the agent exits.
 //
 // Ownership: owns the socket, which the destructor removes; the loop must outlive it. Threads: single-threaded on the
 // loop, which calls the handlers. Errors: none thrown; an invalid request closes its connection.
 class ControlSocket {
  public:
   struct Handlers {
-    std::function<std::string()> status;  // the answer to both requests, without a newline
+    std::function<std::string()> status;  // the answer to "status" and "stop", without a newline
+    std::function<std::string()> view;    // the same to "view"
     std::function<void(const std::string& requester)> stop;
   };
 

@@ -1,6 +1,7 @@
 #include "ddprun/launcher/control/status_text.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -32,6 +33,17 @@ std::string node_line(const JobStatus::Node& node) {
                      silent);
 }
 
+// "training: step 120 of 630, epoch 2, loss 0.3210, 12345 samples/s, 25 s left"
+std::string training_text(const TrainingReport& training) {
+  auto text = fmt::format("training: step {} of {}", training.step, training.total_steps);
+  if (training.epoch > 0) text += fmt::format(", epoch {}", training.epoch);
+  if (std::isfinite(training.loss)) text += fmt::format(", loss {:.4f}", training.loss);
+  if (std::isfinite(training.samples_per_s)) text += fmt::format(", {:.0f} samples/s", training.samples_per_s);
+  if (std::isfinite(training.seconds_left) && training.step < training.total_steps)
+    text += fmt::format(", {} left", age_text(JobStatus::Age(std::llround(1000 * training.seconds_left))));
+  return text;
+}
+
 std::string nodes_text(const JobStatus& job) {
   const auto wanted = job.min_nodes == job.max_nodes ? fmt::format("{}", job.max_nodes)
                                                      : fmt::format("{}:{}", job.min_nodes, job.max_nodes);
@@ -58,6 +70,7 @@ std::string status_text(const JobStatus& job) {
                   job.phase, age_text(job.since), job.generation, job.restarts_used, job.max_restarts, nodes_text(job));
   text += job.world_size > 0 ? fmt::format(", {} worker{}\n", job.world_size, job.world_size == 1 ? "" : "s") : "\n";
   if (!job.waiting_for.empty()) text += "  " + job.waiting_for + "\n";
+  if (const auto training = training_of(job)) text += "  " + training_text(*training) + "\n";
   for (const auto& node : job.nodes) {
     text += node_line(node);
     for (const auto& worker : node.workers)

@@ -8,6 +8,7 @@ namespace ddprun {
 
 // The output of ddprun status, one line each for the job, its nodes and their workers:
 //   job none (train.cfg): running for 2 min 03 s, generation 1, 1 of 3 restarts used, 2 of 2 nodes, 8 workers
+//     training: step 120 of 630, epoch 2, loss 0.3210, 12345 samples/s, 25 s left
 //     node 0  host a (10.0.0.1), ranks 0-3, joined 5 min 10 s ago
 //       rank 0  pid 4711  running for 2 min 03 s
 //     spare   host c, joined 12 s ago

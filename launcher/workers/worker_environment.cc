@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/rendezvous/progress/training_memory.h"
 
 namespace ddprun {
 namespace {
@@ -52,6 +53,8 @@ std::vector<std::pair<std::string, std::string>> own_variables(const Environment
       {"LOCAL_RANK", std::to_string(spec.virtual_local_rank ? 0 : local_rank)},
       {"ROLE_RANK", rank},  // a job has one role
       {"TORCHELASTIC_ERROR_FILE", error_file}};
+  if (!spec.training_memory.empty())
+    own.emplace_back(training_record_variable, fmt::format("{}:{}", spec.training_memory, local_rank));
   if (spec.pmi) {
     own.emplace_back("PMI_RANK", rank);
     own.emplace_back("PMI_FD", std::to_string(pmi_descriptor));

@@ -19,6 +19,7 @@ struct WorkerEnvSpec {
   int max_restarts = 0;
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   std::string timer_file;           // the watchdog's pipe; empty: no watchdog
+  std::string training_memory;      // where a worker publishes its training (TrainingMemory::address()); empty: nowhere
   bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU only
   bool pmi = false;                 // the launcher serves PMI-1 to the workers
   bool agent_store = true;          // an agent serves the store at the master address; false: worker rank 0 does

@@ -1,6 +1,8 @@
 #include "ddprun/rendezvous/membership/job_status.h"
 
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -28,6 +30,35 @@ State state_named(std::string_view name) {
   throw make_error(Errc::protocol, "a status has a worker in the unknown state '{}'", name);
 }
 
+// JSON has no NaN.
+json::value figure(double value) {
+  return std::isfinite(value) ? json::value(value) : json::value(nullptr);
+}
+double figure_in(const json::object& object, const char* key) {
+  const auto& value = object.at(key);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.to_number<double>();
+}
+
+json::object to_object(const TrainingReport& training) {
+  return {{"step", training.step},
+          {"total_steps", training.total_steps},
+          {"epoch", training.epoch},
+          {"loss", figure(training.loss)},
+          {"samples_per_s", figure(training.samples_per_s)},
+          {"seconds_left", figure(training.seconds_left)},
+          {"lateness_s", figure(training.lateness)}};
+}
+
+TrainingReport training_from(const json::object& object) {
+  return {.step = object.at("step").to_number<std::int64_t>(),
+          .total_steps = object.at("total_steps").to_number<std::int64_t>(),
+          .epoch = object.at("epoch").to_number<std::int64_t>(),
+          .loss = figure_in(object, "loss"),
+          .samples_per_s = figure_in(object, "samples_per_s"),
+          .seconds_left = figure_in(object, "seconds_left"),
+          .lateness = figure_in(object, "lateness_s")};
+}
+
 json::object to_object(const JobStatus::Worker& worker, int first_rank) {
   json::object object{{"rank", first_rank + worker.now.local_rank},
                       {"local_rank", worker.now.local_rank},
@@ -36,6 +67,7 @@ json::object to_object(const JobStatus::Worker& worker, int first_rank) {
                       {"since_ms", worker.since.count()}};
   if (worker.now.state == State::ended) object["exit_code"] = worker.now.exit_code;
   if (worker.now.signal_number != 0) object["signal"] = worker.now.signal_number;
+  if (worker.now.training) object["training"] = to_object(*worker.now.training);
   return object;
 }
 
@@ -56,20 +88,22 @@ json::object to_object(const JobStatus::Node& node) {
 json::object to_object(const JobStatus& job) {
   json::array nodes;
   for (const auto& node : job.nodes) nodes.push_back(to_object(node));
-  return {{"run_id", job.run_id},
-          {"program", job.program},
-          {"phase", job.phase},
-          {"waiting_for", job.waiting_for},
-          {"generation", job.generation},
-          {"restarts_used", job.restarts_used},
-          {"max_restarts", job.max_restarts},
-          {"min_nodes", job.min_nodes},
-          {"max_nodes", job.max_nodes},
-          {"world_size", job.world_size},
-          {"store", job.store},
-          {"node_count", job.node_count},
-          {"since_ms", job.since.count()},
-          {"nodes", std::move(nodes)}};
+  json::object object{{"run_id", job.run_id},
+                      {"program", job.program},
+                      {"phase", job.phase},
+                      {"waiting_for", job.waiting_for},
+                      {"generation", job.generation},
+                      {"restarts_used", job.restarts_used},
+                      {"max_restarts", job.max_restarts},
+                      {"min_nodes", job.min_nodes},
+                      {"max_nodes", job.max_nodes},
+                      {"world_size", job.world_size},
+                      {"store", job.store},
+                      {"node_count", job.node_count},
+                      {"since_ms", job.since.count()},
+                      {"nodes", std::move(nodes)}};
+  if (const auto training = training_of(job)) object["training"] = to_object(*training);
+  return object;
 }
 
 std::string text(const json::object& object, const char* key) {
@@ -87,6 +121,7 @@ JobStatus::Worker worker_from(const json::object& object) {
                            .since = age(object.at("since_ms"))};
   if (const auto* code = object.if_contains("exit_code")) worker.now.exit_code = code->to_number<int>();
   if (const auto* signal = object.if_contains("signal")) worker.now.signal_number = signal->to_number<int>();
+  if (const auto* training = object.if_contains("training")) worker.now.training = training_from(training->as_object());
   return worker;
 }
 
@@ -122,6 +157,14 @@ JobStatus job_from(const json::object& object) {
 }
 
 }  // namespace
+
+std::optional<TrainingReport> training_of(const JobStatus& job) {
+  std::optional<TrainingReport> latest;
+  for (const auto& node : job.nodes)
+    for (const auto& worker : node.workers)
+      if (worker.now.training && (!latest || worker.now.training->step > latest->step)) latest = worker.now.training;
+  return latest;
+}
 
 std::string to_json(const std::vector<JobStatus>& jobs) {
   json::array array;

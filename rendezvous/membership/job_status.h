@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,7 +50,10 @@ struct JobStatus {
   static constexpr std::size_t max_nodes_listed = 2048;
 };
 
-// {"jobs": [...]} on one line.
+// What the job's workers tell of its training: of the lowest rank that tells the latest step. None if none does.
+std::optional<TrainingReport> training_of(const JobStatus& job);
+
+// {"jobs": [...]} on one line. A job that trains has "training", which is the result of training_of() and not parsed.
 std::string to_json(const std::vector<JobStatus>& jobs);
 // Throws Errc::protocol with the reason.
 std::vector<JobStatus> parse_job_statuses(std::string_view json);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "ddprun/rendezvous/membership/membership.h"
 
@@ -23,7 +24,11 @@ void Membership::workers(Time now, const std::string& id, std::int64_t generatio
     const auto index = static_cast<std::size_t>(status.local_rank);
     if (status.local_rank < 0 || status.local_rank >= node->info.nproc) continue;
     if (node->workers.size() <= index) node->workers.resize(index + 1);
-    node->workers[index] = {status, now};
+    auto& worker = node->workers[index];
+    const auto former = std::exchange(worker, {status, now});
+    if (former.now.pid != status.pid) continue;
+    if (former.now.state == status.state) worker.since = former.since;
+    if (!status.training) worker.now.training = former.now.training;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "ddprun/rendezvous/membership/session_protocol.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "ddprun/common/bytes.h"
@@ -219,21 +220,45 @@ std::vector<WorkerFailure> read_failures(Reader& in) {
   return failures;
 }
 
+constexpr double TrainingReport::*training_figures[] = {&TrainingReport::loss, &TrainingReport::samples_per_s,
+                                                        &TrainingReport::seconds_left, &TrainingReport::lateness};
+
+void write(Writer& out, const TrainingReport& training) {
+  out.integer<std::int64_t>(training.step);
+  out.integer<std::int64_t>(training.total_steps);
+  out.integer<std::int64_t>(training.epoch);
+  for (const auto figure : training_figures) out.integer(std::bit_cast<std::int64_t>(training.*figure));
+}
+
+TrainingReport read_training(Reader& in) {
+  constexpr auto lowest = std::numeric_limits<std::int64_t>::min();
+  TrainingReport training{.step = in.integer<std::int64_t>("step", 0, any_long),
+                          .total_steps = in.integer<std::int64_t>("steps", 0, any_long),
+                          .epoch = in.integer<std::int64_t>("epoch", 0, any_long)};
+  for (const auto figure : training_figures)
+    training.*figure = std::bit_cast<double>(in.integer<std::int64_t>("figure", lowest, any_long));
+  return training;
+}
+
 void write(Writer& out, const WorkerReport& status) {
   out.integer<std::int32_t>(status.local_rank);
   out.integer<std::int64_t>(status.pid);
   out.integer<std::uint8_t>(static_cast<std::uint8_t>(status.state));
   out.integer<std::int32_t>(status.exit_code);
   out.integer<std::int32_t>(status.signal_number);
+  out.integer<std::uint8_t>(status.training ? 1 : 0);
+  if (status.training) write(out, *status.training);
 }
 
 WorkerReport read_worker(Reader& in) {
   constexpr auto last_state = static_cast<std::uint8_t>(WorkerReport::State::ended);
-  return {.local_rank = in.integer<std::int32_t>("local rank", 0, Limits::workers - 1),
-          .pid = in.integer<std::int64_t>("pid", 0, any_long),
-          .state = static_cast<WorkerReport::State>(in.integer<std::uint8_t>("state", 0, last_state)),
-          .exit_code = in.integer<std::int32_t>("exit code", 0, 255),
-          .signal_number = in.integer<std::int32_t>("signal", 0, 127)};
+  WorkerReport worker{.local_rank = in.integer<std::int32_t>("local rank", 0, Limits::workers - 1),
+                      .pid = in.integer<std::int64_t>("pid", 0, any_long),
+                      .state = static_cast<WorkerReport::State>(in.integer<std::uint8_t>("state", 0, last_state)),
+                      .exit_code = in.integer<std::int32_t>("exit code", 0, 255),
+                      .signal_number = in.integer<std::int32_t>("signal", 0, 127)};
+  if (in.flag("tells of training")) worker.training = read_training(in);
+  return worker;
 }
 
 // group_rank, first_rank and world_size follow from the order and are not sent; the master address is not known yet.

@@ -13,7 +13,7 @@
 // field.
 namespace ddprun {
 
-inline constexpr std::uint16_t session_protocol_version = 7;
+inline constexpr std::uint16_t session_protocol_version = 8;
 
 struct SessionLimits {
   static constexpr std::uint32_t name = 1024;       // bytes of an id, host, address, program

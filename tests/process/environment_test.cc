@@ -25,7 +25,7 @@ Map environment_of_rank_1(const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("a worker's environment is ddprun's own plus torchrun's variables, nothing else") {
+TEST_CASE("a worker's environment is ddprun's own, torchrun's variables and where its training is read, nothing else") {
   // Started with a known environment.
   const Words line = {"/usr/bin/env",     "-i",
                       "HOME=/h",          "PATH=/usr/bin:/bin",
@@ -59,7 +59,10 @@ TEST_CASE("a worker's environment is ddprun's own plus torchrun's variables, not
   CHECK(std::stoi(env["MASTER_PORT"]) > 0);
   CHECK(std::stoi(env["OMP_NUM_THREADS"]) > 0);  // how many: placement_test.cc
   CHECK(env["TORCHELASTIC_ERROR_FILE"].ends_with("/error_0_1.json"));
-  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_ERROR_FILE"}) env.erase(name);
+  CHECK_THAT(env["DDPRUN_TRAINING_RECORD"], Catch::StartsWith("/proc/") && Catch::EndsWith(":1"));
+  for (const char* name :
+       {"MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_ERROR_FILE", "DDPRUN_TRAINING_RECORD"})
+    env.erase(name);
   std::set<std::string> unexpected;
   for (const auto& [name, value] : env)
     if (!name.ends_with("SAN_OPTIONS")) unexpected.insert(name);

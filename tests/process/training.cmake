@@ -60,6 +60,12 @@ ddprun_process_test(recovery_test
   TIMEOUT 300)
 add_dependencies(recovery_test ddprun-worker)
 
+ddprun_process_test(observability_test
+  SOURCES observability_test.cc
+  LIBS ddprun::common ddprun::asio Boost::json
+  TIMEOUT 300)
+add_dependencies(observability_test ddprun-worker)
+
 ddprun_test(preemption_storm_test SOURCES preemption_storm_test.cc LIBS ddprun::trainer ddprun::common DNNL::dnnl)
 
 # The smallest complete program, as the README shows it.

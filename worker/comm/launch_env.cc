@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ddprun/common/error.h"
+#include "ddprun/rendezvous/progress/training_memory.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_address.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_library.h"
 
@@ -126,6 +127,7 @@ WorkerEnv WorkerEnv::from(const Environment& environment) {
   env.max_restarts = number(environment, "TORCHELASTIC_MAX_RESTARTS", 0, any, "a number, 0 or more").value_or(0);
   env.run_id = environment.get("TORCHELASTIC_RUN_ID").value_or("none");
   env.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  env.training_record = environment.get(training_record_variable).value_or("");
   env.network_interface = environment.get("GLOO_SOCKET_IFNAME").value_or("");
   return env;
 }

@@ -22,6 +22,7 @@ struct WorkerEnv {
   int max_restarts = 0;
   std::string run_id = "none";
   std::string error_file;         // for the reason of a failure; empty: none
+  std::string training_record;    // where the launcher reads this rank's training (training_memory.h); empty: nowhere
   std::string network_interface;  // GLOO_SOCKET_IFNAME, one name or several; empty: the one that routes to the store
 
   // Reads RANK and WORLD_SIZE; if they are absent, the variables of Open MPI, of PMI (MPICH, Intel MPI), of MVAPICH, of

@@ -59,7 +59,8 @@ class Trainer::Impl {
                                  .progress = context.progress,
                                  .checkpoints = checkpoints(),
                                  .preemption = context.preemption,
-                                 .summary = summary_});
+                                 .summary = summary_,
+                                 .training_record = context.training_record});
   }
 
   Summary run() {

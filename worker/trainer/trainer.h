@@ -31,6 +31,7 @@ class Trainer {
     const plugin::Registry* plugin = nullptr;        // where model.plugin is given
     const SharedItems* shared = nullptr;             // as TrainJob::shared
     Device device{};                                 // train_device()
+    std::string training_record = {};                // WorkerEnv::training_record
   };
 
   // datasets and context's parts outlive the trainer. deciding: settings_that_decide().

@@ -55,6 +55,22 @@ TEST_CASE("the text of a job's status") {
         "  spare   host c, joined 12 s ago, last heartbeat 4 s ago\n");
 }
 
+TEST_CASE("the status of a job that trains says how far it is") {
+  auto job = example();
+  auto& training = job.nodes[0].workers[0].now.training.emplace();
+  training = {
+      .step = 120, .total_steps = 630, .epoch = 2, .loss = 0.321, .samples_per_s = 12345.4, .seconds_left = 125.2};
+  const auto line = [&] {
+    const auto text = status_text(job);
+    const auto begin = text.find("  training: ");
+    return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
+  };
+  CHECK(line() == "  training: step 120 of 630, epoch 2, loss 0.3210, 12345 samples/s, 2 min 05 s left");
+  training.loss = training.samples_per_s = training.seconds_left = std::numeric_limits<double>::quiet_NaN();
+  training.epoch = 0;
+  CHECK(line() == "  training: step 120 of 630");
+}
+
 TEST_CASE("an agent record survives a round trip through JSON, and invalid text is refused") {
   const AgentRecord record{.pid = 17, .endpoint = "127.0.0.1:400", .grace = 7s, .own = example()};
   const auto again = parse_agent_record(to_json(record));

@@ -95,6 +95,38 @@ TEST_CASE("a status lists members, spares and the state of workers, each with it
   CHECK(status.nodes[2].group_rank == -1);
 }
 
+TEST_CASE("a status has what the workers tell of their training, which is no change of their state") {
+  RunningJob job;
+  job.membership.workers(job.now, "b", 0, {{.local_rank = 0, .pid = 4710}, {.local_rank = 1, .pid = 4711}});
+  job.now += 3s;
+  job.membership.workers(
+      job.now, "b", 0,
+      {{.local_rank = 0, .pid = 4710, .training = TrainingReport{.step = 8, .total_steps = 10, .loss = 0.5}},
+       {.local_rank = 1, .pid = 4711, .training = TrainingReport{.step = 9, .total_steps = 10}}});
+  auto status = job.membership.status(job.now);
+  CHECK(status.nodes[1].workers[0].since == 3s);
+  REQUIRE(training_of(status));
+  CHECK(training_of(status)->step == 9);
+  const auto text = to_json({status});
+  CHECK(to_json(parse_job_statuses(text)) == text);
+  CHECK_THAT(text, Catch::Contains(R"("training":{"step":8,"total_steps":10,"epoch":0,"loss":5E-1)"));
+
+  using State = WorkerReport::State;
+  job.membership.workers(job.now, "b", 0, {{.local_rank = 1, .pid = 4711, .state = State::stopped}});
+  status = job.membership.status(job.now);
+  CHECK(status.nodes[1].workers[1].since == 0s);
+  CHECK(training_of(status)->step == 9);
+  job.membership.workers(job.now, "b", 0, {{.local_rank = 1, .pid = 4799}});
+  CHECK(training_of(job.membership.status(job.now))->step == 8);
+}
+
+TEST_CASE("a figure that is not known has no number in JSON") {
+  JobStatus job{.run_id = "x", .nodes = {{.workers = {{.now = {.training = TrainingReport{.loss = NAN}}}}}}};
+  const auto text = to_json({job});
+  CHECK_THAT(text, Catch::Contains(R"("loss":null)"));
+  CHECK(std::isnan(training_of(parse_job_statuses(text).at(0))->loss));
+}
+
 TEST_CASE("a status leaves out workers of another generation, of a spare node, and of unknown local ranks") {
   RunningJob job;
   job.membership.workers(job.now, "a", 7, {{.local_rank = 0, .pid = 1}});

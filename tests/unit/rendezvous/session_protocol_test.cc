@@ -1,5 +1,8 @@
 #include "ddprun/rendezvous/membership/session_protocol.h"
 
+#include <cmath>
+#include <limits>
+
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"
 
@@ -55,6 +58,16 @@ RoundProposed example_round_of_two_commands() {
   return proposed;
 }
 
+TrainingReport example_training() {
+  return {.step = 12,
+          .total_steps = 100,
+          .epoch = 2,
+          .loss = 0.25,
+          .samples_per_s = 1e6,
+          .seconds_left = std::numeric_limits<double>::quiet_NaN(),
+          .lateness = 0.003};
+}
+
 std::vector<NodeFrame> node_frames() {
   return {example_join(),
           SessionJoin{.node = {.id = "new"}},
@@ -66,7 +79,8 @@ std::vector<NodeFrame> node_frames() {
           SessionPreempted{3},
           SessionWorkers{3,
                          {{.local_rank = 1, .pid = 4711},
-                          {.local_rank = 2, .pid = 4712, .state = WorkerReport::State::ended, .exit_code = 7}}},
+                          {.local_rank = 2, .pid = 4712, .state = WorkerReport::State::ended, .exit_code = 7},
+                          {.local_rank = 3, .pid = 4713, .training = example_training()}}},
           StatusRequest{"job"},
           StopRequest{"job", "root on host b"}};
 }
@@ -107,6 +121,20 @@ TEST_CASE("every field of a join survives encoding") {
   CHECK(join.policy.max_nodes == 8);
   CHECK(join.policy.max_restarts == 3);
   CHECK(join.policy.last_call == 30s);
+}
+
+TEST_CASE("every field of a worker's training survives encoding") {
+  const SessionWorkers frame{3, {{.local_rank = 3, .pid = 4713, .training = example_training()}}};
+  const auto workers = std::get<SessionWorkers>(decode_node_frame(encode(NodeFrame(frame))));
+  REQUIRE(workers.changed.at(0).training);
+  const auto& training = *workers.changed[0].training;
+  CHECK(training.step == 12);
+  CHECK(training.total_steps == 100);
+  CHECK(training.epoch == 2);
+  CHECK(training.loss == 0.25);
+  CHECK(training.samples_per_s == 1e6);
+  CHECK(std::isnan(training.seconds_left));
+  CHECK(training.lateness == 0.003);
 }
 
 TEST_CASE("every field of a failure and a job result survives encoding") {

@@ -85,7 +85,14 @@ int run_as_rank(const CommandContext& context, const char* command,
   const SharedItems shared = items.get();
   return body({.place = place,
                .datasets = datasets,
-               .context = {world->group(), progress, place.restart_count, &preemption, &registry, &shared, device}});
+               .context = {.group = world->group(),
+                           .progress = progress,
+                           .generation = place.restart_count,
+                           .preemption = &preemption,
+                           .plugin = &registry,
+                           .shared = &shared,
+                           .device = device,
+                           .training_record = place.training_record}});
 }
 
 }  // namespace ddprun::trainer

@@ -11,6 +11,7 @@ constexpr ObserverMaker* in_order[] = {
     make_metrics_observer,        //
     make_tensorboard_observer,    //
     make_progress_observer,       //
+    make_record_observer,         //
     make_slow_rank_observer,      //
     make_profile_observer,        //
     make_skipped_steps_observer,  //

@@ -18,6 +18,7 @@ struct ObserverContext {
   checkpoint::Checkpoints* checkpoints;  // null: none are written by this rank
   const PreemptionListener* preemption;  // null: this rank takes no requests
   Summary& summary;                      // to be filled in
+  std::string training_record = {};      // WorkerEnv::training_record
 };
 
 // The observers that the settings ask for. The table in observers.cc has them in the order of their effects.
@@ -26,8 +27,8 @@ std::unique_ptr<Observer> make_observers(const ObserverContext& context);
 // Each in a file of its own; null where the settings ask for none. all: where to send events of one's own.
 using ObserverMaker = std::unique_ptr<Observer>(const ObserverContext& context, Observer& all);
 ObserverMaker make_replica_check, make_metrics_observer, make_tensorboard_observer, make_progress_observer,
-    make_slow_rank_observer, make_profile_observer, make_skipped_steps_observer, make_finite_check,
-    make_evaluation_observer, make_memory_observer, make_checkpoint_observer, make_preemption_observer,
-    make_thread_observer;
+    make_record_observer, make_slow_rank_observer, make_profile_observer, make_skipped_steps_observer,
+    make_finite_check, make_evaluation_observer, make_memory_observer, make_checkpoint_observer,
+    make_preemption_observer, make_thread_observer;
 
 }  // namespace ddprun::trainer

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include "ddprun/rendezvous/progress/training_memory.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+// What this node's workers tell of their training.
+//
+// Ownership: the loop outlives it. Threads: single-threaded on the loop, which calls the handlers. Errors: none; where
+// the system gives no memory, a warning says so and nothing is known.
+class TrainingWatch {
+ public:
+  TrainingWatch(boost::asio::io_context& loop, int workers);
+
+  // For the workers' environment (WorkerEnvSpec::training_memory); empty without memory.
+  std::string address() const { return memory_ ? memory_->address() : ""; }
+  // Forgets the former workers. REQUIRES: no worker runs.
+  void clear();
+  // The record of a worker, if it is the process that runs now.
+  std::optional<TrainingRecord> record(int local_rank, std::int64_t pid) const;
+  // Those of all these workers, by local rank.
+  std::vector<std::pair<int, TrainingRecord>> records(const std::vector<WorkerReport>& workers) const;
+  // The same as part of the workers' reports.
+  std::vector<WorkerReport> with_training(std::vector<WorkerReport> workers) const;
+  // Those whose training has changed since the last call.
+  std::vector<WorkerReport> changed(std::vector<WorkerReport> workers);
+
+  // Calls the handler at this interval, until the end.
+  void every(std::chrono::milliseconds interval, std::function<void()> handler);
+
+ private:
+  void wait();
+
+  std::optional<TrainingMemory> memory_;
+  std::vector<std::int64_t> reported_ms_;  // TrainingRecord::time_ms by local rank
+  boost::asio::steady_timer timer_;
+  std::chrono::milliseconds interval_{0};
+  std::function<void()> handler_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/launcher/dashboard/job_view.h"
+#include "ddprun/rendezvous/membership/job_status.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun::dashboard {
+
+// How much is kept of the past.
+struct HistoryLimits {
+  std::size_t points = 1024;  // when there are more, every second one is dropped
+  std::size_t events = 400;   // the newest
+  std::size_t generations = 200;
+  std::size_t evaluations = 400;
+  std::size_t checkpoints = 100;  // of the events
+};
+
+// From what an agent learns of its job to the view of it. Every change has a version, so that a client that has seen
+// the view of one version gets what has changed since then (view_json.h). No I/O and no clock: times are passed in.
+//
+// Threads: one at a time. Errors: none.
+class JobModel {
+ public:
+  JobModel(JobFacts facts, Milliseconds now, HistoryLimits limits = {});
+
+  void waiting(Milliseconds now, const std::string& text);
+  void round_proposed(Milliseconds now, const RoundProposed& proposed);
+  void round_started(Milliseconds now, const Round& round);
+  // The workers of this node have changed their state.
+  void workers(Milliseconds now, const std::vector<WorkerReport>& changed);
+  // Workers of this node have failed, the root cause first.
+  void failed(Milliseconds now, const std::vector<WorkerFailure>& failures);
+  void contact_broken(Milliseconds now, const std::string& text);
+  void ended(Milliseconds now, const JobResult& result);
+  // What a worker of this node tells of its training.
+  void training(Milliseconds now, int local_rank, const TrainingRecord& record);
+  // What the rendezvous server knows of the other nodes.
+  void others(Milliseconds now, const JobStatus& job);
+  // Brings the times up to date.
+  void tick(Milliseconds now);
+
+  const JobView& view() const { return view_; }
+  // A client that has seen this version, or a later one, can continue with changes; an older one needs the whole view.
+  Version oldest() const { return oldest_; }
+  // The versions in which these were changed last.
+  Version nodes_changed() const { return nodes_changed_; }
+  Version generations_changed() const { return generations_changed_; }
+
+ private:
+  void changed(Milliseconds now);
+  void account(Milliseconds until);
+  void move(double seconds, Part from, Part to);
+  void enter(Milliseconds now, Part part, State state);
+  void add_event(Milliseconds time, std::string kind, std::string text);
+  void add_point(Milliseconds now, const TrainingRecord& record);
+  void add_evaluation(const TrainingRecord& record);
+  void note_checkpoint(const TrainingRecord& record);
+  void lead(Milliseconds now, const TrainingRecord& record);
+  void take_totals(const TrainingRecord& record);
+  void first_step(Milliseconds noticed, const TrainingRecord& record);
+  void regained(Milliseconds now);
+  void recovered(Milliseconds& duration, const char* phase, Milliseconds value);
+  void update(RankView& rank, const RankView& next);
+  RankView* own_rank(int local_rank);
+
+  JobView view_;
+  const HistoryLimits limits_;
+  Version oldest_ = 0;
+  Version nodes_changed_ = 0;
+  Version generations_changed_ = 0;
+  Milliseconds changed_at_{};
+  std::map<int, std::int64_t> told_ms_;  // TrainingRecord::time_ms of the last record, by local rank
+  std::optional<Round> round_;
+  Part part_ = Part::startup;            // what the time since accounted_ counts as
+  Milliseconds accounted_{};             // up to which seconds are accounted
+  std::int64_t highest_ = 0;             // step that was done in any generation
+  bool stepped_ = false;                 // in this generation
+  Milliseconds phase_began_{};           // of a recovery
+  std::optional<Milliseconds> noticed_;  // when this agent learnt of the failure that ended the generation
+  Milliseconds detect_{-1};
+  std::string fault_ = "membership";
+  TrainingRecord taken_;  // the part of the leading record that totals contain
+};
+
+}  // namespace ddprun::dashboard

@@ -1,0 +1,155 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/rendezvous/progress/training_record.h"
+
+// The state of a job as those who watch it see it: /metrics, the page, ddprun top, and the record from which ddprun
+// report makes a page. Plain values. Times are milliseconds since the epoch by the agent's clock; a number that is not
+// known is NaN.
+namespace ddprun::dashboard {
+
+using Milliseconds = std::chrono::milliseconds;
+using Version = std::uint64_t;  // grows with each change of the view; 0: nothing has happened
+
+// What does not change while the agent runs.
+struct JobFacts {
+  std::string run_id;
+  std::string program;
+  std::string host;     // of this agent
+  std::string version;  // of ddprun
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int max_restarts = 0;
+};
+
+// What the job does now.
+enum class State : std::uint8_t { forming, starting, running, training, recovering, succeeded, failed };
+inline constexpr std::array<std::string_view, 7> state_names = {"forming",    "starting",  "running", "training",
+                                                                "recovering", "succeeded", "failed"};
+inline std::string_view name_of(State state) {
+  return state_names.at(static_cast<std::size_t>(state));
+}
+
+// Where the time of the job goes. Training is what is left of a step without data; the other parts are lost.
+enum class Part : std::uint8_t { training, startup, data, checkpoint, detect, agree, restart, replay, idle };
+inline constexpr std::array<std::string_view, 9> part_names = {"training", "startup", "data",   "checkpoint", "detect",
+                                                               "agree",    "restart", "replay", "idle"};
+inline std::string_view name_of(Part part) {
+  return part_names.at(static_cast<std::size_t>(part));
+}
+using TimeByPart = std::array<double, part_names.size()>;  // seconds
+
+struct Point {
+  Version version = 0;
+  Milliseconds time{};
+  std::int64_t step = 0;
+  double loss = TrainingRecord::unknown;
+  double samples_per_s = TrainingRecord::unknown;
+};
+
+struct Evaluation {
+  Version version = 0;
+  std::int64_t step = 0;
+  double loss = TrainingRecord::unknown;
+  double accuracy = TrainingRecord::unknown;
+};
+
+struct RankView {
+  Version version = 0;  // of its last change
+  int node = -1;        // group rank
+  int local_rank = 0;
+  std::int64_t pid = 0;  // 0: not known
+  enum class State : std::uint8_t { unknown, running, stopped, succeeded, failed } state = State::unknown;
+  double lateness = TrainingRecord::unknown;                    // seconds a step, two digits
+  std::array<double, 3> shares{TrainingRecord::unknown, 0, 0};  // data, compute, communication, of its time in steps
+};
+inline constexpr std::array<std::string_view, 5> rank_state_names = {"unknown", "running", "frozen", "done", "failed"};
+
+struct NodeView {
+  std::string host;
+  std::string address;
+  int group_rank = -1;  // -1: not a member of the round
+  int first_rank = -1;
+  int workers = 1;
+  Milliseconds heard{};  // when; 0: this agent, or not known
+};
+
+// One round and, but for the first, the recovery by which it came to be. A duration is less than 0 until it is known.
+struct GenerationView {
+  std::int64_t generation = 0;
+  std::string reason;
+  Milliseconds proposed{};
+  Milliseconds started{};
+  int world_size = 0;
+  int restarts_used = 0;
+  std::int64_t from_step = -1;  // done when its training began
+  Milliseconds detect{-1};      // from the failure, as its worker tells the time, until the agent knew
+  Milliseconds agree{-1};       // until all nodes were ready for the round, with the end of the former workers
+  Milliseconds restart{-1};     // until the first step
+  Milliseconds replay{-1};      // until the training was where it had been
+};
+
+struct EventView {
+  Version version = 0;
+  Milliseconds time{};
+  std::string kind;  // "fault", "round", "recovered", "checkpoint", "node", "end"
+  std::string text;
+  std::int64_t step = -1;  // of the training then; -1: none
+};
+
+// The sums of all generations.
+struct Totals {
+  std::int64_t steps = 0;
+  std::int64_t samples = 0;
+  double step_seconds = 0;
+  std::array<std::int64_t, TrainingRecord::step_bounds.size() + 1> step_counts{};
+  std::map<std::string, std::int64_t> recoveries;       // by fault: "exit", "signal", "oom", "membership"
+  std::map<std::string, double> recovery_seconds;       // by phase
+  std::map<std::string, std::int64_t> recovery_counts;  // of recovery_seconds
+};
+
+struct JobView {
+  JobFacts facts;
+  Version version = 0;
+  Milliseconds now{};
+  Milliseconds began{};
+  State state = State::forming;
+  std::string waiting_for;  // forming: one line
+  std::string result;       // how the job ended
+  std::int64_t generation = -1;
+  int world_size = 0;
+  int restarts_used = 0;
+  std::optional<TrainingRecord> training;  // of this node's first rank
+  Milliseconds checkpoint{};               // the last one that is known; 0: none
+  TimeByPart seconds{};
+  Totals totals;
+  std::vector<Point> points;
+  std::vector<Evaluation> evaluations;
+  std::vector<RankView> ranks;
+  std::vector<NodeView> nodes;
+  std::vector<GenerationView> generations;
+  std::vector<EventView> events;
+
+  int recoveries() const { return static_cast<int>(generations.empty() ? 0 : generations.back().generation); }
+};
+
+// The part of the time since the job's first step that was training, 0 .. 1; NaN before.
+double goodput(const JobView& view);
+
+// "training, step 1,204 of 3,000, 3,120 samples/s, goodput 97.9 %, 2 recoveries, checkpoint 40 s old, 12 min left"
+std::string sentence(const JobView& view);
+
+// "40 s", "2 min 05 s", "1 h 04 min"
+std::string duration_text(double seconds);
+// "1,204"
+std::string number_text(std::int64_t number);
+
+}  // namespace ddprun::dashboard

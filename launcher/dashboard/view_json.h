@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "ddprun/launcher/dashboard/job_model.h"
+
+// What a page gets, one line of JSON each:
+//   {"v": version, "full": true|false, "now": ms, "job": {...}, "points": [[ms, step, loss, samples/s], ...],
+//    "evaluations": [[step, loss, accuracy], ...],
+//    "ranks": [[rank, node, local rank, pid, state, lateness in us, data, compute, communication], ...],
+//    "nodes": [...], "generations": [...], "events": [{"ms", "kind", "text", "step"}, ...]}
+// A message that is not full has the points, evaluations and events that are new, the ranks that have changed, and
+// nodes or generations if any of them has changed. A number that is not known is null.
+namespace ddprun::dashboard {
+
+std::string snapshot_json(const JobModel& model);
+
+// What has changed since the client's version; the snapshot if that is too old, or of no view of this model.
+std::string changes_json(const JobModel& model, Version since);
+
+}  // namespace ddprun::dashboard

@@ -1,0 +1,123 @@
+#include "ddprun/rendezvous/progress/training_memory.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/progress/fields.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t record_words = sizeof(TrainingRecord) / sizeof(std::uint64_t);
+constexpr int most_workers = 65536;
+
+// How a record lies in its page. Each word is atomic, so that a reader may meet a writer.
+struct Slot {
+  std::atomic<std::uint64_t> sequence;  // odd while the record changes
+  std::atomic<std::uint64_t> words[record_words];
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+static_assert(sizeof(Slot) <= 4096);
+
+Slot& slot_at(std::byte* page) {
+  return *reinterpret_cast<Slot*>(page);
+}
+
+// Nothing if the record changed meanwhile.
+std::optional<TrainingRecord> read_once(const Slot& slot) {
+  const auto before = slot.sequence.load(std::memory_order_acquire);
+  if (before % 2 != 0) return std::nullopt;
+  std::uint64_t words[record_words];
+  for (std::size_t i = 0; i < record_words; ++i) words[i] = slot.words[i].load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (slot.sequence.load(std::memory_order_relaxed) != before) return std::nullopt;
+  TrainingRecord record;
+  std::memcpy(&record, words, sizeof(record));
+  return record;
+}
+
+}  // namespace
+
+SharedPages::SharedPages(int descriptor, std::size_t offset, std::size_t bytes) : bytes_(bytes) {
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, static_cast<off_t>(offset));
+  if (memory == MAP_FAILED) throw make_error(Errc::io, "cannot map {} bytes: {}", bytes, errno_text(errno));
+  data_ = static_cast<std::byte*>(memory);
+}
+SharedPages::SharedPages(SharedPages&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+SharedPages& SharedPages::operator=(SharedPages&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+SharedPages::~SharedPages() {
+  if (data_) ::munmap(data_, bytes_);
+}
+
+TrainingMemory::TrainingMemory(int workers)
+    : workers_(workers), file_(::memfd_create("ddprun-training", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+  const auto bytes = page_size() * static_cast<std::size_t>(workers);
+  if (!file_ || ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0)
+    throw make_error(Errc::io, "cannot create {} bytes of shared memory: {}", bytes, errno_text(errno));
+  // The size is sealed, so no access can end in SIGBUS.
+  ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  pages_ = SharedPages(file_.get(), 0, bytes);
+}
+
+std::string TrainingMemory::address() const {
+  return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.get());
+}
+
+std::optional<TrainingRecord> TrainingMemory::read(int local_rank) const {
+  if (local_rank < 0 || local_rank >= workers_) return std::nullopt;
+  const auto& slot = slot_at(pages_.data() + page_size() * static_cast<std::size_t>(local_rank));
+  constexpr int attempts = 8;  // a writer needs less than a microsecond
+  for (int attempt = 0; attempt < attempts; ++attempt)
+    if (const auto record = read_once(slot)) return record->time_ms > 0 ? record : std::nullopt;
+  return std::nullopt;
+}
+
+void TrainingMemory::clear() {
+  std::memset(pages_.data(), 0, page_size() * static_cast<std::size_t>(workers_));
+}
+
+TrainingPublisher::TrainingPublisher(const std::string& address) {
+  const auto colon = address.rfind(':');
+  const auto index =
+      colon == std::string::npos ? std::nullopt : number_in<int>(std::string_view(address).substr(colon + 1));
+  if (!index || *index < 0 || *index >= most_workers)
+    throw make_error(Errc::usage, "{} = {}: expected FILE:NUMBER", training_record_variable, address);
+  const UniqueFd file(::open(address.substr(0, colon).c_str(), O_RDWR | O_CLOEXEC));
+  const auto offset = page_size() * static_cast<std::size_t>(*index);
+  if (!file) throw make_error(Errc::io, "cannot open {}: {}", address, errno_text(errno));
+  if (::lseek(file.get(), 0, SEEK_END) < static_cast<off_t>(offset + page_size()))
+    throw make_error(Errc::io, "{} is not the memory of an agent with so many workers", address);
+  page_ = SharedPages(file.get(), offset, page_size());
+}
+
+void TrainingPublisher::publish(const TrainingRecord& record) {
+  auto& slot = slot_at(page_.data());
+  std::uint64_t words[record_words];
+  std::memcpy(words, &record, sizeof(record));
+  const auto sequence = slot.sequence.load(std::memory_order_relaxed) | 1;
+  slot.sequence.store(sequence, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  for (std::size_t i = 0; i < record_words; ++i) slot.words[i].store(words[i], std::memory_order_relaxed);
+  slot.sequence.store(sequence + 1, std::memory_order_release);
+}
+
+}  // namespace ddprun

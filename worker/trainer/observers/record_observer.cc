@@ -1,0 +1,78 @@
+#include <unistd.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/rendezvous/progress/training_memory.h"
+#include "ddprun/worker/trainer/observers/observers.h"
+#include "ddprun/worker/trainer/report/training_account.h"
+
+namespace ddprun::trainer {
+namespace {
+
+TrainingAccount::Now now() {
+  return {.steady = std::chrono::steady_clock::now().time_since_epoch(),
+          .wall = std::chrono::duration_cast<std::chrono::milliseconds>(
+              std::chrono::system_clock::now().time_since_epoch())};
+}
+
+// Publishes the state of the run where the agent reads it, after each step.
+class RecordObserver : public Observer {
+ public:
+  RecordObserver(const std::string& address, std::int64_t epochs) : publisher_(address), epochs_(epochs) {}
+
+  void session_started(Session& session) override {
+    account_.start(now(), {.pid = ::getpid(), .rank = session.group().rank(), .size = session.group().size()});
+    publish();
+  }
+
+  void step_finished(const StepEvent& event) override {
+    const auto& result = event.result;
+    const auto& run = event.session.state().run;
+    account_.steps_done(now(), {.step = run.step,
+                                .count = result.steps,
+                                .total = event.total_steps,
+                                .epoch = result.epoch,
+                                .epochs = epochs_,
+                                .samples = result.samples,
+                                .loss = result.has_figures ? std::optional(result.loss) : std::nullopt,
+                                .learning_rate = run.lr,
+                                .gradient_norm = result.has_figures ? result.grad_norm : std::nullopt,
+                                .times = result.times,
+                                .rank_times = result.rank_times,
+                                .rank_steps = RankTimes::window});
+    publish();
+  }
+
+  void evaluation_finished(const EvaluationEvent& event) override {
+    account_.evaluated(now(), event.evaluation.loss, event.evaluation.accuracy);
+    publish();
+  }
+
+  void before_checkpoint() override { account_.checkpoint_begins(); }
+
+  void run_finished(Session&) override {
+    account_.run_finished(now());
+    publish();
+  }
+
+ private:
+  void publish() { publisher_.publish(account_.record()); }
+
+  TrainingPublisher publisher_;
+  const std::int64_t epochs_;
+  TrainingAccount account_;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_record_observer(const ObserverContext& context, Observer&) {
+  if (context.training_record.empty()) return nullptr;
+  try {
+    return std::make_unique<RecordObserver>(context.training_record, context.config.train.epochs);
+  } catch (const Error& e) {
+    log::debug("the agent does not see this rank's training: {}", e.what());
+    return nullptr;
+  }
+}
+
+}  // namespace ddprun::trainer

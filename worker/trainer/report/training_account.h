@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ddprun/rendezvous/progress/training_record.h"
+#include "ddprun/worker/profiler/step_times.h"
+
+namespace ddprun::trainer {
+
+// Sums up what happens in a run to the record that its watchers see. No I/O and no clock: times are passed in.
+class TrainingAccount {
+ public:
+  // By a clock that does not jump, from any origin; and the wall clock, since the epoch.
+  struct Now {
+    std::chrono::duration<double> steady{0};
+    std::chrono::milliseconds wall{0};
+  };
+  struct Place {
+    std::int64_t pid = 0;
+    int rank = 0;
+    int size = 1;
+  };
+  // An optimizer step, or several, that are done.
+  struct Steps {
+    std::int64_t step = 0;  // the last of them
+    std::int64_t count = 1;
+    std::int64_t total = 0;  // of the run
+    std::int64_t epoch = 0;
+    std::int64_t epochs = 0;
+    std::int64_t samples = 0;         // of all ranks
+    std::optional<double> loss = {};  // none: not known yet
+    double learning_rate = 0;
+    std::optional<double> gradient_norm = {};
+    profiler::StepTimes times = {};
+    std::vector<profiler::StepTimes> rank_times = {};  // of some steps, by rank; empty: not known now
+    int rank_steps = 1;                                // how many steps rank_times are of
+  };
+
+  void start(Now now, Place place);
+  void steps_done(Now now, const Steps& steps);
+  void evaluated(Now now, double loss, std::optional<double> accuracy);
+  // This rank begins to write a checkpoint of the last step. It is complete when the next step begins.
+  void checkpoint_begins() { checkpoint_under_way_ = true; }
+  void run_finished(Now now);
+
+  const TrainingRecord& record() const { return record_; }
+
+ private:
+  void note_checkpoint(std::chrono::milliseconds wall, double seconds);
+  void count_step(const Steps& steps);
+  void measure_rate(const Steps& steps);
+
+  TrainingRecord record_;
+  std::chrono::duration<double> accounted_{0};  // up to which time
+  bool checkpoint_under_way_ = false;
+  double rate_seconds_ = 0;  // since the rate was measured last
+  std::int64_t rate_samples_ = 0;
+};
+
+// How much longer a rank takes for a step, without waiting for others, than the median of all (the lower of two).
+double lateness_of(const std::vector<profiler::StepTimes>& ranks, int rank, int steps);
+
+}  // namespace ddprun::trainer
