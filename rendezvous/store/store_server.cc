@@ -437,6 +437,7 @@ void StoreServer::Impl::execute(ClientAdmission::Admit& action) {
   c->channel = std::move(action.channel);
   c->progress = Clock::now();
   starting_.insert(c->id);
+  log::debug("store: admitted {} by {}", c->peer_text(), c->by_token ? "its token" : "the owner of its socket");
   resume_accept();
   if (receive(c, action.rest)) process(c);
   mark_dirty(c);
