@@ -171,6 +171,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void serve_ready();
   void ready(const ConnectionPtr& c, std::uint32_t events);
   void readable(const ConnectionPtr& c);
+  void note_validated(const ConnectionPtr& c);
   void process(const ConnectionPtr& c);
   void handle(const ConnectionPtr& c, const rendezvous::Request& request);
   void handle_session(const ConnectionPtr& c, const rendezvous::Request& request);
@@ -440,6 +441,7 @@ void StoreServer::Impl::execute(ClientAdmission::Admit& action) {
   log::debug("store: admitted {} by {}", c->peer_text(), c->by_token ? "its token" : "the owner of its socket");
   resume_accept();
   if (receive(c, action.rest)) process(c);
+  note_validated(c);
   mark_dirty(c);
   schedule_flush();
 }
@@ -532,6 +534,12 @@ bool StoreServer::Impl::receive(const ConnectionPtr& c, std::string_view bytes) 
   return true;
 }
 
+void StoreServer::Impl::note_validated(const ConnectionPtr& c) {
+  if (!c->starting || !c->parser.validated()) return;
+  c->starting = false;
+  starting_.erase(c->id);
+}
+
 void StoreServer::Impl::readable(const ConnectionPtr& c) {
   if (!c->admitted) return prove(c);
   const auto n = ::recv(c->socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
@@ -539,10 +547,7 @@ void StoreServer::Impl::readable(const ConnectionPtr& c) {
     c->progress = Clock::now();
     if (!receive(c, {buffer_.data(), static_cast<std::size_t>(n)})) return;
     process(c);
-    if (c->starting && c->parser.validated()) {
-      c->starting = false;
-      starting_.erase(c->id);
-    }
+    note_validated(c);
   } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
     finish(c);
   }
