@@ -16,6 +16,7 @@
 #include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cli/pages.h"
 #include "ddprun/launcher/cluster/discovery.h"
+#include "ddprun/launcher/cluster/job_trust.h"
 #include "ddprun/launcher/cluster/rendezvous_choice.h"
 #include "ddprun/launcher/control/control_command.h"
 #include "ddprun/launcher/doctor/doctor.h"
@@ -65,9 +66,14 @@ int launch_agent(LaunchSettings& settings, const Environment& environment, const
   // The agent needs some pipes for each worker, and a connection for each one if it serves their store.
   spec.group.descriptors = raise_descriptor_limit().before;
   if (!choice.notice.empty()) log::info("{}", choice.notice);
-  spec.open_rendezvous = [options = backend_options(choice)](boost::asio::io_context& loop) {
-    return open_rendezvous(loop, options);
-  };
+  spec.trust = choose_trust(choice, settings.options().require_auth, environment,
+                            {.from_starter = connection ? connection->token() : nullptr, .cluster = cluster});
+  if (!spec.trust.notice.empty()) log::info("{}", spec.trust.notice);
+  spec.group.credentials = spec.trust.credentials;
+  auto options = backend_options(choice);
+  options.credentials = spec.trust.credentials;
+  options.admission = spec.trust.admission;
+  spec.open_rendezvous = [options](boost::asio::io_context& loop) { return open_rendezvous(loop, options); };
   if (connection) connection->attach(spec);
 
   Guardian guardian;  // forked before any thread exists

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ddprun/common/environment.h"
+#include "ddprun/rendezvous/trust/secret.h"
 
 namespace ddprun {
 
@@ -21,6 +22,8 @@ class StarterConnection {
 
   // Assigns the options that the starter chose for this host; they override all other origins.
   virtual void apply_options(LaunchSettings& settings) const = 0;
+  // The token that the starter has sent. It lives as long as this object.
+  virtual const SecretText* token() const = 0;
   // Makes the agent report its rendezvous server and the summary of a failure to the starter. REQUIRES: the
   // specification has its rendezvous.
   virtual void attach(AgentSpec& spec) const = 0;

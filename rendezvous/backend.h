@@ -11,6 +11,8 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/rendezvous/rendezvous.h"
+#include "ddprun/rendezvous/trust/admission.h"
+#include "ddprun/rendezvous/trust/credentials.h"
 
 namespace boost::asio {
 class io_context;
@@ -30,6 +32,8 @@ struct BackendOptions {
   std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};
   std::vector<HostPort> more_endpoints;  // etcd: further members of the cluster
   std::string etcd_prefix = "/ddprun";   // etcd: prefix of all keys
+  std::shared_ptr<const Credentials> credentials = nullptr;  // of the job; null: this agent sends no token
+  std::shared_ptr<const Admission> admission = nullptr;      // of a server that this agent runs; null: admits everyone
 };
 
 // One agent's rendezvous: the Rendezvous handle, and the store server if this process serves the endpoint.

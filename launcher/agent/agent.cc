@@ -19,6 +19,7 @@
 #include "ddprun/launcher/agent/agent_state.h"
 #include "ddprun/launcher/agent/descriptor_limit.h"
 #include "ddprun/launcher/agent/reserved_port.h"
+#include "ddprun/launcher/agent/socket_confirmer.h"
 #include "ddprun/launcher/agent/store_probe.h"
 #include "ddprun/launcher/agent/training_watch.h"
 #include "ddprun/launcher/control/agent_record.h"
@@ -31,6 +32,7 @@
 #include "ddprun/launcher/workers/descendants.h"
 #include "ddprun/launcher/workers/guardian_watch.h"
 #include "ddprun/launcher/workers/watchdog.h"
+#include "ddprun/rendezvous/hosting/endpoint.h"
 #include "ddprun/rendezvous/membership/node_address.h"
 #include "ddprun/rendezvous/store/store_server.h"
 
@@ -257,14 +259,14 @@ class Agent {
   milliseconds accept_bound() const { return std::min(spec_.policy.join_timeout, accept_timeout); }
 
   // Opens the workers' store of the next round and returns its port; 0 when the endpoint's own store serves the
-  // workers. Where workers connect over loopback it listens there alone.
+  // workers. It listens only at the address where workers connect.
   std::uint16_t provide_worker_store(const std::string& address) {
     worker_store_.reset();
     worker_port_.reset();
     if (!spec_.policy.agent_store) return worker_port_.emplace().port();
     if (backend_->serves_workers()) return 0;
-    worker_store_ =
-        std::make_unique<StoreServer>(loop_, StoreServerOptions{.host = is_loopback_address(address) ? address : ""});
+    worker_store_ = std::make_unique<StoreServer>(
+        loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.admission});
     worker_store_->on_accept_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
     return worker_store_->port();
   }
@@ -273,6 +275,7 @@ class Agent {
     try {
       round_ = action.round;
       training_.clear();
+      answer_for_this_host();
       group_.start(action.round);
       probe_worker_store();
       if (events_) events_->workers_started(group_.workers());
@@ -287,6 +290,15 @@ class Agent {
                                      .message = e.what(),
                                      .cause = e.what()}}));
     }
+  }
+
+  // Before the workers dial it: the store of another host asks this agent whose their sockets are.
+  void answer_for_this_host() {
+    confirmer_.reset();
+    const bool elsewhere = round_->self != 0 && !is_loopback_address(round_->master_addr);
+    if (!spec_.trust.credentials || !elsewhere || backend_->serves_workers()) return;
+    confirmer_ =
+        std::make_unique<SocketConfirmer>(loop_, round_->master_addr, round_->master_port, spec_.trust.credentials);
   }
 
   // A store that worker 0 serves is not there yet; this process has a connection to one at the endpoint.
@@ -413,6 +425,7 @@ class Agent {
     if (events_) events_->agent_ended(finish.exit_code == exit_success);
     watch_.finish();
     probe_.reset();
+    confirmer_.reset();
     backend_.reset();
     worker_store_.reset();
     const auto summary = failure_summary(spec_.group.command.title, finish.failures);
@@ -449,9 +462,10 @@ class Agent {
   GuardianWatch guardian_watch_;
   WorkerGroup group_;
   AgentState state_;
-  std::unique_ptr<StoreServer> worker_store_;  // of the round, on group rank 0
-  std::optional<ReservedPort> worker_port_;    // instead, where worker 0 serves the store
-  std::unique_ptr<StoreProbe> probe_;          // of the round's store
+  std::unique_ptr<StoreServer> worker_store_;   // of the round, on group rank 0
+  std::optional<ReservedPort> worker_port_;     // instead, where worker 0 serves the store
+  std::unique_ptr<StoreProbe> probe_;           // of the round's store
+  std::unique_ptr<SocketConfirmer> confirmer_;  // for the round's store, on another host
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // the round whose workers were started last

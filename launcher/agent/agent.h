@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddprun/launcher/dashboard/job_watch.h"
+#include "ddprun/launcher/cluster/job_trust.h"
 #include "ddprun/launcher/report/events.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/launcher/workers/health_check.h"
@@ -38,6 +39,7 @@ struct AgentSpec {
   std::optional<dashboard::DashboardAddress> dashboard;            // none: no page is served
   std::vector<int> end_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // signals that end the job
   std::function<std::unique_ptr<RendezvousBackend>(boost::asio::io_context&)> open_rendezvous;
+  JobTrust trust;
   // Receives, at the end, the failure summary and, if the root cause is on this node, the content of the scheduler's
   // error file (else empty). Unset: the summary goes to standard error.
   std::function<void(const std::string& summary, const std::string& error_file)> summarize;

@@ -114,7 +114,8 @@ LaunchSettings::LaunchSettings() {
                "etcd 2379"});
   define("rdzv_id", o.rdzv_id, {.help = "name of the job; nodes with the same name at one endpoint form one job"});
   define("rdzv_conf", o.rdzv_conf,
-         {.help = "further settings of the rendezvous, KEY=VALUE[,KEY=VALUE...], in seconds"});
+         {.help = "further settings of the rendezvous, KEY=VALUE[,KEY=VALUE...], times in seconds; token_file=FILE "
+                  "authenticates agents on several nodes"});
   define("master_addr", o.master_addr, {.help = "address of node rank 0 (static)"});
   define("master_port", o.master_port, {.help = "port on node rank 0 (static)", .min = 0, .max = 65535});
   define("standalone", o.standalone,
@@ -132,6 +133,8 @@ LaunchSettings::LaunchSettings() {
          {.help = "prints ranks, devices, cores, environment and command of this node's workers, and starts nothing"});
   define("no_agent_store", o.no_agent_store,
          {.help = "worker 0 serves the workers' store, on a port reserved for it; for PyTorch before 2.2"});
+  define("require_auth", o.require_auth,
+         {.help = "refuses to run a job whose store anybody could use who reaches its ports"});
   define("mpi", o.mpi,
          {.help = "what the workers get to be one MPI job: none, or pmi1 (MPICH and those derived from it)",
           .choices = {"none", "pmi1"}});

@@ -28,6 +28,7 @@ struct LaunchOptions {
   std::string bind = "none";
   bool dry_run = false;
   bool no_agent_store = false;
+  bool require_auth = false;
   std::string mpi = "none";
   int max_restarts = 0;
   double monitor_interval = 0.1;

@@ -17,7 +17,7 @@ constexpr std::uint16_t etcd_port = 2379;
 
 using Pairs = std::map<std::string, std::string>;
 
-// The keys of torchrun's back ends. Those that concern polling are accepted and unused.
+// The keys of torchrun's back ends, and those of authentication. Those that concern polling are accepted and unused.
 const std::vector<std::string>& known_conf_keys() {
   static const std::vector<std::string> keys = {"join_timeout",
                                                 "last_call_timeout",
@@ -38,7 +38,10 @@ const std::vector<std::string>& known_conf_keys() {
                                                 "cacert",
                                                 "ssl_cert",
                                                 "ssl_cert_key",
-                                                "ca_cert"};
+                                                "ca_cert",
+                                                "token_file",
+                                                "tls",
+                                                "auth"};
   return keys;
 }
 
@@ -108,6 +111,12 @@ bool apply_etcd_conf(const std::string& key, const std::string& value, Rendezvou
   return true;
 }
 
+bool parse_on(const std::string& key, const std::string& text) {
+  if (text != "on" && text != "off")
+    throw make_error(Errc::usage, "--rdzv_conf: {} = {}: expected on or off", key, text);
+  return text == "on";
+}
+
 void check_store_type(const std::string& value) {
   if (value == "file")
     throw make_error(Errc::usage,
@@ -121,6 +130,12 @@ void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
     if (apply_etcd_conf(key, value, choice)) continue;
     if (key == "is_host") {
       choice.is_host = parse_is_host(value);
+    } else if (key == "token_file") {
+      choice.token_file = value;
+    } else if (key == "tls") {
+      choice.encrypt = parse_on(key, value);
+    } else if (key == "auth") {
+      choice.authenticate = parse_on(key, value);
     } else if (key == "store_type") {
       check_store_type(value);
     } else if (key == "rank") {

@@ -28,6 +28,9 @@ struct RendezvousChoice {
   std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};  // for a lost rendezvous server to come back
   JobPolicy policy;
   std::map<std::string, int> seconds;  // the times given in --rdzv_conf, by torchrun's names
+  std::string token_file;              // of --rdzv_conf; empty: none
+  bool authenticate = true;            // auth=off: false
+  bool encrypt = true;                 // tls=off: false
   std::string notice;                  // a line for the log, or empty
 };
 

@@ -28,6 +28,7 @@
 #include "ddprun/launcher/report/failure_report.h"
 #include "ddprun/launcher/workers/guardian_watch.h"
 #include "ddprun/launcher/workers/worker_process.h"
+#include "ddprun/rendezvous/trust/secret.h"
 
 namespace ddprun {
 namespace {
@@ -309,6 +310,7 @@ class HostsJob {
   void write_next(Connection& connection) {
     asio::async_write(connection.input, asio::buffer(connection.unsent.front()),
                       [this, &connection](error_code failure, std::size_t) {
+                        wipe(connection.unsent.front());  // a launch request has the token in it
                         connection.unsent.pop_front();
                         if (failure) connection.unsent.clear();
                         if (!connection.unsent.empty()) write_next(connection);
@@ -319,7 +321,13 @@ class HostsJob {
     for (const auto& action : actions) std::visit([this](const auto& a) { execute(a); }, action);
   }
 
-  void execute(const SendRequest& action) { send(action.host, encode(request_for(spec_, action))); }
+  void execute(const SendRequest& action) {
+    auto request = request_for(spec_, action);
+    request.token = token_.view();
+    auto bytes = encode(request);
+    wipe(request.token);
+    send(action.host, std::move(bytes));
+  }
   void execute(const SendSignal& action) { send(action.host, std::string(1, static_cast<char>(action.signal_number))); }
   void execute(const KillConnection& action) { ::kill(-connections_[action.host]->process.pid, SIGKILL); }
   void execute(const SetTimer& action) {
@@ -345,7 +353,8 @@ class HostsJob {
   asio::steady_timer timer_;
   HostsJobState state_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::string summary_;  // of the job's failure; all hosts send the same one
+  const SecretText token_ = SecretText::hex_of(Secret::random());  // of the job
+  std::string summary_;                                            // of the job's failure; all hosts send the same one
   int exit_code_ = exit_fault;
 };
 

@@ -53,7 +53,8 @@ LaunchRequest read_request(int fd) {
                      digits);
   std::string body(size, '\0');
   read_exactly(fd, body.data(), size);
-  return decode_request(body);
+  const SecretText owner(body);
+  return decode_request(owner.view());
 }
 
 // "CLIENT SERVER" from sshd's "client port server port".
@@ -124,6 +125,7 @@ RemoteAgent::RemoteAgent(std::string token, const std::string& version, const En
 
 void RemoteAgent::receive_request() {
   request_ = read_request(input_.get());
+  if (!request_.token.empty()) secret_.emplace(request_.token);
   for (const auto& entry : request_.environment) {
     const auto equals = entry.find('=');
     environment_.set(entry.substr(0, equals), entry.substr(equals + 1));

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ddprun/common/environment.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/hosts/remote_protocol.h"
 #include "ddprun/launcher/remote_launcher.h"
+#include "ddprun/rendezvous/trust/secret.h"
 
 namespace ddprun {
 
@@ -33,6 +35,7 @@ class RemoteAgent : public StarterConnection {
   const Environment& environment() const { return environment_; }
 
   void apply_options(LaunchSettings& settings) const override;
+  const SecretText* token() const override { return secret_ ? &*secret_ : nullptr; }
   void attach(AgentSpec& spec) const override;
   // The end of the starter's stream counts as SIGTERM.
   void forward_signals() override;
@@ -46,6 +49,7 @@ class RemoteAgent : public StarterConnection {
   std::string token_;
   UniqueFd input_;
   LaunchRequest request_;
+  std::optional<SecretText> secret_;
   Environment environment_;
   std::unique_ptr<SignalForwarder> signal_forwarder_;
 };

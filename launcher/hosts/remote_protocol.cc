@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "ddprun/common/error.h"
+#include "ddprun/rendezvous/trust/secret.h"
 
 namespace ddprun {
 namespace {
@@ -57,7 +58,15 @@ std::string encode(const LaunchRequest& request) {
   std::vector<std::string> options;
   for (const auto& [name, value] : request.options) options.insert(options.end(), {name, value});
   put(body, options);
-  return std::to_string(body.size()) + "\n" + body;
+  body.reserve(body.size() + request.token.size() + 1);  // a string that grows would leave a copy behind
+  put(body, request.token);
+  const auto size = std::to_string(body.size()) + "\n";
+  std::string bytes;
+  bytes.reserve(size.size() + body.size());
+  bytes += size;
+  bytes += body;
+  wipe(body);
+  return bytes;
 }
 
 LaunchRequest decode_request(std::string_view body) {
@@ -67,6 +76,7 @@ LaunchRequest decode_request(std::string_view body) {
   request.environment = reader.texts();
   request.arguments = reader.texts();
   const auto options = reader.texts();
+  request.token = reader.text();
   for (std::size_t i = 0; i + 1 < options.size(); i += 2) request.options.emplace_back(options[i], options[i + 1]);
   return request;
 }

@@ -17,9 +17,10 @@ struct LaunchRequest {
   std::vector<std::string> environment;                      // "NAME=value", added to the host's own
   std::vector<std::string> arguments;                        // as typed, without the program
   std::vector<std::pair<std::string, std::string>> options;  // name and value; they override the arguments
+  std::string token;                                         // of the job, SecretText; the caller clears it
 };
 
-// "<bytes>\n", then that many bytes: counts and texts, each followed by a zero byte.
+// "<bytes>\n", then that many bytes: counts and texts, each followed by a zero byte. The caller clears it.
 std::string encode(const LaunchRequest& request);
 // Takes what follows the first line. Throws Errc::protocol.
 LaunchRequest decode_request(std::string_view body);

@@ -5,6 +5,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/progress/training_memory.h"
+#include "ddprun/rendezvous/trust/token_descriptor.h"
 
 namespace ddprun {
 namespace {
@@ -34,6 +35,10 @@ Environment shared_environment(const Environment& agent, const WorkerEnvSpec& sp
   env.set("TORCHELASTIC_SIGNALS_TO_HANDLE", spec.signals_to_handle);
   if (!spec.timer_file.empty()) env.set("TORCHELASTIC_TIMER_FILE", spec.timer_file);
   env.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", agent.get("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
+  if (spec.token_descriptor >= 0)
+    env.set(token_descriptor_variable, number(spec.token_descriptor));
+  else
+    env.unset(token_descriptor_variable);
   if (spec.pmi) {
     for (const auto* name : variables_of_other_starters) env.unset(name);
     env.set("PMI_SIZE", world_size);

@@ -21,6 +21,7 @@ struct WorkerEnvSpec {
   std::string timer_file;           // the watchdog's pipe; empty: no watchdog
   std::string training_memory;      // where a worker publishes its training (TrainingMemory::address()); empty: nowhere
   bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU only
+  int token_descriptor = -1;        // of the job's token, which the workers inherit; -1: none
   bool pmi = false;                 // the launcher serves PMI-1 to the workers
   bool agent_store = true;          // an agent serves the store at the master address; false: worker rank 0 does
 };

@@ -22,6 +22,7 @@
 #include "ddprun/launcher/workers/nonfatal_signal.h"
 #include "ddprun/launcher/workers/sleep_watch.h"
 #include "ddprun/launcher/workers/worker_process.h"
+#include "ddprun/rendezvous/trust/token_descriptor.h"
 
 namespace ddprun {
 namespace {
@@ -96,6 +97,8 @@ struct WorkerGroup::Impl {
     if (::waitpid(-1, &status, WNOHANG) == 0)
       for (const pid_t pid : living_children()) foreign.insert(pid);
     std::erase_if(foreign, [this](pid_t pid) { return guardian.owns(pid); });
+    if (spec.credentials) token = make_token_descriptor(*spec.credentials);
+    spec.exported.token_descriptor = token.get();
   }
 
   boost::asio::io_context& loop;
@@ -118,6 +121,7 @@ struct WorkerGroup::Impl {
   int kills = 0;
   bool awaiting_cause = false;
   std::shared_ptr<OutputRouter> output;
+  UniqueFd token;                  // for the workers; empty: they get none
   std::unique_ptr<PmiServer> pmi;  // of the latest round, if its workers are to be MPI processes
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
@@ -157,7 +161,7 @@ void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environ
                                   .in = input.get(),
                                   .out = descriptors.out,
                                   .err = descriptors.err,
-                                  .inherited = pmi_end,
+                                  .inherited = {pmi_end, token.get()},
                                   .cpus = spec.placement.workers.at(static_cast<std::size_t>(local_rank)).cpus,
                                   .descriptors = spec.descriptors},
                                  guardian);

@@ -20,6 +20,7 @@
 #include "ddprun/launcher/workers/worker_input.h"
 #include "ddprun/launcher/workers/worker_process.h"
 #include "ddprun/rendezvous/rendezvous.h"
+#include "ddprun/rendezvous/trust/credentials.h"
 
 namespace ddprun {
 
@@ -31,10 +32,11 @@ struct GroupSpec {
   OutputSpec output;
   std::string host;  // of this node, for reports
   Placement placement;
-  std::uint64_t descriptors = 0;  // a worker's limit of open files; 0: that of this process
   WorkerInput input = WorkerInput::all;
   // A worker with a thread that has slept this long without interruption has failed; 0: it has not.
   std::chrono::milliseconds uninterruptible_timeout{0};
+  std::uint64_t descriptors = 0;                             // a worker's limit of open files; 0: that of this process
+  std::shared_ptr<const Credentials> credentials = nullptr;  // passed on to the workers; null: none
 };
 
 // The node's workers as one unit: started together, stopped together, and ended together with every process they have

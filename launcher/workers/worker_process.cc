@@ -37,7 +37,7 @@ struct Child {
   int in;
   int out;
   int err;
-  int inherited;
+  std::array<int, 2> inherited;
   pid_t parent;
   const CpuMask& cpus;
   std::uint64_t descriptors;
@@ -70,7 +70,8 @@ struct Child {
     if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
     // For descriptors that this program inherited; its own ones close on exec. Kernels before 5.9 lack the call.
     ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
-    if (inherited >= 0 && ::fcntl(inherited, F_SETFD, 0) != 0) return errno;
+    for (const int fd : inherited)
+      if (fd >= 0 && ::fcntl(fd, F_SETFD, 0) != 0) return errno;
     if (descriptors > 0) limit_descriptors();
     reset_signals();
     return 0;

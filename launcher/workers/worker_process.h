@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -22,9 +23,9 @@ struct ProcessSpec {
   int in = -1;
   int out = -1;
   int err = -1;
-  int inherited = -1;             // a further one, under the same number; -1: none
-  CpuList cpus;                   // CPUs to bind it to; empty: those of this process
-  std::uint64_t descriptors = 0;  // its limit of open files (RLIMIT_NOFILE); 0: that of this process
+  std::array<int, 2> inherited{-1, -1};  // further ones, under the same numbers; -1: none
+  CpuList cpus;                          // CPUs to bind it to; empty: those of this process
+  std::uint64_t descriptors = 0;         // its limit of open files (RLIMIT_NOFILE); 0: that of this process
 };
 
 // A process that was forked; its exec may not have happened yet.
@@ -34,9 +35,9 @@ struct StartedProcess {
 };
 
 // Forks a process that leads its own session, hence its own process group. Before its exec the guardian knows its
-// group, its CPUs are bound, every descriptor but 0 to 2 and the inherited one is closed, signal handlers are reset and
-// no signal is blocked. The kernel kills it when the calling thread ends (a parent-death signal belongs to a thread),
-// so call on the main thread.
+// group, its CPUs are bound, every descriptor but 0 to 2 and the inherited ones is closed, signal handlers are reset
+// and no signal is blocked. The kernel kills it when the calling thread ends (a parent-death signal belongs to a
+// thread), so call on the main thread.
 //
 // Does not wait for the exec, so that several start side by side. A process whose exec fails ends with code 127;
 // exec_error() then has the cause. The caller reaps. Throws Errc::io when there can be no process, or when this process

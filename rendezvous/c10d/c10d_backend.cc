@@ -34,7 +34,8 @@ class C10dBackend final : public RendezvousBackend {
                                     .port = options_.port,
                                     .before_retry = [this] { try_to_host(); },
                                     .on_addresses = [this](const auto& addresses) { decide(addresses); },
-                                    .rejoin_timeout = options_.store_timeout});
+                                    .rejoin_timeout = options_.store_timeout,
+                                    .credentials = options_.credentials});
   }
 
   Rendezvous& rendezvous() override { return *client_; }
@@ -69,16 +70,17 @@ class C10dBackend final : public RendezvousBackend {
 
   void try_to_host() {
     if (hosted_ || !hosting_) return;
-    auto server = serve_endpoint(loop_, options_.host, options_.port, *hosting_);
+    auto server = serve_endpoint(loop_, options_.host, options_.port, *hosting_, options_.admission);
     if (!server) return;
     options_.port = server->port();
     hosted_ = std::make_unique<HostedEndpoint>(loop_, std::move(server));
     if (server_failed_) hosted_->server().on_accept_failure(failure_bound_, server_failed_);
   }
 
-  // With is_host=true the endpoint's name need not resolve to this host, so this agent dials itself over loopback.
+  // With is_host=true the endpoint's name need not resolve to this host, so this agent dials itself over loopback, where
+  // it listens on all interfaces.
   std::string dialled_host() const {
-    const bool dial_loopback = hosted_ && hosting_ == Hosting::required && !is_loopback_address(options_.host);
+    const bool dial_loopback = hosted_ && hosting_ == Hosting::required && listen_address(options_.host).empty();
     return dial_loopback ? loopback_address() : options_.host;
   }
 

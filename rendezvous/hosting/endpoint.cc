@@ -5,6 +5,7 @@
 #include <ifaddrs.h>
 #include <set>
 #include <sys/socket.h>
+#include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
@@ -59,13 +60,17 @@ Hosting decide_hosting(const std::vector<std::string>& addresses) {
   return own ? Hosting::if_free : Hosting::never;
 }
 
+std::string listen_address(const std::string& host) {
+  if (is_loopback_address(host)) return host;
+  return interface_addresses().contains(without_v4_mapping(host)) ? host : "";
+}
+
 std::unique_ptr<StoreServer> serve_endpoint(boost::asio::io_context& loop, const std::string& host, std::uint16_t port,
-                                            Hosting hosting) {
+                                            Hosting hosting, std::shared_ptr<const Admission> admission) {
   if (hosting == Hosting::never) return nullptr;
   try {
-    // Other hosts cannot dial a loopback address, so listening on it alone is enough.
     return std::make_unique<StoreServer>(
-        loop, StoreServerOptions{.host = is_loopback_address(host) ? host : std::string(), .port = port});
+        loop, StoreServerOptions{.host = listen_address(host), .port = port, .admission = std::move(admission)});
   } catch (const Error& error) {
     if (hosting == Hosting::required) throw;
     log::debug("not serving {}: {}", format_host_port(host, port), error.what());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ddprun/rendezvous/store/store_server.h"
+#include "ddprun/rendezvous/trust/admission.h"
 
 // Which process serves the endpoint of a job.
 namespace ddprun {
@@ -23,9 +24,13 @@ std::optional<Hosting> decide_hosting(const std::string& host, const std::option
 // For the numeric addresses that a name has.
 Hosting decide_hosting(const std::vector<std::string>& addresses);
 
-// Listens at the endpoint: on the address itself if it is a loopback address, otherwise on all interfaces. Returns null
-// if the port is taken and hosting is if_free; throws Errc::io if hosting is required.
+// Where a server listens whose clients dial `host`: on that address alone if it is one of this host; empty, on all
+// interfaces, for a name, which may mean another address elsewhere, and for an address that another machine translates.
+std::string listen_address(const std::string& host);
+
+// Listens at the endpoint's listen_address(). Returns null if the port is taken and hosting is if_free; throws Errc::io
+// if hosting is required. admission: of the server; null: every client is served.
 std::unique_ptr<StoreServer> serve_endpoint(boost::asio::io_context& loop, const std::string& host, std::uint16_t port,
-                                            Hosting hosting);
+                                            Hosting hosting, std::shared_ptr<const Admission> admission = nullptr);
 
 }  // namespace ddprun

@@ -422,6 +422,15 @@ void MembershipHub::on_key(SessionId connection, const std::string& peer_address
                            std::string_view value) {
   impl_->key(connection, peer_address, key, value);
 }
+std::string MembershipHub::refusal_of(std::string_view frame_head) {
+  const auto version = announced_version(frame_head);
+  if (!version) return {};
+  return encode(ServerFrame{JoinRefused{fmt::format(
+      "this rendezvous server admits only who knows the job's token or is the job's user on one of its hosts, and a "
+      "ddprun with version {} of the session protocol sent no token (this ddprun has version {} and can send one): run "
+      "the same ddprun on all nodes, with the same --rdzv_conf=token_file",
+      *version, session_protocol_version)}});
+}
 void MembershipHub::refuse_new_jobs() {
   impl_->refuse_new_jobs();
 }

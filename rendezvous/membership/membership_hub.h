@@ -44,6 +44,8 @@ class MembershipHub final : public SessionHub {
   void on_key(SessionId connection, const std::string& peer_address, std::string_view key,
               std::string_view value) override;
 
+  std::string refusal_of(std::string_view frame_head) override;
+
   // From now on a session whose JOIN would begin a job is closed without an answer, so that the node redials.
   void refuse_new_jobs();
   // The server shuts down: refuses new sessions, and ends every session, with the job result if the job cannot wait for

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <random>
 #include <utility>
@@ -31,6 +32,8 @@
 #include "ddprun/rendezvous/store/backoff.h"
 #include "ddprun/rendezvous/store/host_lookup.h"
 #include "ddprun/rendezvous/store/protocol.h"
+#include "ddprun/rendezvous/trust/authentication_error.h"
+#include "ddprun/rendezvous/trust/client_handshake.h"
 
 namespace ddprun {
 namespace {
@@ -97,8 +100,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   void leave(const std::string& reason) {
     handler_ = nullptr;
     if (established_ && !closed_ && outgoing_.empty()) {
-      const std::string bytes =
-          rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{encode(NodeFrame{SessionLeave{reason}})}));
+      const std::string bytes = sealed(
+          rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{encode(NodeFrame{SessionLeave{reason}})})));
       error_code ignored;
       socket_.non_blocking(true, ignored);
       socket_.write_some(asio::buffer(bytes), ignored);
@@ -119,7 +122,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         begin_rejoin(problem);
         backoff = Backoff();
       } else {
-        if (connected_ && !timed_out_ && co_await is_torch_store()) co_return fail(Errc::usage, torch_store_text());
+        if (refused_too_long()) co_return fail(Errc::usage, fmt::format("{}: {}", endpoint_, problem));
+        if (may_be_torch_store() && co_await is_torch_store()) co_return fail(Errc::usage, torch_store_text());
         if (closed_) co_return;
         if (join_deadline_.expired()) co_return give_up(problem);
         report_waiting(problem);
@@ -128,6 +132,18 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
       }
       if (!closed_ && options_.before_retry) options_.before_retry();
     }
+  }
+
+  // PyTorch's store server knows no authentication.
+  bool may_be_torch_store() const { return connected_ && !timed_out_ && !options_.credentials; }
+
+  bool refused_too_long() {
+    if (!refused_) {
+      refused_since_.reset();
+      return false;
+    }
+    if (!refused_since_) refused_since_ = Deadline::Clock::now();
+    return Deadline::Clock::now() - *refused_since_ >= options_.refusal_patience;
   }
 
   // ---- rejoining
@@ -158,7 +174,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<std::string> attempt() {
     socket_ = tcp::socket(loop_);
     ++attempts_;
-    timed_out_ = connected_ = unresolved_ = false;
+    timed_out_ = connected_ = unresolved_ = refused_ = false;
+    channel_.reset();
     set_watchdog();
     const std::string problem = co_await serve();
     end_attempt();
@@ -190,11 +207,36 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     error_code ignored;
     socket_.set_option(tcp::no_delay(true), ignored);
     outgoing_.clear();
+    if (auto problem = co_await authenticate(); !problem.empty() || closed_) co_return problem;
     std::string hello = rendezvous::encode(rendezvous::Request(rendezvous::ValidateRequest{}));
     hello += rendezvous::encode(
         rendezvous::Request(rendezvous::SessionRequest{encode(NodeFrame{SessionJoin{self_, policy_}})}));
     write(std::move(hello));
     co_return co_await read();
+  }
+
+  // Returns the problem; empty on success.
+  asio::awaitable<std::string> authenticate() {
+    if (!options_.credentials) co_return "";
+    try {
+      ClientHandshake handshake(*options_.credentials);
+      std::array<char, 2048> received;
+      for (;;) {
+        const auto output = handshake.take_output();
+        if (const auto [error, size] = co_await asio::async_write(socket_, asio::buffer(output), awaited); error)
+          co_return error.message();
+        if (handshake.is_complete()) break;
+        const auto [error, size] = co_await socket_.async_read_some(asio::buffer(received), awaited);
+        if (error == asio::error::eof) throw AuthenticationError(closed_during_handshake);
+        if (error) co_return error.message();
+        handshake.feed({received.data(), size});
+      }
+      channel_ = handshake.take_channel();
+      co_return "";
+    } catch (const Error& e) {
+      refused_ = true;
+      co_return e.what();
+    }
   }
 
   // Whether PyTorch's store server is at the endpoint. It closes a connection that sends SESSION, as a ddprun server
@@ -253,12 +295,18 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
       if (error == asio::error::eof)
         co_return established_ ? "it closed the connection" : "it closed the connection without opening a session";
       if (error) co_return error.message();
+      std::string_view text;
       try {
-        parser.feed({chunk.data(), size});
+        text = opened({chunk.data(), size});
+      } catch (const Error& broken) {
+        co_return broken.what();
+      }
+      try {
+        parser.feed(text);
         while (auto bytes = closed_ || end_reason_ ? std::nullopt : parser.next())
           handle_frame(decode_server_frame(*bytes));
       } catch (const Error& broken) {
-        fail(broken.code(), established_ ? lost_text(broken.what()) : not_a_server_text({chunk.data(), size}));
+        fail(broken.code(), established_ ? lost_text(broken.what()) : not_a_server_text(text));
       }
       if (end_reason_) co_return *end_reason_;
     }
@@ -378,8 +426,24 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   // ---- writing
 
+  // What the channel makes of the text.
+  std::string sealed(std::string text) {
+    if (!channel_) return text;
+    channel_->write(text);
+    return channel_->take_output();
+  }
+
+  // Valid until the next call.
+  std::string_view opened(std::string_view bytes) {
+    if (!channel_) return bytes;
+    opened_.clear();
+    channel_->feed(bytes);
+    channel_->read(opened_);
+    return opened_;
+  }
+
   void write(std::string bytes) {
-    outgoing_.push_back(std::move(bytes));
+    outgoing_.push_back(sealed(std::move(bytes)));
     if (outgoing_.size() == 1) write_next();
   }
 
@@ -445,6 +509,9 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::steady_timer beat_timer_;
   asio::steady_timer pause_;
   std::deque<std::string> outgoing_;
+  std::string opened_;
+  std::unique_ptr<TlsChannel> channel_;  // of this attempt; null: clear text
+  std::optional<Deadline::Clock::time_point> refused_since_;
 
   StallAwareClock liveness_clock_;
   StallAwareClock::Duration last_heard_{};
@@ -453,6 +520,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   unsigned attempts_ = 0;
   bool timed_out_ = false;
   bool connected_ = false;
+  bool refused_ = false;                   // this attempt ended in the authentication
   bool unresolved_ = false;                // this attempt ended in the lookup of the host's name
   bool name_problem_ = false;              // the attempt that last_problem_ is of did
   bool established_ = false;               // the server has answered JOIN

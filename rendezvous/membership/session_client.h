@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ddprun/rendezvous/rendezvous.h"
+#include "ddprun/rendezvous/trust/credentials.h"
 
 namespace boost::asio {
 class io_context;
@@ -24,6 +25,9 @@ struct SessionClientOptions {
   // How long to redial after a session was lost; 0: not at all. Only in a job that may replace a lost node
   // (JobPolicy::may_be_replaced).
   std::chrono::milliseconds rejoin_timeout{0};
+  std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
+  // How long to redial a server that does not know the token: that of an earlier job may still be at the port.
+  std::chrono::milliseconds refusal_patience{10'000};
 };
 
 // An agent's session with the rendezvous server (SESSIONS.md): the Rendezvous of the c10d back end.
@@ -37,7 +41,8 @@ struct SessionClientOptions {
 // Errors: ContactLost, after which join() may be called again, with
 //   Errc::timeout          no server answered in time; names the endpoint, or its name that is not resolved, and
 //                          what to check
-//   Errc::usage            the server refused this node (other options, another job of the same id)
+//   Errc::usage            the server refused this node (other options, another job of the same id, no token), or one
+//                          of the two sides has not known the token for refusal_patience
 //   Errc::connection_lost  the session was lost and could not be restored in time
 //   Errc::peer_lost        the server dropped this node and does not let it return
 class SessionClient final : public Rendezvous {

@@ -427,6 +427,17 @@ std::string encode_one(const RequestAnswer& frame) {
   return out.take();
 }
 
+}  // namespace
+
+std::optional<std::uint16_t> announced_version(std::string_view frame_head) {
+  if (frame_head.size() < 1 + sizeof(std::uint16_t)) return std::nullopt;
+  const auto kind = static_cast<Kind>(frame_head[0]);
+  if (kind != Kind::join && kind != Kind::status && kind != Kind::stop) return std::nullopt;
+  return get_le<std::uint16_t>(frame_head, 1);
+}
+
+namespace {
+
 void check_version(Reader& in) {
   const auto version = in.integer<std::uint16_t>("version", 0, 65535);
   if (version != session_protocol_version)

@@ -15,6 +15,9 @@ namespace ddprun {
 
 inline constexpr std::uint16_t session_protocol_version = 8;
 
+// The version in a JOIN, STATUS or STOP of any version, of which the first bytes are given; nullopt for other frames.
+std::optional<std::uint16_t> announced_version(std::string_view frame_head);
+
 struct SessionLimits {
   static constexpr std::uint32_t name = 1024;       // bytes of an id, host, address, program
   static constexpr std::uint32_t text = 16 * 1024;  // bytes of a message

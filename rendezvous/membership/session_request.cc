@@ -1,23 +1,34 @@
 #include "ddprun/rendezvous/membership/session_request.h"
 
 #include <array>
+#include <memory>
+#include <utility>
 #include <variant>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
+#include "ddprun/rendezvous/store/authenticate.h"
 #include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
 
 namespace ddprun {
 namespace {
 
-ServerFrame first_frame(int socket, Deadline deadline) {
+// Null: clear text.
+using Channel = std::unique_ptr<TlsChannel>;
+
+ServerFrame first_frame(int socket, const Channel& channel, Deadline deadline) {
   rendezvous::FrameParser parser;
   std::array<char, 16384> chunk;
   for (;;) {
     const auto size = rendezvous::receive_some(socket, chunk.data(), chunk.size(), deadline);
-    parser.feed({chunk.data(), size});
+    std::string text(chunk.data(), size);
+    if (channel) {
+      channel->feed(std::exchange(text, {}));
+      channel->read(text);
+    }
+    parser.feed(text);
     if (const auto frame = parser.next()) return decode_server_frame(*frame);
   }
 }
@@ -32,11 +43,16 @@ std::vector<JobStatus> ask(const ServerAddress& server, const NodeFrame& questio
   try {
     const auto socket = rendezvous::connect_once(server.host, server.port, deadline);
     const auto frame = encode(question);
-    rendezvous::send_all(socket.get(),
-                         rendezvous::encode(rendezvous::Request(rendezvous::ValidateRequest{})) +
-                             rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{frame})),
-                         deadline);
-    return jobs_of(first_frame(socket.get(), deadline));
+    const Channel channel =
+        server.credentials ? rendezvous::authenticate(socket.get(), *server.credentials, deadline) : nullptr;
+    auto request = rendezvous::encode(rendezvous::Request(rendezvous::ValidateRequest{})) +
+                   rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{frame}));
+    if (channel) {
+      channel->write(request);
+      request = channel->take_output();
+    }
+    rendezvous::send_all(socket.get(), request, deadline);
+    return jobs_of(first_frame(socket.get(), channel, deadline));
   } catch (const Error& e) {
     throw make_error(e.code(), "the rendezvous server at {}: {}", format_host_port(server.host, server.port), e.what());
   }

@@ -1,21 +1,24 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/membership/job_status.h"
+#include "ddprun/rendezvous/trust/credentials.h"
 
 // Requests that any process may send to a rendezvous server (ddprun status, ddprun stop). Both block, for any thread.
 // They throw Errc::unreachable, Errc::timeout, Errc::connection_lost or Errc::protocol naming the server, and
-// Errc::usage with the server's message if it refuses.
+// Errc::usage with the server's message if it refuses, and AuthenticationError.
 namespace ddprun {
 
 struct ServerAddress {
   std::string host;
   std::uint16_t port = 29400;
+  std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
 };
 
 // The job of this run id, or all jobs of the server if it is empty.

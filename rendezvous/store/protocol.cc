@@ -38,7 +38,8 @@ constexpr std::array layouts = {OpLayout{Op::validate, "VALIDATE", "u"},
                                 OpLayout{Op::session, "SESSION", "v"},
                                 OpLayout{Op::last_will, "LAST_WILL", "kv"},
                                 OpLayout{Op::clear_last_will, "CLEAR_LAST_WILL", ""},
-                                OpLayout{Op::wait_get, "WAIT_GET", "k"}};
+                                OpLayout{Op::wait_get, "WAIT_GET", "k"},
+                                OpLayout{Op::confirm, "CONFIRM", "i"}};
 
 constexpr auto make_index() {
   std::array<const OpLayout*, 256> index{};
@@ -112,6 +113,10 @@ struct Encoder {
   void operator()(const LastWillRequest& r) const { put_strings(out, Op::last_will, {r.key, r.value}); }
   void operator()(const ClearLastWillRequest&) const { put_op(out, Op::clear_last_will); }
   void operator()(const WaitGetRequest& r) const { put_strings(out, Op::wait_get, {r.key}); }
+  void operator()(const ConfirmRequest& r) const {
+    put_op(out, Op::confirm);
+    put_le(out, r.answer);
+  }
 };
 
 }  // namespace
@@ -352,6 +357,9 @@ void RequestParser::build_request() {
       break;
     case Op::wait_get:
       request_ = WaitGetRequest{s[0]};
+      break;
+    case Op::confirm:
+      request_ = ConfirmRequest{number_};
       break;
   }
 }

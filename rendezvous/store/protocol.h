@@ -48,6 +48,7 @@ enum class Op : std::uint8_t {
   last_will = 0x81,
   clear_last_will = 0x82,
   wait_get = 0x83,
+  confirm = 0x84,
 };
 
 // "SET"; "opcode 200" if unknown.
@@ -143,12 +144,17 @@ struct ClearLastWillRequest {};
 struct WaitGetRequest {
   std::string_view key;
 };
+// 0: this client answers questions about sockets of its host, which come as vec at any time. n: yes to question n; -n:
+// no. No reply.
+struct ConfirmRequest {
+  std::int64_t answer = 0;
+};
 
 using Request =
     std::variant<ValidateRequest, SetRequest, CompareSetRequest, GetRequest, AddRequest, CheckRequest, WaitRequest,
                  NumKeysRequest, DeleteKeyRequest, AppendRequest, MultiGetRequest, MultiSetRequest, CancelWaitRequest,
                  PingRequest, QueuePushRequest, QueuePopRequest, QueueLengthRequest, ListKeysRequest, BarrierRequest,
-                 SessionRequest, LastWillRequest, ClearLastWillRequest, WaitGetRequest>;
+                 SessionRequest, LastWillRequest, ClearLastWillRequest, WaitGetRequest, ConfirmRequest>;
 
 // Appends the encoded request. The caller checks the limits.
 void encode(const Request& request, std::string& out);

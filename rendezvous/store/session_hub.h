@@ -48,6 +48,9 @@ class SessionHub {
   virtual void on_frame(SessionId session, std::string frame) = 0;
   // The connection has closed, from either side. Not called for sessions still open when the server is destroyed.
   virtual void on_close(SessionId session) = 0;
+  // A client that is refused because it has no token has sent these bytes of a session's first frame. Returns the
+  // frame that tells it so, or nothing.
+  virtual std::string refusal_of(std::string_view /*frame_head*/) { return {}; }
   // A client without a session is about to write a key (SET or COMPARE_SET). An Error thrown here closes its connection
   // instead. on_close() with this id follows when the connection closes.
   virtual void on_key(SessionId /*connection*/, const std::string& /*peer_address*/, std::string_view /*key*/,

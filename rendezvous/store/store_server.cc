@@ -26,6 +26,9 @@
 #include "ddprun/rendezvous/store/ready_set.h"
 #include "ddprun/rendezvous/store/store_state.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
+#include "ddprun/rendezvous/trust/client_admission.h"
+#include "ddprun/rendezvous/trust/socket_owner.h"
+#include "ddprun/rendezvous/trust/tls_channel.h"
 
 namespace ddprun {
 namespace {
@@ -51,16 +54,23 @@ struct Connection {
   Connection(ConnectionId number, UniqueFd fd)
       : id(number), socket(std::move(fd)), peer(rendezvous::peer_address(socket.get())), began(Clock::now()) {}
   std::string peer_text() const { return format_host_port(peer.address, peer.port); }
-  std::size_t unsent() const { return output.size() - sent; }
+  std::size_t unsent() const { return output.size() + sealed.size() - sent; }
   // Flow control: no more requests are read from a client that does not read its replies.
-  bool paused() const { return closing || unsent() > pause_reading_above_bytes; }
+  bool paused() const { return closing || held || unsent() > pause_reading_above_bytes; }
+  // What is sent as it is.
+  std::string& outgoing() { return channel ? sealed : output; }
 
   const ConnectionId id;
   UniqueFd socket;
   const rendezvous::SocketAddress peer;
   rendezvous::RequestParser parser;
-  std::string output;  // replies, of which the first `sent` bytes have been sent
-  std::size_t sent = 0;
+  std::string output;                   // replies
+  std::string sealed;                   // replies that the channel has encrypted
+  std::size_t sent = 0;                 // of outgoing()
+  bool admitted = true;                 // false: nothing is known of the client yet
+  bool held = false;                    // whether it is admitted is being asked
+  bool by_token = false;                // it has proved that it knows the token
+  std::unique_ptr<TlsChannel> channel;  // null: clear text
   bool open = true;
   bool starting = true;  // it has not sent a complete VALIDATE
   bool writing = false;  // the socket buffer is full: waiting for EPOLLOUT
@@ -139,6 +149,20 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void pause_accept(int cause);
   void report_accept_failure(int cause);
   void add(UniqueFd fd);
+  bool has_room_for_pending();
+  void resume_accept();
+
+  void prove(const ConnectionPtr& c);
+  void execute(ClientAdmission::Actions actions);
+  void execute(ClientAdmission::Send& action);
+  void execute(ClientAdmission::Hold& action);
+  void execute(ClientAdmission::Ask& action);
+  void execute(ClientAdmission::Admit& action);
+  void execute(ClientAdmission::Refuse& action);
+  void handle_confirm(const ConnectionPtr& c, const rendezvous::ConfirmRequest& request);
+  void tell_refused(const Connection& c, std::string_view sent) const;
+  bool receive(const ConnectionPtr& c, std::string_view bytes);
+  bool seal(const ConnectionPtr& c);
   bool is_slow(const Connection& c) const;
   void limit_starting();
   bool close_slow_clients();
@@ -147,6 +171,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void serve_ready();
   void ready(const ConnectionPtr& c, std::uint32_t events);
   void readable(const ConnectionPtr& c);
+  void note_validated(const ConnectionPtr& c);
   void process(const ConnectionPtr& c);
   void handle(const ConnectionPtr& c, const rendezvous::Request& request);
   void handle_session(const ConnectionPtr& c, const rendezvous::Request& request);
@@ -188,6 +213,10 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::function<void()> on_end_change_;  // set once the end is announced
   SessionHub* hub_ = nullptr;
   rendezvous::LogLimiter limiter_{{}};
+  rendezvous::LogLimiter refusal_limiter_{{.burst = 1, .window = std::chrono::minutes(1)}};
+  std::optional<SocketOwners> owners_;        // with an admission
+  std::optional<ClientAdmission> admission_;  // likewise
+  bool accept_held_ = false;                  // too many connections are pending
 
   rendezvous::StoreState state_;
   rendezvous::ReadySet ready_;
@@ -198,6 +227,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::vector<rendezvous::Reply> replies_;
   std::vector<ConnectionPtr> dirty_;
   std::vector<char> buffer_ = std::vector<char>(receive_bytes);  // shared by all connections
+  std::string text_;                                             // likewise: what a channel has decrypted
 };
 
 StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& options)
@@ -207,7 +237,11 @@ StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& option
       local_(rendezvous::local_address(acceptor_.native_handle())),
       accept_timer_(loop),
       timer_(loop),
-      ready_(loop) {}
+      ready_(loop) {
+  if (!options.admission) return;
+  owners_.emplace();
+  admission_.emplace(*options.admission, [this](const SocketEnds& client) { return owners_->find(client); });
+}
 
 // Queued handlers keep this object alive; they return as it is stopped.
 void StoreServer::Impl::stop() {
@@ -248,6 +282,7 @@ void StoreServer::Impl::arm_accept() {
 
 void StoreServer::Impl::accept_ready() {
   for (int i = 0; i < accepts_per_turn; ++i) {
+    if (admission_ && !has_room_for_pending()) return;
     auto fd = rendezvous::accept_from(acceptor_.native_handle());
     const int cause = fd ? 0 : errno;
     if (fd) {
@@ -323,10 +358,119 @@ void StoreServer::Impl::add(UniqueFd fd) {
   const auto c = std::make_shared<Connection>(id, std::move(fd));
   c->progress = c->began;
   connections_.emplace(id, c);
+  if (admission_) {
+    const auto own = rendezvous::local_address(c->socket.get());
+    c->admitted = false;
+    admission_->opened(id, {.own = {c->peer.address, c->peer.port}, .peer = {own.address, own.port}});
+  }
   set_deadline(c, deadline_of(*c));
   ready_.add(c->socket.get(), id, c->interest);
+  if (admission_) return;
   starting_.insert(id);
   limit_starting();
+}
+
+// Admission
+
+// While as many connections are pending as may be, others stay in the kernel's queue: until one of them is through with
+// its handshake, or the oldest has been closed. Returns whether a connection may be accepted now.
+bool StoreServer::Impl::has_room_for_pending() {
+  const auto& limits = *options_.admission;
+  if (admission_->pending() < limits.max_pending) return true;
+  const auto oldest = connections_.at(*admission_->oldest());
+  const auto due = oldest->began + limits.crowded;
+  if (due <= Clock::now()) {
+    execute(admission_->expired(oldest->id));
+    schedule_flush();
+    return true;
+  }
+  accept_held_ = true;
+  accept_timer_.expires_at(due);
+  accept_timer_.async_wait([self = shared_from_this()](ErrorCode error) {
+    if (!error) self->resume_accept();
+  });
+  return false;
+}
+
+void StoreServer::Impl::resume_accept() {
+  if (stopped_ || !std::exchange(accept_held_, false)) return;
+  accept_timer_.cancel();
+  arm_accept();
+}
+
+void StoreServer::Impl::prove(const ConnectionPtr& c) {
+  const auto size = std::min(buffer_.size(), admission_->capacity(c->id));
+  const auto n = ::recv(c->socket.get(), buffer_.data(), size, MSG_DONTWAIT);
+  if (n > 0)
+    execute(admission_->received(c->id, {buffer_.data(), static_cast<std::size_t>(n)}));
+  else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+    finish(c);
+}
+
+void StoreServer::Impl::execute(ClientAdmission::Actions actions) {
+  for (auto& action : actions) std::visit([this](auto& one) { execute(one); }, action);
+}
+
+// The buffer of a new connection has room for it.
+void StoreServer::Impl::execute(ClientAdmission::Send& action) {
+  const auto found = connections_.find(action.to);
+  if (found == connections_.end()) return;
+  ::send(found->second->socket.get(), action.bytes.data(), action.bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void StoreServer::Impl::execute(ClientAdmission::Hold& action) {
+  connections_.at(action.id)->held = true;
+}
+
+void StoreServer::Impl::execute(ClientAdmission::Ask& action) {
+  const auto found = connections_.find(action.agent);
+  if (found == connections_.end()) return;
+  rendezvous::put_vec(found->second->output, action.question);
+  mark_dirty(found->second);
+  schedule_flush();
+}
+
+void StoreServer::Impl::execute(ClientAdmission::Admit& action) {
+  const auto c = connections_.at(action.id);
+  c->admitted = true;
+  c->held = false;
+  c->by_token = action.by_token;
+  c->channel = std::move(action.channel);
+  c->progress = Clock::now();
+  starting_.insert(c->id);
+  log::debug("store: admitted {} by {}", c->peer_text(), c->by_token ? "its token" : "the owner of its socket");
+  resume_accept();
+  if (receive(c, action.rest)) process(c);
+  note_validated(c);
+  mark_dirty(c);
+  schedule_flush();
+}
+
+void StoreServer::Impl::execute(ClientAdmission::Refuse& action) {
+  const auto c = connections_.at(action.id);
+  if (const auto suppressed = refusal_limiter_.admit(Clock::now()))
+    log::warn("store: refused a client at {}: {}{}", c->peer_text(), action.reason,
+              *suppressed > 0 ? fmt::format(" ({} others refused since the last such line)", *suppressed) : "");
+  tell_refused(*c, action.rest);
+  finish(c);
+}
+
+// An agent or a tool that has no token learns why it is refused. What it has sent may be cut anywhere.
+void StoreServer::Impl::tell_refused(const Connection& c, std::string_view sent) const {
+  constexpr std::size_t validate_bytes = 5, head_bytes = validate_bytes + 1 + sizeof(std::uint64_t);
+  const auto session = static_cast<char>(rendezvous::Op::session);
+  if (!hub_ || sent.size() < head_bytes || sent[validate_bytes] != session) return;
+  const auto frame = hub_->refusal_of(sent.substr(head_bytes));
+  if (frame.empty()) return;
+  std::string bytes;
+  rendezvous::put_vec(bytes, frame);
+  ::send(c.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void StoreServer::Impl::handle_confirm(const ConnectionPtr& c, const rendezvous::ConfirmRequest& request) {
+  if (!admission_ || !c->by_token) throw Error(Errc::protocol, "CONFIRM from a client without the token");
+  execute(request.answer == 0 ? admission_->agent_opened(c->id, c->peer.address)
+                              : admission_->answered(c->id, request.answer));
 }
 
 // Reading
@@ -369,16 +513,41 @@ void StoreServer::Impl::ready(const ConnectionPtr& c, std::uint32_t events) {
   if (c->peer_closed) finish(c);  // reading is paused, and writing is impossible
 }
 
+// Passes what has come to the parser; false if the connection is closed then.
+bool StoreServer::Impl::receive(const ConnectionPtr& c, std::string_view bytes) {
+  if (!c->channel) {
+    c->parser.feed(bytes);
+    return true;
+  }
+  text_.clear();
+  try {
+    c->channel->feed(bytes);
+    c->channel->read(text_);
+  } catch (const Error& e) {
+    if (e.code() == Errc::connection_lost)
+      finish(c);
+    else
+      reject(c, e.what());
+    return false;
+  }
+  c->parser.feed(text_);
+  return true;
+}
+
+void StoreServer::Impl::note_validated(const ConnectionPtr& c) {
+  if (!c->starting || !c->parser.validated()) return;
+  c->starting = false;
+  starting_.erase(c->id);
+}
+
 void StoreServer::Impl::readable(const ConnectionPtr& c) {
+  if (!c->admitted) return prove(c);
   const auto n = ::recv(c->socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   if (n > 0) {
     c->progress = Clock::now();
-    c->parser.feed({buffer_.data(), static_cast<std::size_t>(n)});
+    if (!receive(c, {buffer_.data(), static_cast<std::size_t>(n)})) return;
     process(c);
-    if (c->starting && c->parser.validated()) {
-      c->starting = false;
-      starting_.erase(c->id);
-    }
+    note_validated(c);
   } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
     finish(c);
   }
@@ -391,6 +560,8 @@ void StoreServer::Impl::process(const ConnectionPtr& c) {
       if (!request) return;
       if (c->session || std::holds_alternative<SessionRequest>(*request))
         handle_session(c, *request);
+      else if (const auto* confirm = std::get_if<rendezvous::ConfirmRequest>(request))
+        handle_confirm(c, *confirm);
       else
         handle(c, *request);
     }
@@ -487,8 +658,10 @@ void StoreServer::Impl::flush_connection(const ConnectionPtr& c) {
 }
 
 void StoreServer::Impl::flush(const ConnectionPtr& c) {
+  if (c->channel && !seal(c)) return;
+  auto& outgoing = c->outgoing();
   while (c->unsent() > 0) {
-    const auto n = ::send(c->socket.get(), c->output.data() + c->sent, c->unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const auto n = ::send(c->socket.get(), outgoing.data() + c->sent, c->unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
       c->sent += static_cast<std::size_t>(n);
       c->progress = Clock::now();
@@ -499,15 +672,28 @@ void StoreServer::Impl::flush(const ConnectionPtr& c) {
     }
   }
   c->sent = 0;
-  if (c->output.capacity() > max_idle_output_capacity)
-    c->output = std::string();
+  if (outgoing.capacity() > max_idle_output_capacity)
+    outgoing = std::string();
   else
-    c->output.clear();
+    outgoing.clear();
+}
+
+// Encrypts the replies; false if the connection is closed then.
+bool StoreServer::Impl::seal(const ConnectionPtr& c) {
+  if (c->output.empty()) return true;
+  try {
+    c->channel->write(std::exchange(c->output, {}));
+  } catch (const Error& e) {
+    reject(c, e.what());
+    return false;
+  }
+  c->sealed += c->channel->take_output();
+  return true;
 }
 
 void StoreServer::Impl::wait_writable(const ConnectionPtr& c) {
   // Erases the sent bytes once they are the larger part, so that each byte is moved at most once.
-  if (c->sent > c->unsent()) c->output.erase(0, std::exchange(c->sent, 0));
+  if (c->sent > c->unsent()) c->outgoing().erase(0, std::exchange(c->sent, 0));
   c->writing = true;
 }
 
@@ -535,7 +721,7 @@ void StoreServer::Impl::send(SessionId session, std::string frame) {
   const ConnectionPtr& c = found->second;
   std::string length;
   put_le<std::uint64_t>(length, frame.size());
-  const bool at_once = frame.size() >= large_frame_bytes && c->unsent() == 0 && !c->writing;
+  const bool at_once = frame.size() >= large_frame_bytes && c->unsent() == 0 && !c->writing && !c->channel;
   const std::size_t sent = at_once ? send_two(c->socket.get(), length, frame) : 0;
   if (sent < length.size()) c->output.append(length, sent);
   c->output.append(frame, sent - std::min(sent, length.size()));
@@ -570,8 +756,9 @@ void StoreServer::Impl::announce_end(std::function<void()> on_change) {
 }
 
 std::size_t StoreServer::Impl::unaware() const {
-  return static_cast<std::size_t>(
-      std::count_if(connections_.begin(), connections_.end(), [](const auto& each) { return !each.second->aware; }));
+  return static_cast<std::size_t>(std::count_if(connections_.begin(), connections_.end(), [](const auto& each) {
+    return each.second->admitted && !each.second->aware;
+  }));
 }
 
 void StoreServer::Impl::reject(const ConnectionPtr& c, std::string_view reason) {
@@ -584,6 +771,10 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
   set_deadline(c, std::nullopt);
   connections_.erase(c->id);
   starting_.erase(c->id);
+  if (admission_) {
+    execute(admission_->closed(c->id));
+    resume_accept();
+  }
   ready_.remove(c->socket.get());
   c->socket.reset();
   state_.close(c->id, replies_);
@@ -594,6 +785,7 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
 
 std::optional<Clock::time_point> StoreServer::Impl::deadline_of(const Connection& c) const {
   if (c.closing) return c.progress + close_grace;
+  if (!c.admitted) return c.began + options_.admission->timeout;
   if (c.unsent() > 0) return c.progress + options_.write_timeout;
   if (!c.parser.validated()) return c.began + options_.start_timeout;
   if (c.parser.pending_bytes() > 0) return c.progress + options_.request_timeout;
@@ -627,6 +819,8 @@ void StoreServer::Impl::expire() {
     const auto c = connections_.at(deadlines_.begin()->second);
     if (c->closing) {
       finish(c);
+    } else if (!c->admitted) {
+      execute(admission_->expired(c->id));
     } else if (c->unsent() > 0) {
       reject(c, fmt::format("it does not read; {} bytes are queued for it", c->unsent()));
     } else if (!c->parser.validated()) {

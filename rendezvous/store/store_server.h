@@ -10,6 +10,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/session_hub.h"
+#include "ddprun/rendezvous/trust/admission.h"
 
 namespace boost::asio {
 class io_context;
@@ -28,13 +29,15 @@ struct StoreServerOptions {
   // if there are more of them than max_starting, or no descriptor is free.
   std::chrono::milliseconds slow_start{1'000};
   std::size_t max_starting = 64;
+  std::shared_ptr<const Admission> admission = nullptr;  // null: every client is served
 };
 
 // A store server over TCP for ddprun's and PyTorch's clients (PROTOCOL.md). Listens from construction to destruction.
 // Ownership: the event loop must outlive it.
 // Threads: one thread runs the loop; construct, call and destroy the server on that thread, or while the loop is not
 //   running.
-// Errors: the constructor throws Errc::io naming the address if it cannot listen. A connection that violates the
+// Errors: the constructor throws Errc::io naming the address if it cannot listen, and with an admission
+//   Errc::unsupported where the kernel does not say whose a socket is. A connection that violates the
 //   protocol, stalls or does not read its replies is closed with a rate-limited log line that names the peer; other
 //   connections are not affected.
 class StoreServer {

@@ -260,6 +260,10 @@ void StoreState::on(ConnectionId, const SessionRequest&, Replies&) {
   throw make_error(Errc::protocol, "SESSION, but this server has no sessions");
 }
 
+void StoreState::on(ConnectionId, const ConfirmRequest&, Replies&) {
+  throw Error(Errc::protocol, "CONFIRM, but this server asks no questions about sockets");
+}
+
 // Helpers
 
 bool StoreState::present(std::string_view key) const {

@@ -101,6 +101,7 @@ class StoreState {
   void on(ConnectionId from, const WaitGetRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const ValidateRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const SessionRequest& r, Replies& replies);
+  [[noreturn]] void on(ConnectionId from, const ConfirmRequest& r, Replies& replies);
 
   bool present(std::string_view key) const;               // a value or a non-empty queue, as for CHECK and WAIT
   std::string_view value_of(std::string_view key) const;  // empty if missing

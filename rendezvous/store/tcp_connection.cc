@@ -21,13 +21,39 @@ void require_status(std::uint8_t expected, std::uint8_t got) {
 
 }  // namespace
 
-TcpConnection::TcpConnection(UniqueFd fd, std::chrono::milliseconds grace, const std::stop_token& stop)
-    : fd_(std::move(fd)), grace_(grace), shutdown_on_stop_(fd_.get(), stop) {}
+TcpConnection::TcpConnection(UniqueFd fd, std::unique_ptr<TlsChannel> channel, std::chrono::milliseconds grace,
+                             const std::stop_token& stop)
+    : fd_(std::move(fd)), grace_(grace), shutdown_on_stop_(fd_.get(), stop), channel_(std::move(channel)) {}
+
+void TcpConnection::send_bytes(std::string_view bytes, Deadline deadline) {
+  if (!channel_) return send_all(fd_.get(), bytes, deadline);
+  const std::lock_guard lock(channel_mutex_);
+  channel_->write(bytes);
+  send_all(fd_.get(), channel_->take_output(), deadline);
+}
+
+// At least one byte, at most size.
+std::size_t TcpConnection::receive(char* target, std::size_t size, Deadline deadline) {
+  if (!channel_) return receive_some(fd_.get(), target, size, deadline);
+  while (text_begin_ == text_.size()) {
+    char sealed[16 << 10];  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    const auto got = receive_some(fd_.get(), sealed, sizeof sealed, deadline);
+    text_.clear();
+    text_begin_ = 0;
+    const std::lock_guard lock(channel_mutex_);
+    channel_->feed({sealed, got});
+    channel_->read(text_);
+  }
+  const auto n = std::min(size, text_.size() - text_begin_);
+  std::memcpy(target, text_.data() + text_begin_, n);
+  text_begin_ += n;
+  return n;
+}
 
 void TcpConnection::send(const Request& request, Deadline deadline) {
   out_.clear();
   encode(request, out_);
-  send_all(fd_.get(), out_, deadline);
+  send_bytes(out_, deadline);
   if (out_.capacity() > sizeof buffer_) out_ = std::string();
 }
 
@@ -36,7 +62,7 @@ bool TcpConnection::handshake(Deadline deadline) {
   const auto nonce = static_cast<std::uint32_t>(::getpid());
   const std::string_view probe[] = {probe_key};
   send(ValidateRequest{}, deadline);
-  send_all(fd_.get(), encode(PingRequest{nonce}) + encode(CheckRequest{probe}), deadline);
+  send_bytes(encode(PingRequest{nonce}) + encode(CheckRequest{probe}), deadline);
   if (const auto echo = read_number<std::uint32_t>(deadline); echo != nonce)
     throw make_error(Errc::protocol, "it replied to PING {} with {}", nonce, echo);
   return read_number<std::uint8_t>(deadline) == 0;
@@ -81,7 +107,7 @@ void TcpConnection::await(Deadline deadline, bool wakeable) {
 
 void TcpConnection::wake() {
   const std::lock_guard lock(wait_mutex_);
-  if (wait_ == Wait::sent) send_all(fd_.get(), encode(CancelWaitRequest{}), Deadline::in(grace_));
+  if (wait_ == Wait::sent) send_bytes(encode(CancelWaitRequest{}), Deadline::in(grace_));
   wait_ = Wait::cancelled;
 }
 
@@ -112,11 +138,11 @@ std::string TcpConnection::read(std::size_t size, Deadline deadline) {
   std::size_t done = 0;
   while (done < size) {
     if (read_begin_ == read_end_ && size - done >= sizeof buffer_) {
-      done += receive_some(fd_.get(), bytes.data() + done, size - done, deadline);
+      done += receive(bytes.data() + done, size - done, deadline);
       continue;
     }
     if (read_begin_ == read_end_) {
-      read_end_ = receive_some(fd_.get(), buffer_, sizeof buffer_, deadline);
+      read_end_ = receive(buffer_, sizeof buffer_, deadline);
       read_begin_ = 0;
     }
     const auto n = std::min(size - done, read_end_ - read_begin_);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -12,6 +13,7 @@
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
+#include "ddprun/rendezvous/trust/tls_channel.h"
 
 namespace ddprun::rendezvous {
 
@@ -23,8 +25,10 @@ class TcpConnection {
   // The deadline of a wait has passed, and the server has confirmed the cancellation.
   struct WaitTimeout {};
 
-  // grace: how long the server may take to reply once a deadline has passed. A stop request shuts the socket down.
-  TcpConnection(UniqueFd fd, std::chrono::milliseconds grace, const std::stop_token& stop);
+  // channel: encrypts the connection; null: clear text. grace: how long the server may take to reply once a deadline
+  // has passed. A stop request shuts the socket down.
+  TcpConnection(UniqueFd fd, std::unique_ptr<TlsChannel> channel, std::chrono::milliseconds grace,
+                const std::stop_token& stop);
 
   // Returns once the kernel has accepted all bytes.
   void send(const Request& request, Deadline deadline);
@@ -71,10 +75,16 @@ class TcpConnection {
   std::optional<std::uint8_t> status_by(Deadline deadline);
   void read_cancelled(Deadline deadline);
   std::string read(std::size_t size, Deadline deadline);
+  void send_bytes(std::string_view bytes, Deadline deadline);
+  std::size_t receive(char* target, std::size_t size, Deadline deadline);
 
   UniqueFd fd_;
   const std::chrono::milliseconds grace_;
   const ShutdownOnStop shutdown_on_stop_;
+  std::unique_ptr<TlsChannel> channel_;
+  std::mutex channel_mutex_;  // guards channel_, which wake() uses from another thread
+  std::string text_;          // decrypted, of which text_begin_ bytes have been read
+  std::size_t text_begin_ = 0;
   std::mutex wait_mutex_;  // guards wait_, and the sending of CANCEL_WAIT by wake()
   Wait wait_ = Wait::none;
   std::string out_;

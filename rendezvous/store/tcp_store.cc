@@ -8,11 +8,13 @@
 #include "ddprun/common/first_names.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/rendezvous/store/authenticate.h"
 #include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/store/store_limits.h"
 #include "ddprun/rendezvous/store/store_state.h"
 #include "ddprun/rendezvous/store/tcp_connection.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
+#include "ddprun/rendezvous/trust/authentication_error.h"
 
 namespace ddprun {
 namespace {
@@ -116,15 +118,28 @@ void TcpStore::wake() noexcept try {
   log::debug("store {}: cancelling a wait: {}", endpoint_, e.what());
 }
 
+std::unique_ptr<TlsChannel> TcpStore::authenticate_within(int fd, Deadline deadline) {
+  if (!options_.credentials) return nullptr;
+  const ShutdownOnStop guard(fd, options_.stop);
+  return authenticate(fd, *options_.credentials, deadline);
+}
+
 // Returns the error, or nullopt on success.
 std::optional<Error> TcpStore::dial_once(Deadline deadline) {
   try {
-    auto connection = std::make_unique<TcpConnection>(
-        connect_once(options_.host, options_.port, deadline, options_.stop), options_.grace, options_.stop);
+    auto fd = connect_once(options_.host, options_.port, deadline, options_.stop);
+    auto channel = authenticate_within(fd.get(), deadline);
+    auto connection = std::make_unique<TcpConnection>(std::move(fd), std::move(channel), options_.grace, options_.stop);
     has_ddprun_extensions_ = connection->handshake(deadline);
     connection_ = std::move(connection);
     return std::nullopt;
+  } catch (const AuthenticationError& e) {
+    if (!refused_since_) refused_since_ = Clock::now();
+    if (Clock::now() - *refused_since_ >= options_.refusal_patience)
+      throw AuthenticationError(fmt::format("store {}: {}", endpoint_, e.what()));
+    return e;
   } catch (const Error& e) {
+    refused_since_.reset();
     return e;
   }
 }

@@ -13,6 +13,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/backoff.h"
 #include "ddprun/rendezvous/store/store.h"
+#include "ddprun/rendezvous/trust/credentials.h"
 
 namespace ddprun {
 namespace rendezvous {
@@ -28,6 +29,9 @@ struct TcpStoreOptions {
   std::chrono::milliseconds grace{2'000};
   // After a stop request the call in progress and every later one fail with Errc::aborted at once; dialling too.
   std::stop_token stop{};
+  std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
+  // How long to redial a server that does not know the token: that of an earlier job may still be at the port.
+  std::chrono::milliseconds refusal_patience{10'000};
 };
 
 // The client of a store server, ddprun's or PyTorch's, over one connection (PROTOCOL.md). Blocking; no event loop.
@@ -39,7 +43,8 @@ struct TcpStoreOptions {
 // bytes. The server applies them before any later request of this client.
 //
 // Ownership: owns the connection. Threads: as Store; one call at a time.
-// Errors: the constructor throws Errc::timeout naming the address and the last cause. A wait that times out leaves the
+// Errors: the constructor throws Errc::timeout naming the address and the last cause, and AuthenticationError if that
+//   was for refusal_patience that one of the two sides does not know the token. A wait that times out leaves the
 //   object usable, as does a call whose deadline had passed before it sent anything. After any other failure every call
 //   throws the same error. The server refuses a request (add() to a value that is not a number) by closing:
 //   Errc::connection_lost. A wait (get, wait, multi_get, queue_pop, barrier) whose deadline has passed still checks
@@ -91,6 +96,7 @@ class TcpStore final : public Store {
   template <class What, class Action>
   auto call_at_once(const char* verb, Deadline deadline, What what, Action action);
 
+  std::unique_ptr<TlsChannel> authenticate_within(int fd, Deadline deadline);
   std::optional<Error> dial_once(Deadline deadline);
   void dial(Deadline deadline);
   std::string fetch(rendezvous::TcpConnection& connection, std::string_view wire_key, Deadline deadline) const;
@@ -103,6 +109,7 @@ class TcpStore final : public Store {
   const TcpStoreOptions options_;
   const std::string endpoint_;
   bool has_ddprun_extensions_ = false;
+  std::optional<std::chrono::steady_clock::time_point> refused_since_;  // while dialling: by authentication
 
   std::mutex mutex_;
   std::condition_variable call_done_;

@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "ddprun/rendezvous/membership/session_protocol.h"
+#include "ddprun/rendezvous/trust/client_handshake.h"
+#include "ddprun/rendezvous/trust/owner_question.h"
+#include "ddprun/rendezvous/trust/server_handshake.h"
 #include "tests/support/store_junk.h"
 
 namespace {
@@ -38,6 +41,25 @@ void write_session_seeds(const std::filesystem::path& folder) {
     write_seed(folder, number++, frame);
     write_seed(folder, number++, conversation);
   }
+}
+
+// What clients send first, and a server's answer to a challenge; the first byte says how they are split.
+void write_handshake_seeds(const std::filesystem::path& folder) {
+  using namespace ddprun;
+  const std::string split(1, '\0');
+  int number = 0;
+  for (const auto transport : {Credentials::Transport::tls, Credentials::Transport::clear}) {
+    const Credentials credentials(Secret::random(), "job", transport);
+    ClientHandshake client(credentials);
+    ServerHandshake server(&credentials);
+    const auto hello = client.take_output();
+    server.feed(hello);
+    const auto answer = server.take_output();
+    client.feed(answer);
+    for (const auto& bytes : {hello, answer, hello + client.take_output()}) write_seed(folder, number++, split + bytes);
+  }
+  write_seed(folder, number++, split + rendezvous::encode(rendezvous::ValidateRequest{}));
+  write_seed(folder, number, split + encode(OwnerQuestion{7, {{"10.0.0.1", 4000}, {"10.0.0.2", 29400}}}));
 }
 
 // Small files for each reader of data_fuzz, and of the two below, which the first byte chooses.

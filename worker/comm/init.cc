@@ -13,6 +13,7 @@
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
+#include "ddprun/rendezvous/trust/token_descriptor.h"
 #include "ddprun/worker/comm/bootstrap/local_address.h"
 #include "ddprun/worker/comm/elastic/peer_list.h"
 #include "ddprun/worker/comm/group_options.h"
@@ -26,6 +27,14 @@ namespace {
 // without a store, and, after a failure, ranks that only read its cause.
 constexpr std::chrono::milliseconds linger_timeout{30'000};
 constexpr std::chrono::milliseconds linger_after_failure{2'000};
+
+// For a store that an agent on another host serves; on this host the kernel says whose this process is, and a worker
+// whose descriptor a program in between has closed is known to this host's agent.
+std::shared_ptr<const Credentials> credentials_for(const WorkerEnv& env) {
+  if (env.token_descriptor < 0 || !env.use_agent_store || comm::is_this_host(env.master_addr, env.master_port))
+    return nullptr;
+  return read_token_descriptor(env.token_descriptor, env.run_id);
+}
 
 std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
   const auto address = name_to_resolve(env.master_addr);
@@ -75,8 +84,9 @@ class JoinedWorld : public World {
 
   const WorkerEnv env_;
   const std::chrono::milliseconds timeout_;
-  const std::chrono::milliseconds store_grace_;  // as long as a rank may be silent
-  const bool hosting_;                           // rank 0 serves the store
+  const std::chrono::milliseconds store_grace_;           // as long as a rank may be silent
+  const bool hosting_;                                    // rank 0 serves the store
+  const std::shared_ptr<const Credentials> credentials_;  // null: sends no token
   std::unique_ptr<StoreServerThread> server_;
   std::shared_ptr<TcpStore> client_;
   std::unique_ptr<PrefixStore> store_;
@@ -87,7 +97,8 @@ JoinedWorld::JoinedWorld(const InitOptions& options)
     : env_(options.env),
       timeout_(options.config.timeout),
       store_grace_(options.config.freeze_bound.count() > 0 ? options.config.freeze_bound : options.config.timeout),
-      hosting_(!options.env.use_agent_store) {
+      hosting_(!options.env.use_agent_store),
+      credentials_(credentials_for(options.env)) {
   if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
   client_ = connect();
   if (hosting_) client_->set_will(left_key(env_.rank), "lost", comm::deadline_after(timeout_));
@@ -128,7 +139,8 @@ void JoinedWorld::make_group(const InitOptions& options) {
 
 std::shared_ptr<TcpStore> JoinedWorld::connect() const {
   return std::make_shared<TcpStore>(
-      TcpStoreOptions{.host = env_.master_addr, .port = env_.master_port, .grace = store_grace_},
+      TcpStoreOptions{
+          .host = env_.master_addr, .port = env_.master_port, .grace = store_grace_, .credentials = credentials_},
       comm::deadline_after(timeout_));
 }
 

@@ -17,6 +17,7 @@ struct WorkerEnv {
   int local_world_size = 1;               // 0: ask_mpi() finds it and the local rank
   std::string master_addr = "127.0.0.1";  // of the store; empty: ask_mpi() finds it
   std::uint16_t master_port = 29500;
+  int token_descriptor = -1;     // DDPRUN_TOKEN_FD: the job's token, inherited; -1: none
   bool use_agent_store = false;  // the launcher serves the store; otherwise rank 0 does
   int restart_count = 0;         // the job-wide generation
   int max_restarts = 0;

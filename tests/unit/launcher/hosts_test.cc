@@ -88,7 +88,8 @@ TEST_CASE("a launch request survives a round trip, whatever its texts contain, a
   const LaunchRequest request{.directory = "/a b",
                               .environment = {"A=1", "B=two\nlines"},
                               .arguments = {"--x", "", "'\"$\\"},
-                              .options = {{"nnodes", "2"}, {"rdzv_conf", ""}}};
+                              .options = {{"nnodes", "2"}, {"rdzv_conf", ""}},
+                              .token = "a token"};
   const auto text = encode(request);
   const auto line = text.find('\n');
   REQUIRE(text.substr(0, line) == std::to_string(text.size() - line - 1));
@@ -97,6 +98,7 @@ TEST_CASE("a launch request survives a round trip, whatever its texts contain, a
   CHECK(back.environment == request.environment);
   CHECK(back.arguments == request.arguments);
   CHECK(back.options == request.options);
+  CHECK(back.token == request.token);
   for (std::size_t size = 0; size + 1 < text.size() - line; ++size)
     CHECK_THROWS_AS(decode_request(std::string_view(text).substr(line + 1, size)), Error);
 }

@@ -36,7 +36,8 @@ std::vector<std::string> one_of_each() {
           encode(SessionRequest{"frame"}),
           encode(LastWillRequest{"key", "value"}),
           encode(ClearLastWillRequest{}),
-          encode(WaitGetRequest{"key"})};
+          encode(WaitGetRequest{"key"}),
+          encode(ConfirmRequest{-3})};
 }
 
 RequestParser validated() {
@@ -120,7 +121,7 @@ TEST_CASE("a connection has to begin with VALIDATE, which is allowed once") {
 }
 
 TEST_CASE("unknown opcodes are refused by number") {
-  for (const int op : {0, 19, 0x7f, 0x84, 0xff})
+  for (const int op : {0, 19, 0x7f, 0x85, 0x90, 0xff})
     CHECK(protocol_error(validated(), std::string(1, static_cast<char>(op))) == fmt::format("unknown opcode {}", op));
 }
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ddprun/rendezvous/trust/credentials.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace ddprun {
+
+// Answers the questions of a store server on another host about sockets of this one (CONFIRM in PROTOCOL.md): yes for
+// one that the kernel says a process of this user, or of root, has made. So clients without the token, such as
+// PyTorch's, are admitted there. Dials until it is connected, and again when the connection breaks.
+//
+// Ownership: the event loop must outlive it; keeps the credentials. The destructor ends the connection. Threads: the
+// loop's. Errors: none thrown; where the kernel answers no such questions a warning says so, and nothing is dialled.
+class SocketConfirmer {
+ public:
+  SocketConfirmer(boost::asio::io_context& loop, const std::string& host, std::uint16_t port,
+                  std::shared_ptr<const Credentials> credentials);
+  ~SocketConfirmer();
+  SocketConfirmer(const SocketConfirmer&) = delete;
+  SocketConfirmer& operator=(const SocketConfirmer&) = delete;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,141 @@
+#include "ddprun/launcher/cluster/job_trust.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <sys/stat.h>
+#include <thread>
+#include <utility>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/trust/socket_owner.h"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Backend = RendezvousChoice::Backend;
+
+constexpr std::chrono::seconds slurm_patience{20};
+constexpr std::chrono::milliseconds first_pause{20}, longest_pause{500};
+
+// Why the servers of this agent cannot tell whose a client's socket is; empty if they can.
+std::string kernel_problem() {
+  try {
+    SocketOwners();
+    return {};
+  } catch (const Error& e) {
+    return fmt::format("the kernel does not say whose sockets are ({})", e.what());
+  }
+}
+
+// Settings that have no effect are a mistake where they were meant to protect something.
+void check_settings(const RendezvousChoice& choice) {
+  if (choice.token_file.empty()) return;
+  if (!choice.authenticate) throw make_error(Errc::usage, "--rdzv_conf: token_file and auth=off contradict each other");
+  if (choice.backend == Backend::static_)
+    throw make_error(Errc::usage,
+                     "--rdzv_conf: token_file: --rdzv_backend=static speaks torchrun's protocol, which has no "
+                     "authentication; use --rdzv_backend=c10d");
+}
+
+// Why a job with these settings cannot be authenticated; empty if it can.
+std::string obstacle(const RendezvousChoice& choice) {
+  if (!choice.authenticate) return "--rdzv_conf has auth=off";
+  if (choice.backend == Backend::static_)
+    return "--rdzv_backend=static speaks torchrun's protocol, which has no authentication";
+  return kernel_problem();
+}
+
+// The file of a Slurm job step in the user's home, which its nodes share; a job that Slurm has restarted has another.
+std::optional<fs::path> slurm_file(const ClusterInfo& cluster, const Environment& environment) {
+  const auto home = environment.get("HOME").value_or("");
+  if (home.empty() || !cluster.id.starts_with("slurm-")) return std::nullopt;
+  const auto restarts = environment.get("SLURM_RESTART_COUNT").value_or("0");
+  return fs::path(home) / ".ddprun" / fmt::format("{}.{}.token", cluster.id, restarts);
+}
+
+// Made by the agent of node rank 0. One that is there already is of an agent of the same step that was killed.
+Secret make_slurm_token(const fs::path& file, JobTrust& trust) {
+  ::mkdir(file.parent_path().c_str(), S_IRWXU);  // the next call says what is wrong
+  if (auto left = find_token_file(file)) return std::move(*left);
+  auto token = Secret::random();
+  trust.file = std::make_shared<TokenFile>(file, token);
+  return token;
+}
+
+std::optional<Secret> await_slurm_token(const fs::path& file) {
+  const auto deadline = Deadline::in(slurm_patience);
+  for (auto pause = first_pause;; pause = std::min(2 * pause, longest_pause)) {
+    if (auto token = find_token_file(file)) return token;
+    if (deadline.expired()) return std::nullopt;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+struct FoundToken {
+  std::optional<Secret> token;
+  std::string problem;  // why there is none
+};
+
+FoundToken slurm_token(const ClusterInfo& cluster, const Environment& environment, JobTrust& trust) {
+  const auto file = slurm_file(cluster, environment);
+  if (!file) return {{}, "HOME is not set, where the Slurm job's token file would be"};
+  try {
+    if (cluster.node_rank == 0) return {make_slurm_token(*file, trust), {}};
+  } catch (const Error& e) {
+    return {{}, e.what()};
+  }
+  auto token = await_slurm_token(*file);
+  if (token) return {std::move(token), {}};
+  return {{},
+          fmt::format("node rank 0 has made no {} that this node can see; is the home folder shared?", file->string())};
+}
+
+FoundToken find_token(const RendezvousChoice& choice, const Environment& environment, const TokenSources& sources,
+                      JobTrust& trust) {
+  if (!choice.token_file.empty()) return {read_token_file(choice.token_file), {}};
+  if (sources.from_starter) return {Secret::from_hex(sources.from_starter->view()), {}};
+  if (sources.cluster && sources.cluster->id.starts_with("slurm-"))
+    return slurm_token(*sources.cluster, environment, trust);
+  return {{}, "its agents have no token; --rdzv_conf=token_file=FILE gives them one"};
+}
+
+// All agents and workers are on this host: the kernel knows every client.
+bool is_of_this_host(const RendezvousChoice& choice) {
+  const bool loopback = choice.host == "localhost" || is_loopback_address(choice.host);
+  return choice.standalone || (choice.backend != Backend::etcd && loopback);
+}
+
+// The job is not authenticated.
+JobTrust without(bool required, const RendezvousChoice& choice, const std::string& why) {
+  if (required) throw make_error(Errc::usage, "--require_auth: the job would not be authenticated: {}", why);
+  if (choice.standalone) return {.notice = fmt::format("any process of this host can use the job's store: {}", why)};
+  return {.notice = fmt::format("any process that reaches the ports of this job can use them: {}", why)};
+}
+
+}  // namespace
+
+JobTrust choose_trust(const RendezvousChoice& choice, bool required, const Environment& environment,
+                      const TokenSources& sources) {
+  check_settings(choice);
+  const bool here = is_of_this_host(choice) && choice.token_file.empty();
+  if (here && !required && choice.authenticate && kernel_problem().empty())
+    return {.admission = std::make_shared<Admission>(Admission{})};
+  if (const auto why = obstacle(choice); !why.empty()) return without(required, choice, why);
+  if (here) return {.admission = std::make_shared<Admission>(Admission{})};
+  if (choice.backend == Backend::etcd && required)
+    return without(required, choice, "the connections to etcd have no authentication");
+  JobTrust trust;
+  auto found = find_token(choice, environment, sources, trust);
+  if (!found.token) return without(required, choice, found.problem);
+  trust.credentials =
+      std::make_shared<Credentials>(std::move(*found.token), choice.policy.run_id,
+                                    choice.encrypt ? Credentials::Transport::tls : Credentials::Transport::clear);
+  trust.admission = std::make_shared<Admission>(Admission{.credentials = trust.credentials});
+  return trust;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ddprun/common/environment.h"
+#include "ddprun/launcher/cluster/discovery.h"
+#include "ddprun/launcher/cluster/rendezvous_choice.h"
+#include "ddprun/rendezvous/trust/admission.h"
+#include "ddprun/rendezvous/trust/credentials.h"
+#include "ddprun/rendezvous/trust/token_file.h"
+
+namespace ddprun {
+
+// Who may speak to the store servers of a job, as its agents see it.
+struct JobTrust {
+  std::shared_ptr<const Credentials> credentials;  // null: this agent has no token
+  std::shared_ptr<const Admission> admission;      // null: the servers of this agent admit everyone
+  std::shared_ptr<TokenFile> file;                 // that this agent has made for the others; removed with it
+  std::string notice;                              // one line: what is not authenticated, and why
+};
+
+// Where a token comes from: the ddprun that started this agent, a file that the user names, or a file of the Slurm job.
+struct TokenSources {
+  const SecretText* from_starter = nullptr;  // null: none
+  std::optional<ClusterInfo> cluster;        // a Slurm job, if this agent is part of one
+};
+
+// A job of one node admits the processes of its user alone; one of several nodes authenticates by its token. required:
+// --require_auth. Waits for the file of a Slurm job, which the agent of node rank 0 makes, at most for a few seconds.
+//
+// Throws Errc::usage where settings contradict each other, for a token file that cannot be used, and, if it is
+// required, with why the job is not authenticated.
+JobTrust choose_trust(const RendezvousChoice& choice, bool required, const Environment& environment,
+                      const TokenSources& sources);
+
+}  // namespace ddprun

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/rendezvous/trust/credentials.h"
+#include "ddprun/rendezvous/trust/tls_channel.h"
+
+namespace ddprun::rendezvous {
+
+// Authenticates both ends of a connected socket, before its first request. Returns what encrypts the connection from
+// now on; null if it is clear text. Throws AuthenticationError, and Errc::timeout and Errc::connection_lost as
+// send_all() and receive_some().
+std::unique_ptr<TlsChannel> authenticate(int fd, const Credentials& credentials, Deadline deadline);
+
+}  // namespace ddprun::rendezvous

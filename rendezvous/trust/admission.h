@@ -1,0 +1,26 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "ddprun/rendezvous/trust/credentials.h"
+
+namespace ddprun {
+
+// Whom a store server admits: clients that prove that they know the token, and plain clients whose sockets belong to
+// one user, by the word of the kernel of their host.
+struct Admission {
+  std::shared_ptr<const Credentials> credentials;  // null: plain clients of this host alone
+  uid_t user = ::geteuid();
+  bool admits_root = true;  // who can do anything on a host anyway
+  // Limits of clients that are not admitted yet.
+  std::chrono::milliseconds timeout{2'000};
+  std::size_t max_pending = 64;  // further ones stay in the kernel's queue
+  // While there are max_pending of them, the oldest is closed after this time.
+  std::chrono::milliseconds crowded{100};
+};
+
+}  // namespace ddprun

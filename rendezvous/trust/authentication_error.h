@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+
+// Of a client whose server closes the connection instead of an answer.
+inline constexpr const char* closed_during_handshake =
+    "the server closed the connection during authentication: it requires no token, or has another one";
+
+// The peer has not proved that it knows the job's token, or has refused this process because it could not. what() says
+// which, without the peer's address.
+class AuthenticationError : public Error {
+ public:
+  explicit AuthenticationError(const std::string& text) : Error(Errc::protocol, text) {}
+};
+
+}  // namespace ddprun

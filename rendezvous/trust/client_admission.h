@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ddprun/rendezvous/trust/admission.h"
+#include "ddprun/rendezvous/trust/server_handshake.h"
+#include "ddprun/rendezvous/trust/socket_owner.h"
+#include "ddprun/rendezvous/trust/tls_channel.h"
+
+namespace ddprun {
+
+// Decides which connections of a store server are admitted. A connection that begins with TLS or a challenge has to
+// prove that it knows the token. For a plain one the kernel of this host is asked whose its socket is; if it is of
+// another host, the agents of that host are asked, which are connections that have proved that they know the token.
+//
+// A state machine without I/O: events of numbered connections in, actions out.
+//
+// Ownership: borrows the admission, whose credentials must outlive the channels. Threads: not thread-safe. Errors: none
+// thrown but of find_owner; what is wrong with a connection is a Refuse.
+class ClientAdmission {
+ public:
+  using Id = std::uint64_t;
+  // SocketOwners::find().
+  using FindOwner = std::function<std::optional<uid_t>(const SocketEnds& client)>;
+
+  struct Send {  // bytes of the handshake, as they are
+    Id to;
+    std::string bytes;
+  };
+  struct Hold {  // read no more until another action
+    Id id;
+  };
+  struct Ask {  // a question for an agent (owner_question.h)
+    Id agent;
+    std::string question;
+  };
+  struct Admit {
+    Id id;
+    bool by_token;                        // it may be an agent
+    std::unique_ptr<TlsChannel> channel;  // null: clear text
+    std::string rest;                     // what the client has sent already, clear text
+  };
+  struct Refuse {
+    Id id;
+    std::string reason;
+    std::string rest;  // as above, of a plain client
+  };
+  using Action = std::variant<Send, Hold, Ask, Admit, Refuse>;
+  using Actions = std::vector<Action>;
+
+  ClientAdmission(const Admission& admission, FindOwner find_owner)
+      : admission_(admission), find_owner_(std::move(find_owner)) {}
+
+  // A connection was accepted. client: the ends as the client sees them.
+  void opened(Id id, SocketEnds client);
+  // At most this many bytes may be passed to received() now.
+  std::size_t capacity(Id id) const { return pending_.at(id).handshake.capacity(); }
+  // REQUIRES: opened, and neither held, admitted nor refused.
+  Actions received(Id id, std::string_view bytes);
+  // A connection that was admitted by its token answers for the host at this address.
+  Actions agent_opened(Id agent, const std::string& address);
+  // The agent's answer: the number of the question, negative for no.
+  Actions answered(Id agent, std::int64_t answer);
+  // The connection has closed, whatever it was.
+  Actions closed(Id id);
+  // The time of a connection is over.
+  Actions expired(Id id);
+
+  std::size_t pending() const { return pending_.size(); }
+  bool is_pending(Id id) const { return pending_.contains(id); }
+  // The pending connection that was accepted first.
+  std::optional<Id> oldest() const;
+
+ private:
+  struct Pending {
+    explicit Pending(const Credentials* credentials) : handshake(credentials) {}
+    SocketEnds client;
+    ServerHandshake handshake;
+    bool held = false;
+    std::size_t unanswered = 0;  // questions about it
+  };
+  struct Agent {
+    std::string address;
+    std::vector<Id> questions;  // the connections that it has been asked about
+  };
+
+  Actions decide_plain(Id id, Pending& pending);
+  void ask(Id agent, Id about, Actions& actions);
+  // Removes the answer that the agent owes; false if it owes none.
+  bool take_question(Agent& agent, Id about);
+  Actions refuse(Id id, const std::string& reason);
+  Action admit(Id id, bool by_token);
+
+  const Admission& admission_;
+  const FindOwner find_owner_;
+  std::map<Id, Pending> pending_;
+  std::map<Id, Agent> agents_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "ddprun/rendezvous/trust/secret.h"
+#include "ddprun/rendezvous/trust/tls_channel.h"
+
+namespace ddprun {
+
+// The token of a job, and what is made of it for connections to the job's store servers.
+//
+// Ownership: owns the token; outlives the handshakes and channels that are made with it. Threads: any. Errors: the
+// functions that make a context throw Errc::internal if OpenSSL fails.
+class Credentials {
+ public:
+  // clear: connections are authenticated and not encrypted (challenge.h).
+  enum class Transport { tls, clear };
+
+  Credentials(Secret token, std::string job, Transport transport = Transport::tls);
+
+  const Secret& token() const { return token_; }  // for those who pass it on
+  const std::string& job() const { return job_; }
+  Transport transport() const { return transport_; }
+
+  // Made at the first use.
+  const TlsContext& tls_client() const;
+  const TlsContext& tls_server() const;
+  const Secret& challenge_key() const { return challenge_key_; }
+
+ private:
+  const TlsContext& context(std::unique_ptr<TlsContext>& place, TlsContext::Role role) const;
+
+  const Secret token_;
+  const std::string job_;
+  const Transport transport_;
+  const Secret challenge_key_;
+  mutable std::mutex mutex_;  // guards what follows
+  mutable std::unique_ptr<TlsContext> client_, server_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ddprun/rendezvous/trust/socket_owner.h"
+
+namespace ddprun {
+
+// What a store server asks an agent: whether a socket of the agent's host belongs to the user of the job.
+struct OwnerQuestion {
+  std::uint64_t number = 0;
+  SocketEnds ends;  // as the client sees them
+};
+
+// "NUMBER ADDRESS PORT ADDRESS PORT", the client's end first.
+std::string encode(const OwnerQuestion& question);
+// Throws Errc::protocol for any other text.
+OwnerQuestion decode_owner_question(std::string_view text);
+
+}  // namespace ddprun

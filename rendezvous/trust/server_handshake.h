@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ddprun/rendezvous/trust/challenge.h"
+#include "ddprun/rendezvous/trust/credentials.h"
+#include "ddprun/rendezvous/trust/tls_channel.h"
+
+namespace ddprun {
+
+// A server's decision about a connection from its first bytes: TLS, a challenge, or a plain store client, whose
+// socket's owner then decides. One port serves them all: their first bytes differ. It sees every byte that arrives
+// before authentication, at most max_bytes of them, and allocates nothing by a number among them.
+//
+// Ownership: borrows the credentials, which must outlive the channel, too. Threads: one at a time. Errors: feed()
+// throws AuthenticationError with why the connection has to be closed; take_output() may still be called once.
+class ServerHandshake {
+ public:
+  static constexpr std::size_t max_bytes = 512;
+  enum class State {
+    open,      // more bytes are needed
+    plain,     // a store client that has no token: rest() has its bytes
+    admitted,  // it has proved that it knows the token
+  };
+
+  // credentials: null for a server that admits plain clients alone.
+  explicit ServerHandshake(const Credentials* credentials) : credentials_(credentials) {}
+
+  // How many bytes may be fed at most.
+  std::size_t capacity() const { return max_bytes - received_; }
+  State feed(std::string_view received);
+  std::string take_output();
+  // REQUIRES: plain, or admitted. Bytes that belong to what follows, not encrypted.
+  std::string take_rest() { return std::move(rest_); }
+  // REQUIRES: admitted. Null if the connection is clear text.
+  std::unique_ptr<TlsChannel> take_channel() { return std::move(channel_); }
+
+ private:
+  State begin(char first);
+
+  const Credentials* credentials_;
+  std::size_t received_ = 0;
+  State state_ = State::open;
+  bool began_ = false;
+  std::unique_ptr<TlsChannel> channel_;
+  std::optional<ChallengeServer> challenge_;
+  std::string output_, rest_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+
+#include "ddprun/common/unique_fd.h"
+
+// Whose a TCP socket of this host is, by the kernel's word (sock_diag(7)).
+namespace ddprun {
+
+// Both ends of a TCP connection as one of its sockets sees them. An IPv4 address inside IPv6 is one of IPv4.
+struct SocketEnds {
+  struct End {
+    std::string address;  // numeric
+    std::uint16_t port = 0;
+    bool operator==(const End&) const = default;
+  };
+  End own, peer;
+};
+
+// Asks the kernel about sockets of this host (of this network namespace).
+//
+// Ownership: owns its netlink socket. Threads: one at a time. Errors: see each function.
+class SocketOwners {
+ public:
+  // Throws Errc::unsupported where the kernel answers no such questions.
+  SocketOwners();
+
+  // The user who made the connected socket with these ends; nullopt if this host has none, or nobody holds it any more.
+  // Listening sockets do not count. Throws Errc::io, and Errc::usage for an address that is not numeric.
+  std::optional<uid_t> find(const SocketEnds& ends);
+
+ private:
+  UniqueFd netlink_;
+  std::uint32_t sequence_ = 0;
+};
+
+}  // namespace ddprun
