@@ -30,6 +30,7 @@ struct LaunchOptions {
   bool no_agent_store = false;
   std::string mpi = "none";
   int max_restarts = 0;
+  std::string restart = "auto";
   double monitor_interval = 0.1;
   std::filesystem::path log_dir;
   std::string redirects = "0";

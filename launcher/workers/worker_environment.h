@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,10 +19,11 @@ struct WorkerEnvSpec {
   std::string run_id = "none";
   int max_restarts = 0;
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
-  std::string timer_file;           // the watchdog's pipe; empty: no watchdog
-  bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU only
-  bool pmi = false;                 // the launcher serves PMI-1 to the workers
-  bool agent_store = true;          // an agent serves the store at the master address; false: worker rank 0 does
+  std::string timer_file;                   // the watchdog's pipe; empty: no watchdog
+  bool virtual_local_rank = false;          // LOCAL_RANK=0 for every worker, which sees one GPU only
+  bool pmi = false;                         // the launcher serves PMI-1 to the workers
+  std::optional<std::uint64_t> recovery{};  // DDPRUN_RECOVERY; none: single workers are not replaced
+  bool agent_store = true;  // an agent serves the store at the master address; false: worker rank 0 does
 };
 
 // The environment of one worker: the agent's own and what torchrun exports, in torchrun's spelling (True and False);

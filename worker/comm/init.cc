@@ -13,6 +13,7 @@
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
+#include "ddprun/worker/comm/bootstrap/job_store.h"
 #include "ddprun/worker/comm/bootstrap/local_address.h"
 #include "ddprun/worker/comm/elastic/peer_list.h"
 #include "ddprun/worker/comm/group_options.h"
@@ -65,7 +66,7 @@ class JoinedWorld : public World {
   const WorkerEnv& env() const override { return env_; }
 
  private:
-  std::shared_ptr<TcpStore> connect() const;
+  std::shared_ptr<TcpStore> connect() const { return comm::connect_job_store(env_, config_); }
   std::string left_key(int rank) const { return worker_prefix(env_.restart_count) + "/left/" + std::to_string(rank); }
   std::string group_prefix() const { return worker_prefix(env_.restart_count) + "/group/0/"; }
   void make_group(const InitOptions& options);
@@ -74,9 +75,8 @@ class JoinedWorld : public World {
   void leave(std::chrono::milliseconds linger) noexcept;
 
   const WorkerEnv env_;
-  const std::chrono::milliseconds timeout_;
-  const std::chrono::milliseconds store_grace_;  // as long as a rank may be silent
-  const bool hosting_;                           // rank 0 serves the store
+  const CommConfig config_;
+  const bool hosting_;  // rank 0 serves the store
   std::unique_ptr<StoreServerThread> server_;
   std::shared_ptr<TcpStore> client_;
   std::unique_ptr<PrefixStore> store_;
@@ -84,13 +84,10 @@ class JoinedWorld : public World {
 };
 
 JoinedWorld::JoinedWorld(const InitOptions& options)
-    : env_(options.env),
-      timeout_(options.config.timeout),
-      store_grace_(options.config.freeze_bound.count() > 0 ? options.config.freeze_bound : options.config.timeout),
-      hosting_(!options.env.use_agent_store) {
+    : env_(options.env), config_(options.config), hosting_(!options.env.use_agent_store) {
   if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
   client_ = connect();
-  if (hosting_) client_->set_will(left_key(env_.rank), "lost", comm::deadline_after(timeout_));
+  if (hosting_) client_->set_will(left_key(env_.rank), "lost", comm::deadline_after(config_.timeout));
   store_ = std::make_unique<PrefixStore>(worker_prefix(env_.restart_count) + "/user", client_);
   try {
     make_group(options);
@@ -112,24 +109,14 @@ void JoinedWorld::report_failure(Errc code, const char* why) noexcept {
 }
 
 void JoinedWorld::make_group(const InitOptions& options) {
-  auto config = options.config;
-  if (config.local_address.empty()) config.local_address = env_.network_interface;
-  if (config.local_address.empty())
-    config.local_address = comm::local_address_towards(env_.master_addr, env_.master_port);
   GroupOptions group{.rank = env_.rank,
                      .size = env_.world_size,
                      .connect_store = [this] { return connect(); },
                      .prefix = group_prefix(),
-                     .config = std::move(config)};
+                     .config = comm::with_local_address(options.config, env_)};
   if (hosting_) group.store_host = 0;
   group.beside_store = comm::is_this_host(env_.master_addr, env_.master_port);
   group_ = comm::make_group(options.backend, group);
-}
-
-std::shared_ptr<TcpStore> JoinedWorld::connect() const {
-  return std::make_shared<TcpStore>(
-      TcpStoreOptions{.host = env_.master_addr, .port = env_.master_port, .grace = store_grace_},
-      comm::deadline_after(timeout_));
 }
 
 JoinedWorld::~JoinedWorld() {
@@ -145,7 +132,7 @@ void JoinedWorld::leave(std::chrono::milliseconds linger) noexcept try {
   const bool failed = client_->check({group_prefix() + "failure"}, Deadline::in(linger_after_failure));
   std::vector<std::string> keys;
   for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(left_key(rank));
-  client_->wait(keys, Deadline::in(std::min(timeout_, failed ? linger_after_failure : linger)));
+  client_->wait(keys, Deadline::in(std::min(config_.timeout, failed ? linger_after_failure : linger)));
 } catch (const Error& error) {
   log::debug("cannot leave the store: {}", error.what());
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ddprun/common/error.h"
+#include "ddprun/rendezvous/recovery/recovery_keys.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_address.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_library.h"
 
@@ -124,6 +125,7 @@ WorkerEnv WorkerEnv::from(const Environment& environment) {
   env.use_agent_store = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True";
   env.restart_count = number(environment, "TORCHELASTIC_RESTART_COUNT", 0, any, "a number, 0 or more").value_or(0);
   env.max_restarts = number(environment, "TORCHELASTIC_MAX_RESTARTS", 0, any, "a number, 0 or more").value_or(0);
+  env.recovery = number(environment, recovery_variable, 0, any, "a number, 0 or more");
   env.run_id = environment.get("TORCHELASTIC_RUN_ID").value_or("none");
   env.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   env.network_interface = environment.get("GLOO_SOCKET_IFNAME").value_or("");

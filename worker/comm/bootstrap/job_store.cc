@@ -1,0 +1,23 @@
+#include "ddprun/worker/comm/bootstrap/job_store.h"
+
+#include "ddprun/worker/comm/bootstrap/local_address.h"
+
+namespace ddprun::comm {
+
+std::chrono::milliseconds store_grace(const CommConfig& config) {
+  return config.freeze_bound.count() > 0 ? config.freeze_bound : config.timeout;
+}
+
+std::shared_ptr<TcpStore> connect_job_store(const WorkerEnv& env, const CommConfig& config) {
+  return std::make_shared<TcpStore>(
+      TcpStoreOptions{.host = env.master_addr, .port = env.master_port, .grace = store_grace(config)},
+      deadline_after(config.timeout));
+}
+
+CommConfig with_local_address(CommConfig config, const WorkerEnv& env) {
+  if (config.local_address.empty()) config.local_address = env.network_interface;
+  if (config.local_address.empty()) config.local_address = local_address_towards(env.master_addr, env.master_port);
+  return config;
+}
+
+}  // namespace ddprun::comm
