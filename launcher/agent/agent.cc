@@ -34,6 +34,7 @@
 #include "ddprun/launcher/workers/watchdog.h"
 #include "ddprun/rendezvous/hosting/endpoint.h"
 #include "ddprun/rendezvous/membership/node_address.h"
+#include "ddprun/rendezvous/recovery/recovery_keys.h"
 #include "ddprun/rendezvous/store/store_server.h"
 
 namespace ddprun {
@@ -87,13 +88,13 @@ class Agent {
                 .failed =
                     [this](auto failures) {
                       watch_.failed(failures);
-                      act(state_.on_workers_failed(std::move(failures)));
+                      act(state_.on_workers_failed(std::move(failures), workers_able()));
                     },
                 .succeeded = [this] { act(state_.on_workers_succeeded()); },
                 .preempted = [this] { act(state_.on_workers_preempted()); },
                 .stopped = [this](bool preempted) { act(state_.on_workers_stopped(preempted)); },
                 .changed = [this](const auto& workers) { report_workers(workers); }}),
-        state_(spec.node.command) {
+        state_(spec.node.command, spec.restarts) {
     const auto& error_files = logs_.enabled() ? logs_.root() : logs_.temporary();
     if (!error_files.empty()) guardian_.set_marker("TORCHELASTIC_ERROR_FILE=" + error_files.string() + "/");
     if (!logs_.temporary().empty() && !keeps_logs()) guardian_.remove_with_job(logs_.temporary());
@@ -299,6 +300,28 @@ class Agent {
     if (!spec_.trust.credentials || !elsewhere || backend_->serves_workers()) return;
     confirmer_ =
         std::make_unique<SocketConfirmer>(loop_, round_->master_addr, round_->master_port, spec_.trust.credentials);
+  }
+
+  // By local rank, whether a worker can recover, as it has announced in the store of this one-node job; empty: unknown.
+  std::vector<bool> workers_able() const {
+    std::vector<bool> able;
+    if (!worker_store_ || !round_ || !spec_.restarts.single_workers) return able;
+    const RecoveryKeys keys{round_->generation};
+    for (int rank = 0; rank < spec_.node.nproc; ++rank)
+      able.push_back(worker_store_->find(on_wire(keys.able(rank))) == "1");
+    return able;
+  }
+
+  static std::string on_wire(const std::string& key) { return "/" + key; }
+
+  // The living workers wait for the members of the next generation, in which the replacements join.
+  void execute(const ReplaceWorkers& action) {
+    for (const int local_rank : action.local_ranks) group_.replace(local_rank, action.generation);
+    const RecoveryKeys keys{round_->generation};
+    auto& store = worker_store_->session_sender();
+    store.set_key(on_wire(keys.newest()), std::to_string(action.generation));
+    store.set_key(on_wire(keys.members(action.generation)), member_list(action.members));
+    if (events_) events_->workers_started(group_.workers());
   }
 
   // A store that worker 0 serves is not there yet; this process has a connection to one at the endpoint.

@@ -10,6 +10,7 @@
 
 #include "ddprun/launcher/dashboard/job_watch.h"
 #include "ddprun/launcher/cluster/job_trust.h"
+#include "ddprun/launcher/agent/replacements.h"
 #include "ddprun/launcher/report/events.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/launcher/workers/health_check.h"
@@ -33,6 +34,7 @@ struct AgentSpec {
   bool keep_logs = false;    // the user asked for log files
   std::chrono::milliseconds grace{30'000};
   EventTarget events;
+  RestartRules restarts;
   bool watchdog = false;                                           // workers may set watchdog timers
   std::string watchdog_pipe;                                       // its path; empty: in the log folder
   std::string backend;                                             // of the rendezvous, for events

@@ -1,5 +1,6 @@
 #include "ddprun/launcher/agent/agent_state.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -57,6 +58,7 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
   if (!expected) return {};
   proposed_.reset();
   current_ = event.round.generation;
+  replacements_.begin(event.round);
   workers_running_ = true;
   stopping_ = false;
   AgentActions actions;
@@ -99,13 +101,47 @@ AgentActions AgentState::on_event(const ContactLost& event) {
   return end_with({.exit_code = exit_for(event.error.code())}, std::move(actions), SIGTERM);
 }
 
-AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures) {
+AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures, const std::vector<bool>& able) {
+  if (!end_ && current_ && !proposed_ && !stopping_) {
+    std::stable_sort(failures.begin(), failures.end(), is_likelier_cause);
+    const auto why_not = replacements_.refusal(failures, able);
+    if (why_not.empty()) return replace_workers(failures);
+    if (replacements_.budget_is_used()) {
+      const int code = exit_code_of(failures.front());
+      return end_by_failures(std::move(failures), replacements_.budget_text(), code);
+    }
+    if (replacements_.scope() == RestartScope::failed && !failures.front().usage_error &&
+        replacements_.restarts() < replacements_.max_restarts())
+      return end_by_failures(std::move(failures), why_not + " (--restart=failed)", exit_usage);
+  }
   AgentActions actions{StopWorkers{SIGTERM}};
   stopping_ = true;
   if (end_ || !current_) return actions;
   unreported_ = failures;
   actions.push_back(ReportFailure{*current_, std::move(failures)});
   return actions;
+}
+
+// The others keep their processes.
+AgentActions AgentState::replace_workers(const std::vector<WorkerFailure>& failures) {
+  AgentActions actions;
+  const int before = replacements_.restarts();
+  auto replace = replacements_.replace(failures);
+  for (int i = 0; i < static_cast<int>(failures.size()); ++i) {
+    const auto& failure = failures[static_cast<std::size_t>(i)];
+    actions.push_back(
+        Announce{Kind::warning, fmt::format("{}; restart {} of {}: a replacement for this rank alone",
+                                            failure_text(failure), before + i + 1, replacements_.max_restarts())});
+  }
+  actions.push_back(std::move(replace));
+  return actions;
+}
+
+// Without the rendezvous' verdict, which does not know of replacements.
+AgentActions AgentState::end_by_failures(std::vector<WorkerFailure> failures, const std::string& why, int exit_code) {
+  const auto reason = fmt::format("{}; {}", failure_text(failures.front()), why);
+  return end_with({.exit_code = exit_code, .failures = std::move(failures)},
+                  {Announce{Kind::error, reason}, LeaveJob{reason}}, SIGTERM);
 }
 
 AgentActions AgentState::on_workers_succeeded() {

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "ddprun/launcher/agent/replacements.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace ddprun {
@@ -51,8 +52,8 @@ struct Finish {  // no worker runs any more: end the agent
   std::vector<WorkerFailure> failures;  // for the summary, the root cause first
   std::string last_line;                // for the log, after the summary; may be empty
 };
-using AgentAction = std::variant<PrepareRound, StartWorkers, StopWorkers, KillWorkers, ReportSuccess, ReportPreempted,
-                                 RequestStop, ReportFailure, LeaveJob, Announce, Finish>;
+using AgentAction = std::variant<PrepareRound, StartWorkers, ReplaceWorkers, StopWorkers, KillWorkers, ReportSuccess,
+                                 ReportPreempted, RequestStop, ReportFailure, LeaveJob, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
 // The state machine of one node's agent: rendezvous events, ends of workers and signals in, actions out. No I/O and no
@@ -62,11 +63,12 @@ using AgentActions = std::vector<AgentAction>;
 class AgentState {
  public:
   // command: of this node's workers, as NodeInfo has it; for messages.
-  explicit AgentState(std::vector<std::string> command = {}) : command_(std::move(command)) {}
+  explicit AgentState(std::vector<std::string> command = {}, RestartRules rules = {})
+      : command_(std::move(command)), replacements_(rules) {}
 
   AgentActions on(const RendezvousEvent& event);
-  // Workers of this node failed by themselves.
-  AgentActions on_workers_failed(std::vector<WorkerFailure> failures);
+  // Workers of this node failed by themselves. able: as Replacements::refusal() takes it.
+  AgentActions on_workers_failed(std::vector<WorkerFailure> failures, const std::vector<bool>& able = {});
   // All of this node's workers exited with 0 and none of their processes is left.
   AgentActions on_workers_succeeded();
   // The same, but at least one worker exited with exit_preempted: it was asked to stop and saved its state.
@@ -88,12 +90,15 @@ class AgentState {
   AgentActions on_event(const JobEnded& event);
   AgentActions on_event(const ContactBroken& event);
   AgentActions on_event(const ContactLost& event);
+  AgentActions replace_workers(const std::vector<WorkerFailure>& failures);
+  AgentActions end_by_failures(std::vector<WorkerFailure> failures, const std::string& why, int exit_code);
   AgentActions stop_workers(AgentActions before);
   AgentActions end_with(Finish end, AgentActions before, int stop_signal);
   // Announces the unreported failures, when no job result will name the root cause.
   AgentActions announce_failures();
 
   const std::vector<std::string> command_;
+  Replacements replacements_;
   std::string command_difference_;        // the line about it that was announced last
   std::optional<PrepareRound> proposed_;  // the round that was agreed and has not started
   std::optional<std::int64_t> current_;   // the generation whose workers were started last

@@ -140,6 +140,10 @@ LaunchSettings::LaunchSettings() {
           .choices = {"none", "pmi1"}});
   define("max_restarts", o.max_restarts,
          {.help = "number of failures after which the job is restarted, counted for the whole job", .min = 0});
+  define("restart", o.restart,
+         {.help = "workers that a failure restarts: failed, those that failed, while the others keep their processes, "
+                  "which they have to be able to; all; auto: failed where it is possible, else all",
+          .choices = {"auto", "all", "failed"}});
   define("monitor_interval", o.monitor_interval,
          {.help = "accepted for compatibility with torchrun and unused: the kernel reports a worker's exit at once, "
                   "nothing polls",

@@ -95,6 +95,11 @@ void remove_abandoned_folders(const fs::path& parent) {
   for (const auto& folder : abandoned) fs::remove_all(folder, failure);
 }
 
+// "2", and "2.1" for the first replacement.
+std::string name_of_worker(int local_rank, std::uint64_t replacement) {
+  return replacement == 0 ? std::to_string(local_rank) : fmt::format("{}.{}", local_rank, replacement);
+}
+
 }  // namespace
 
 fs::path temporary_folder(const Environment& environment) {
@@ -145,18 +150,19 @@ void LogFolder::make_error_folder(const fs::path& parent) {
   }
 }
 
-fs::path LogFolder::error_file(std::int64_t attempt, int local_rank) const {
-  if (worker_folders_) return attempt_folder(attempt) / std::to_string(local_rank) / "error.json";
-  return temporary_.empty() ? fs::path() : temporary_ / fmt::format("error_{}_{}.json", attempt, local_rank);
+fs::path LogFolder::error_file(std::int64_t attempt, int local_rank, std::uint64_t replacement) const {
+  const auto worker = name_of_worker(local_rank, replacement);
+  if (worker_folders_) return attempt_folder(attempt) / worker / "error.json";
+  return temporary_.empty() ? fs::path() : temporary_ / fmt::format("error_{}_{}.json", attempt, worker);
 }
 
 fs::path LogFolder::attempt_folder(std::int64_t attempt) const {
   return worker_folders_ ? root_ / fmt::format("attempt_{}", attempt) : fs::path();
 }
 
-fs::path LogFolder::worker_folder(std::int64_t attempt, int local_rank) const {
+fs::path LogFolder::worker_folder(std::int64_t attempt, int local_rank, std::uint64_t replacement) const {
   if (!worker_folders_) return {};
-  auto folder = attempt_folder(attempt) / std::to_string(local_rank);
+  auto folder = attempt_folder(attempt) / name_of_worker(local_rank, replacement);
   if (::mkdir(folder.c_str(), 0777) == 0) return folder;
   std::error_code ignored;
   if (errno == EEXIST) fs::remove_all(folder, ignored);

@@ -43,10 +43,11 @@ class LogFolder {
   // The folder of one attempt, created together with that of its first worker; empty when workers have no folders.
   std::filesystem::path attempt_folder(std::int64_t attempt) const;
   // Creates the folder of one worker in one attempt, empty. Returns an empty path when workers have no folders.
-  std::filesystem::path worker_folder(std::int64_t attempt, int local_rank) const;
+  // replacement: which one of this local rank it is, as the files of those before it stay; 0: it is the first worker.
+  std::filesystem::path worker_folder(std::int64_t attempt, int local_rank, std::uint64_t replacement = 0) const;
 
   // The path of a worker's error file, which the worker creates; empty when there is no folder for it.
-  std::filesystem::path error_file(std::int64_t attempt, int local_rank) const;
+  std::filesystem::path error_file(std::int64_t attempt, int local_rank, std::uint64_t replacement = 0) const;
 
   // At the end of the job: removes a temporary folder, unless keep (it holds output or the error file of a failure).
   void remove_if_temporary(bool keep) const;

@@ -152,6 +152,7 @@ std::shared_ptr<Capture> OutputRouter::Impl::capture(Console::Stream stream, std
   worker_ends.push_back(std::move(ends.writer));
   captured->reader.assign(ends.reader.release());
   captured->reader.native_non_blocking(true);
+  std::erase_if(captures, [](const auto& each) { return !each->reader.is_open(); });  // of workers that were replaced
   captures.push_back(captured);
   return captured;
 }

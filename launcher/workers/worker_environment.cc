@@ -6,6 +6,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/progress/training_memory.h"
 #include "ddprun/rendezvous/trust/token_descriptor.h"
+#include "ddprun/rendezvous/recovery/recovery_keys.h"
 
 namespace ddprun {
 namespace {
@@ -33,6 +34,8 @@ Environment shared_environment(const Environment& agent, const WorkerEnvSpec& sp
   env.set("TORCHELASTIC_RUN_ID", spec.run_id);
   env.set("TORCHELASTIC_USE_AGENT_STORE", spec.agent_store ? "True" : "False");
   env.set("TORCHELASTIC_SIGNALS_TO_HANDLE", spec.signals_to_handle);
+  env.unset(recovery_variable);
+  if (spec.recovery) env.set(std::string(recovery_variable), number(*spec.recovery));
   if (!spec.timer_file.empty()) env.set("TORCHELASTIC_TIMER_FILE", spec.timer_file);
   env.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", agent.get("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
   if (spec.token_descriptor >= 0)

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct WorkerEnvSpec {
   bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU only
   int token_descriptor = -1;        // of the job's token, which the workers inherit; -1: none
   bool pmi = false;                 // the launcher serves PMI-1 to the workers
+  std::optional<std::uint64_t> recovery{};  // DDPRUN_RECOVERY; none: single workers are not replaced
   bool agent_store = true;          // an agent serves the store at the master address; false: worker rank 0 does
 };
 

@@ -1,6 +1,7 @@
 #include "ddprun/launcher/workers/worker_group.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <optional>
@@ -125,7 +126,8 @@ struct WorkerGroup::Impl {
   std::unique_ptr<PmiServer> pmi;  // of the latest round, if its workers are to be MPI processes
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
-  void start_worker(int local_rank, WorkerEnvironments& environments);
+  Worker make_worker(int local_rank, WorkerEnvironments& environments, std::uint64_t replacement = 0);
+  void replace(Worker& worker, std::uint64_t generation);
   void apply(const std::vector<ProcessChange>& changes);
   void report_changes(const std::vector<WorkerReport>& changed) const;
   void end_aborted(int local_rank, int exit_code);
@@ -149,9 +151,10 @@ struct WorkerGroup::Impl {
   void look_at_sleeps();
 };
 
-void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environments) {
-  const auto folder = logs.worker_folder(round.generation, local_rank);
-  Worker worker{.local_rank = local_rank, .error_file = logs.error_file(round.generation, local_rank).string()};
+Worker WorkerGroup::Impl::make_worker(int local_rank, WorkerEnvironments& environments, std::uint64_t replacement) {
+  const auto folder = logs.worker_folder(round.generation, local_rank, replacement);
+  Worker worker{.local_rank = local_rank,
+                .error_file = logs.error_file(round.generation, local_rank, replacement).string()};
   const auto descriptors = output->open(local_rank, folder);
   const auto input = open_input(spec.input, self().first_rank + local_rank);
   const int pmi_end = pmi ? pmi->worker_end(local_rank) : -1;
@@ -167,7 +170,19 @@ void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environ
                                  guardian);
   output->started();
   if (pmi) pmi->started(local_rank);
-  workers.push_back(std::move(worker));
+  return worker;
+}
+
+void WorkerGroup::Impl::replace(Worker& worker, std::uint64_t generation) {
+  ::kill(-worker.group(), SIGKILL);
+  guardian.remove_groups(std::array{worker.group()});
+  auto exported = spec.exported;
+  exported.recovery = generation;
+  WorkerEnvironments environments(spec.environment, exported, round);
+  worker = make_worker(worker.local_rank, environments, generation);
+  guardian.confirm_groups();
+  awaiting_cause = false;
+  report_changes({worker.report()});
 }
 
 // What is known beyond exit code and signal. A process whose exec failed has no exit code of its own.
@@ -426,10 +441,18 @@ void WorkerGroup::start(const Round& round) {
         PmiServer::Handlers{.waiting = [&self] { self.report_failures(true); },
                             .aborted = [&self](int local_rank, int code) { self.end_aborted(local_rank, code); }});
   WorkerEnvironments environments(self.spec.environment, self.spec.exported, self.round);
-  for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank, environments);
+  for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank)
+    self.workers.push_back(self.make_worker(local_rank, environments));
   self.guardian.confirm_groups();
   self.watch_sleeps();
   self.report_changes(reports());
+}
+
+void WorkerGroup::replace(int local_rank, std::uint64_t generation) {
+  const auto worker = std::ranges::find(impl_->workers, local_rank, &Worker::local_rank);
+  if (worker == impl_->workers.end() || !worker->exit)
+    throw make_error(Errc::internal, "the worker of local rank {} still runs", local_rank);
+  impl_->replace(*worker, generation);
 }
 
 void WorkerGroup::stop(int signal_number, milliseconds grace) {

@@ -51,7 +51,7 @@ class WorkerGroup {
   struct Handlers {
     // No process of the round is left; called before succeeded, preempted and stopped.
     std::function<void(const std::vector<WorkerStatus>&)> ended;
-    // One or more workers failed; called once a round, and not after stop().
+    // One or more workers failed; called once a round, and again after replace(); not after stop().
     std::function<void(std::vector<WorkerFailure>)> failed;
     // All workers exited with 0, and none of their processes is left.
     std::function<void()> succeeded;
@@ -72,6 +72,10 @@ class WorkerGroup {
   // REQUIRES: no process of an earlier round is left. Throws Errc::io when a worker cannot be started; stop() then ends
   // those that were started.
   void start(const Round& round);
+  // Starts another process in place of a worker that has failed; the others run on. What is left of its process group
+  // is killed. generation: the first one of the process group that the new worker is a member of (DDPRUN_RECOVERY).
+  // Throws as start().
+  void replace(int local_rank, std::uint64_t generation);
   // Sends the signal to every worker's process group and kills what is left after the grace period. May be repeated:
   // the signal is sent again, and the first grace period stays in force.
   void stop(int signal_number, std::chrono::milliseconds grace);

@@ -130,6 +130,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::uint16_t port() const { return local_.port; }
   std::size_t connections() const { return connections_.size(); }
   void erase_if(const std::function<bool(std::string_view)>& predicate) { state_.erase_if(predicate); }
+  std::optional<std::string> find(std::string_view key) const { return state_.find(key); }
   void announce_end(std::function<void()> on_change);
   std::size_t unaware() const;
   void set_hub(SessionHub* hub) { hub_ = hub; }
@@ -858,6 +859,9 @@ std::size_t StoreServer::unaware() const {
 }
 void StoreServer::erase_if(const std::function<bool(std::string_view)>& predicate) {
   impl_->erase_if(predicate);
+}
+std::optional<std::string> StoreServer::find(std::string_view key) const {
+  return impl_->find(key);
 }
 void StoreServer::set_session_hub(SessionHub* hub) {
   impl_->set_hub(hub);

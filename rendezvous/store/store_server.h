@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -61,6 +62,9 @@ class StoreServer {
   void announce_end(std::function<void()> on_change);
   // The clients that have not asked since.
   std::size_t unaware() const;
+
+  // The value of a key, by its name on the wire; none: there is no such key. session_sender() sets and erases keys.
+  std::optional<std::string> find(std::string_view key) const;
 
   // Removes the keys and queues whose names on the wire ("/k") match.
   void erase_if(const std::function<bool(std::string_view)>& predicate);

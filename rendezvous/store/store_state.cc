@@ -84,6 +84,11 @@ void StoreState::erase_if(const std::function<bool(std::string_view)>& predicate
   std::erase_if(queues_, matches);
 }
 
+std::optional<std::string> StoreState::find(std::string_view key) const {
+  const auto value = values_.find(key);
+  return value == values_.end() ? std::nullopt : std::optional(value->second);
+}
+
 std::size_t StoreState::registrations() const {
   std::size_t count = 0;
   for (const auto& [key, waiters] : waiters_) count += waiters.size();

@@ -57,6 +57,9 @@ class StoreState {
   // Removes matching keys and queues, as DELETE_KEY does: no wait ends by it.
   void erase_if(const std::function<bool(std::string_view)>& predicate);
 
+  // The value of a key; none: there is no such key.
+  std::optional<std::string> find(std::string_view key) const;
+
   std::size_t num_keys() const { return values_.size(); }
   // Connections with a pending wait or a last will, and registered waits; for tests that no state is leaked.
   std::size_t client_count() const { return clients_.size(); }

@@ -72,7 +72,7 @@ class TrainingJob {
         try {
           trainer::Progress silent(nullptr, 0);
           trainer::Trainer rank_trainer(config_, trainer::settings_that_decide(settings_), datasets_,
-                                        {*groups[rank], silent});
+                                        {groups[rank].get(), silent});
           summaries[rank] = rank_trainer.run();
         } catch (...) {
           failures[rank] = std::current_exception();

@@ -59,6 +59,11 @@ ddprun_process_test(recovery_test
   LIBS ddprun::common
   TIMEOUT 300)
 add_dependencies(recovery_test ddprun-worker)
+ddprun_process_test(recovery_in_process_test
+  SOURCES recovery_in_process_test.cc
+  LIBS ddprun::common Boost::json
+  TIMEOUT 600)
+add_dependencies(recovery_in_process_test ddprun-worker)
 
 ddprun_process_test(observability_test
   SOURCES observability_test.cc

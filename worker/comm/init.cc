@@ -13,7 +13,7 @@
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/rendezvous/trust/token_descriptor.h"
+#include "ddprun/worker/comm/bootstrap/job_store.h"
 #include "ddprun/worker/comm/bootstrap/local_address.h"
 #include "ddprun/worker/comm/elastic/peer_list.h"
 #include "ddprun/worker/comm/group_options.h"
@@ -27,14 +27,6 @@ namespace {
 // without a store, and, after a failure, ranks that only read its cause.
 constexpr std::chrono::milliseconds linger_timeout{30'000};
 constexpr std::chrono::milliseconds linger_after_failure{2'000};
-
-// For a store that an agent on another host serves; on this host the kernel says whose this process is, and a worker
-// whose descriptor a program in between has closed is known to this host's agent.
-std::shared_ptr<const Credentials> credentials_for(const WorkerEnv& env) {
-  if (env.token_descriptor < 0 || !env.use_agent_store || comm::is_this_host(env.master_addr, env.master_port))
-    return nullptr;
-  return read_token_descriptor(env.token_descriptor, env.run_id);
-}
 
 std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
   const auto address = name_to_resolve(env.master_addr);
@@ -74,7 +66,7 @@ class JoinedWorld : public World {
   const WorkerEnv& env() const override { return env_; }
 
  private:
-  std::shared_ptr<TcpStore> connect() const;
+  std::shared_ptr<TcpStore> connect() const { return comm::connect_job_store(env_, config_, credentials_); }
   std::string left_key(int rank) const { return worker_prefix(env_.restart_count) + "/left/" + std::to_string(rank); }
   std::string group_prefix() const { return worker_prefix(env_.restart_count) + "/group/0/"; }
   void make_group(const InitOptions& options);
@@ -83,8 +75,7 @@ class JoinedWorld : public World {
   void leave(std::chrono::milliseconds linger) noexcept;
 
   const WorkerEnv env_;
-  const std::chrono::milliseconds timeout_;
-  const std::chrono::milliseconds store_grace_;           // as long as a rank may be silent
+  const CommConfig config_;
   const bool hosting_;                                    // rank 0 serves the store
   const std::shared_ptr<const Credentials> credentials_;  // null: sends no token
   std::unique_ptr<StoreServerThread> server_;
@@ -95,13 +86,12 @@ class JoinedWorld : public World {
 
 JoinedWorld::JoinedWorld(const InitOptions& options)
     : env_(options.env),
-      timeout_(options.config.timeout),
-      store_grace_(options.config.freeze_bound.count() > 0 ? options.config.freeze_bound : options.config.timeout),
+      config_(options.config),
       hosting_(!options.env.use_agent_store),
-      credentials_(credentials_for(options.env)) {
+      credentials_(comm::job_credentials(options.env)) {
   if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
   client_ = connect();
-  if (hosting_) client_->set_will(left_key(env_.rank), "lost", comm::deadline_after(timeout_));
+  if (hosting_) client_->set_will(left_key(env_.rank), "lost", comm::deadline_after(config_.timeout));
   store_ = std::make_unique<PrefixStore>(worker_prefix(env_.restart_count) + "/user", client_);
   try {
     make_group(options);
@@ -123,25 +113,14 @@ void JoinedWorld::report_failure(Errc code, const char* why) noexcept {
 }
 
 void JoinedWorld::make_group(const InitOptions& options) {
-  auto config = options.config;
-  if (config.local_address.empty()) config.local_address = env_.network_interface;
-  if (config.local_address.empty())
-    config.local_address = comm::local_address_towards(env_.master_addr, env_.master_port);
   GroupOptions group{.rank = env_.rank,
                      .size = env_.world_size,
                      .connect_store = [this] { return connect(); },
                      .prefix = group_prefix(),
-                     .config = std::move(config)};
+                     .config = comm::with_local_address(options.config, env_)};
   if (hosting_) group.store_host = 0;
   group.beside_store = comm::is_this_host(env_.master_addr, env_.master_port);
   group_ = comm::make_group(options.backend, group);
-}
-
-std::shared_ptr<TcpStore> JoinedWorld::connect() const {
-  return std::make_shared<TcpStore>(
-      TcpStoreOptions{
-          .host = env_.master_addr, .port = env_.master_port, .grace = store_grace_, .credentials = credentials_},
-      comm::deadline_after(timeout_));
 }
 
 JoinedWorld::~JoinedWorld() {
@@ -157,7 +136,7 @@ void JoinedWorld::leave(std::chrono::milliseconds linger) noexcept try {
   const bool failed = client_->check({group_prefix() + "failure"}, Deadline::in(linger_after_failure));
   std::vector<std::string> keys;
   for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(left_key(rank));
-  client_->wait(keys, Deadline::in(std::min(timeout_, failed ? linger_after_failure : linger)));
+  client_->wait(keys, Deadline::in(std::min(config_.timeout, failed ? linger_after_failure : linger)));
 } catch (const Error& error) {
   log::debug("cannot leave the store: {}", error.what());
 }

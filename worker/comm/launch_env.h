@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "ddprun/common/environment.h"
@@ -22,8 +23,11 @@ struct WorkerEnv {
   int restart_count = 0;         // the job-wide generation
   int max_restarts = 0;
   std::string run_id = "none";
-  std::string error_file;         // for the reason of a failure; empty: none
-  std::string training_record;    // where the launcher reads this rank's training (training_memory.h); empty: nowhere
+  std::string error_file;       // for the reason of a failure; empty: none
+  std::string training_record;  // where the launcher reads this rank's training (training_memory.h); empty: nowhere
+  // DDPRUN_RECOVERY: the first generation of the process group that this worker is a member of, where the launcher
+  // replaces single workers; none: it does not.
+  std::optional<int> recovery{};
   std::string network_interface;  // GLOO_SOCKET_IFNAME, one name or several; empty: the one that routes to the store
 
   // Reads RANK and WORLD_SIZE; if they are absent, the variables of Open MPI, of PMI (MPICH, Intel MPI), of MVAPICH, of

@@ -1,18 +1,43 @@
 #include "ddprun/worker/trainer/loop.h"
 
 namespace ddprun::trainer {
+namespace {
 
-LoopEnd run_loop(Session& session, Observer& observer) {
+StepResult make_step(Session& session, bool request_stop, StepRecord* record) {
+  if (!record) return session.step(request_stop);
+  record->begin_step();
+  try {
+    auto result = session.step(request_stop);
+    record->end_step(result);
+    return result;
+  } catch (...) {
+    record->undo_step();
+    throw;
+  }
+}
+
+// Returns whether the run stops here.
+bool tell(Session& session, Observer& observer, const StepResult& result, bool repeated) {
+  const auto total = session.total_steps();
+  const bool last = session.state().run.step == total;
+  const bool stops = result.stop_requested && !last;
+  observer.step_finished(
+      {.session = session, .result = result, .total_steps = total, .last = last, .stops = stops, .repeated = repeated});
+  return stops;
+}
+
+}  // namespace
+
+LoopEnd run_loop(Session& session, Observer& observer, StepRecord* record) {
   const auto total = session.total_steps();
   const auto& step = session.state().run.step;
   observer.session_started(session);
-  while (step < total) {
-    const auto result = session.step(observer.stop_requested());
-    const bool last = step == total;
-    const bool stops = result.stop_requested && !last;
-    observer.step_finished({.session = session, .result = result, .total_steps = total, .last = last, .stops = stops});
-    if (stops) return LoopEnd::stopped;
+  if (record && record->last()) {
+    const auto last = *record->last();
+    if (tell(session, observer, last.result, true)) return LoopEnd::stopped;
   }
+  while (step < total)
+    if (tell(session, observer, make_step(session, observer.stop_requested(), record), false)) return LoopEnd::stopped;
   observer.run_finished(session);
   return LoopEnd::finished;
 }

@@ -15,6 +15,7 @@ struct StepEvent {
   std::int64_t total_steps;  // of the run
   bool last;                 // the run is finished with this step
   bool stops;                // the run stops here before its end, as a rank requested
+  bool repeated = false;     // in a group before this one ranks may have had the event, and some of its effects
 };
 
 struct EvaluationEvent {

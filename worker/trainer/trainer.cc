@@ -1,5 +1,6 @@
 #include "ddprun/worker/trainer/trainer.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -7,8 +8,10 @@
 
 #include "ddprun/common/log.h"
 #include "ddprun/worker/checkpoint/checkpoint.h"
+#include "ddprun/worker/comm/error_file.h"
 #include "ddprun/worker/trainer/loop.h"
 #include "ddprun/worker/trainer/observers/observers.h"
+#include "ddprun/worker/trainer/recovery/state_copy.h"
 #include "ddprun/worker/trainer/session/replicas.h"
 #include "ddprun/worker/trainer/session/session.h"
 #include "ddprun/worker/trainer/state/fine_tuning.h"
@@ -40,6 +43,10 @@ TrainState initial_state(const TrainConfig& config, NamedSettings deciding, cons
   return state;
 }
 
+int rank_of(const Trainer::Context& context) {
+  return context.group ? context.group->rank() : context.recovery->rank();
+}
+
 }  // namespace
 
 class Trainer::Impl {
@@ -48,11 +55,17 @@ class Trainer::Impl {
       : config_(config),
         samples_of_epoch_(datasets.train->size()),
         progress_(context.progress),
+        recovery_(context.recovery),
         task_(make_task(config, datasets.train->layout(), registry_of(context))),
         state_(initial_state(config, std::move(deciding), datasets.train->layout(), *task_, context)),
-        session_(make_session({.config = config, .datasets = datasets, .task = *task_, .shared = context.shared},
-                              state_, context.group)) {
-    if (!config.checkpoint.dir.empty() && session_->is_first())
+        job_{.config = config,
+             .datasets = datasets,
+             .task = *task_,
+             .shared = context.shared,
+             .recovers = recovery_ != nullptr} {
+    if (recovery_) record_.emplace(state_, [this](std::int64_t step) { recovery_->on_applied(step); });
+    if (context.group) session_ = make_session(job_, state_, *context.group);
+    if (!config.checkpoint.dir.empty() && rank_of(context) == 0)
       checkpoints_.emplace(
           checkpoint::CheckpointOptions{.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
     observers_ = make_observers({.config = config,
@@ -64,9 +77,18 @@ class Trainer::Impl {
   }
 
   Summary run() {
-    resume_from_checkpoint();
-    warn_of_idle_ranks();
-    const auto end = run_loop(*session_, *observers_);
+    if (session_) {
+      resume_from_checkpoint();
+      warn_of_idle_ranks();
+    }
+    return recovery_ ? train_and_recover() : train();
+  }
+
+ private:
+  checkpoint::Checkpoints* checkpoints() { return checkpoints_ ? &*checkpoints_ : nullptr; }
+
+  Summary train() {
+    const auto end = run_loop(*session_, *observers_, record_ ? &*record_ : nullptr);
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
     summary_.parameter_digest = parameter_digest([this](const auto& visitor) { session_->visit_parameters(visitor); });
@@ -74,8 +96,39 @@ class Trainer::Impl {
     return summary_;
   }
 
- private:
-  checkpoint::Checkpoints* checkpoints() { return checkpoints_ ? &*checkpoints_ : nullptr; }
+  // Until the run has ended in some group.
+  Summary train_and_recover() {
+    std::string failure = "this process is to replace a lost rank";
+    if (session_) {
+      recovery_->on_applied(state_.run.step);
+      recovery_->announce();
+    }
+    while (true) {
+      try {
+        if (!session_) begin_in_next_group(failure);
+        const auto summary = train();
+        recovery_->withdraw();
+        return summary;
+      } catch (const Error& error) {
+        if (!is_consequence(error.code()) || !recovery_->is_able()) throw;
+        failure = error.what();
+        session_.reset();
+      }
+    }
+  }
+
+  void begin_in_next_group(const std::string& failure) {
+    const auto begin = std::chrono::steady_clock::now();
+    record_->undo_events();
+    const auto resumed = recovery_->recover(failure, [this](ProcessGroup& group, const Catchup& catchup, bool) {
+      copy_state(state_, *record_, group, catchup.source);
+    });
+    session_ = make_session(job_, state_, resumed.group);
+    const auto spent = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin);
+    if (resumed.group.rank() == resumed.catchup.source)
+      log::info("{}: the ranks go on after step {} in generation {} of their group, {:.0f} ms later", failure,
+                resumed.catchup.step, resumed.generation, spent.count());
+  }
 
   void resume_from_checkpoint() {
     const ResumeOptions options{.checkpoints = checkpoints(),
@@ -107,9 +160,12 @@ class Trainer::Impl {
   const TrainConfig& config_;
   const std::int64_t samples_of_epoch_;
   Progress& progress_;
+  Recovery* const recovery_;  // null: a failure of the group ends the run
   const std::unique_ptr<tasks::Task> task_;
   TrainState state_;
-  const std::unique_ptr<Session> session_;
+  const TrainJob job_;
+  std::optional<StepRecord> record_;                    // where the run can recover
+  std::unique_ptr<Session> session_;                    // null: none in the next group yet
   std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
   Summary summary_;
   std::unique_ptr<Observer> observers_;

@@ -8,6 +8,7 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 #include "ddprun/worker/trainer/preemption.h"
+#include "ddprun/worker/trainer/recovery/recovery.h"
 #include "ddprun/worker/trainer/report/progress.h"
 #include "ddprun/worker/trainer/report/summary.h"
 #include "ddprun/worker/trainer/session/shared_items.h"
@@ -24,7 +25,7 @@ namespace ddprun::trainer {
 class Trainer {
  public:
   struct Context {
-    ProcessGroup& group;
+    ProcessGroup* group;  // null: this process joins a job that runs, and recovery forms its group
     Progress& progress;
     std::int64_t generation = 0;                     // of the job, for the record
     const PreemptionListener* preemption = nullptr;  // none: this rank takes no preemption requests
@@ -32,6 +33,7 @@ class Trainer {
     const SharedItems* shared = nullptr;             // as TrainJob::shared
     Device device{};                                 // train_device()
     std::string training_record = {};                // WorkerEnv::training_record
+    Recovery* recovery = nullptr;                    // null: a failure of the group ends the run
   };
 
   // datasets and context's parts outlive the trainer. deciding: settings_that_decide().

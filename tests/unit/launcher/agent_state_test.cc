@@ -2,6 +2,8 @@
 
 #include <csignal>
 
+#include <fmt/ranges.h>
+
 #include "ddprun/rendezvous/membership/worker_failure.h"
 #include "tests/support/catch.h"
 
@@ -22,6 +24,9 @@ Round round_of(std::int64_t generation) {
 struct Name {
   std::string operator()(const PrepareRound& a) const { return fmt::format("prepare {}", a.generation); }
   std::string operator()(const StartWorkers& a) const { return fmt::format("start {}", a.round.generation); }
+  std::string operator()(const ReplaceWorkers& a) const {
+    return fmt::format("replace {} in {}: {}", fmt::join(a.local_ranks, " "), a.generation, fmt::join(a.members, " "));
+  }
   std::string operator()(const StopWorkers& a) const { return fmt::format("stop {}", a.signal_number); }
   std::string operator()(const KillWorkers&) const { return "kill"; }
   std::string operator()(const ReportSuccess& a) const { return fmt::format("success {}", a.generation); }
@@ -347,4 +352,86 @@ TEST_CASE("a round whose nodes run different commands leads to one line, once fo
         "node 1 (host b) runs another command than this node: argument 1 is '--lr=0.2' there and '--lr=0.1' here\n");
   CHECK(start(1, "--lr=0.2").empty());
   CHECK_THAT(start(2, "--lr=0.3"), Catch::Contains("'--lr=0.3' there"));
+}
+
+namespace {
+
+// An agent whose two workers run, and that may replace them.
+struct ReplacingFixture {
+  explicit ReplacingFixture(RestartScope scope = RestartScope::automatic, int max_restarts = 3)
+      : state({}, {.scope = scope, .single_workers = true, .max_restarts = max_restarts}) {
+    run(0);
+  }
+  void run(std::int64_t generation, int restarts_used = 0) {
+    auto round = round_of(generation);
+    round.restarts_used = restarts_used;
+    state.on(RoundProposed{round, "why"});
+    state.on_workers_stopped();
+    state.on(RoundStarted{round});
+  }
+  AgentActions killed(std::vector<int> ranks, const std::vector<bool>& able) {
+    std::vector<WorkerFailure> failures;
+    for (const int rank : ranks)
+      failures.push_back({.rank = rank, .local_rank = rank, .host = "a", .signal_number = 9});
+    return state.on_workers_failed(failures, able);
+  }
+
+  AgentState state;
+};
+
+}  // namespace
+
+TEST_CASE("a worker that dies while all have announced that they can recover is replaced alone") {
+  ReplacingFixture f;
+  const auto actions = f.killed({1}, {true, true});
+  CHECK(names(actions) == "replace 1 in 1: 0.0 1.1");
+  CHECK_THAT(announced(actions),
+             Catch::Contains("ended by SIGKILL; restart 1 of 3: a replacement for this rank alone"));
+  CHECK(names(f.killed({0}, {true, true})) == "replace 0 in 2: 0.2 1.1");
+  CHECK(names(f.state.on_workers_succeeded()) == "success 0");
+}
+
+TEST_CASE("all workers are restarted where one of them cannot recover") {
+  CHECK(names(ReplacingFixture().killed({1}, {true, false})) == "stop 15; failure 0 of rank 1");
+  CHECK(names(ReplacingFixture().killed({1}, {false, true})) == "stop 15; failure 0 of rank 1");
+  CHECK(names(ReplacingFixture().killed({1}, {})) == "stop 15; failure 0 of rank 1");
+  CHECK(names(ReplacingFixture().killed({0, 1}, {true, true})) == "stop 15; failure 0 of rank 0");  // none is left
+  CHECK(names(ReplacingFixture(RestartScope::all).killed({1}, {true, true})) == "stop 15; failure 0 of rank 1");
+}
+
+TEST_CASE("the settings of a worker that refuses them are not tried again") {
+  ReplacingFixture f;
+  CHECK(names(f.state.on_workers_failed({{.rank = 1, .local_rank = 1, .exit_code = 2, .usage_error = true}},
+                                        {true, true})) == "stop 15; failure 0 of rank 1");
+}
+
+TEST_CASE("replacements and restarts of all workers use one budget") {
+  ReplacingFixture f(RestartScope::automatic, 2);
+  f.run(1, 1);  // a restart of all workers
+  CHECK(names(f.killed({1}, {true, true})) == "replace 1 in 1: 0.0 1.1");
+  const auto last = f.killed({0}, {true, true});
+  CHECK(names(last) == "leave; stop 15");
+  CHECK_THAT(announced(last), Catch::Contains("ended by SIGKILL; all 2 restarts used"));
+  CHECK(names(f.state.on_workers_stopped()) == "finish 137");
+}
+
+TEST_CASE("a budget that no replacement has used is the rendezvous' to judge") {
+  ReplacingFixture f(RestartScope::automatic, 1);
+  f.run(1, 1);
+  CHECK(names(f.killed({0}, {true, true})) == "stop 15; failure 1 of rank 0");
+}
+
+TEST_CASE("with --restart=failed the job ends where the other workers cannot recover") {
+  ReplacingFixture f(RestartScope::failed);
+  CHECK(names(f.killed({1}, {true, true})) == "replace 1 in 1: 0.0 1.1");
+  const auto last = f.killed({1}, {false, true});
+  CHECK(names(last) == "leave; stop 15");
+  CHECK_THAT(announced(last), Catch::Contains("rank 0 has not announced that it can recover (--restart=failed)"));
+  CHECK(names(f.state.on_workers_stopped()) == "finish 2");
+}
+
+TEST_CASE("a worker that dies while the others stop is not replaced") {
+  ReplacingFixture f;
+  f.state.on(RoundProposed{round_of(1), "node b joined"});
+  CHECK(names(f.killed({1}, {true, true})) == "stop 15; failure 0 of rank 1");
 }

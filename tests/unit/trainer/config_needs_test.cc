@@ -104,6 +104,7 @@ const std::set<std::string> always_effective{"model.name",
                                              "dist.timeout",
                                              "dist.freeze_bound",
                                              "checkpoint.dir",
+                                             "recovery.mode",
                                              "metrics.file",
                                              "metrics.tensorboard",
                                              "parallel.strategy",
@@ -133,6 +134,7 @@ const Texts one_device{"parallel.devices=cpu:0"};
 
 const std::vector<Example> examples{
     {"model.hidden=64", {"model.name=mlp"}, {"model.name=cnn"}},
+    {"recovery.wait=5", {}, {"recovery.mode=restart"}},
     {"model.dropout=0.1", {"model.name=mlp"}, {"model.name=cnn"}},
     {"model.stem=imagenet", {"model.name=resnet50"}, {}},
     {"model.channels=8", {"model.name=resnet18"}, {}},

@@ -27,9 +27,9 @@ class Recorder : public Observer {
   bool stop_requested() const override { return stop_after_ > 0 && steps_ + 1 >= stop_after_; }
   void step_finished(const StepEvent& event) override {
     ++steps_;
-    text_ +=
-        fmt::format("{}{}/{}{}{}{} ", name_, event.session.state().run.step, event.total_steps,
-                    event.result.ends_epoch ? " epoch" : "", event.last ? " last" : "", event.stops ? " stops" : "");
+    text_ += fmt::format("{}{}/{}{}{}{}{} ", name_, event.session.state().run.step, event.total_steps,
+                         event.result.ends_epoch ? " epoch" : "", event.last ? " last" : "",
+                         event.stops ? " stops" : "", event.repeated ? " again" : "");
   }
   void run_finished(Session&) override { text_ += name_ + "finished "; }
 
@@ -87,4 +87,23 @@ TEST_CASE("a request in the last step changes nothing, and a finished run takes 
   seen.clear();
   CHECK(run() == LoopEnd::finished);
   CHECK(seen == "start finished ");
+}
+
+TEST_CASE("in another session the events of the last step come first, and the next step follows") {
+  TrainingJob job(job_text);
+  Replica replica(job);
+  std::string seen;
+  std::int64_t applied = 0;
+  StepRecord record(replica.state, [&](std::int64_t step) { applied = step; });
+  const auto run = [&](int stop_after) {
+    Recorder observer(seen, "", stop_after);
+    run_ranks(1, [&](ProcessGroup& group) { run_loop(*replica.session(group), observer, &record); });
+  };
+  run(2);
+  CHECK(applied == 2);
+  auto last = *record.last();
+  last.result.stop_requested = false;
+  record.set_last(last);
+  run(0);
+  CHECK(seen == "start 1/6 2/6 stops start 2/6 again 3/6 epoch 4/6 5/6 6/6 epoch last finished ");
 }

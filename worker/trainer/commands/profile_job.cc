@@ -121,7 +121,7 @@ void profile_job(const TrainConfig& config, std::map<std::string, std::string> d
   const auto steps = config.profile.steps > 0 ? config.profile.steps : default_steps;
   const auto session_of = [&](const TrainConfig& settings) {
     return make_session({.config = settings, .datasets = datasets, .task = *task, .shared = context.shared}, state,
-                        context.group);
+                        *context.group);
   };
   auto session = session_of(config);
   auto [summary, no_larger_batch] = profile_steps(*session, config, datasets, steps);

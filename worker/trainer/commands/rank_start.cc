@@ -4,6 +4,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
@@ -12,6 +13,8 @@
 #include "ddprun/worker/tensor/onednn/product_code.h"
 #include "ddprun/worker/trainer/config/device_settings.h"
 #include "ddprun/worker/trainer/config/group_settings.h"
+#include "ddprun/worker/trainer/config/recovery_settings.h"
+#include "ddprun/worker/trainer/recovery/recovery.h"
 #include "ddprun/worker/trainer/session/job_items.h"
 #include "ddprun/worker/trainer/state/train_device.h"
 
@@ -57,6 +60,26 @@ std::string device_description(const TrainConfig& config, Device device) {
   return text;
 }
 
+// The job of a rank: a group for all of the run, or groups one after the other.
+struct Membership {
+  std::unique_ptr<World> world;  // one of the two
+  std::unique_ptr<Recovery> recovery;
+  ProcessGroup* group = nullptr;  // null: it joins later
+};
+
+Membership join_job(const TrainConfig& config, const WorkerEnv& place, Device device, bool recovers) {
+  const auto options = init_options(config, place, device);
+  Membership job;
+  if (recovers) {
+    job.recovery = std::make_unique<Recovery>(options, recovery_bound(config));
+    if (!job.recovery->is_replacement()) job.group = &job.recovery->form_first();
+  } else {
+    job.world = join(options);
+    job.group = &job.world->group();
+  }
+  return job;
+}
+
 }  // namespace
 
 void check_output(const Progress& progress) {
@@ -76,23 +99,27 @@ int run_as_rank(const CommandContext& context, const char* command,
   const auto products = generate_product_code();
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings, registry);
-  if (!datasets.note.empty()) progress.line(datasets.note);
+  const bool recovers = std::string_view(command) == "train" && place.recovery && recovers_in_process(config) &&
+                        device.type == DeviceType::cpu;
+  const bool joins_later = recovers && *place.recovery > 0;
+  if (!datasets.note.empty() && !joins_later) progress.line(datasets.note);
   apply_tf32(config, device);
   tell_label(config, place, device);
   auto items = read_items(command, config, settings, datasets, registry, place.world_size);
   if (device.type == DeviceType::cuda) progress.line("rank 0 trains on " + device_description(config, device));
-  const auto world = join(init_options(config, place, device));
+  const auto job = join_job(config, place, device, recovers);
   const SharedItems shared = items.get();
   return body({.place = place,
                .datasets = datasets,
-               .context = {.group = world->group(),
+               .context = {.group = job.group,
                            .progress = progress,
                            .generation = place.restart_count,
                            .preemption = &preemption,
                            .plugin = &registry,
                            .shared = &shared,
                            .device = device,
-                           .training_record = place.training_record}});
+                           .training_record = place.training_record,
+                           .recovery = job.recovery.get()}});
 }
 
 }  // namespace ddprun::trainer

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/trainer/config/recovery_settings.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -14,6 +15,13 @@ void check_batch_size(const TrainConfig::Train& t, const Settings& settings) {
     reject(settings, "train.batch_size",
            fmt::format("train.global_batch_size = {} is given in the same place; give one of the two",
                        t.global_batch_size));
+}
+
+// As the default it does not apply where it cannot.
+void check_recovery(const TrainConfig& c, const Settings& settings) {
+  const auto why = why_not_in_process(c);
+  const bool asked_for = settings.find("recovery.mode")->source.origin != Origin::fallback;
+  if (asked_for && c.recovery.mode == "in_process" && !why.empty()) reject(settings, "recovery.mode", why);
 }
 
 }  // namespace
@@ -36,6 +44,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_model_and_data(c, settings);
   check_optimizer(c, settings);
   check_parallel(c, settings);
+  check_recovery(c, settings);
 }
 
 }  // namespace ddprun::trainer

@@ -24,6 +24,7 @@ void bind_schedule(Settings& s, TrainConfig::Optim& o);
 void bind_dist(Settings& s, TrainConfig::Dist& d);
 void bind_parallel(Settings& s, TrainConfig::Parallel& p);
 void bind_checkpoint(Settings& s, TrainConfig::Checkpoint& c);
+void bind_recovery(Settings& s, TrainConfig::Recovery& r);
 void bind_metrics(Settings& s, TrainConfig::Metrics& m);
 void bind_distill(Settings& s, TrainConfig::Distill& d);
 void bind_tokenize(Settings& s, TrainConfig::Tokenize& t);

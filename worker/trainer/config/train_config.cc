@@ -35,6 +35,7 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
   bind_schedule(settings, config.optim);
   bind_dist(settings, config.dist);
   bind_checkpoint(settings, config.checkpoint);
+  bind_recovery(settings, config.recovery);
   bind_metrics(settings, config.metrics);
   bind_parallel(settings, config.parallel);
   bind_distill(settings, config.distill);

@@ -187,6 +187,10 @@ struct TrainConfig {
     int virtual_stages = 1;
     bool sequence = false;
   } parallel;
+  struct Recovery {
+    std::string mode = "in_process";
+    double wait = 60;
+  } recovery;
   struct Checkpoint {
     std::filesystem::path dir;
     std::int64_t every_steps = 0;

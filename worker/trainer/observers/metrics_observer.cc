@@ -23,6 +23,7 @@ class MetricsObserver : public Observer {
   void step_finished(const StepEvent& event) override {
     const auto& result = event.result;
     const auto& run = event.session.state().run;
+    if (event.repeated && file_) file_.emplace(path_, run.step - result.steps);  // without this step's records
     if (run.step == result.steps) add_memory(event);
     if (!file_) return;
     const auto total = std::max(result.times.total(), Seconds(1e-9));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,10 +16,16 @@ class ProgressObserver : public Observer {
  public:
   ProgressObserver(Progress& progress, std::int64_t epochs) : progress_(progress), epochs_(epochs) {}
 
+  // A process that joins later leaves what follows the step to which it joins to the one before.
+  void session_started(Session& session) override {
+    if (!step_) step_ = session.state().run.step;
+  }
+
   void step_finished(const StepEvent& event) override {
-    if (!event.session.is_first()) return;
     const auto& result = event.result;
     const auto step = event.session.state().run.step;
+    if (!event.session.is_first() || step <= *step_) return;
+    step_ = step;
     if (result.skipped && result.grad_norm)
       log::warn(
           "step {} is skipped: the norm of its gradients is {:.4g}, the median of the last steps {:.4g} "
@@ -49,7 +56,9 @@ class ProgressObserver : public Observer {
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {
-    if (!event.repeated) progress_.line(evaluation_line(event.epoch, epochs_, event.evaluation));
+    if (event.repeated || event.session.state().run.step == evaluated_) return;
+    evaluated_ = event.session.state().run.step;
+    progress_.line(evaluation_line(event.epoch, epochs_, event.evaluation));
   }
 
  private:
@@ -67,6 +76,8 @@ class ProgressObserver : public Observer {
 
   Progress& progress_;
   const std::int64_t epochs_;
+  std::optional<std::int64_t> step_;  // the last one that was told of
+  std::int64_t evaluated_ = -1;       // the step of the last evaluation that was
   Seconds spent_{0};
   std::int64_t samples_ = 0;
   std::int64_t steps_ = 0;

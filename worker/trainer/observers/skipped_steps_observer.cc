@@ -17,6 +17,7 @@ class SkippedStepsObserver : public Observer {
 
   void step_finished(const StepEvent& event) override {
     count(event.session);
+    if (event.repeated) return;
     in_a_row_ = event.result.skipped ? in_a_row_ + 1 : 0;
     if (in_a_row_ <= steps_without_a_word || event.result.grad_norm || !event.session.is_first()) return;
     const auto step = event.session.state().run.step;

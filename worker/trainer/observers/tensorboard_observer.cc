@@ -23,6 +23,7 @@ class TensorBoardObserver : public Observer {
     if (!file_) return;
     const auto& result = event.result;
     const auto& run = event.session.state().run;
+    if (event.repeated) file_.emplace(folder_, run.step);  // in place of this step's records
     const auto total = std::max(result.times.total(), Seconds(1e-9));
     auto& own = waiting_.emplace_back();
     own.figures = {.step = run.step, .loss = result.loss, .grad_norm = result.grad_norm};

@@ -33,6 +33,9 @@ struct TrainJob {
   const Datasets& datasets;
   const tasks::Task& task;
   const SharedItems* shared = nullptr;  // what all ranks have to have in common; null: it is not compared
+  // Whether the run can go on in another group after a failure of this one: all that a step exchanges with other ranks
+  // comes before its first change of the state, but for buffers, which are the same at all ranks after it.
+  bool recovers = false;
 };
 
 // From one point at which all ranks have the same state to the next: an optimizer step, or several that are made

@@ -38,11 +38,17 @@ class PendingWork {
   WorkPtr work_;
 };
 
+void wait_for(PendingWork& work, PhaseTimer& timer) {
+  work.wait();
+  timer.end(&StepTimes::wait);
+}
+
 }  // namespace
 
 TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group)
     : Session(state, group),
       config_(job.config),
+      recovers_(job.recovers),
       datasets_(job.datasets),
       forms_(
           {.config = config_, .layout = datasets_.train->layout(), .task = job.task, .state = state, .group = group}),
@@ -140,6 +146,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
       {.batches = batches, .items = items, .largest_count = batches_.largest_count(result.samples, group_.size())},
       timer);
   forms_.complete_gradients();
+  if (recovers_) forms_.parallelism.sync_buffers();
   result.activation_peak = memory->peak();
   result.peaks_by_place = {.device = memory->peak(DeviceType::cuda), .host = memory->peak(DeviceType::cpu)};
   memory.reset();
@@ -157,18 +164,20 @@ void TrainSession::update(bool request_stop, bool reads, StepResult& result, Pha
   // message.
   std::vector<double> sums{request_stop ? 1.0 : 0.0, wants_figures(state_.run.step + 2) ? 1.0 : 0.0};
   PendingWork reduced_sums;  // travels during the update, if the losses are known
-  if (!reads || values_.are_known()) reduced_sums.start(start_sums(sums, reads));
+  const bool known = !reads || values_.are_known();
+  if (known) reduced_sums.start(start_sums(sums, reads));
   timer.end(&StepTimes::start);
+  // Nothing of the state changes before all ranks are known to have these gradients.
+  if (recovers_ && known) wait_for(reduced_sums, timer);
   if (is_on_device() ? prepared : rules_.apply_on_host(result)) update_parameters(timer);
   timer.end(&StepTimes::optimizer);
-  if (!reduced_sums.started()) {
+  if (!known) {
     values_.wait();
     timer.end(&StepTimes::optimizer);
     reduced_sums.start(start_sums(sums, reads));
     timer.end(&StepTimes::start);
   }
-  reduced_sums.wait();
-  timer.end(&StepTimes::wait);
+  if (reduced_sums.started()) wait_for(reduced_sums, timer);
   result.rank_times = rank_times_.take_from(sums);
   result.stop_requested = sums[0] > 0;
   reads_next_ = sums[1] > 0;

@@ -74,6 +74,7 @@ class TrainSession final : public Session {
   void advance(StepResult& result);
 
   const TrainConfig& config_;
+  const bool recovers_;
   const Datasets& datasets_;
   ParallelForms forms_;
   DividedState divided_;

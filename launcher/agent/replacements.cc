@@ -1,0 +1,48 @@
+#include "ddprun/launcher/agent/replacements.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ddprun/rendezvous/recovery/recovery_keys.h"
+
+namespace ddprun {
+
+void Replacements::begin(const Round& round) {
+  one_node_ = round.members.size() == 1;
+  restarts_of_rounds_ = round.restarts_used;
+  generation_ = 0;
+  joined_in_.assign(static_cast<std::size_t>(round.world_size), 0);
+}
+
+std::string Replacements::refusal(const std::vector<WorkerFailure>& failures, const std::vector<bool>& able) const {
+  if (rules_.scope == RestartScope::all || !rules_.single_workers || !one_node_)
+    return "single workers are not replaced";
+  if (std::ranges::any_of(failures, &WorkerFailure::usage_error)) return "its settings are refused";
+  const auto unable = std::ranges::find(able, false);
+  if (unable != able.end()) return fmt::format("rank {} has not announced that it can recover", unable - able.begin());
+  if (able.size() != joined_in_.size()) return "no rank has announced that it can recover";
+  if (failures.size() == joined_in_.size()) return "no rank is left";
+  if (restarts() + static_cast<int>(failures.size()) > rules_.max_restarts) return "no restart is left";
+  return "";
+}
+
+std::string Replacements::budget_text() const {
+  return rules_.max_restarts == 1 ? "the one restart is used"
+                                  : fmt::format("all {} restarts used", rules_.max_restarts);
+}
+
+ReplaceWorkers Replacements::replace(const std::vector<WorkerFailure>& failures) {
+  ++generation_;
+  replaced_ += static_cast<int>(failures.size());
+  ReplaceWorkers action{.generation = generation_, .local_ranks = {}, .members = {}};
+  for (const auto& failure : failures) {
+    action.local_ranks.push_back(failure.local_rank);
+    joined_in_.at(static_cast<std::size_t>(failure.rank)) = generation_;
+  }
+  for (int rank = 0; rank < static_cast<int>(joined_in_.size()); ++rank)
+    action.members.push_back(member_name(rank, joined_in_[static_cast<std::size_t>(rank)]));
+  return action;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+// --restart: which workers are started again after a failure.
+enum class RestartScope {
+  automatic,  // those that failed, where the others can go on without a restart; else all
+  all,
+  failed,  // those that failed; the job ends where the others cannot go on
+};
+
+struct RestartRules {
+  RestartScope scope = RestartScope::automatic;
+  bool single_workers = false;  // whether this agent can replace a worker while the others run
+  int max_restarts = 0;
+};
+
+// Replaces workers of this node, while the others keep their processes. The members of the next generation of their
+// process group are these.
+struct ReplaceWorkers {
+  std::uint64_t generation = 0;      // of the process group within the round
+  std::vector<int> local_ranks;      // to be started again
+  std::vector<std::string> members;  // by rank: member_name()
+};
+
+// Which failures of a one-node job are answered by replacements, and the budget of restarts that they use. Pure.
+//
+// A value. Threads: not thread-safe.
+class Replacements {
+ public:
+  explicit Replacements(RestartRules rules = {}) : rules_(rules) {}
+
+  // The workers of a round have been started.
+  void begin(const Round& round);
+
+  // Why the failed workers are not replaced; empty: they are. able: by local rank, whether the worker has announced
+  // that it can recover, and has not withdrawn; those that failed, too.
+  std::string refusal(const std::vector<WorkerFailure>& failures, const std::vector<bool>& able) const;
+  // Counts the failures as restarts.
+  ReplaceWorkers replace(const std::vector<WorkerFailure>& failures);
+
+  RestartScope scope() const { return rules_.scope; }
+  int max_restarts() const { return rules_.max_restarts; }
+  // Of the whole job, replacements included.
+  int restarts() const { return restarts_of_rounds_ + replaced_; }
+  // The server of the rendezvous, which counts rounds alone, would start another one, but no restart is left.
+  bool budget_is_used() const { return replaced_ > 0 && restarts() >= rules_.max_restarts; }
+  std::string budget_text() const;  // "all 3 restarts used"
+
+ private:
+  RestartRules rules_;
+  bool one_node_ = false;
+  int restarts_of_rounds_ = 0;
+  int replaced_ = 0;  // in all rounds
+  std::uint64_t generation_ = 0;
+  std::vector<std::uint64_t> joined_in_;  // by rank
+};
+
+}  // namespace ddprun

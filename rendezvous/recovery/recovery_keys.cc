@@ -1,0 +1,51 @@
+#include "ddprun/rendezvous/recovery/recovery_keys.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ddprun/rendezvous/progress/rank_record.h"
+
+namespace ddprun {
+namespace {
+
+std::string key(std::int64_t round, std::string_view name) {
+  return fmt::format("{}/recovery/{}", worker_prefix(round), name);
+}
+
+}  // namespace
+
+std::string RecoveryKeys::able(int rank) const {
+  return key(round, fmt::format("able/{}", rank));
+}
+
+std::string RecoveryKeys::members(std::uint64_t generation) const {
+  return key(round, fmt::format("members/{}", generation));
+}
+
+std::string RecoveryKeys::newest() const {
+  return key(round, "newest");
+}
+
+std::string RecoveryKeys::groups() const {
+  return key(round, "groups/");
+}
+
+std::string member_name(int rank, std::uint64_t joined_in) {
+  return fmt::format("{}.{}", rank, joined_in);
+}
+
+std::string member_list(const std::vector<std::string>& members) {
+  return fmt::format("{}", fmt::join(members, " "));
+}
+
+std::vector<std::string> parse_member_list(std::string_view text) {
+  std::vector<std::string> members;
+  while (!text.empty()) {
+    const auto end = text.find(' ');
+    members.emplace_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return members;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,249 @@
+#include <csignal>
+#include <map>
+#include <random>
+
+#include <boost/json.hpp>
+
+#include "tests/process/training.h"
+#include "tests/support/catch.h"
+
+// A job that loses a worker goes on in the other workers' processes, and ends with the same bits.
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr int ranks = 4;
+constexpr std::chrono::seconds bound{120};
+
+// 80 steps of four ranks.
+Words job_of(const Training& training, const Words& launch, const Words& more = {}) {
+  Words overrides{"--metrics.file=" + (training.folder / "metrics.jsonl").string(), "--train.batch_size=10",
+                  "--data.samples=1600"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  Words all{"--standalone", "--nproc_per_node=4"};
+  all.insert(all.end(), launch.begin(), launch.end());
+  return training.job(all, overrides);
+}
+
+// The steps of the records, in their order.
+std::vector<std::int64_t> recorded_steps(const Training& training) {
+  std::vector<std::int64_t> steps;
+  std::ifstream file(training.folder / "metrics.jsonl");
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    const auto record = boost::json::parse(line).as_object();
+    if (record.contains("step")) steps.push_back(record.at("step").to_number<std::int64_t>());
+  }
+  return steps;
+}
+
+std::vector<std::int64_t> first_steps(std::int64_t count) {
+  std::vector<std::int64_t> steps;
+  for (std::int64_t step = 1; step <= count; ++step) steps.push_back(step);
+  return steps;
+}
+
+// Process ids of the workers, by rank; those that exist.
+std::map<int, pid_t> workers_by_rank(const Training& training) {
+  std::map<int, pid_t> all;
+  for (int rank = 0; rank < ranks; ++rank)
+    for (const pid_t pid : workers_of(training.marker, std::to_string(rank))) all[rank] = pid;
+  return all;
+}
+
+void wait_for_step(Child& child, const Training& training, std::int64_t step) {
+  child.wait_until(
+      [&] {
+        const auto steps = recorded_steps(training);
+        return !steps.empty() && steps.back() >= step;
+      },
+      "step " + std::to_string(step), bound);
+}
+
+// Kills the worker of a rank, and returns once its replacement runs.
+void replace(Child& child, const Training& training, int rank) {
+  const auto before = workers_by_rank(training);
+  REQUIRE(before.size() == ranks);
+  REQUIRE(::kill(before.at(rank), SIGKILL) == 0);
+  child.wait_until(
+      [&] {
+        const auto now = workers_by_rank(training);
+        return now.size() == ranks && now.at(rank) != before.at(rank);
+      },
+      "a replacement for rank " + std::to_string(rank), bound);
+  auto now = workers_by_rank(training);
+  now[rank] = before.at(rank);
+  CHECK(now == before);  // the others keep their processes
+}
+
+std::string undisturbed_digest(const Words& more = {}) {
+  const Training training;
+  const auto result = Child(job_of(training, {}, more)).wait(bound);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(recorded_steps(training) == first_steps(80));
+  return parameters_of(result.out + result.err);
+}
+
+std::size_t descriptors_of(pid_t pid) {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd"))
+    ++count;
+  return count;
+}
+
+int occurrences(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("SIGKILL of any rank: the others go on in their processes, with the same bits and each step once") {
+  const std::string backend = GENERATE("shm", "gloo");
+  const int rank = GENERATE(0, 2);
+  CAPTURE(backend, rank);
+  const Words overrides{"--dist.backend=" + backend, "--train.log_every=1"};
+  const auto expected = undisturbed_digest(overrides);
+  REQUIRE(expected.size() == 64);
+
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=1"}, overrides), training.marker.variables());
+  wait_for_step(child, training, 20);
+  replace(child, training, rank);
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out + result.err) == expected);
+  CHECK(recorded_steps(training) == first_steps(80));
+  CHECK(occurrences(result.err, "restart 1 of 1: a replacement for this rank alone") == 1);
+  CHECK(occurrences(result.err, "new round") == 0);
+  for (int step = 1; step <= 80; ++step) {
+    const auto lines = occurrences(result.out, "step " + std::to_string(step) + "/80");
+    CHECK(lines <= 1);
+    if (rank != 0) CHECK(lines == 1);
+  }
+  CHECK(training.marker.processes() == 0);
+}
+
+TEST_CASE("all that a step changes is as before it when it is made again") {
+  const Words overrides{
+      "--model.name=cnn_bn",
+
+      "--train.ema=0.9",          "--train.precision=fp16",      "--optim.skip_outliers=5",
+      "--optim.schedule=plateau", "--checkpoint.keep_best=true", "--train.loss_scale_growth_interval=3"};
+  const auto expected = undisturbed_digest(overrides);
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=3"}, overrides), training.marker.variables());
+  for (const int rank : {1, 0, 3}) {
+    wait_for_step(child, training, 10 + static_cast<std::int64_t>(recorded_steps(training).size()));
+    replace(child, training, rank);
+  }
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out + result.err) == expected);
+  CHECK(recorded_steps(training) == first_steps(80));
+}
+
+TEST_CASE("twenty kills of random ranks in one job: the same bits, no descriptor is left open") {
+  const Words longer{"--data.samples=8000"};  // 400 steps
+  const auto expected = [&] {
+    const Training training;
+    return parameters_of(Child(job_of(training, {}, longer)).wait(bound).out);
+  }();
+  REQUIRE(expected.size() == 64);
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=20"}, longer), training.marker.variables());
+  wait_for_step(child, training, 5);
+  std::size_t descriptors = 0;
+  for (int kills = 0; kills < 20; ++kills) {
+    CAPTURE(kills);
+    replace(child, training, static_cast<int>(random() % 3));  // rank 3 stays
+    wait_for_step(child, training, recorded_steps(training).back() + 5);
+    const auto now = descriptors_of(workers_by_rank(training).at(3));
+    if (kills == 0) descriptors = now;
+    CHECK(now <= descriptors);
+  }
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out) == expected);
+  CHECK(recorded_steps(training) == first_steps(400));
+  CHECK(training.marker.processes() == 0);
+}
+
+TEST_CASE("two ranks that die at once are both replaced") {
+  const auto expected = undisturbed_digest();
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}), training.marker.variables());
+  wait_for_step(child, training, 20);
+  const auto before = workers_by_rank(training);
+  REQUIRE(before.size() == ranks);
+  ::kill(before.at(0), SIGKILL);
+  ::kill(before.at(3), SIGKILL);
+  wait_for_step(child, training, 60);
+  const auto now = workers_by_rank(training);
+  CHECK(now.at(1) == before.at(1));
+  CHECK(now.at(2) == before.at(2));
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out) == expected);
+  CHECK(recorded_steps(training) == first_steps(80));
+}
+
+TEST_CASE("a kill with no restart left ends the job with the signal's exit code") {
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=1"}, {"--train.epochs=1000"}), training.marker.variables());
+  wait_for_step(child, training, 5);
+  replace(child, training, 1);
+  wait_for_step(child, training, recorded_steps(training).back() + 5);
+  REQUIRE(::kill(workers_by_rank(training).at(2), SIGKILL) == 0);
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 128 + SIGKILL);
+  CHECK(occurrences(result.err, "[ddprun] error: rank 2 (local rank 2") == 1);
+  CHECK(occurrences(result.err, "the one restart is used") == 1);
+  CHECK(training.marker.processes() == 0);
+}
+
+TEST_CASE("recovery.mode = restart and --restart=all restart every worker") {
+  const bool by_option = GENERATE(true, false);
+  CAPTURE(by_option);
+  const Training training;
+  Words launch{"--max_restarts=1"};
+  if (by_option) launch.emplace_back("--restart=all");
+  Child child(job_of(training, launch, by_option ? Words{} : Words{"--recovery.mode=restart"}),
+              training.marker.variables());
+  wait_for_step(child, training, 20);
+  const auto before = workers_by_rank(training);
+  REQUIRE(before.size() == ranks);
+  ::kill(before.at(1), SIGKILL);
+  child.wait_until(
+      [&] {
+        const auto now = workers_by_rank(training);
+        return now.size() == ranks && now.at(0) != before.at(0) && now.at(2) != before.at(2);
+      },
+      "new workers", bound);
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(occurrences(result.err, "new round") == 1);
+}
+
+TEST_CASE("--restart=failed ends the job where the workers have not announced that they can recover") {
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=1", "--restart=failed"}, {"--recovery.mode=restart"}),
+              training.marker.variables());
+  wait_for_step(child, training, 5);
+  ::kill(workers_by_rank(training).at(1), SIGKILL);
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 2);
+  CHECK(occurrences(result.err, "rank 0 has not announced that it can recover (--restart=failed)") == 1);
+  CHECK(training.marker.processes() == 0);
+}

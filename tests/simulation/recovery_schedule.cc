@@ -1,0 +1,302 @@
+#include "tests/simulation/recovery_schedule.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "ddprun/worker/trainer/recovery/recovery_state.h"
+
+namespace ddprun::testing {
+namespace {
+
+using trainer::MembershipPlan;
+using trainer::Position;
+using trainer::RecoveryState;
+
+using Digest = std::uint64_t;
+
+Digest after_step(Digest before, std::int64_t step) {
+  return (before ^ static_cast<Digest>(step)) * 0x9E3779B97F4A7C15u + 1;
+}
+
+struct Rank {
+  Rank(std::string own_name, Position own, std::uint64_t generation)
+      : name(std::move(own_name)), state(name, own, generation), request(RecoveryState::Train{}) {}
+
+  std::string name;
+  RecoveryState state;
+  RecoveryState::Request request;
+  std::optional<Digest> digest;  // none: no state
+  std::int64_t step = 0;         // of the digest
+  bool alive = true;
+  bool finished = false;
+  bool owes_effects = false;  // of the step, before it contributes to the next one
+  int operation = 0;          // contributed last in its group
+  bool waits = false;         // for that operation
+};
+
+// The group of a plan.
+struct Group {
+  std::map<std::string, int> contributed;  // operations, by member
+  std::map<std::pair<std::string, int>, Position> positions;
+  std::set<std::string> formed;
+};
+
+class Schedule {
+ public:
+  explicit Schedule(const RecoveryOptions& options) : options_(options), random_(options.seed) {
+    MembershipPlan first{0, {}};
+    for (int i = 0; i < options.ranks; ++i) {
+      first.members.push_back(fmt::format("{}.0", i));
+      Rank rank(first.members.back(), 0, 0);
+      rank.digest = 1;
+      ranks_.push_back(std::move(rank));
+    }
+    plans_.push_back(first);
+    groups_.emplace_back();
+  }
+
+  RecoveryOutcome run() {
+    for (int event = 0; event < 200'000; ++event) {
+      if (outcome_.gave_up || all_finished()) return end();
+      std::vector<std::function<void()>> possible = events();
+      if (possible.empty()) break;
+      possible[random_() % possible.size()]();
+      if (!outcome_.broken.empty()) return outcome_;
+    }
+    outcome_.broken.push_back("the job does not end");
+    return outcome_;
+  }
+
+ private:
+  bool all_finished() const {
+    return unplanned_.empty() && std::ranges::all_of(ranks_, [](const Rank& r) { return r.finished || !r.alive; });
+  }
+  bool any_finished() const {
+    return std::ranges::any_of(ranks_, [](const Rank& r) { return r.finished; });
+  }
+  Rank* living(const std::string& name) {
+    const auto found = std::ranges::find_if(ranks_, [&](const Rank& r) { return r.name == name && r.alive; });
+    return found == ranks_.end() ? nullptr : &*found;
+  }
+  const MembershipPlan& plan_of(const Rank& rank) const {
+    return plans_[static_cast<std::size_t>(rank.state.generation())];
+  }
+  Group& group_of(const Rank& rank) { return groups_[static_cast<std::size_t>(rank.state.generation())]; }
+  bool is_first(const Rank& rank) const { return plan_of(rank).members.front() == rank.name; }
+
+  std::vector<std::function<void()>> events() {
+    std::vector<std::function<void()>> all;
+    for (Rank& rank : ranks_)
+      if (rank.alive && !rank.finished) all.emplace_back([this, &rank] { progress(rank); });
+    if (!unplanned_.empty()) all.emplace_back([this] { publish(); });
+    // Deaths come close together now and then, and rarely otherwise.
+    const bool soon = random_() % 4 == 0;
+    if (outcome_.deaths < options_.deaths && !any_finished() && (random_() % 40 == 0 || (soon && !unplanned_.empty())))
+      all.assign(1, [this] { kill(); });
+    return all;
+  }
+
+  void kill() {
+    std::vector<Rank*> targets;
+    for (Rank& rank : ranks_)
+      if (rank.alive) targets.push_back(&rank);
+    if (targets.empty()) return;
+    Rank& rank = *targets[random_() % targets.size()];
+    ++outcome_.deaths;
+    if (std::holds_alternative<RecoveryState::CopyState>(rank.request)) ++outcome_.deaths_while_copying;
+    if (std::holds_alternative<RecoveryState::FormGroup>(rank.request) ||
+        std::holds_alternative<RecoveryState::AwaitPlan>(rank.request))
+      ++outcome_.deaths_while_forming;
+    if (!unplanned_.empty()) ++outcome_.double_deaths;
+    rank.alive = false;
+    unplanned_.push_back(rank.name);
+  }
+
+  // The launcher replaces all that have died since the last plan.
+  void publish() {
+    MembershipPlan next = plans_.back();
+    ++next.generation;
+    for (const auto& dead : std::exchange(unplanned_, {})) {
+      const auto dot = dead.find('.');
+      const auto name = fmt::format("{}.{}", dead.substr(0, dot), std::stoi(dead.substr(dot + 1)) + 1);
+      std::ranges::replace(next.members, dead, name);
+      Rank rank(name, std::nullopt, next.generation - 1);
+      rank.request = rank.state.on_failure("it joins");
+      new_ranks_.push_back(std::move(rank));
+    }
+    plans_.push_back(next);
+    groups_.emplace_back();
+    for (auto& rank : new_ranks_) ranks_.push_back(std::move(rank));
+    new_ranks_.clear();
+  }
+
+  void progress(Rank& rank) {
+    std::visit([&](const auto& request) { this->execute(rank, request); }, RecoveryState::Request(rank.request));
+  }
+
+  void execute(Rank& rank, const RecoveryState::AwaitPlan& request) {
+    if (plans_.back().generation <= request.newer_than) {
+      if (any_finished() && unplanned_.empty()) rank.request = rank.state.on_no_plan();
+      return;
+    }
+    rank.waits = false;
+    rank.operation = 0;
+    rank.request = rank.state.on_plan(plans_.back());
+  }
+
+  void execute(Rank& rank, const RecoveryState::FormGroup&) {
+    if (any_finished()) return fail(rank);  // that member has left
+    const bool superseded = plans_.back().generation > rank.state.generation();
+    if (superseded && random_() % 2 == 0) return fail(rank);
+    if (!collective(rank)) return;
+    group_of(rank).formed.insert(rank.name);
+    if (std::ranges::count(plan_of(rank).members, rank.name) != 1) broken("{} is not a member once", rank.name);
+    rank.request = rank.state.on_formed();
+  }
+
+  void execute(Rank& rank, const RecoveryState::ComparePositions& request) {
+    if (!rank.waits) group_of(rank).positions[{rank.name, rank.operation + 1}] = request.own;
+    if (!collective(rank)) return;
+    std::vector<Position> positions;
+    for (const auto& member : plan_of(rank).members)
+      positions.push_back(group_of(rank).positions.at({member, rank.operation}));
+    rank.request = rank.state.on_positions(positions);
+    if (std::holds_alternative<RecoveryState::CopyState>(rank.request)) {
+      if (std::get<RecoveryState::CopyState>(rank.request).receives) rank.digest.reset();
+    } else if (std::holds_alternative<RecoveryState::Train>(rank.request)) {
+      resume(rank);
+    }
+  }
+
+  // A broadcast: the source needs nobody to complete it.
+  void execute(Rank& rank, const RecoveryState::CopyState& request) {
+    const auto& source = plan_of(rank).members[static_cast<std::size_t>(request.catchup.source)];
+    if (!broadcast(rank, source)) return;
+    if (request.receives) {
+      const auto sent = copies_.at({rank.state.generation(), source});
+      rank.digest = sent.first;
+      rank.step = sent.second;
+      ++outcome_.copies;
+    }
+    rank.request = rank.state.on_copied();
+    resume(rank);
+  }
+
+  void execute(Rank& rank, const RecoveryState::Train&) {
+    if (rank.owes_effects) return have_effects(rank);
+    if (rank.step == options_.steps) {
+      if (collective(rank)) rank.finished = true;  // the comparison of digests
+      return;
+    }
+    if (!collective(rank)) return;
+    ++rank.step;
+    rank.digest = after_step(*rank.digest, rank.step);
+    rank.state.on_applied(rank.step);
+    rank.owes_effects = true;
+  }
+
+  void execute(Rank& rank, const RecoveryState::GiveUp& request) {
+    for (const auto& other : ranks_)
+      if (other.alive && other.digest && !any_finished())
+        broken("{} gives up although {} has the state: {}", rank.name, other.name, request.reason);
+    outcome_.gave_up = true;
+  }
+
+  void resume(Rank& rank) {
+    ++outcome_.recoveries;
+    const auto& train = std::get<RecoveryState::Train>(rank.request);
+    if (!rank.digest || rank.step != train.step)
+      broken("{} is to train after step {}, and stands at {}", rank.name, train.step, rank.step);
+    rank.owes_effects = rank.step > 0;
+  }
+
+  // Records of the step and later ones are replaced, as a file is cut when it is opened at a step.
+  void have_effects(Rank& rank) {
+    rank.owes_effects = false;
+    if (!is_first(rank)) return;
+    while (!records_.empty() && records_.back() >= rank.step) records_.pop_back();
+    records_.push_back(rank.step);
+  }
+
+  // Contributes once, then whether the operation has completed here. Where a member is dead it may fail instead, and
+  // does if a contribution is missing.
+  bool collective(Rank& rank) {
+    contribute(rank);
+    const auto& members = plan_of(rank).members;
+    bool complete = true, dead = false;
+    for (const auto& member : members) {
+      complete &= group_of(rank).contributed[member] >= rank.operation;
+      dead |= living(member) == nullptr;
+    }
+    return settle(rank, complete, dead);
+  }
+
+  bool broadcast(Rank& rank, const std::string& source) {
+    if (!rank.waits && rank.name == source) copies_[{rank.state.generation(), source}] = {*rank.digest, rank.step};
+    contribute(rank);
+    const bool complete = group_of(rank).contributed[source] >= rank.operation;
+    const bool dead = std::ranges::any_of(plan_of(rank).members, [&](const auto& each) { return !living(each); });
+    return settle(rank, complete, dead);
+  }
+
+  void contribute(Rank& rank) {
+    if (rank.waits) return;
+    group_of(rank).contributed[rank.name] = ++rank.operation;
+    rank.waits = true;
+  }
+
+  bool settle(Rank& rank, bool complete, bool dead) {
+    if (dead && (!complete || random_() % 2 == 0)) {
+      fail(rank);
+      return false;
+    }
+    if (complete) rank.waits = false;
+    return complete;
+  }
+
+  void fail(Rank& rank) { rank.request = rank.state.on_failure("a peer was lost"); }
+
+  template <class... Values>
+  void broken(fmt::format_string<Values...> text, Values&&... values) {
+    outcome_.broken.push_back(
+        fmt::format("seed {}: {}", options_.seed, fmt::format(text, std::forward<Values>(values)...)));
+  }
+
+  RecoveryOutcome end() {
+    if (outcome_.gave_up) return outcome_;
+    Digest expected = 1;
+    for (int step = 1; step <= options_.steps; ++step) expected = after_step(expected, step);
+    for (const Rank& rank : ranks_)
+      if (rank.alive && rank.digest != expected) broken("{} ends with another digest", rank.name);
+    std::vector<std::int64_t> steps;
+    for (int step = 1; step <= options_.steps; ++step) steps.push_back(step);
+    if (records_ != steps) broken("the records have {} steps, or not each once", records_.size());
+    return outcome_;
+  }
+
+  const RecoveryOptions options_;
+  std::mt19937_64 random_;
+  std::vector<MembershipPlan> plans_;  // by generation
+  std::vector<Group> groups_;          // likewise
+  std::vector<Rank> ranks_;            // dead ones too
+  std::vector<Rank> new_ranks_;
+  std::map<std::pair<std::uint64_t, std::string>, std::pair<Digest, std::int64_t>> copies_;
+  std::vector<std::string> unplanned_;  // dead, and in no plan yet
+  std::vector<std::int64_t> records_;
+  RecoveryOutcome outcome_;
+};
+
+}  // namespace
+
+RecoveryOutcome run_recovery_schedule(const RecoveryOptions& options) {
+  return Schedule(options).run();
+}
+
+}  // namespace ddprun::testing

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddprun::testing {
+
+struct RecoveryOptions {
+  std::uint64_t seed = 1;
+  int ranks = 4;
+  int steps = 12;
+  int deaths = 6;  // at most
+};
+
+// What happened in a schedule.
+struct RecoveryOutcome {
+  int deaths = 0;
+  int deaths_while_forming = 0;  // or while a plan was awaited
+  int deaths_while_copying = 0;
+  int double_deaths = 0;            // of two ranks before the next plan
+  int recoveries = 0;               // ranks that trained on after a fault
+  int copies = 0;                   // states that a rank has received
+  bool gave_up = false;             // since no living rank had the state
+  std::vector<std::string> broken;  // promises, a line each
+};
+
+// One job of replicated state under virtual time: the real RecoveryState of each rank; a launcher that replaces the
+// dead and publishes a plan some time later; groups whose operations complete at some ranks and fail at others when a
+// member dies. Promises: the members of a generation are the same at all of its ranks; each step changes the state
+// exactly once in the lineage of every rank's state, so all have the digest of an undisturbed run; rank 0's records
+// have each step once; a job
+// gives up only where no living rank has the state, or one has left at the end of the run; and it ends.
+RecoveryOutcome run_recovery_schedule(const RecoveryOptions& options);
+
+}  // namespace ddprun::testing

@@ -1,0 +1,46 @@
+// Recovery without a restart under virtual time. A broken promise is printed with its seed.
+#include "tests/simulation/recovery_schedule.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+struct Reach {
+  int recoveries = 0, copies = 0, double_deaths = 0, while_forming = 0, while_copying = 0, gave_up = 0, ended = 0;
+};
+
+Reach sweep(std::uint64_t first, std::uint64_t last, int most_ranks) {
+  Reach reach;
+  for (auto seed = first; seed <= last; ++seed) {
+    const int ranks = 1 + static_cast<int>(seed % static_cast<std::uint64_t>(most_ranks));
+    const auto outcome = run_recovery_schedule({.seed = seed, .ranks = ranks});
+    CAPTURE(seed, ranks, outcome.broken);
+    REQUIRE(outcome.broken.empty());
+    reach.recoveries += outcome.recoveries;
+    reach.copies += outcome.copies;
+    reach.double_deaths += outcome.double_deaths;
+    reach.while_forming += outcome.deaths_while_forming;
+    reach.while_copying += outcome.deaths_while_copying;
+    ++(outcome.gave_up ? reach.gave_up : reach.ended);
+  }
+  return reach;
+}
+
+}  // namespace
+
+TEST_CASE("recovery in 4,000 schedules: each step is applied once, and all ranks have the same state") {
+  const auto reach = sweep(1, 4000, 8);
+  CHECK(reach.recoveries > 1000);
+  CHECK(reach.copies > 1000);
+  CHECK(reach.double_deaths > 1000);
+  CHECK(reach.while_forming > 1000);
+  CHECK(reach.while_copying > 100);
+  CHECK(reach.ended > 1000);
+  CHECK(reach.gave_up > 10);  // all that had the state died
+}
+
+TEST_CASE("the same with up to 64 ranks") {
+  const auto reach = sweep(10'001, 10'100, 64);
+  CHECK(reach.ended > 50);
+}

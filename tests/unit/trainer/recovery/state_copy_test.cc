@@ -1,0 +1,153 @@
+#include "ddprun/worker/trainer/recovery/state_copy.h"
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/checkpoint/run_state.h"
+#include "ddprun/worker/digest/sha256.h"
+#include "ddprun/worker/trainer/loop.h"
+#include "ddprun/worker/trainer/session/replicas.h"
+#include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "tests/support/catch.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/sessions.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using namespace ddprun::trainer;
+
+namespace {
+
+// All that a step changes.
+const std::string job_text =
+    "[model]\nname = cnn_bn\n[data]\nname = digits\nsamples = 64\ntest_samples = 8\n"
+    "[train]\nepochs = 3\nbatch_size = 4\nprecision = fp16\nloss_scale_growth_interval = 2\nema = 0.9\n"
+    "[optim]\nname = adam\nskip_outliers = 3\nschedule = plateau\n";
+
+void add(Sha256& hash, const optim::NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors)
+    hash.update(std::string_view(static_cast<const char*>(tensor.raw()), tensor.bytes()));
+}
+
+std::string digest(const TrainState& state) {
+  Sha256 hash;
+  add(hash, tensors_of(*state.model));
+  add(hash, state.optimizer->state());
+  add(hash, state.ema->averages());
+  hash.update(checkpoint::to_json(state.run));
+  hash.update(std::to_string(state.scaler->scale()) + " " + std::to_string(state.optimizer->step_count()));
+  return hash.hex();
+}
+
+std::unique_ptr<Session> session_of(Replica& replica, ProcessGroup& group) {
+  return make_session({.config = replica.config, .datasets = replica.datasets, .task = *replica.task, .recovers = true},
+                      replica.state, group);
+}
+
+void make_steps(Session& session, StepRecord& record, int count) {
+  for (int i = 0; i < count; ++i) record.end_step(session.step(false));
+}
+
+// Replicas and their records, trained by all ranks together.
+struct Ranks {
+  explicit Ranks(const TrainingJob& job, int count) {
+    for (int i = 0; i < count; ++i) {
+      replicas.push_back(std::make_unique<Replica>(job));
+      records.push_back(std::make_unique<StepRecord>(replicas.back()->state, [](std::int64_t) {}));
+    }
+  }
+  void train(int steps) {
+    run_ranks(static_cast<int>(replicas.size()), [&](ProcessGroup& group) {
+      const auto rank = static_cast<std::size_t>(group.rank());
+      make_steps(*session_of(*replicas[rank], group), *records[rank], steps);
+    });
+  }
+  std::vector<std::unique_ptr<Replica>> replicas;
+  std::vector<std::unique_ptr<StepRecord>> records;
+};
+
+class Ignored : public Observer {};
+
+}  // namespace
+
+TEST_CASE("a rank that copies another one's state goes on to the same bits, whichever rank it is") {
+  const std::size_t replaced = GENERATE(0u, 1u);
+  TrainingJob job(job_text);
+  Ranks undisturbed(job, 2);
+  undisturbed.train(8);
+
+  Ranks ranks(job, 2), fresh(job, 1);
+  ranks.train(5);
+  const auto expected = digest(ranks.replicas[1 - replaced]->state);
+  ranks.replicas[replaced] = std::move(fresh.replicas[0]);
+  ranks.records[replaced] = std::move(fresh.records[0]);
+  run_ranks(2, [&](ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    copy_state(ranks.replicas[rank]->state, *ranks.records[rank], group, static_cast<int>(1 - replaced));
+  });
+  CHECK(digest(ranks.replicas[replaced]->state) == expected);
+  const auto& last = ranks.records[replaced]->last();
+  REQUIRE(last);
+  CHECK(last->result.loss == ranks.records[1 - replaced]->last()->result.loss);
+  CHECK(last->result.epoch == ranks.records[1 - replaced]->last()->result.epoch);
+  CHECK(last->result.samples == 8);
+  ranks.train(3);
+  for (const auto& replica : ranks.replicas) CHECK(digest(replica->state) == digest(undisturbed.replicas[0]->state));
+}
+
+TEST_CASE("after each step all ranks have the same buffers, so that rank 0's are not lost with it") {
+  TrainingJob job(job_text);
+  Ranks ranks(job, 2);
+  ranks.train(1);
+  const auto digests = [&](std::size_t rank) { return digest(ranks.replicas[rank]->state); };
+  CHECK(digests(0) == digests(1));
+}
+
+TEST_CASE("a step whose reduction fails leaves the state as it was before") {
+  TrainingJob job(job_text);
+  Ranks ranks(job, 2);
+  ranks.train(2);
+  const auto before = digest(ranks.replicas[0]->state);
+  run_ranks(2, [&](ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const auto session = session_of(*ranks.replicas[rank], group);
+    if (rank == 1) return group.abort("rank 1 leaves");
+    Ignored observer;
+    CHECK_THROWS_AS(run_loop(*session, observer, ranks.records[0].get()), Error);
+  });
+  CHECK(digest(ranks.replicas[0]->state) == before);
+}
+
+TEST_CASE("the digest of these tests sees each part of the state that a step changes") {
+  TrainingJob job(job_text);
+  Replica replica(job);
+  auto& state = replica.state;
+  const auto changes = [&](const std::function<void()>& change) {
+    const auto before = digest(state);
+    change();
+    return digest(state) != before;
+  };
+  const auto add_one = [](const optim::NamedTensors& tensors) {
+    Tensor tensor = tensors.back().second;
+    auto* bytes = static_cast<unsigned char*>(tensor.raw());
+    bytes[0] = static_cast<unsigned char>(bytes[0] + 1);
+  };
+  CHECK(changes([&] { add_one(tensors_of(*state.model)); }));  // the last one is a buffer
+  CHECK(changes([&] { add_one(state.optimizer->state()); }));
+  CHECK(changes([&] { add_one(state.ema->averages()); }));
+  CHECK(changes([&] { state.scaler->set_state({.scale = 2, .good_steps = 0}); }));
+  CHECK(changes([&] { state.run.samples += 8; }));
+  CHECK(changes([&] { state.run.gradient_norms.push_back(1); }));
+  CHECK(changes([&] { state.run.best_loss = 1; }));
+  CHECK(changes([&] { state.optimizer->set_step_count(9); }));
+}
+
+TEST_CASE("what the events of a step have changed of the run is taken back before they are repeated") {
+  TrainingJob job(job_text);
+  Ranks ranks(job, 1);
+  ranks.train(2);
+  auto& state = ranks.replicas[0]->state;
+  const auto before = digest(state);
+  state.note_evaluation(0.5);
+  REQUIRE(digest(state) != before);
+  ranks.records[0]->undo_events();
+  CHECK(digest(state) == before);
+}

@@ -1,0 +1,34 @@
+#include "ddprun/worker/comm/bootstrap/job_store.h"
+
+#include <utility>
+
+#include "ddprun/rendezvous/trust/token_descriptor.h"
+#include "ddprun/worker/comm/bootstrap/local_address.h"
+
+namespace ddprun::comm {
+
+std::chrono::milliseconds store_grace(const CommConfig& config) {
+  return config.freeze_bound.count() > 0 ? config.freeze_bound : config.timeout;
+}
+
+std::shared_ptr<const Credentials> job_credentials(const WorkerEnv& env) {
+  if (env.token_descriptor < 0 || !env.use_agent_store || is_this_host(env.master_addr, env.master_port)) return nullptr;
+  return read_token_descriptor(env.token_descriptor, env.run_id);
+}
+
+std::shared_ptr<TcpStore> connect_job_store(const WorkerEnv& env, const CommConfig& config,
+                                            std::shared_ptr<const Credentials> credentials) {
+  return std::make_shared<TcpStore>(TcpStoreOptions{.host = env.master_addr,
+                                                    .port = env.master_port,
+                                                    .grace = store_grace(config),
+                                                    .credentials = std::move(credentials)},
+                                    deadline_after(config.timeout));
+}
+
+CommConfig with_local_address(CommConfig config, const WorkerEnv& env) {
+  if (config.local_address.empty()) config.local_address = env.network_interface;
+  if (config.local_address.empty()) config.local_address = local_address_towards(env.master_addr, env.master_port);
+  return config;
+}
+
+}  // namespace ddprun::comm

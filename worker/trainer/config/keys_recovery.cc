@@ -1,0 +1,20 @@
+#include "ddprun/worker/trainer/config/keys.h"
+
+namespace ddprun::trainer {
+
+void bind_recovery(Settings& s, TrainConfig::Recovery& r) {
+  s.add("recovery.mode", r.mode,
+        {.help = "what ranks do when one of them is lost. in_process: they keep their processes, and go on with a "
+                 "replacement that copies their state, where ddprun has restarts left and every rank has the whole "
+                 "state; restart: all processes are started again, and resume from the newest checkpoint",
+         .choices = {"in_process", "restart"},
+         .scope = Scope::group});
+  s.add("recovery.wait", r.wait,
+        {.help = "how long ranks wait for a replacement to join before the job is restarted as a whole",
+         .unit = "s",
+         .min = 1,
+         .max = 86'400,
+         .scope = Scope::group});
+}
+
+}  // namespace ddprun::trainer

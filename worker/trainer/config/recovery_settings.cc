@@ -1,0 +1,53 @@
+#include "ddprun/worker/trainer/config/recovery_settings.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "ddprun/worker/reducer/built_in_hooks.h"
+#include "ddprun/worker/trainer/config/device_settings.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Hooks with a memory of each rank's own, of which there is no copy.
+constexpr std::array<std::string_view, 5> hooks_with_state{"int4", "topk", "onebit", "powersgd", "batched_powersgd"};
+
+std::string divided_axis(const TrainConfig::Parallel& p) {
+  for (const auto& [key, ranks] : {std::pair("tensor", p.tensor), std::pair("context", p.context),
+                                   std::pair("expert", p.expert), std::pair("pipeline", p.pipeline)})
+    if (ranks > 1) return fmt::format("parallel.{} = {}", key, ranks);
+  return p.zero > 0 ? fmt::format("parallel.zero = {}", p.zero) : "";
+}
+
+}  // namespace
+
+std::string why_not_in_process(const TrainConfig& config) {
+  const auto& p = config.parallel;
+  if (p.strategy != "ddp") return fmt::format("with parallel.strategy = {} ranks have states of their own", p.strategy);
+  if (const auto axis = divided_axis(p); !axis.empty())
+    return fmt::format("with {} a lost rank's part of the state has no copy", axis);
+  if (asks_for_cuda(config) || !p.devices.empty()) return "the model is on a device other than the CPU";
+  if (config.dist.backend == "mpi" || config.dist.backend == "nccl")
+    return fmt::format("with dist.backend = {} a group is not formed again", config.dist.backend);
+  const auto hook = std::ranges::find_if(hooks_with_state, [&](auto name) { return has_hook(p.hook, name); });
+  if (hook != hooks_with_state.end())
+    return fmt::format("parallel.hook = {} keeps what a rank has not sent yet, of which there is no copy", *hook);
+  if (!p.broadcast_buffers) return "with parallel.broadcast_buffers = false ranks have buffers of their own";
+  if (!p.ignored_parameters.empty()) return "with parallel.ignored_parameters ranks have parameters of their own";
+  if (p.balance) return "with parallel.balance ranks have shares that depend on their speed";
+  if (config.profile.steps > 0) return "profile.steps records the steps of one process group";
+  return "";
+}
+
+bool recovers_in_process(const TrainConfig& config) {
+  return config.recovery.mode == "in_process" && why_not_in_process(config).empty();
+}
+
+std::chrono::milliseconds recovery_bound(const TrainConfig& config) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(config.recovery.wait));
+}
+
+}  // namespace ddprun::trainer

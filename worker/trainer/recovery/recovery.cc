@@ -1,0 +1,128 @@
+#include "ddprun/worker/trainer/recovery/recovery.h"
+
+#include <charconv>
+#include <utility>
+#include <variant>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/error_file.h"
+#include "ddprun/worker/trainer/recovery/plan_watch.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// An agent decides within milliseconds of a death: later it has not seen any, since a rank is frozen or cut off.
+constexpr std::chrono::seconds plan_bound{10};
+constexpr std::chrono::seconds store_timeout{10};
+
+Deadline soon() {
+  return Deadline::in(store_timeout);
+}
+
+std::uint64_t parse_generation(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw make_error(Errc::protocol, "the store holds '{}' as the newest generation", text);
+  return value;
+}
+
+}  // namespace
+
+Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound)
+    : rank_(options.env.rank),
+      joined_in_(static_cast<std::uint64_t>(*options.env.recovery)),
+      world_size_(options.env.world_size),
+      keys_{options.env.restart_count},
+      bound_(bound),
+      world_(options, keys_.groups(), member_name(rank_, joined_in_)),
+      store_(world_.connect()),
+      state_(member_name(rank_, joined_in_), std::nullopt, joined_in_ > 0 ? joined_in_ - 1 : 0),
+      able_(joined_in_ > 0) {}
+
+ProcessGroup& Recovery::form_first() {
+  std::vector<std::string> members;
+  for (int rank = 0; rank < world_size_; ++rank) members.push_back(member_name(rank, 0));
+  return world_.group().reconfigure(0, members);
+}
+
+void Recovery::announce() {
+  store_->set(keys_.able(rank_), "1", soon());
+  able_ = true;
+}
+
+void Recovery::withdraw() noexcept {
+  if (!std::exchange(able_, false)) return;
+  try {
+    store_->set(keys_.able(rank_), "0", soon());
+  } catch (const Error& error) {
+    log::debug("cannot withdraw from recovery: {}", error.what());
+  }
+}
+
+Recovery::Resumed Recovery::recover(const std::string& reason, const Copy& copy) {
+  auto request = state_.on_failure(reason);
+  while (!std::holds_alternative<State::Train>(request)) {
+    if (const auto* end = std::get_if<State::GiveUp>(&request)) {
+      withdraw();
+      throw Error(Errc::peer_lost, end->reason);
+    }
+    if (const auto* await = std::get_if<State::AwaitPlan>(&request)) {
+      request = await_plan(*await);
+      continue;
+    }
+    try {
+      request = execute(request, copy);
+    } catch (const Error& error) {
+      if (!is_consequence(error.code())) throw;
+      log::debug("recovery: {}", error.what());
+      request = state_.on_failure(error.what());
+    }
+  }
+  return {world_.group().group(), catchup_, state_.generation()};
+}
+
+RecoveryState::Request Recovery::execute(const State::Request& request, const Copy& copy) {
+  if (const auto* form = std::get_if<State::FormGroup>(&request)) return form_group(form->plan);
+  if (const auto* compare = std::get_if<State::ComparePositions>(&request))
+    return compare_positions_of_all(compare->own);
+  const auto& copying = std::get<State::CopyState>(request);
+  copy(world_.group().group(), copying.catchup, copying.receives);
+  return state_.on_copied();
+}
+
+RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
+  try {
+    store_->wait({keys_.members(request.newer_than + 1)}, Deadline::in(plan_bound));
+  } catch (const Error& error) {
+    if (error.code() != Errc::timeout) throw;
+    return state_.on_no_plan();
+  }
+  return state_.on_plan(newest_plan());
+}
+
+MembershipPlan Recovery::newest_plan() {
+  const auto generation = parse_generation(store_->get(keys_.newest(), soon()));
+  return {generation, parse_member_list(store_->get(keys_.members(generation), soon()))};
+}
+
+RecoveryState::Request Recovery::form_group(const MembershipPlan& plan) {
+  const PlanWatch watch(world_.connect(), keys_.members(plan.generation + 1), Deadline::in(bound_),
+                        [this](const std::string& why) { world_.group().abort(why); });
+  world_.group().reconfigure(plan.generation, plan.members);
+  return state_.on_formed();
+}
+
+RecoveryState::Request Recovery::compare_positions_of_all(Position own) {
+  constexpr std::int64_t nothing = -1;
+  auto& group = world_.group().group();
+  std::vector<std::int64_t> mine{own.value_or(nothing)}, all(static_cast<std::size_t>(group.size()));
+  group.allgather(span_of(mine), span_of(all), {.blocking = true});
+  std::vector<Position> positions;
+  for (const auto step : all) positions.push_back(step == nothing ? std::nullopt : Position(step));
+  catchup_ = compare_positions(positions).value_or(Catchup{});
+  return state_.on_positions(positions);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "ddprun/worker/comm/elastic_world.h"
+#include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/trainer/recovery/positions.h"
+#include "ddprun/worker/trainer/recovery/recovery_state.h"
+
+namespace ddprun::trainer {
+
+// A rank's membership of a job that loses and regains ranks without ending the others: executes the requests of a
+// RecoveryState, with the members that the launcher decides. A replacement is a process that joins such a job.
+//
+// Ownership: owns the process group. Threads: one at a time.
+// Errors: what the store and the group throw.
+class Recovery {
+ public:
+  // REQUIRES: options.env.recovery. bound: how long all members of a new generation may take to join.
+  Recovery(const InitOptions& options, std::chrono::milliseconds bound);
+
+  ~Recovery() { withdraw(); }
+  Recovery(const Recovery&) = delete;
+  Recovery& operator=(const Recovery&) = delete;
+
+  int rank() const { return rank_; }
+  bool is_replacement() const { return joined_in_ > 0; }
+  // The group of all ranks that the launcher started together. REQUIRES: not is_replacement()
+  ProcessGroup& form_first();
+
+  // From now on this rank can recover. A replacement always can.
+  void announce();
+  // It no longer can: it has failed by itself, or is done.
+  void withdraw() noexcept;
+  bool is_able() const { return able_; }
+  void on_applied(std::int64_t step) { state_.on_applied(step); }
+
+  // Copies the state of the run to the ranks that lag. Collective.
+  using Copy = std::function<void(ProcessGroup& group, const Catchup& catchup, bool receives)>;
+  struct Resumed {
+    ProcessGroup& group;
+    Catchup catchup;
+    std::uint64_t generation;
+  };
+  // After a failure of the group, or to join: forms the next generation, in which all ranks then stand at the same
+  // step. No session uses the current group any more. Throws Errc::peer_lost when the job has to be restarted instead;
+  // this rank cannot recover any more then.
+  Resumed recover(const std::string& reason, const Copy& copy);
+
+ private:
+  using State = RecoveryState;
+  State::Request execute(const State::Request& request, const Copy& copy);
+  State::Request await_plan(const State::AwaitPlan& request);
+  State::Request form_group(const MembershipPlan& plan);
+  State::Request compare_positions_of_all(Position own);
+  MembershipPlan newest_plan();
+
+  const int rank_;
+  const std::uint64_t joined_in_;  // the first generation of this process
+  const int world_size_;
+  const RecoveryKeys keys_;
+  const std::chrono::milliseconds bound_;
+  ElasticWorld world_;
+  std::shared_ptr<Store> store_;
+  RecoveryState state_;
+  Catchup catchup_;  // of the comparison that was last
+  bool able_;
+};
+
+}  // namespace ddprun::trainer

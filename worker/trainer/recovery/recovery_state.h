@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ddprun/worker/trainer/recovery/positions.h"
+
+namespace ddprun::trainer {
+
+// The members of one generation of a job's process group, by rank, as the launcher has decided them.
+struct MembershipPlan {
+  std::uint64_t generation = 0;
+  std::vector<std::string> members;
+};
+
+// What a rank does from a fault of its process group until it trains again: events in, the next request out. No I/O;
+// recovery.cc executes the requests.
+//
+//   training --failed--> awaiting a plan --> forming the group --> comparing positions --> copying the state -->
+//   training
+//
+// A failure in any of these leads back to a newer plan. A rank that fails while it copies has no state any more.
+//
+// A value. Threads: not thread-safe. Errors: none thrown.
+class RecoveryState {
+ public:
+  // Requests; the event that answers each is named. Each but GiveUp may be answered by on_failure().
+  struct AwaitPlan {  // the first plan above this generation              -> on_plan(), on_no_plan()
+    std::uint64_t newer_than = 0;
+  };
+  struct FormGroup {  // and leave the current one                         -> on_formed()
+    MembershipPlan plan;
+  };
+  struct ComparePositions {  // with all members                           -> on_positions()
+    Position own;
+  };
+  struct CopyState {  // from catchup.source; all members take part        -> on_copied()
+    Catchup catchup;
+    bool receives = false;  // this rank's state is replaced
+  };
+  struct Train {  // the steps after this one, and first what follows it   -> on_applied()
+    std::int64_t step = 0;
+  };
+  struct GiveUp {  // the job has to be restarted
+    std::string reason;
+  };
+  using Request = std::variant<AwaitPlan, FormGroup, ComparePositions, CopyState, Train, GiveUp>;
+
+  // self: the name of this process in plans. own, generation: what it has, and the last generation that it was in; a
+  // replacement has nothing, and joins a later generation than the one given.
+  RecoveryState(std::string self, Position own, std::uint64_t generation)
+      : self_(std::move(self)), own_(own), generation_(generation) {}
+
+  // This rank has applied a step.
+  void on_applied(std::int64_t step) { own_ = step; }
+  // The group, or what was requested, has failed; or this process is to join for the first time. reason: of GiveUp,
+  // should no plan follow; the first one since the rank trained is kept.
+  Request on_failure(const std::string& reason);
+  Request on_plan(const MembershipPlan& plan);
+  Request on_no_plan() const;
+  Request on_formed() const { return ComparePositions{own_}; }
+  Request on_positions(std::span<const Position> positions);
+  Request on_copied();
+
+  Position own() const { return own_; }
+  std::uint64_t generation() const { return generation_; }
+
+ private:
+  Request train(std::int64_t step);
+
+  std::string self_;
+  Position own_;
+  std::uint64_t generation_;  // of the last plan
+  int rank_ = 0;              // in it
+  std::string reason_;        // empty: the rank trains
+  std::optional<std::int64_t> copying_;
+};
+
+}  // namespace ddprun::trainer

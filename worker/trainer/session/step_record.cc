@@ -1,0 +1,39 @@
+#include "ddprun/worker/trainer/session/step_record.h"
+
+#include <cstddef>
+#include <utility>
+
+namespace ddprun::trainer {
+
+StepRecord::StepRecord(TrainState& state, std::function<void(std::int64_t step)> on_applied)
+    : state_(state), on_applied_(std::move(on_applied)) {
+  for (const auto& [name, buffer] : state.model->named_buffers())
+    buffers_.push_back(Tensor::empty(buffer.shape(), buffer.dtype()));
+}
+
+void StepRecord::begin_step() {
+  const auto buffers = state_.model->named_buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) buffers_[i].copy_from(buffers[i].second);
+}
+
+void StepRecord::undo_step() {
+  const auto buffers = state_.model->named_buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    Tensor target = buffers[i].second;
+    target.copy_from(buffers_[i]);
+  }
+}
+
+void StepRecord::end_step(const StepResult& result) {
+  last_ = LastStep{.result = result, .best_loss = state_.run.best_loss, .plateau = state_.run.plateau};
+  on_applied_(state_.run.step);
+}
+
+void StepRecord::undo_events() {
+  if (!last_) return;
+  state_.run.best_loss = last_->best_loss;
+  state_.run.plateau = last_->plateau;
+  if (state_.plateau && last_->plateau) state_.plateau->set_state(*last_->plateau);
+}
+
+}  // namespace ddprun::trainer

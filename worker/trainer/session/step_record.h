@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "ddprun/worker/checkpoint/run_state.h"
+#include "ddprun/worker/trainer/session/session.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+
+namespace ddprun::trainer {
+
+// A step that is done, and what of the run's position the events after it change.
+struct LastStep {
+  StepResult result;
+  std::optional<double> best_loss;             // of the run after the step, before its events
+  std::optional<checkpoint::Plateau> plateau;  // likewise
+};
+
+// What the training loop keeps so that a run can go on in another process group: the model's buffers, which passes
+// change, as they were before the step in progress, and the last step that is done.
+//
+// Ownership: the state outlives this object. Threads: one at a time.
+class StepRecord {
+ public:
+  // on_applied: called after each step with its number.
+  StepRecord(TrainState& state, std::function<void(std::int64_t step)> on_applied);
+
+  void begin_step();
+  // The step has failed: the state is as before it. Gradients are no part of it.
+  void undo_step();
+  void end_step(const StepResult& result);
+
+  // None: none in this process and in those from which the state was copied.
+  const std::optional<LastStep>& last() const { return last_; }
+  // Of the rank that the state was copied from.
+  void set_last(std::optional<LastStep> last) { last_ = std::move(last); }
+  // The events after the last step are to be repeated: their changes of the run's position are taken back.
+  void undo_events();
+
+ private:
+  TrainState& state_;
+  const std::function<void(std::int64_t step)> on_applied_;
+  std::vector<Tensor> buffers_;  // as they were before the step, in the model's order
+  std::optional<LastStep> last_;
+};
+
+}  // namespace ddprun::trainer
