@@ -191,7 +191,7 @@ TEST_CASE("what does not go with a pipeline is refused by its key") {
   CHECK_THAT(refusal(2, two + "split = h.7\n"),
              Catch::Contains("parallel.pipeline = 2") && Catch::Contains("h.7 is not among the pieces"));
   CHECK_THAT(refusal(8, "pipeline = 8\nmicro_batches = 4\n"), Catch::Contains("7 pieces with parameters for 8 stages"));
-  CHECK_THAT(refusal(2, two + "zero = 1\n"), Catch::Contains("parallel.zero = 1: "));
+  CHECK_THAT(refusal(2, two + "zero = 2\n"), Catch::Contains("parallel.zero = 2: with parallel.pipeline"));
   CHECK_THAT(refusal(2, two + "hook = fp16\n"), Catch::Contains("parallel.hook = fp16: "));
   CHECK_THAT(refusal(2, two + "devices = cpu:0 cpu:1\n"), Catch::Contains("parallel.devices = cpu:0 cpu:1: "));
   CHECK_THAT(refusal(2, two + "sync_batch_norm = true\n"), Catch::Contains("parallel.sync_batch_norm = true: "));

@@ -27,6 +27,7 @@ constexpr Traits has_parts{.whole_tensors = false};
 constexpr Traits local{.replicas = false, .has_buckets = false};
 constexpr Traits has_stages{.accumulates = false, .replicas = false};
 constexpr Traits has_stages_of_parts{.whole_tensors = false, .accumulates = false, .replicas = false};
+constexpr Traits has_averaged_stages{.whole_tensors = false, .accumulates = false};
 
 struct Form {
   int ranks;
@@ -71,7 +72,9 @@ std::vector<Form> dividing_forms() {
           {4, "context = 2\nzero = 3\n", Model::gpt, has_parts},
           {2, "expert = 2\n", Model::gpt_experts, has_parts},
           {4, "expert = 4\n", Model::gpt_experts, has_parts},
-          {4, "expert = 2\n", Model::gpt_experts, has_parts}};
+          {4, "expert = 2\n", Model::gpt_experts, has_parts},
+          {4, "tensor = 2\nzero = 1\n", Model::gpt, has_parts},
+          {4, "tensor = 2\nsequence = true\nzero = 1\n", Model::gpt, has_parts}};
 }
 
 // With fixed cuts: measured ones differ from run to run.
@@ -87,6 +90,13 @@ std::vector<Form> pipelines() {
                            (interleaved ? "\nvirtual_stages = 2\nsplit = h.1 h.2 h.3\n" : "\nsplit = h.2\n"),
                        Model::gpt, has_stages});
     }
+  forms.push_back({4, "pipeline = 2\nmicro_batches = 3\nzero = 1\nsplit = h.2\n", Model::gpt, has_averaged_stages});
+  forms.push_back(
+      {8, "pipeline = 2\nmicro_batches = 3\ntensor = 2\nzero = 1\nsplit = h.2\n", Model::gpt, has_averaged_stages});
+  forms.push_back({4,
+                   "pipeline = 2\nmicro_batches = 3\nzero = 1\nschedule = interleaved\nvirtual_stages = 2\n"
+                   "split = h.1 h.2 h.3\n",
+                   Model::gpt, has_averaged_stages});
   return forms;
 }
 

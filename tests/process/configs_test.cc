@@ -32,7 +32,8 @@ int ranks_of_a_model(const std::filesystem::path& file) {
   return (pairs ? 2 : 1) * (has("\npipeline = 2") ? 2 : 1);
 }
 int ranks_of_job(const std::filesystem::path& file) {
-  return std::max(ranks_of_a_model(file), 2);
+  const bool divides_updates = text_of(file).find("\nzero = ") != std::string::npos;
+  return std::max(ranks_of_a_model(file) * (divides_updates ? 2 : 1), 2);
 }
 
 constexpr int steps = 12;

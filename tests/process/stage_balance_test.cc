@@ -73,6 +73,22 @@ TEST_CASE("a stage is as slow as the slowest of its data ranks, and its layer mo
   check_same_losses(job, balanced, 60);
 }
 
+TEST_CASE("the state and the averages of divided updates move with their layer") {
+  const Words averages{"--train.ema=0.9", "--eval.every_epochs=1"};
+  const Job job(2), balanced(2);
+  const auto expected = output_of(job.run(60, averages));
+  Words more{"--parallel.balance=true", "--parallel.zero=1"};
+  more.insert(more.end(), averages.begin(), averages.end());
+  const auto moved = output_of(balanced.run(60, more));
+  CHECK_THAT(moved, Catch::Contains("layer 4 moves from stage 1 to stage 0"));
+  check_same_losses(job, balanced, 60);
+  const std::regex loss("done: 60 steps, loss ([0-9.]+)");  // of the averages
+  std::smatch of_expected, of_moved;
+  REQUIRE(std::regex_search(expected, of_expected, loss));
+  REQUIRE(std::regex_search(moved, of_moved, loss));
+  CHECK(std::stod(of_moved[1]) == Approx(std::stod(of_expected[1])).epsilon(1e-3));
+}
+
 TEST_CASE("layers are balanced between ranks of one stage each, and stages begin with a layer that learns") {
   const Job job;
   const auto refusal = [&](const Words& more) {

@@ -68,7 +68,10 @@ inline std::vector<ParallelForm> model_parallel_forms() {
       {.name = "mesh data x expert", .ranks = 4, .model = "gpt_experts", .overrides = {"parallel.expert=2"}},
       {.name = "mesh pipeline x data x tensor",
        .ranks = 8,
-       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4"}}};
+       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4"}},
+      {.name = "mesh with zero 1",
+       .ranks = 8,
+       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4", "parallel.zero=1"}}};
   for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
     for (const bool over_ranks : {true, false}) {
       ParallelForm form{.name = "pipeline " + schedule + (over_ranks ? "" : " devices"),

@@ -58,22 +58,34 @@ std::size_t index_of(const char* option, const std::string& name,
   return static_cast<std::size_t>(found - parameters.begin());
 }
 
-ReducerOptions reducer_options(const DdpOptions& options, ProcessGroup& group,
+ReducerOptions reducer_options(const DdpOptions& options,
                                const std::vector<std::pair<std::string, Variable>>& parameters) {
   ReducerOptions result{.limits = options.limits,
                         .find_unused_parameters = options.find_unused_parameters,
                         .static_graph = options.static_graph};
   for (const auto& name : options.delay_all_reduce_named_params)
     result.delayed.push_back(index_of("delay_all_reduce_named_params", name, parameters));
-  result.allocate = [&group](std::int32_t device, std::size_t bytes) {
-    return owned_buffer(group, device, bytes, MemoryOwner::gradients);
-  };
+  for (const auto& name : options.own_buckets) result.alone.push_back(index_of("own_buckets", name, parameters));
   if (const auto& name = options.param_to_hook_all_reduce; !name.empty())
     result.delay_until = index_of("param_to_hook_all_reduce", name, parameters);
   return result;
 }
 
+ReducerOptions with_memory_of(ProcessGroup& group, ReducerOptions options) {
+  options.allocate = [&group](std::int32_t device, std::size_t bytes) {
+    return owned_buffer(group, device, bytes, MemoryOwner::gradients);
+  };
+  return options;
+}
+
 }  // namespace
+
+GradientBuckets gradient_buckets(const nn::Module& model, const DdpOptions& options) {
+  GradientBuckets result{.parameters = trainable(model, options), .buckets = {}};
+  const ReducerOptions reducer = reducer_options(options, result.parameters);
+  result.buckets = plan_buckets(references(result.parameters), reducer.limits, reducer.delayed, reducer.alone);
+  return result;
+}
 
 struct DistributedDataParallel::State {
   State(nn::Module& module, ProcessGroup& process_group, const DdpOptions& ddp_options)
@@ -81,7 +93,8 @@ struct DistributedDataParallel::State {
         group(process_group),
         options(ddp_options),
         parameters(trainable(module, options)),
-        reducer(process_group, references(parameters), reducer_options(options, process_group, parameters)) {}
+        reducer(process_group, references(parameters),
+                with_memory_of(process_group, reducer_options(options, parameters))) {}
   ~State() {
     try {
       await_buffers();

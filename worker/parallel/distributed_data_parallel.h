@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
@@ -37,7 +38,18 @@ struct DdpOptions {
   // parameter_shards.h. The model's parameters move into memory of the group. Not with find_unused_parameters,
   // static_graph or join().
   bool shard_gradients = false;
+  // Parameters, by path, that have a bucket each: with shard_gradients their parts are the same ranges in every model
+  // that has them.
+  std::vector<std::string> own_buckets = {};
 };
+
+// The parameters whose gradients are averaged with these options, and their buckets. Pure: it looks at names, shapes
+// and types alone, so that a rank knows those of the stages that others have.
+struct GradientBuckets {
+  std::vector<std::pair<std::string, Variable>> parameters;
+  std::vector<Bucket> buckets;
+};
+GradientBuckets gradient_buckets(const nn::Module& model, const DdpOptions& options);
 
 // PyTorch's Join, with its names.
 struct JoinOptions {

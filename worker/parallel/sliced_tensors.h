@@ -25,6 +25,11 @@ class SlicedTensors final : public StateDivision {
 
   ProcessGroup& group() const { return group_; }
   bool divides(const std::string& parameter) const { return slicings_.contains(parameter); }
+  // Null: the parameter is whole.
+  const Slicing* slicing(const std::string& parameter) const {
+    const auto found = slicings_.find(parameter);
+    return found == slicings_.end() ? nullptr : &found->second;
+  }
   // A parameter's whole value, at every rank. Collective for those that are divided.
   Tensor whole(const std::string& parameter, const Tensor& own) const;
 

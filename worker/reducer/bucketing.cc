@@ -16,18 +16,20 @@ std::size_t aligned(std::size_t count, DType dtype) {
 }  // namespace
 
 std::vector<Bucket> plan_buckets(const std::vector<ParameterRef>& parameters, const BucketLimits& limits,
-                                 const std::vector<std::size_t>& delayed) {
+                                 const std::vector<std::size_t>& delayed, const std::vector<std::size_t>& alone) {
   std::vector<Bucket> buckets;
   std::map<DType, std::size_t> open;  // the bucket that still takes parameters of a type
   const auto add = [&](std::size_t index) {
     const auto& parameter = parameters[index];
+    const bool is_alone = std::ranges::count(alone, index) > 0;
+    if (is_alone) open.erase(parameter.dtype);
     const auto [place, fresh] = open.try_emplace(parameter.dtype, buckets.size());
     if (fresh) buckets.push_back({.dtype = parameter.dtype});
     auto& bucket = buckets[place->second];
     bucket.slices.push_back({index, bucket.count, parameter.count()});
     bucket.count += aligned(parameter.count(), parameter.dtype);
     const auto limit = place->second == 0 ? limits.first_bytes : limits.bytes;
-    if (bucket.count * size_of(bucket.dtype) >= limit) open.erase(place);
+    if (is_alone || bucket.count * size_of(bucket.dtype) >= limit) open.erase(place);
   };
   for (const bool takes_delayed : {false, true}) {
     for (std::size_t left = parameters.size(); left > 0; --left)

@@ -26,6 +26,8 @@ struct ReducerOptions {
   // Parameters, by index, whose buckets start after all others, and not before the gradient of delay_until is ready.
   std::vector<std::size_t> delayed;
   std::optional<std::size_t> delay_until;
+  // Parameters, by index, that have a bucket each.
+  std::vector<std::size_t> alone;
   // Where the memory of buckets comes from, zero; empty: the group's allocate_on(). Called by the constructor alone.
   std::function<RegisteredBuffer(std::int32_t device, std::size_t bytes)> allocate;
 };

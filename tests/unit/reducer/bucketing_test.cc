@@ -63,3 +63,14 @@ TEST_CASE("a parameter above the limit has a bucket to itself unless one is open
 TEST_CASE("no parameters, no buckets") {
   CHECK(plan_buckets({}, {}).empty());
 }
+
+TEST_CASE("a parameter that is alone has a bucket of its own, in its place") {
+  const std::vector<ParameterRef> model = {parameter("a", 16), parameter("b", 16), parameter("c", 16),
+                                           parameter("d", 16), parameter("e", 8, DType::float64)};
+  const auto buckets = plan_buckets(model, {}, {}, {2});
+  REQUIRE(buckets.size() == 4);
+  CHECK(parameters_of(buckets[0]) == std::vector<std::size_t>{4});
+  CHECK(parameters_of(buckets[1]) == std::vector<std::size_t>{3});
+  CHECK(parameters_of(buckets[2]) == std::vector<std::size_t>{2});
+  CHECK(parameters_of(buckets[3]) == std::vector<std::size_t>{1, 0});
+}

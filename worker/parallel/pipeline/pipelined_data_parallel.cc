@@ -15,11 +15,6 @@ Span span_of(const Tensor& tensor) {
   return {handle.raw(), static_cast<std::size_t>(handle.numel()), handle.dtype()};
 }
 
-DdpOptions without(DdpOptions options, const std::vector<std::string>& foreign) {
-  options.ignored_parameters = foreign;
-  return options;
-}
-
 }  // namespace
 
 PipelinedDataParallel::PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh,
@@ -31,8 +26,22 @@ PipelinedDataParallel::PipelinedDataParallel(nn::Module& model, const DeviceMesh
 
 void PipelinedDataParallel::make_stages_at(const std::vector<std::size_t>& cuts) {
   pipeline_.emplace(model_, cuts, schedule_, mesh_.group("pipeline"));
-  ddp_.emplace(model_, mesh_.group("data"), without(options_, pipeline_->foreign()));
+  ddp_.emplace(model_, mesh_.group("data"), options_of(pipeline_->group().rank()));
   ddp_->record_transfers(transfers_);
+}
+
+DdpOptions PipelinedDataParallel::options_of(int rank) const {
+  DdpOptions options = options_;
+  const auto note = [&](const std::string& name, bool is_trained) {
+    const auto& ranks = pipeline_->division().ranks_of(name);
+    if (!ranks.contains(rank))
+      options.ignored_parameters.push_back(name);
+    else if (options.shard_gradients && is_trained && ranks.size() > 1)
+      options.own_buckets.push_back(name);
+  };
+  for (const auto& [name, parameter] : model_.named_parameters()) note(name, parameter.requires_grad());
+  for (const auto& [name, buffer] : model_.named_buffers()) note(name, false);
+  return options;
 }
 
 void PipelinedDataParallel::cut_at(const std::vector<std::size_t>& cuts) {

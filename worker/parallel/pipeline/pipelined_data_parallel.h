@@ -13,7 +13,7 @@
 namespace ddprun::pipeline {
 
 // Several pipelines, each with its part of the batch: the ranks of a mesh's axis "pipeline" have the stages of a
-// model, and those of its dimension "data" average the gradients of the same stages. As DataParallelism it knows the
+// model, and those of its axis "data" average the gradients of the same stages. As DataParallelism it knows the
 // whole model; passes go through train() and RankPipeline::evaluate(). As StateDivision: of an optimizer of
 // pipeline().parameters().
 //
@@ -21,7 +21,8 @@ namespace ddprun::pipeline {
 // Threads, errors: as RankPipeline and DistributedDataParallel.
 class PipelinedDataParallel final : public DataParallelism, public StateDivision {
  public:
-  // options.ignored_parameters are set here.
+  // options.ignored_parameters and own_buckets are set here. With shard_gradients the update of each stage is divided
+  // among its data ranks: see divided().
   PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh, const std::vector<std::size_t>& cuts,
                         const Schedule& schedule, DdpOptions options);
 
@@ -35,6 +36,9 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
   // of rank 0. Gradients are dropped. Collective.
   void cut_at(const std::vector<std::size_t>& cuts);
 
+  // Of a rank of the pipeline: its gradients.
+  GradientBuckets buckets_of(int rank) const { return gradient_buckets(model_, options_of(rank)); }
+
   // Throws Errc::unsupported: a rank has some stages alone.
   Variable forward(const Variable& input) override;
   optim::NamedTensors gather(const optim::NamedTensors& own) const override;
@@ -43,6 +47,7 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
   void join_pass() override { ddp_->join_pass(); }
   void join_backward() override { ddp_->join_backward(); }
   std::shared_ptr<void> hold_reduction() override { return ddp_->hold_reduction(); }
+  const DividedParameters* divided() const override { return ddp_->divided(); }
   ProcessGroup& shard_group() const override { return ddp_->shard_group(); }
   void zero_grad() override { ddp_->zero_grad(); }
   void parameters_updated() override { ddp_->parameters_updated(); }
@@ -59,6 +64,7 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
   void record_transfers(std::vector<Transfer>* into) override;
 
  private:
+  DdpOptions options_of(int rank) const;
   void make_stages_at(const std::vector<std::size_t>& cuts);
   optim::NamedTensors own_tensors() const;
   // The first rank of the first pipeline; where layers are divided as well, those that have its parts of them.

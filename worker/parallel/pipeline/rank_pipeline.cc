@@ -84,9 +84,8 @@ void RankPipeline::train(StepFunctions step, DataParallelism& data) {
   executor_.train(step);
   if (!overlaps) data.join_backward();
   const auto start = std::chrono::steady_clock::now();
-  tied_.sum_gradients();  // the first stage is the last to come here
+  tied_bytes_ += tied_.sum_gradients(data.divided());  // the first stage is the last to come here
   waited_for_tied_ += std::chrono::steady_clock::now() - start;
-  tied_bytes_ += tied_.bytes_sent();
 }
 
 }  // namespace ddprun::pipeline

@@ -24,16 +24,15 @@ class StageDivision final : public StateDivision {
 
   // That has this parameter or buffer.
   int first_rank(const std::string& name) const { return *ranks_of(name).begin(); }
+  using Ranks = std::set<int>;
+  // That have this parameter or buffer, or an optimizer's state of it.
+  const Ranks& ranks_of(const std::string& name) const;
 
   optim::NamedTensors gather(const optim::NamedTensors& own) const override;
   optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
   void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
 
  private:
-  using Ranks = std::set<int>;
-  // That have this parameter or buffer, or an optimizer's state of it.
-  const Ranks& ranks_of(const std::string& name) const;
-
   std::map<std::string, Ranks> ranks_;  // by parameter or buffer
   ProcessGroup& group_;
 };

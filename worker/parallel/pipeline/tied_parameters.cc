@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::pipeline {
@@ -13,8 +14,18 @@ Span span_of(Tensor& tensor) {
   return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
 }
 
-Tensor gradient_of(const Variable& parameter) {
-  return parameter.grad().defined() ? parameter.grad() : Tensor::zeros_like(parameter.value());
+// This rank's part of the bucket that the parameter has to itself.
+Tensor part_of_gradient(const Variable& parameter, const DividedParameters& divided) {
+  for (std::size_t b = 0; b < divided.buckets.size(); ++b) {
+    const auto& slices = divided.buckets[b].slices;
+    if (slices.size() == 1 && divided.parameters[slices[0].parameter].second.is(parameter)) return divided.gradients[b];
+  }
+  throw Error(Errc::internal, "a tied parameter without a bucket of its own");
+}
+
+// Undefined where this rank's stages did not use the parameter.
+Tensor gradient_of(const Variable& parameter, const DividedParameters* divided) {
+  return divided ? part_of_gradient(parameter, *divided) : parameter.grad();
 }
 
 }  // namespace
@@ -35,10 +46,13 @@ TiedParameters::TiedParameters(const std::vector<Stage>& stages, const Schedule&
 }
 
 // The first rank adds, in the order of ranks, and sends the sum back: the same bits for all.
-void TiedParameters::sum_gradients() const {
+std::uint64_t TiedParameters::sum_gradients(const DividedParameters* divided) const {
   constexpr int tag = 0;  // messages of stages begin with a layout, which no stage 0 receives
+  std::uint64_t sent = 0;
   for (const Tied& tied : tied_) {
-    Tensor sum = gradient_of(tied.parameter).clone();
+    Tensor gradient = gradient_of(tied.parameter, divided);
+    Tensor sum = gradient.defined() ? gradient.clone() : Tensor::zeros_like(tied.parameter.value());
+    if (sum.numel() == 0) continue;
     if (group_.rank() == tied.ranks[0]) {
       Tensor other = Tensor::empty_like(sum);
       for (std::size_t i = 1; i < tied.ranks.size(); ++i) {
@@ -51,16 +65,10 @@ void TiedParameters::sum_gradients() const {
       group_.send(span_of(sum), tied.ranks[0], tag, {.blocking = true});
       group_.recv(span_of(sum), tied.ranks[0], tag, {.blocking = true});
     }
-    Tensor gradient = tied.parameter.grad();
+    sent += sum.bytes() * (group_.rank() == tied.ranks[0] ? tied.ranks.size() - 1 : 1);
     if (gradient.defined()) gradient.copy_from(sum);
   }
-}
-
-std::uint64_t TiedParameters::bytes_sent() const {
-  std::uint64_t bytes = 0;
-  for (const Tied& tied : tied_)
-    bytes += tied.parameter.value().bytes() * (group_.rank() == tied.ranks[0] ? tied.ranks.size() - 1 : 1);
-  return bytes;
+  return sent;
 }
 
 bool TiedParameters::is_first(const Variable& parameter) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/parallel/divided_parameters.h"
 #include "ddprun/worker/parallel/pipeline/schedule.h"
 #include "ddprun/worker/parallel/pipeline/stage.h"
 
@@ -20,10 +21,10 @@ class TiedParameters {
   // stages: all of the model's; ranks: how many they are spread over.
   TiedParameters(const std::vector<Stage>& stages, const Schedule& schedule, ProcessGroup& group);
 
-  // Called by all ranks.
-  void sum_gradients() const;
-  // That this rank sends in sum_gradients().
-  std::uint64_t bytes_sent() const;
+  // Called by all ranks; returns how many bytes this one has sent. divided: where the gradients are divided among the
+  // ranks that have the same stages, each of whom sums its part; each tied parameter has a bucket of its own then, so
+  // that the parts are the same ranges at all stages. Null: they are whole.
+  std::uint64_t sum_gradients(const DividedParameters* divided) const;
   // Whether the parameter counts at this rank: at the first of those that have it. For norms.
   bool is_first(const Variable& parameter) const;
 

@@ -49,6 +49,11 @@ void check_shard(const TensorSpec& spec, const MeshShape& mesh, const Shard& sha
                      spec.name, mesh.size(shard.axis), shard.axis);
 }
 
+// Whether the tensor is a parameter, or is kept of one, such as "fc1.weight.exp_avg".
+bool is_of(const std::string& tensor, const std::string& parameter) {
+  return tensor == parameter || tensor.starts_with(parameter + ".");
+}
+
 // Parts of ascending ranges that lie in a window of the local slice.
 std::vector<HeldRange> clipped(const std::vector<HeldRange>& ranges, const IndexRange& window) {
   std::vector<HeldRange> result;
@@ -114,7 +119,7 @@ PlacedTensor::PlacedTensor(TensorSpec spec, Placement placement)
   if (const auto* flat = std::get_if<FlatShard>(&placement_.local)) {
     for (const std::string& axis : flat->axes) claim(axis);
     if (!flat->bucket || flat->slot >= flat->bucket->slots.size() ||
-        flat->bucket->slots[flat->slot].tensor != spec_.name ||
+        !is_of(spec_.name, flat->bucket->slots[flat->slot].tensor) ||
         flat->bucket->slots[flat->slot].count < product(slice_shape(std::vector<int>(placement_.shards.size()))))
       throw make_error(Errc::usage, "the bucket has no slot for {}", spec_.name);
   }

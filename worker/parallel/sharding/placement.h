@@ -72,7 +72,7 @@ struct BucketLayout {
 struct FlatShard {
   AxisNames axes;
   std::shared_ptr<const BucketLayout> bucket;
-  std::size_t slot = 0;  // the tensor's
+  std::size_t slot = 0;  // the tensor's, or that of the parameter of which an optimizer keeps it
 };
 
 // One coordinate of an axis has the whole local slice: for optimizers that need whole matrices.

@@ -74,9 +74,9 @@ TensorParallel::TensorParallel(nn::Module& model, const TensorPlan& plan, Proces
   for (const TensorRule& rule : plan) apply(model, rule);
 }
 
-void TensorParallel::complete_gradients() {
-  for (Variable& parameter : partial_) {
-    if (!parameter.grad().defined()) continue;
+void TensorParallel::complete_gradients(const optim::NamedParameters& parameters) {
+  for (const auto& [name, parameter] : parameters) {
+    if (!partial_.contains(name) || !parameter.grad().defined() || parameter.value().numel() == 0) continue;
     Tensor gradient = parameter.grad();
     gradient.copy_from(group_.sum(gradient));
     gradient.storage()->bump_version();
@@ -100,7 +100,7 @@ void TensorParallel::apply(nn::Module& model, const TensorRule& rule) {
       auto& whole = layer(model, rule);
       parts_.divide(model, rule.module + ".weight", {weight_dim(whole, rule.style)});
       if (undivided_ == Undivided::positions && whole.bias().defined() && whole.bias().requires_grad())
-        partial_.push_back(whole.bias());
+        partial_.insert(rule.module + ".bias");
       return module.set_substitute(std::make_unique<RowParallelLinear>(whole, group_, undivided_));
     }
     case TensorStyle::vocabulary_embedding:
@@ -115,7 +115,7 @@ void TensorParallel::apply(nn::Module& model, const TensorRule& rule) {
       return module.set_call_hook(std::make_unique<OwnPositions>(group_));
     case TensorStyle::partial_gradients:
       for (const auto& [name, parameter] : module.named_parameters())
-        if (parameter.requires_grad()) partial_.push_back(parameter);
+        if (parameter.requires_grad()) partial_.insert(rule.module + "." + name);
       return;
   }
 }

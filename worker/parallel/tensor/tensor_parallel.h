@@ -1,7 +1,9 @@
 #pragma once
 
-#include <vector>
+#include <set>
+#include <string>
 
+#include "ddprun/worker/optim/parameter_group.h"
 #include "ddprun/worker/parallel/sliced_tensors.h"
 #include "ddprun/worker/parallel/tensor/plan.h"
 #include "ddprun/worker/parallel/tensor/tensor_group.h"
@@ -28,8 +30,9 @@ class TensorParallel {
   TensorParallel(nn::Module& model, const TensorPlan& plan, ProcessGroup& group);
 
   // With Undivided::positions, after the passes of a step and before their gradients are used: the gradients of what is
-  // not divided become those of all positions. Collective.
-  void complete_gradients();
+  // not divided become those of all positions. parameters: the model's, or this rank's parts of them under their names.
+  // Collective.
+  void complete_gradients(const optim::NamedParameters& parameters);
 
   // Which parameters the ranks divide, for checkpoints.
   const SlicedTensors& parts() const { return parts_; }
@@ -45,7 +48,7 @@ class TensorParallel {
   TensorGroup group_;
   SlicedTensors parts_;
   Undivided undivided_ = Undivided::whole;
-  std::vector<Variable> partial_;  // their gradients are of this rank's positions
+  std::set<std::string> partial_;  // parameters whose gradients are of this rank's positions
   bool divides_scores_ = false;
 };
 

@@ -106,11 +106,11 @@ std::size_t memory_of_rank(const StepPlan& step) {
 
 std::string row(const LayoutPlan& plan) {
   const std::string name = to_string(plan.layout);
-  if (!plan.step) return fmt::format("{:<32} {}: {}", name, plan.is_tried ? "does not fit" : "not tried", plan.reason);
+  if (!plan.step) return fmt::format("{:<40} {}: {}", name, plan.is_tried ? "does not fit" : "not tried", plan.reason);
   const auto& step = *plan.step;
   const double ms = std::chrono::duration<double, std::milli>(step.time).count();
   const std::string sent = step.sent ? fmt::format("{:.2f}", mib(*step.sent)) : "?";
-  return fmt::format("{:<32} {:>10.2f} {:>9.2f} {:>9.2f} {:>11.2f} {:>9} {:>6.0f} % {:>9.2f} {:>8}", name,
+  return fmt::format("{:<40} {:>10.2f} {:>9.2f} {:>9.2f} {:>11.2f} {:>9} {:>6.0f} % {:>9.2f} {:>8}", name,
                      mib(step.memory.parameters), mib(step.memory.gradients), mib(step.memory.optimizer),
                      mib(step.memory.activations), sent, 100 * plan.bubble, ms, step.measured_ranks);
 }
@@ -144,6 +144,11 @@ std::vector<Layout> layouts_of(int ranks, bool has_experts) {
   for (int expert = 2; has_experts && expert <= ranks; ++expert)
     if (ranks % expert == 0) all.push_back({.data = ranks / expert, .expert = expert});
   for (std::int64_t zero = 1; zero <= 3 && ranks > 1; ++zero) all.push_back({.data = ranks, .zero = zero});
+  for (std::size_t i = 0, meshes = all.size(); i < meshes; ++i) {
+    Layout layout = all[i];
+    layout.zero = 1;
+    if (layout.data > 1 && layout.tensor * layout.pipeline > 1) all.push_back(layout);
+  }
   return all;
 }
 
@@ -182,7 +187,7 @@ double bubble_of(const TrainConfig::Parallel& parallel) {
 
 std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
   std::ranges::stable_sort(plans, is_better);
-  std::vector<std::string> lines{fmt::format("{:<32} {:>10} {:>9} {:>9} {:>11} {:>9} {:>8} {:>9} {:>8}",
+  std::vector<std::string> lines{fmt::format("{:<40} {:>10} {:>9} {:>9} {:>11} {:>9} {:>8} {:>9} {:>8}",
                                              "MiB of a rank, a step", "parameters", "gradients", "optimizer",
                                              "activations", "sent", "bubble", "ms", "measured")};
   for (const auto& plan : plans) lines.push_back(row(plan));

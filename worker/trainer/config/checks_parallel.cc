@@ -151,7 +151,7 @@ void check_parameter_server(const TrainConfig& c, const Settings& settings) {
 void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   const auto refuse = [&](std::string_view key) { reject(settings, key, "it does not go with parallel.tensor"); };
-  if (p.zero > 0) refuse("parallel.zero");
+  if (p.zero > 1) refuse("parallel.zero");
   if (p.strategy != "ddp") refuse("parallel.strategy");
   if (!p.devices.empty()) refuse("parallel.devices");
   if (p.sync_batch_norm) refuse("parallel.sync_batch_norm");
@@ -216,12 +216,15 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
   if ((p.schedule == "interleaved") != (p.virtual_stages > 1))
     reject(settings, "parallel.virtual_stages", "the schedule interleaved has 2 or more, and the others 1");
   if (p.strategy != "ddp") reject(settings, "parallel.strategy", "the stages of a pipeline have no replicas");
-  if (p.zero > 0) reject(settings, "parallel.zero", "the state of a pipeline is not divided further");
+  if (p.zero > 1 || (p.zero > 0 && p.pipeline == 1))
+    reject(settings, "parallel.zero",
+           p.pipeline == 1 ? "the state of a pipeline over devices is not divided"
+                           : "with parallel.pipeline updates are divided alone: use parallel.zero = 1");
   if (p.hook != "allreduce") reject(settings, "parallel.hook", "gradients of a pipeline are averaged as they are");
   for (const auto& [key, on] :
        {std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
         std::pair("parallel.static_graph", p.static_graph), std::pair("parallel.sync_batch_norm", p.sync_batch_norm),
-        std::pair("train.ema", c.train.ema > 0),
+        std::pair("train.ema", c.train.ema > 0 && p.pipeline == 1),
         std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
         std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty()),
         std::pair("train.quantization_aware", c.train.quantization_aware)})

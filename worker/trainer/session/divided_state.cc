@@ -5,9 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/optim/clip.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/trainer/session/rank_times.h"
+#include "ddprun/worker/trainer/session/update_placements.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -18,11 +20,6 @@ WholeState on_host(WholeState state) {
     for (auto& [name, tensor] : *tensors)
       if (tensor.device().type == DeviceType::cuda) tensor = tensor.to(Device{});
   return state;
-}
-
-double sum_over(ProcessGroup& group, double value) {
-  group.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
-  return value;
 }
 
 // Of a tensor of an optimizer.
@@ -54,37 +51,48 @@ std::vector<double> seconds_of_stages(const ParallelForms& forms, const std::vec
 }  // namespace
 
 DividedState::DividedState(const TrainConfig& config, TrainState& state, ParallelForms& forms)
-    : config_(config),
-      state_(state),
-      forms_(forms),
-      shards_(forms.parallelism.divided()
-                  ? std::make_optional<ParameterShards>(*forms.parallelism.divided(), forms.parallelism.shard_group(),
-                                                        forms.parallelism.replica_group())
-                  : std::nullopt),
-      replicas_(forms.replica_group()),
-      own_parameters_(forms.parallelism.own_parameters()),
-      parameters_(shards_           ? shards_->parameters()
-                  : forms.pipelined ? forms.pipelined->pipeline().parameters()
-                                    : state.model->named_parameters()) {
-  if (shards_)
-    make_optimizer_of_parts(shards_->parameters(), shards_->of(parameter_groups(config_, *state_.model)));
-  else if (forms.pipelined)
-    make_optimizer_of_parts(parameters_, groups_of(parameters_, parameter_groups(config_, *state_.model)));
-  else if (forms.slices() || (forms.device_pipeline && !state_.optimizer))
-    make_optimizer_of_parts({}, parameter_groups(config_, *state_.model));
+    : config_(config), state_(state), forms_(forms), own_parameters_(forms.parallelism.own_parameters()) {
+  divide();
 }
 
-void DividedState::make_optimizer_of_parts(optim::NamedParameters parts, std::vector<optim::ParameterGroup> groups) {
-  state_.parts = std::move(parts);
+void DividedState::divide() {
+  shards_.reset();
+  if (const auto* divided = forms_.parallelism.divided())
+    shards_.emplace(*divided, forms_.parallelism.shard_group(), forms_.parallelism.replica_group());
+  parameters_ = shards_            ? shards_->parameters()
+                : forms_.pipelined ? forms_.pipelined->pipeline().parameters()
+                                   : state_.model->named_parameters();
+  placements_ = placements_of_updates(forms_, *state_.model);
+  std::vector<sharding::PlacedTensor> own;
+  for (const auto& [name, parameter] : parameters_) own.push_back(placements_.of_parameter(name));
+  sums_.emplace(own, forms_.mesh.all().rank(), axes_of_updates(forms_));
+  sum_groups_.clear();
+  for (const auto& indices : sums_->groups()) {
+    auto& group = sum_groups_.emplace_back();
+    for (const std::size_t i : indices)
+      if (std::ranges::count(own_parameters_, parameters_[i].first) == 0) group.push_back(parameters_[i]);
+  }
+  make_optimizer_of_parts();
+}
+
+// Where there is none yet, which is one of the whole model.
+void DividedState::make_optimizer_of_parts() {
+  if (state_.optimizer && !shards_ && !forms_.slices() && !forms_.pipelined) return;
+  auto groups = parameter_groups(config_, *state_.model);
+  if (shards_)
+    groups = shards_->of(std::move(groups));
+  else if (forms_.pipelined)
+    groups = groups_of(parameters_, std::move(groups));
+  state_.parts = shards_ || forms_.pipelined ? parameters_ : optim::NamedParameters{};
   state_.optimizer = make_optimizer(config_, std::move(groups));
   if (config_.train.ema > 0)
     state_.ema.emplace(state_.parts.empty() ? trained_parameters(*state_.model) : state_.parts, config_.train.ema);
 }
 
-// Over the replicas, and the pipeline; what is whole there is sliced over another group, if at all.
-const StateDivision& DividedState::division_of_optimizer() const {
-  if (forms_.pipelined) return *forms_.pipelined;
-  return shards_ ? static_cast<const StateDivision&>(*shards_) : replicas_;
+sharding::ShardedState DividedState::sharded(const optim::NamedTensors& own) const {
+  ProcessGroup& all = forms_.mesh.all();
+  ProcessGroup* stages = forms_.pipelined ? &forms_.mesh.group("pipeline") : nullptr;
+  return {sharding::placed_tensors(placements_, own, stages), own, all};
 }
 
 // Whether the division of model and optimizer collects them here: what is sliced stays so.
@@ -93,48 +101,31 @@ bool DividedState::collects() const {
 }
 
 WholeState DividedState::gather() {
-  WholeState whole{.model = {}, .optimizer = division_of_optimizer().gather(state_.optimizer->state())};
-  if (state_.ema && state_.ema->started()) whole.averages = division_of_optimizer().gather(state_.ema->averages());
+  WholeState whole{.model = {}, .optimizer = sharded(state_.optimizer->state()).gather()};
+  if (state_.ema && state_.ema->started()) whole.averages = sharded(state_.ema->averages()).gather();
   forms_.parallelism.collect_parameters();
   whole.model = tensors_of(*state_.model);
-  if (!forms_.slices()) return on_host(std::move(whole));
-  if (!collects()) return {};
-  return {.model = forms_.slices()->gather(whole.model),
-          .optimizer = forms_.slices()->gather(whole.optimizer),
-          .averages = forms_.slices()->gather(whole.averages)};
+  if (forms_.slices()) whole.model = collects() ? forms_.slices()->gather(whole.model) : optim::NamedTensors{};
+  return on_host(std::move(whole));
 }
 
 WholeState DividedState::whole() {
-  WholeState whole{.model = {}, .optimizer = division_of_optimizer().whole_like(state_.optimizer->state())};
-  if (state_.ema) whole.averages = division_of_optimizer().whole_like(state_.ema->averages());
+  WholeState whole{.model = {}, .optimizer = sharded(state_.optimizer->state()).whole_like()};
+  if (state_.ema) whole.averages = sharded(state_.ema->averages()).whole_like();
   forms_.parallelism.collect_parameters();
   whole.model = tensors_of(*state_.model);
-  if (!forms_.slices()) return whole;
-  if (!collects()) return {};
-  return {.model = forms_.slices()->whole_like(whole.model),
-          .optimizer = forms_.slices()->whole_like(whole.optimizer),
-          .averages = forms_.slices()->whole_like(whole.averages)};
+  if (forms_.slices()) whole.model = collects() ? forms_.slices()->whole_like(whole.model) : optim::NamedTensors{};
+  return whole;
 }
 
 void DividedState::distribute(const WholeState& whole) {
-  optim::NamedTensors optimizer = whole.optimizer;
-  if (forms_.slices()) optimizer = division_of_optimizer().whole_like(state_.optimizer->state());
-  if (forms_.slices() && collects()) {
-    forms_.slices()->scatter(whole.model, tensors_of(*state_.model));
-    forms_.slices()->scatter(whole.optimizer, optimizer);
-  }
+  if (forms_.slices() && collects()) forms_.slices()->scatter(whole.model, tensors_of(*state_.model));
   forms_.parallelism.distribute_model();
-  division_of_optimizer().scatter(optimizer, state_.optimizer->state());
+  sharded(state_.optimizer->state()).scatter(whole.optimizer);
 }
 
 void DividedState::distribute_averages(const WholeState& whole) {
-  const auto& own = state_.ema->averages();
-  optim::NamedTensors averages = whole.averages;
-  if (forms_.slices()) averages = division_of_optimizer().whole_like(own);
-  if (forms_.slices() && collects()) {
-    forms_.slices()->scatter(whole.averages, averages);
-  }
-  division_of_optimizer().scatter(averages, own);
+  sharded(state_.ema->averages()).scatter(whole.averages);
   state_.ema->set_started();
 }
 
@@ -150,7 +141,10 @@ void DividedState::visit_replicas(const ReplicaVisitor& visit) {
   if (has_parts && !forms_.parallelism.replica_group()) return;
   ProcessGroup& group = has_parts ? *forms_.parallelism.replica_group() : forms_.replica_group();
   const auto ignored = parse_names(config_.parallel.ignored_parameters);
-  for (const auto& [name, parameter] : has_parts || forms_.pipelined ? parameters_ : state_.model->named_parameters()) {
+  const auto& parameters = has_parts          ? parameters_
+                           : forms_.pipelined ? forms_.pipelined->pipeline().parameters()
+                                              : state_.model->named_parameters();
+  for (const auto& [name, parameter] : parameters) {
     if (std::ranges::count(ignored, name) > 0) continue;
     visit(group, name, parameter.value());
     // What is not sliced is the same at the ranks among which the rest is.
@@ -169,38 +163,20 @@ std::vector<HookState> DividedState::own_state() {
   return all;
 }
 
-// Of the whole gradient, of which each rank has a part; what is the same at all ranks counts once. A rank's own
-// gradients do not count: all ranks need the same norm.
+// A rank's own gradients do not count: all ranks need the same norm.
 double DividedState::square_sum() const {
-  if (!own_parameters_.empty()) {
-    auto averaged = parameters_;
-    std::erase_if(averaged, [&](const auto& each) { return std::ranges::count(own_parameters_, each.first) > 0; });
-    return optim::grad_square_sum(averaged);
-  }
-  double value = square_sum_over_slices(parameters_);
-  if (forms_.pipelined) value -= square_sum_over_slices(forms_.pipelined->pipeline().repeated());
-  return sum_over_parts(value, false);
+  return sums_->sum([this](std::size_t group) { return optim::grad_square_sum(sum_groups_[group]); });
 }
 
 std::function<bool(bool)> DividedState::holds_at_all() const {
-  const bool ranks_differ = shards_ || forms_.slices() || forms_.pipelined || !own_parameters_.empty();
-  if (!ranks_differ) return {};
-  return [this](bool holds) { return sum_over_parts(holds ? 0 : 1, true) == 0; };
-}
-
-double DividedState::square_sum_over_slices(const optim::NamedParameters& parameters) const {
-  if (!forms_.slices()) return optim::grad_square_sum(parameters);
-  optim::NamedParameters divided, whole;
-  for (const auto& each : parameters) (forms_.slices()->divides(each.first) ? divided : whole).push_back(each);
-  return optim::grad_square_sum(whole) + sum_over(forms_.slices()->group(), optim::grad_square_sum(divided));
-}
-
-// Over the ranks among which parameters are divided, or which have some of their own.
-double DividedState::sum_over_parts(double value, bool of_slices) const {
-  if (forms_.slices() && of_slices) value = sum_over(forms_.slices()->group(), value);
-  if (forms_.pipelined) return sum_over(forms_.pipelined->pipeline().group(), value);
-  if (!own_parameters_.empty()) return sum_over(forms_.mesh.all(), value);
-  return shards_ ? sum_over(forms_.parallelism.shard_group(), value) : value;
+  if (!own_parameters_.empty())
+    return [this](bool holds) {
+      std::vector<double> failed{holds ? 0.0 : 1.0};
+      allreduce(forms_.mesh.all(), failed);
+      return failed[0] == 0;
+    };
+  if (!sums_->is_sharded()) return {};
+  return [this](bool holds) { return sums_->sum_over_ranks(holds ? 0 : 1) == 0; };
 }
 
 std::string DividedState::balance_stages(const std::vector<profiler::StepTimes>& ranks) {
@@ -212,16 +188,20 @@ std::string DividedState::balance_stages(const std::vector<profiler::StepTimes>&
                      decision->from, decision->to, decision->reason);
 }
 
-// Model and optimizer go on with the same values at other ranks.
+// Model, optimizer and averages go on with the same values at other ranks.
 void DividedState::cut_at(const std::vector<std::size_t>& cuts) {
-  const auto before = std::move(state_.optimizer);
-  const auto whole = forms_.pipelined->gather(before->state());
+  const auto optimizer = std::move(state_.optimizer);
+  const auto averages = std::exchange(state_.ema, std::nullopt);
+  const auto state = sharded(optimizer->state());
+  const auto state_of_averages = averages ? std::optional(sharded(averages->averages())) : std::nullopt;
   forms_.pipelined->cut_at(cuts);
-  parameters_ = forms_.pipelined->pipeline().parameters();
-  make_optimizer_of_parts(parameters_, groups_of(parameters_, parameter_groups(config_, *state_.model)));
-  forms_.pipelined->scatter(whole, state_.optimizer->state());
-  state_.optimizer->set_lr(before->lr());
-  state_.optimizer->set_step_count(before->step_count());
+  divide();
+  state.move_to(sharded(state_.optimizer->state()));
+  state_.optimizer->set_lr(optimizer->lr());
+  state_.optimizer->set_step_count(optimizer->step_count());
+  if (!averages || !averages->started()) return;
+  state_of_averages->move_to(sharded(state_.ema->averages()));
+  state_.ema->set_started();
 }
 
 }  // namespace ddprun::trainer

@@ -8,7 +8,9 @@
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
-#include "ddprun/worker/parallel/state_division.h"
+#include "ddprun/worker/parallel/sharding/parameter_placements.h"
+#include "ddprun/worker/parallel/sharding/sharded_state.h"
+#include "ddprun/worker/parallel/sharding/sharded_sum.h"
 #include "ddprun/worker/profiler/step_times.h"
 #include "ddprun/worker/reducer/comm_hook.h"
 #include "ddprun/worker/trainer/config/train_config.h"
@@ -53,20 +55,21 @@ class DividedState {
   std::string balance_stages(const std::vector<profiler::StepTimes>& ranks);
 
  private:
-  void make_optimizer_of_parts(optim::NamedParameters parts, std::vector<optim::ParameterGroup> groups);
-  const StateDivision& division_of_optimizer() const;
+  void divide();
+  void make_optimizer_of_parts();
+  sharding::ShardedState sharded(const optim::NamedTensors& own) const;
   bool collects() const;
-  double square_sum_over_slices(const optim::NamedParameters& parameters) const;
-  double sum_over_parts(double value, bool of_slices) const;
   void cut_at(const std::vector<std::size_t>& cuts);
 
   const TrainConfig& config_;
   TrainState& state_;
   ParallelForms& forms_;
-  std::optional<ParameterShards> shards_;  // with parallel.zero
-  const Replicas replicas_;
+  std::optional<ParameterShards> shards_;          // with parallel.zero
   const std::vector<std::string> own_parameters_;  // DataParallelism::own_parameters()
   optim::NamedParameters parameters_;
+  sharding::ParameterPlacements placements_;        // of what the optimizer and the averages have of each parameter
+  std::optional<sharding::ShardedSum> sums_;        // over parameters()
+  std::vector<optim::NamedParameters> sum_groups_;  // of the parameters whose gradients are reduced: its groups
 };
 
 }  // namespace ddprun::trainer

@@ -77,9 +77,9 @@ class ParallelForms {
   bool allows_shares() const { return !pipelined; }
   // Whether all ranks need as many micro-batches in a step.
   bool needs_equal_batches() const { return sync_batch_norm.has_value(); }
-  // Once all passes of a step are done.
-  void complete_gradients() {
-    if (tensor) tensor->complete_gradients();
+  // Once all passes of a step are done. updated: DividedState::parameters().
+  void complete_gradients(const optim::NamedParameters& updated) {
+    if (tensor) tensor->complete_gradients(updated);
   }
   // For other ranks and the network.
   std::chrono::nanoseconds waited() const;

@@ -145,7 +145,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   runner_->run(
       {.batches = batches, .items = items, .largest_count = batches_.largest_count(result.samples, group_.size())},
       timer);
-  forms_.complete_gradients();
+  forms_.complete_gradients(divided_.parameters());
   if (recovers_) forms_.parallelism.sync_buffers();
   result.activation_peak = memory->peak();
   result.peaks_by_place = {.device = memory->peak(DeviceType::cuda), .host = memory->peak(DeviceType::cpu)};

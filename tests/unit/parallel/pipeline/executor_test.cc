@@ -53,7 +53,7 @@ Learnt learn_stages(const Plan& plan, ProcessGroup& group) {
   for (int s = 0; s < steps; ++s) {
     model->zero_grad();
     executor.train(step_functions(plan.model, s, plan.micro_batches, learnt.losses));
-    tied.sum_gradients();
+    tied.sum_gradients(nullptr);
     optimizer->step();
   }
   note_parameters(parameters, learnt);

@@ -46,7 +46,7 @@ void check_like_whole(const char* name, const MakeModel& make, const Tensor& inp
       const double difference = std::abs(own.value().item() - expected.value().item());
       require(difference < tolerance, "the loss differs by " + std::to_string(difference));
       own.backward();
-      tensor.complete_gradients();
+      tensor.complete_gradients(model->named_parameters());
       for (const auto& [path, parameter] : model->named_parameters()) {
         const Tensor gradient = tensor.parts().whole(path, parameter.grad());
         const double error = largest_difference(gradient, whole->parameter(path).grad());

@@ -1,0 +1,82 @@
+#include "ddprun/worker/trainer/session/update_placements.h"
+
+#include <mutex>
+#include <stdexcept>
+
+#include "tests/numerics/layout_job.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/sessions.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using namespace ddprun::trainer;
+
+namespace {
+
+std::int64_t bytes_of(const optim::NamedTensors& state) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : state) bytes += static_cast<std::int64_t>(tensor.bytes());
+  return bytes;
+}
+
+// What the placements say that a rank has of all tensors of an optimizer.
+std::int64_t placed_bytes(const std::vector<sharding::PlacedTensor>& tensors, int rank) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : tensors) bytes += tensor.local_bytes(rank);
+  return bytes;
+}
+
+struct Sizes {
+  std::int64_t whole = 0;    // of the optimizer's state at one rank
+  std::int64_t counted = 0;  // of all ranks, copies once
+  std::int64_t most = 0;     // of one rank
+};
+
+Sizes sizes_of(const std::string& text, int ranks, const std::string& parallel) {
+  Sizes sizes;
+  const TrainingJob whole(text), job(text + "[parallel]\n" + parallel);
+  sizes.whole = bytes_of(Replica(whole).state.optimizer->state());
+  std::mutex mutex;
+  run_ranks(ranks, [&](ProcessGroup& group) {
+    Replica replica(job);
+    const auto session = replica.session(group);
+    const auto& forms = session->forms();
+    const auto& own = replica.state.optimizer->state();
+    const auto tensors = sharding::placed_tensors(placements_of_updates(forms, *replica.state.model), own,
+                                                  forms.pipelined ? &forms.mesh.group("pipeline") : nullptr);
+    if (bytes_of(own) != placed_bytes(tensors, group.rank()))
+      throw std::runtime_error(std::to_string(bytes_of(own)) + " bytes in place of " +
+                               std::to_string(placed_bytes(tensors, group.rank())));
+    const std::lock_guard lock(mutex);
+    sizes.most = std::max(sizes.most, bytes_of(own));
+    for (const auto& tensor : tensors)
+      if (tensor.counts_once_at(group.rank())) sizes.counted += tensor.local_bytes(group.rank());
+  });
+  return sizes;
+}
+
+}  // namespace
+
+TEST_CASE("each rank has the bytes of the optimizer's state that the placements say, and together they have all") {
+  const TextFile text_file;
+  const std::string text = text_file.keys({.layers = 4, .width = 64}) + adamw + "[train]\nglobal_batch_size = 16\n";
+  const std::string stages = "pipeline = 2\nmicro_batches = 2\nsplit = h.2\n";
+  for (const auto& [ranks, parallel, parts] :
+       std::vector<std::tuple<int, std::string, int>>{{2, "", 1},
+                                                      {4, "zero = 1\n", 4},
+                                                      {4, "zero = 2\nshard_group = 2\n", 2},
+                                                      {4, "zero = 3\n", 4},
+                                                      {4, "context = 2\nzero = 1\n", 4},
+                                                      {4, "tensor = 2\n", 2},
+                                                      {4, "tensor = 2\nzero = 1\n", 4},
+                                                      {4, stages, 2},
+                                                      {4, stages + "zero = 1\n", 4},
+                                                      {8, stages + "tensor = 2\n", 4},
+                                                      {8, stages + "tensor = 2\nzero = 1\n", 8}}) {
+    INFO(ranks << " ranks\n" << parallel);
+    const Sizes sizes = sizes_of(text, ranks, parallel);
+    CHECK(sizes.counted == sizes.whole);
+    // What all tensor-parallel ranks have (norms, biases, positions), and the embedding that two stages have.
+    CHECK(static_cast<double>(sizes.most) < 1.25 * static_cast<double>(sizes.whole) / parts);
+  }
+}

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/parallel/sharding/placement.h"
+#include "ddprun/worker/tensor/tensor.h"
+
+namespace ddprun::sharding {
+
+// Of a model ("fc1.weight"), or of an optimizer, whose tensors are named after their parameter ("fc1.weight.exp_avg").
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+// How the parameters of a model lie on a mesh, and with them what is kept of each: tensors of a parameter's shape lie
+// as it does, and scalars, such as counters, are replicated where it exists.
+//
+// Threads: read by any number.
+class ParameterPlacements {
+ public:
+  // spec: the whole parameter. Throws as PlacedTensor.
+  void add(TensorSpec spec, Placement placement);
+
+  // Throws Errc::internal for a parameter that was not added.
+  const PlacedTensor& of_parameter(const std::string& name) const;
+  PlacedTensor of_tensor(const std::string& name, DType dtype, bool is_scalar) const;
+
+ private:
+  std::map<std::string, PlacedTensor> parameters_;
+};
+
+// The tensors of all ranks, given this rank's parts: those that it has, and those of other stages, in the same order at
+// all ranks. An optimizer may keep different tensors of different parameters (Muon of matrices and of others), so each
+// stage says which ones it has. stages: the ranks that differ on the axis "pipeline" alone; null: there is one stage.
+// Collective over them.
+std::vector<PlacedTensor> placed_tensors(const ParameterPlacements& placements, const NamedTensors& own,
+                                         ProcessGroup* stages);
+
+}  // namespace ddprun::sharding

@@ -1,0 +1,53 @@
+#include "ddprun/worker/parallel/sharding/sharded_sum.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace ddprun::sharding {
+namespace {
+
+bool is_sharded_on(const std::string& axis, const Placement& placement) {
+  if (axis == "pipeline") return placement.stage.has_value();
+  const auto* flat = std::get_if<FlatShard>(&placement.local);
+  return std::ranges::count(placement.shards, axis, &Shard::axis) > 0 ||
+         (flat && std::ranges::count(flat->axes, axis) > 0);
+}
+
+bool counts_at(const Placement& placement, int rank) {
+  return !placement.stage ||
+         placement.mesh->coordinate(rank, "pipeline") == std::ranges::min(placement.stage->coordinates);
+}
+
+double sum_over(ProcessGroup& group, double value) {
+  group.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
+  return value;
+}
+
+}  // namespace
+
+ShardedSum::ShardedSum(const std::vector<PlacedTensor>& own, int rank, std::vector<AxisGroup> axes)
+    : axes_(std::move(axes)) {
+  std::erase_if(axes_, [](const AxisGroup& each) { return each.group->size() == 1; });
+  groups_.resize(axes_.size() + 1);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const Placement& placement = own[i].placement();
+    if (!counts_at(placement, rank)) continue;
+    std::size_t first = 0;
+    while (first < axes_.size() && !is_sharded_on(axes_[first].axis, placement)) ++first;
+    groups_[first].push_back(i);
+  }
+}
+
+double ShardedSum::sum(const std::function<double(std::size_t group)>& sum_of) const {
+  double value = 0;
+  for (std::size_t a = 0; a < axes_.size(); ++a) value = sum_over(*axes_[a].group, value + sum_of(a));
+  return value + sum_of(axes_.size());
+}
+
+double ShardedSum::sum_over_ranks(double value) const {
+  for (const AxisGroup& each : axes_) value = sum_over(*each.group, value);
+  return value;
+}
+
+}  // namespace ddprun::sharding

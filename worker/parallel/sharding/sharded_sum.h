@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/parallel/sharding/placement.h"
+
+namespace ddprun::sharding {
+
+// An axis of a mesh, and the ranks that differ from this one on it alone.
+struct AxisGroup {
+  std::string axis;
+  ProcessGroup* group;
+};
+
+// Sums over the elements of all parts of tensors, each element once, with the same bits at every rank: the square of a
+// gradient's norm, whether all of it is finite. The axes on which tensors are not sharded take no part, since their
+// ranks have the same parts.
+//
+// Ownership: the groups outlive it. Threads: one at a time; sums are collective. Errors: those of the groups.
+class ShardedSum {
+ public:
+  // own: the tensors of which this rank has parts; rank: its number on their mesh. axes: those on which tensors may be
+  // sharded or at one stage alone, the innermost first; what is sharded on one of them is sharded on those behind it.
+  ShardedSum(const std::vector<PlacedTensor>& own, int rank, std::vector<AxisGroup> axes);
+
+  // Groups of this rank's tensors, by index, which are summed apart; those that count at another rank are in none.
+  const std::vector<std::vector<std::size_t>>& groups() const { return groups_; }
+  // sum_of: over this rank's parts of the tensors of a group.
+  double sum(const std::function<double(std::size_t group)>& sum_of) const;
+  // Of one number for each rank, over the ranks that have different parts.
+  double sum_over_ranks(double value) const;
+  // Whether ranks have different parts.
+  bool is_sharded() const { return !axes_.empty(); }
+
+ private:
+  std::vector<AxisGroup> axes_;  // of several ranks
+  // By axis: the tensors that are sharded on it and on none before it; last: those that are sharded on none. Copies of
+  // a part at several stages count at the first.
+  std::vector<std::vector<std::size_t>> groups_;
+};
+
+}  // namespace ddprun::sharding

@@ -1,0 +1,88 @@
+#include "ddprun/worker/trainer/session/update_placements.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddprun::trainer {
+namespace {
+
+using FlatShards = std::map<std::string, sharding::FlatShard>;
+
+// What each rank has of the sizes of axes: neighbours on "data" and "context" shard together.
+std::shared_ptr<const MeshShape> mesh_of_updates(const ParallelForms& forms) {
+  const int shards = forms.parallelism.divided() ? forms.parallelism.shard_group().size() : 1;
+  std::vector<MeshAxis> axes;
+  for (const MeshAxis& axis : forms.mesh.shape().axes()) {
+    if (axis.name == "data") {
+      axes.push_back({"replicate", mesh_rest});
+      axes.push_back({"shard", shards});
+    } else if (axis.name != "context") {
+      axes.push_back(axis);
+    }
+  }
+  return std::make_shared<const MeshShape>(std::move(axes), forms.mesh.shape().ranks());
+}
+
+void add(const std::vector<std::pair<std::string, Variable>>& parameters, const std::vector<Bucket>& buckets,
+         FlatShards& to) {
+  for (const Bucket& bucket : buckets) {
+    auto layout = std::make_shared<sharding::BucketLayout>();
+    layout->elements = static_cast<std::int64_t>(bucket.count);
+    for (const BucketSlice& slice : bucket.slices)
+      layout->slots.push_back({parameters[slice.parameter].first, static_cast<std::int64_t>(slice.offset),
+                               static_cast<std::int64_t>(slice.count)});
+    for (std::size_t i = 0; i < layout->slots.size(); ++i)
+      to.insert_or_assign(layout->slots[i].tensor, sharding::FlatShard{{"shard"}, layout, i});
+  }
+}
+
+FlatShards flat_shards(const ParallelForms& forms) {
+  FlatShards all;
+  const DividedParameters* divided = forms.parallelism.divided();
+  if (divided && !forms.pipelined) add(divided->parameters, divided->buckets, all);
+  if (!divided || !forms.pipelined) return all;
+  for (int rank = 0; rank < forms.mesh.size("pipeline"); ++rank) {
+    const GradientBuckets of_stage = forms.pipelined->buckets_of(rank);
+    add(of_stage.parameters, of_stage.buckets, all);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms) {
+  std::vector<sharding::AxisGroup> axes;
+  if (forms.tensor) axes.push_back({"tensor", &forms.mesh.group("tensor")});
+  if (forms.experts) axes.push_back({"expert", &forms.mesh.group("expert")});
+  if (forms.parallelism.divided()) axes.push_back({"shard", &forms.parallelism.shard_group()});
+  if (forms.pipelined) axes.push_back({"pipeline", &forms.mesh.group("pipeline")});
+  return axes;
+}
+
+sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, const nn::Module& model) {
+  const auto mesh = mesh_of_updates(forms);
+  const FlatShards flat = flat_shards(forms);
+  sharding::ParameterPlacements placements;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    sharding::Placement placement{.mesh = mesh};
+    Shape shape = parameter.shape();
+    if (forms.pipelined) {
+      const auto& ranks = forms.pipelined->pipeline().division().ranks_of(name);
+      placement.stage = sharding::Stage{{ranks.begin(), ranks.end()}};
+    }
+    if (const Slicing* slicing = forms.slices() ? forms.slices()->slicing(name) : nullptr) {
+      shape = whole_shape(shape, *slicing, forms.slices()->group().size());
+      placement.shards.push_back({.axis = forms.tensor ? "tensor" : "expert",
+                                  .dimension = static_cast<std::size_t>(slicing->dim),
+                                  .pieces = slicing->pieces});
+    }
+    if (const auto found = flat.find(name); found != flat.end()) placement.local = found->second;
+    placements.add({name, shape.to_vector(), parameter.value().dtype()}, std::move(placement));
+  }
+  return placements;
+}
+
+}  // namespace ddprun::trainer
