@@ -74,7 +74,9 @@ std::vector<Form> dividing_forms() {
           {4, "expert = 4\n", Model::gpt_experts, has_parts},
           {4, "expert = 2\n", Model::gpt_experts, has_parts},
           {4, "tensor = 2\nzero = 1\n", Model::gpt, has_parts},
-          {4, "tensor = 2\nsequence = true\nzero = 1\n", Model::gpt, has_parts}};
+          {4, "tensor = 2\nsequence = true\nzero = 1\n", Model::gpt, has_parts},
+          {4, "tensor = 2\nzero = 2\n", Model::gpt, has_parts},
+          {4, "tensor = 2\nsequence = true\nzero = 3\n", Model::gpt, has_parts}};
 }
 
 // With fixed cuts: measured ones differ from run to run.

@@ -1,5 +1,5 @@
-// Jobs on a mesh of pipeline x data x tensor whose updates are divided among the data ranks, beside the same job at one
-// rank.
+// Jobs on a mesh of pipeline x data x tensor whose updates, or gradients and parameters as well, are divided among the
+// data ranks, beside the same job at one rank.
 #include "tests/numerics/layout_job.h"
 
 using namespace ddprun;
@@ -12,11 +12,12 @@ constexpr int step_samples = 16;
 struct Mesh {
   int data, tensor, pipeline;
   std::string more = {};  // further lines of [parallel]
+  int zero = 1;
 
   int ranks() const { return data * tensor * pipeline; }
   // Each data rank's share of a step passes in micro-batches of two samples.
   std::string keys() const {
-    std::string lines = "zero = 1\ntensor = " + std::to_string(tensor) + "\n";
+    std::string lines = "zero = " + std::to_string(zero) + "\ntensor = " + std::to_string(tensor) + "\n";
     if (pipeline > 1)
       lines += "pipeline = " + std::to_string(pipeline) +
                "\nmicro_batches = " + std::to_string(std::max(step_samples / data / 2, 1)) + "\n";
@@ -85,6 +86,22 @@ TEST_CASE("AdamW learns as at one rank on every mesh of four ranks with divided 
   check_learns_as_one(GptJob(adamw + "clip_norm = 0.5\n"), 4, 1e-5);
 }
 
+TEST_CASE("gradients and parameters that are divided go with divided layers") {
+  const GptJob job(clipped);
+  const auto one = job.losses_of_one("max_steps = 10\n");
+  std::vector<Mesh> meshes{{2, 2, 1, "reshard_after_forward = false\n", 3}};
+  for (const int zero : {2, 3})
+    for (const Mesh& mesh : {Mesh{1, 2, 1}, Mesh{2, 2, 1}, Mesh{4, 2, 1}, Mesh{2, 4, 1},
+                             Mesh{4, 2, 1, "shard_group = 2\n"}, Mesh{2, 2, 1, "sequence = true\n"}})
+      meshes.push_back({mesh.data, mesh.tensor, mesh.pipeline, mesh.more, zero});
+  for (const Mesh& mesh : meshes)
+    for (const std::string train : {"", "accumulate = 2\nrecompute = blocks\n"}) {
+      INFO(mesh.keys() << train);
+      CHECK(difference(one, job.losses(mesh, "max_steps = 10\ncheck_replicas = true\n" + train, small_buckets), 10) <
+            1e-6);
+    }
+}
+
 TEST_CASE("divided updates go with every schedule, with positions that are divided, and with accumulation") {
   const GptJob job(clipped);
   const auto one = job.losses_of_one("max_steps = 50\n");
@@ -101,7 +118,8 @@ TEST_CASE("the norm is that of one rank, each element counted once") {
   // A bound far below the norm: each step is as long as the norm is right.
   const GptJob job("[optim]\nname = sgd\nlr = 1\nclip_norm = 0.01\n");
   const auto one = job.losses_of_one("max_steps = 5\n");
-  for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2}, Mesh{2, 2, 2}, Mesh{1, 2, 2}})
+  for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2}, Mesh{2, 2, 2}, Mesh{1, 2, 2}, Mesh{2, 2, 1, "", 2},
+                           Mesh{4, 2, 1, "shard_group = 2\n", 3}})
     CHECK(difference(one, job.losses(mesh, "max_steps = 5\n"), 5) < 1e-6);
 }
 
@@ -109,6 +127,8 @@ TEST_CASE("a checkpoint of each mesh with divided updates goes on under the next
   const GptJob job(adamw);
   std::vector<Mesh> meshes = factorisations(4);
   for (const Mesh& mesh : factorisations(8)) meshes.push_back(mesh);
+  for (const int zero : {2, 3, 1, 3, 2}) meshes.push_back({2, 2, 1, "", zero});
+  meshes.push_back({4, 2, 1, "shard_group = 2\n", 3});
   const auto train = [](std::size_t steps) {
     return "seed = 1\nema = 0.9\ncheck_replicas = true\nmax_steps = " + std::to_string(steps) + "\n";
   };
@@ -123,7 +143,8 @@ TEST_CASE("a checkpoint of each mesh with divided updates goes on under the next
 }
 
 TEST_CASE("a run with divided updates that stops and goes on has the bits of one that does not") {
-  for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2, "split = h.3\n"}, Mesh{2, 2, 2, "split = h.3\n"}}) {
+  for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2, "split = h.3\n"}, Mesh{2, 2, 2, "split = h.3\n"},
+                           Mesh{2, 2, 1, "", 2}, Mesh{2, 2, 1, "", 3}, Mesh{4, 2, 1, "shard_group = 2\n", 3}}) {
     INFO(mesh.keys());
     const GptJob job(adamw);
     const std::string train = "ema = 0.9\nprecision = bf16\n";
@@ -149,6 +170,6 @@ TEST_CASE("the averages of a mesh with divided updates are those of one rank") {
   const std::string train = "max_steps = 6\nema = 0.5\n", eval = "[eval]\nevery_epochs = 1\n";
   const double one = job.run_one(train, eval).evaluation.loss;
   CHECK(one != job.run_one("max_steps = 6\n", eval).evaluation.loss);
-  for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2}, Mesh{2, 2, 2}})
+  for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2}, Mesh{2, 2, 2}, Mesh{2, 2, 1, "", 3}})
     CHECK(std::abs(job.run(mesh, train, eval).evaluation.loss / one - 1) < 1e-6);
 }

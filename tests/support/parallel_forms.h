@@ -69,6 +69,7 @@ inline std::vector<ParallelForm> model_parallel_forms() {
       {.name = "mesh pipeline x data x tensor",
        .ranks = 8,
        .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4"}},
+      {.name = "tensor with zero 3", .ranks = 4, .overrides = {"parallel.tensor=2", "parallel.zero=3"}},
       {.name = "mesh with zero 1",
        .ranks = 8,
        .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4", "parallel.zero=1"}}};

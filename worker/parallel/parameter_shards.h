@@ -6,7 +6,6 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/parallel/state_division.h"
 #include "ddprun/worker/reducer/shards.h"
 
 namespace ddprun {
@@ -24,13 +23,14 @@ namespace ddprun {
 //   optimizer->step();
 //   ddp.parameters_updated();                        // the parameters are complete
 //
-// As a StateDivision: of the state of an optimizer of the parts, which is whole as one of the whole parameters has it.
+// How the state of an optimizer of the parts becomes whole, as one of the whole parameters has it:
+// sharding::placements_of() and sharding::ShardedState.
 //
-// Ownership: the group, among whose ranks the parameters are divided, and replicas, the ranks that have the same parts,
-//   outlive this object. Threads: one at a time. Errors: those of the groups.
-class ParameterShards final : public StateDivision {
+// Ownership: handles on the memory of the parts. Threads: one at a time.
+class ParameterShards {
  public:
-  ParameterShards(const DividedParameters& divided, ProcessGroup& group, ProcessGroup* replicas = nullptr);
+  // group: the ranks among which the parameters are divided. Not collective.
+  ParameterShards(const DividedParameters& divided, const ProcessGroup& group);
 
   // One for each trainable parameter, under its name: this rank's elements of it as one dimension, maybe none. Views of
   // the divided values and gradients.
@@ -38,21 +38,8 @@ class ParameterShards final : public StateDivision {
   // The same groups of these parts. Parameters that are not trained are left out.
   std::vector<optim::ParameterGroup> of(std::vector<optim::ParameterGroup> groups) const;
 
-  optim::NamedTensors gather(const optim::NamedTensors& own) const override;
-  optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
-  void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
-
  private:
-  std::size_t index_of(const std::string& state_name) const;
-  // Of the shard group that has rank 0.
-  bool is_first_replica() const { return !replicas_ || replicas_->rank() == 0; }
-  void scatter_in_group(const optim::NamedTensors& whole, const optim::NamedTensors& own) const;
-
-  ProcessGroup& group_;
-  ProcessGroup* const replicas_;  // null: there is one shard group
-  optim::NamedParameters parts_;  // by parameter
-  std::vector<Shape> shapes_;     // by parameter: of the whole
-  std::vector<Counts> counts_;    // by parameter: elements of each rank
+  optim::NamedParameters parts_;
 };
 
 }  // namespace ddprun

@@ -6,16 +6,14 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/parallel/slicing.h"
-#include "ddprun/worker/parallel/state_division.h"
 
 namespace ddprun {
 
-// Parameters of which each rank of a group has a slice, such as the columns of a weight, or some of its experts. As a
-// StateDivision: of the model's parameters and buffers, and of an optimizer's state of them; what is not sliced is
-// whole at each rank.
+// Parameters of which each rank of a group has a slice, such as the columns of a weight, or some of its experts. What
+// is not sliced is whole at each rank.
 //
 // Ownership: the group outlives this object. Threads: one at a time. Errors: those of the group.
-class SlicedTensors final : public StateDivision {
+class SlicedTensors {
  public:
   explicit SlicedTensors(ProcessGroup& group) : group_(group) {}
 
@@ -33,13 +31,7 @@ class SlicedTensors final : public StateDivision {
   // A parameter's whole value, at every rank. Collective for those that are divided.
   Tensor whole(const std::string& parameter, const Tensor& own) const;
 
-  optim::NamedTensors gather(const optim::NamedTensors& own) const override;
-  optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
-  void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
-
  private:
-  const Slicing* slicing_of(const std::string& name, const Tensor& tensor) const;
-
   ProcessGroup& group_;
   std::map<std::string, Slicing> slicings_;  // by parameter
 };

@@ -3,11 +3,22 @@
 #include <string>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/sharding/sharded_state.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/small_net.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
+
+namespace {
+
+sharding::ShardedState state_of(const optim::Optimizer& optimizer, const DividedParameters& divided,
+                                ProcessGroup& group) {
+  const auto& own = optimizer.state();
+  return {sharding::placed_tensors(sharding::placements_of(divided, group), own, nullptr), own, group};
+}
+
+}  // namespace
 
 TEST_CASE("divided updates learn what whole ones learn, and each rank keeps its share of the state") {
   for (const int ranks : {1, 2, 3, 5}) {
@@ -33,7 +44,7 @@ TEST_CASE("divided updates learn what whole ones learn, and each rank keeps its 
       require(sum[0] == all, "each element of the state is at one rank");
       require(ranks == 1 || own < all, "a part of the state");
 
-      const auto gathered = shards.gather(optimizer->state());
+      const auto gathered = state_of(*optimizer, *ddp.divided(), group).gather();
       if (group.rank() == 0)
         require(nearly_equal(values_of(gathered), whole.state), "state");
       else
@@ -72,11 +83,12 @@ TEST_CASE("an optimizer goes on with the state that another one gathered") {
       ddp.parameters_updated();
     }
     // Another optimizer, with the state that a checkpoint would bring.
-    const auto saved = shards.gather(first->state());
+    const auto saved = state_of(*first, *ddp.divided(), group).gather();
     const auto second = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
-    auto read = shards.whole_like(second->state());
+    const auto state = state_of(*second, *ddp.divided(), group);
+    auto read = state.whole_like();
     for (std::size_t i = 0; i < read.size(); ++i) read[i].second.copy_from(saved[i].second);
-    shards.scatter(read, second->state());
+    state.scatter(read);
     second->set_step_count(first->step_count());
     backward(ddp, 2, group.rank());
     second->step();

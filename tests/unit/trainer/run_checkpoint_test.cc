@@ -5,7 +5,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/parallel/state_division.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -77,8 +77,8 @@ TEST_CASE("what rank 0 saved is at every rank after resume") {
     optim::NamedTensors parameters;
     for (const auto& [name, parameter] : learner.model->named_parameters())
       parameters.emplace_back(name, parameter.value());
-    Replicas(group).scatter(parameters, parameters);
-    Replicas(group).scatter(learner.optimizer->state(), learner.optimizer->state());
+    broadcast(group, references(parameters));
+    broadcast(group, references(learner.optimizer->state()));
     if (!state || state->step != 12 || state->seed != 9) throw std::runtime_error("wrong state");
     if (parameter_digest(*learner.model) != parameter_digest(*saved.model)) throw std::runtime_error("wrong weights");
     for (const auto& [name, tensor] : learner.optimizer->state()) {

@@ -69,6 +69,8 @@ TEST_CASE("each rank has the bytes of the optimizer's state that the placements 
                                                       {4, "context = 2\nzero = 1\n", 4},
                                                       {4, "tensor = 2\n", 2},
                                                       {4, "tensor = 2\nzero = 1\n", 4},
+                                                      {4, "tensor = 2\nzero = 2\n", 4},
+                                                      {8, "tensor = 2\nzero = 3\nshard_group = 2\n", 4},
                                                       {4, stages, 2},
                                                       {4, stages + "zero = 1\n", 4},
                                                       {8, stages + "tensor = 2\n", 4},

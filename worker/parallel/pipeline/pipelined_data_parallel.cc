@@ -33,7 +33,7 @@ void PipelinedDataParallel::make_stages_at(const std::vector<std::size_t>& cuts)
 DdpOptions PipelinedDataParallel::options_of(int rank) const {
   DdpOptions options = options_;
   const auto note = [&](const std::string& name, bool is_trained) {
-    const auto& ranks = pipeline_->division().ranks_of(name);
+    const auto& ranks = pipeline_->ranks_of(name);
     if (!ranks.contains(rank))
       options.ignored_parameters.push_back(name);
     else if (options.shard_gradients && is_trained && ranks.size() > 1)
@@ -45,11 +45,11 @@ DdpOptions PipelinedDataParallel::options_of(int rank) const {
 }
 
 void PipelinedDataParallel::cut_at(const std::vector<std::size_t>& cuts) {
-  const optim::NamedTensors whole = gather(own_tensors());
+  const auto before = state();
   ddp_.reset();
   pipeline_.reset();
   make_stages_at(cuts);
-  scatter(whole, own_tensors());
+  before.move_to(state());
 }
 
 void PipelinedDataParallel::record_transfers(std::vector<Transfer>* into) {
@@ -75,13 +75,21 @@ void PipelinedDataParallel::visit_parameters(const Visitor& visit) {
   for (const auto& [name, parameter] : model_.named_parameters()) {
     const Tensor& own = parameter.value();
     const Tensor value = own.storage()->is_present() ? own : Tensor::empty(own.shape(), own.dtype());
-    const int root = pipeline_->division().first_rank(name);
+    const int root = *pipeline_->ranks_of(name).begin();
     // A copy of a tied parameter is this rank's: it stays as it is.
     const bool keeps = own.storage()->is_present() && root != pipeline_->group().rank();
     const Tensor received = keeps ? value.clone() : value;
     pipeline_->group().broadcast(span_of(received), root, {.blocking = true});
     visit(name, keeps ? value : received);
   }
+}
+
+sharding::ShardedState PipelinedDataParallel::state() const {
+  std::vector<sharding::PlacedTensor> tensors;
+  const auto& placements = pipeline_->placements();
+  for (const auto& [name, parameter] : model_.named_parameters()) tensors.push_back(placements.of_parameter(name));
+  for (const auto& [name, buffer] : model_.named_buffers()) tensors.push_back(placements.of_parameter(name));
+  return {std::move(tensors), own_tensors(), pipeline_->group()};
 }
 
 optim::NamedTensors PipelinedDataParallel::own_tensors() const {
@@ -92,7 +100,8 @@ optim::NamedTensors PipelinedDataParallel::own_tensors() const {
 }
 
 void PipelinedDataParallel::collect_parameters() {
-  const optim::NamedTensors whole = gather(own_tensors());
+  if (mesh_.coordinate("data") > 0) return;
+  const optim::NamedTensors whole = state().gather();
   if (!has_whole()) return;
   const std::map<std::string, Tensor> by_name(whole.begin(), whole.end());
   for (auto [name, parameter] : model_.named_parameters())
@@ -114,20 +123,10 @@ void PipelinedDataParallel::distribute_model() {
     for (const auto& [name, parameter] : model_.named_parameters()) whole.emplace_back(name, parameter.value());
     for (const auto& [name, buffer] : model_.named_buffers()) whole.emplace_back(name, buffer);
   }
-  scatter(whole, own_tensors());
-}
-
-optim::NamedTensors PipelinedDataParallel::gather(const optim::NamedTensors& own) const {
-  return mesh_.coordinate("data") == 0 ? pipeline_->division().gather(own) : optim::NamedTensors{};
-}
-
-optim::NamedTensors PipelinedDataParallel::whole_like(const optim::NamedTensors& own) const {
-  return mesh_.coordinate("data") == 0 ? pipeline_->division().whole_like(own) : optim::NamedTensors{};
-}
-
-void PipelinedDataParallel::scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const {
-  if (mesh_.coordinate("data") == 0) pipeline_->division().scatter(whole, own);
-  for (const auto& [name, tensor] : own) mesh_.group("data").broadcast(span_of(tensor), 0, {.blocking = true});
+  if (mesh_.coordinate("data") == 0) state().scatter(whole);
+  for (const auto& [name, tensor] : own_tensors())
+    mesh_.group("data").broadcast(span_of(tensor), 0, {.blocking = true});
+  for (const auto& [name, tensor] : own_tensors()) tensor.storage()->bump_version();
 }
 
 }  // namespace ddprun::pipeline

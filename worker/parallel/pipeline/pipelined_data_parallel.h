@@ -9,17 +9,17 @@
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
+#include "ddprun/worker/parallel/sharding/sharded_state.h"
 
 namespace ddprun::pipeline {
 
 // Several pipelines, each with its part of the batch: the ranks of a mesh's axis "pipeline" have the stages of a
 // model, and those of its axis "data" average the gradients of the same stages. As DataParallelism it knows the
-// whole model; passes go through train() and RankPipeline::evaluate(). As StateDivision: of an optimizer of
-// pipeline().parameters().
+// whole model; passes go through train() and RankPipeline::evaluate().
 //
 // Ownership: model and mesh outlive this object.
 // Threads, errors: as RankPipeline and DistributedDataParallel.
-class PipelinedDataParallel final : public DataParallelism, public StateDivision {
+class PipelinedDataParallel final : public DataParallelism {
  public:
   // options.ignored_parameters and own_buckets are set here. With shard_gradients the update of each stage is divided
   // among its data ranks: see divided().
@@ -32,8 +32,8 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
   RankPipeline& pipeline() { return *pipeline_; }
   const RankPipeline& pipeline() const { return *pipeline_; }
 
-  // Cuts the model elsewhere, between two steps: parameters and buffers come to the ranks that have them then, by way
-  // of rank 0. Gradients are dropped. Collective.
+  // Cuts the model elsewhere, between two steps: parameters and buffers come to the ranks that have them then.
+  // Gradients are dropped. Collective.
   void cut_at(const std::vector<std::size_t>& cuts);
 
   // Of a rank of the pipeline: its gradients.
@@ -41,9 +41,6 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
 
   // Throws Errc::unsupported: a rank has some stages alone.
   Variable forward(const Variable& input) override;
-  optim::NamedTensors gather(const optim::NamedTensors& own) const override;
-  optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
-  void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
   void join_pass() override { ddp_->join_pass(); }
   void join_backward() override { ddp_->join_backward(); }
   std::shared_ptr<void> hold_reduction() override { return ddp_->hold_reduction(); }
@@ -67,6 +64,8 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
   DdpOptions options_of(int rank) const;
   void make_stages_at(const std::vector<std::size_t>& cuts);
   optim::NamedTensors own_tensors() const;
+  // Of the whole model, over the ranks of this pipeline.
+  sharding::ShardedState state() const;
   // The first rank of the first pipeline; where layers are divided as well, those that have its parts of them.
   bool has_whole() const { return mesh_.coordinate("data") == 0 && pipeline_->group().rank() == 0; }
 

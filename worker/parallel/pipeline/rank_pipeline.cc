@@ -47,11 +47,28 @@ RankPipeline::RankPipeline(nn::Module& model, const std::vector<std::size_t>& cu
     : schedule_(schedule),
       group_(group),
       stages_(checked(make_stages(model, cuts))),
-      division_(stages_, schedule, group),
       tied_(stages_, schedule, group),
       channel_(group),
       executor_(schedule, group.rank(), of_rank(stages_, schedule, group.rank()), channel_) {
+  place(model);
   drop_foreign(model);
+}
+
+void RankPipeline::place(const nn::Module& model) {
+  for (const Stage& stage : stages_) {
+    const int rank = schedule_.rank_of(stage.number);
+    for (const auto& [name, parameter] : stage.parameters) ranks_[name].insert(rank);
+    for (const auto& [name, buffer] : stage.buffers) ranks_[name].insert(rank);
+  }
+  const auto mesh =
+      std::make_shared<const MeshShape>(std::vector<MeshAxis>{{"pipeline", group_.size()}}, group_.size());
+  const auto add = [&](const std::string& name, const Tensor& tensor) {
+    const auto& ranks = ranks_.at(name);
+    placements_.add({name, tensor.shape().to_vector(), tensor.dtype()},
+                    {.mesh = mesh, .stage = sharding::Stage{{ranks.begin(), ranks.end()}}});
+  };
+  for (const auto& [name, parameter] : model.named_parameters()) add(name, parameter.value());
+  for (const auto& [name, buffer] : model.named_buffers()) add(name, buffer);
 }
 
 void RankPipeline::drop_foreign(nn::Module& model) {
@@ -60,7 +77,6 @@ void RankPipeline::drop_foreign(nn::Module& model) {
     if (contains(own, name)) {
       make_present(parameter);
       parameters_.emplace_back(name, parameter);
-      if (!tied_.is_first(parameter)) repeated_.emplace_back(name, parameter);
     } else {
       foreign_.push_back(name);
       make_absent(parameter);

@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,8 +13,8 @@
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/pipeline/executor.h"
 #include "ddprun/worker/parallel/pipeline/group_channel.h"
-#include "ddprun/worker/parallel/pipeline/stage_division.h"
 #include "ddprun/worker/parallel/pipeline/tied_parameters.h"
+#include "ddprun/worker/parallel/sharding/parameter_placements.h"
 
 namespace ddprun::pipeline {
 
@@ -53,27 +55,30 @@ class RankPipeline {
   // Of this rank's stages, in the model's order.
   const optim::NamedParameters& parameters() const { return parameters_; }
   const optim::NamedTensors& buffers() const { return buffers_; }
-  // Those that an earlier rank has as well: sums over all ranks count them there.
-  const optim::NamedParameters& repeated() const { return repeated_; }
   // Parameters and buffers of the others.
   const std::vector<std::string>& foreign() const { return foreign_; }
-  const StageDivision& division() const { return division_; }
+  // The ranks whose stages have this parameter or buffer.
+  const std::set<int>& ranks_of(const std::string& name) const { return ranks_.at(name); }
+  // Of all parameters and buffers, on a mesh of the group: each is at its stages.
+  const sharding::ParameterPlacements& placements() const { return placements_; }
   // To other stages, in all steps.
   std::uint64_t bytes_sent() const { return channel_.bytes_sent() + tied_bytes_; }
   // Total time for which stages have waited for others.
   std::chrono::nanoseconds waited() const { return channel_.waited() + waited_for_tied_; }
 
  private:
+  void place(const nn::Module& model);
   void drop_foreign(nn::Module& model);
 
   const Schedule schedule_;
   ProcessGroup& group_;
   const std::vector<Stage> stages_;
-  const StageDivision division_;
+  std::map<std::string, std::set<int>> ranks_;  // by parameter or buffer
+  sharding::ParameterPlacements placements_;
   const TiedParameters tied_;
   GroupChannel channel_;
   Executor executor_;
-  optim::NamedParameters parameters_, repeated_;
+  optim::NamedParameters parameters_;
   optim::NamedTensors buffers_;
   std::vector<std::string> foreign_;
   std::uint64_t tied_bytes_ = 0;  // sent

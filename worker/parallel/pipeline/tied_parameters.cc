@@ -1,6 +1,5 @@
 #include "ddprun/worker/parallel/pipeline/tied_parameters.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
@@ -69,11 +68,6 @@ std::uint64_t TiedParameters::sum_gradients(const DividedParameters* divided) co
     if (gradient.defined()) gradient.copy_from(sum);
   }
   return sent;
-}
-
-bool TiedParameters::is_first(const Variable& parameter) const {
-  return std::ranges::none_of(
-      tied_, [&](const Tied& tied) { return tied.parameter.is(parameter) && tied.ranks[0] != group_.rank(); });
 }
 
 }  // namespace ddprun::pipeline

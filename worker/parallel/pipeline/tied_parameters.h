@@ -25,8 +25,6 @@ class TiedParameters {
   // ranks that have the same stages, each of whom sums its part; each tied parameter has a bucket of its own then, so
   // that the parts are the same ranges at all stages. Null: they are whole.
   std::uint64_t sum_gradients(const DividedParameters* divided) const;
-  // Whether the parameter counts at this rank: at the first of those that have it. For norms.
-  bool is_first(const Variable& parameter) const;
 
  private:
   struct Tied {

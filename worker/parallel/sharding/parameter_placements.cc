@@ -1,5 +1,6 @@
 #include "ddprun/worker/parallel/sharding/parameter_placements.h"
 
+#include <memory>
 #include <set>
 #include <sstream>
 
@@ -36,6 +37,49 @@ PlacedTensor ParameterPlacements::of_tensor(const std::string& name, DType dtype
   const Placement& placement = parameter.placement();
   if (is_scalar && !is_parameter) return {{name, {}, dtype}, {.mesh = placement.mesh, .stage = placement.stage}};
   return {{name, parameter.spec().shape, dtype}, placement};
+}
+
+std::map<std::string, FlatShard> flat_shards(const std::vector<std::pair<std::string, Variable>>& parameters,
+                                             const std::vector<Bucket>& buckets, const AxisNames& axes) {
+  std::map<std::string, FlatShard> all;
+  for (const Bucket& bucket : buckets) {
+    const auto layout = std::make_shared<BucketLayout>();
+    layout->elements = static_cast<std::int64_t>(bucket.count);
+    for (const BucketSlice& slice : bucket.slices) {
+      const std::string& name = parameters[slice.parameter].first;
+      all.emplace(name, FlatShard{axes, layout, layout->slots.size()});
+      layout->slots.push_back({name, static_cast<std::int64_t>(slice.offset), static_cast<std::int64_t>(slice.count)});
+    }
+  }
+  return all;
+}
+
+ParameterPlacements placements_of(const DividedParameters& divided, const ProcessGroup& group) {
+  const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{{"shard", group.size()}}, group.size());
+  ParameterPlacements placements;
+  const auto flat = flat_shards(divided.parameters, divided.buckets, {"shard"});
+  for (const auto& [name, parameter] : divided.parameters)
+    placements.add({name, parameter.shape().to_vector(), parameter.value().dtype()},
+                   {.mesh = mesh, .local = flat.at(name)});
+  return placements;
+}
+
+Shard shard_on(const std::string& axis, const Slicing& slicing) {
+  return {.axis = axis, .dimension = static_cast<std::size_t>(slicing.dim), .pieces = slicing.pieces};
+}
+
+ParameterPlacements placements_of(const SlicedTensors& slices, const NamedTensors& model) {
+  const int ranks = slices.group().size();
+  const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{{"slice", ranks}}, ranks);
+  ParameterPlacements placements;
+  for (const auto& [name, tensor] : model) {
+    const Slicing* slicing = slices.slicing(name);
+    Placement placement{.mesh = mesh};
+    if (slicing) placement.shards.push_back(shard_on("slice", *slicing));
+    const Shape shape = slicing ? whole_shape(tensor.shape(), *slicing, ranks) : tensor.shape();
+    placements.add({name, shape.to_vector(), tensor.dtype()}, std::move(placement));
+  }
+  return placements;
 }
 
 std::vector<PlacedTensor> placed_tensors(const ParameterPlacements& placements, const NamedTensors& own,

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/parallel/divided_parameters.h"
 #include "ddprun/worker/parallel/sharding/placement.h"
+#include "ddprun/worker/parallel/sliced_tensors.h"
 #include "ddprun/worker/tensor/tensor.h"
 
 namespace ddprun::sharding {
@@ -30,6 +32,19 @@ class ParameterPlacements {
  private:
   std::map<std::string, PlacedTensor> parameters_;
 };
+
+// Where the parameters of buckets lie that are divided among the ranks of these axes.
+std::map<std::string, FlatShard> flat_shards(const std::vector<std::pair<std::string, Variable>>& parameters,
+                                             const std::vector<Bucket>& buckets, const AxisNames& axes);
+
+// Of parameters that all ranks of a group divide, on a mesh of these ranks.
+ParameterPlacements placements_of(const DividedParameters& divided, const ProcessGroup& group);
+
+// Slices as SlicedTensors has them.
+Shard shard_on(const std::string& axis, const Slicing& slicing);
+
+// Of the parameters and buffers of a model of which the ranks of a group have slices, on a mesh of these ranks.
+ParameterPlacements placements_of(const SlicedTensors& slices, const NamedTensors& model);
 
 // The tensors of all ranks, given this rank's parts: those that it has, and those of other stages, in the same order at
 // all ranks. An optimizer may keep different tensors of different parameters (Muon of matrices and of others), so each

@@ -81,9 +81,12 @@ Variable VocabularyParallelHead::forward(const Variable& input) {
   return linear(whole_input(input, group_, undivided_), weight_);
 }
 
-std::vector<Variable> OwnPositions::after(std::vector<Variable> results) {
-  const std::int64_t own = results[0].shape()[0] / group_.size();
-  return {slice(results[0], 0, group_.rank() * own, own)};
+PositionParallelEmbedding::PositionParallelEmbedding(const nn::Module& embedding, const TensorGroup& group)
+    : weight_(register_parameter("weight", embedding.parameter("weight"))), group_(group) {}
+
+Variable PositionParallelEmbedding::forward(const Variable& tokens) {
+  const std::int64_t own = tokens.shape()[1] / group_.size();
+  return slice(weight_, 0, group_.rank() * own, own);
 }
 
 }  // namespace ddprun

@@ -66,15 +66,17 @@ class VocabularyParallelHead : public nn::Module {
   const Undivided undivided_;
 };
 
-// This rank's positions of the result of a module whose first dimension is positions, such as position embeddings.
-class OwnPositions : public nn::CallHook {
+// Rows of this rank's positions, in place of a module that gives a row of its weight for each position, whatever the
+// tokens: (batch, time) -> (time / ranks, width).
+class PositionParallelEmbedding : public nn::Module {
  public:
-  explicit OwnPositions(TensorGroup& group) : group_(group) {}
-  std::vector<Variable> before(std::vector<Variable> inputs) override { return inputs; }
-  std::vector<Variable> after(std::vector<Variable> results) override;
+  PositionParallelEmbedding(const nn::Module& embedding, const TensorGroup& group);
 
  private:
-  TensorGroup& group_;
+  Variable forward(const Variable& tokens) override;
+
+  Variable weight_;
+  const TensorGroup& group_;
 };
 
 }  // namespace ddprun

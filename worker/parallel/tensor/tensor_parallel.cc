@@ -112,7 +112,7 @@ void TensorParallel::apply(nn::Module& model, const TensorRule& rule) {
     case TensorStyle::dropout:
       return as<nn::Dropout>(model, rule, "dropout").set_part(group_.rank(), group_.size());
     case TensorStyle::own_positions:
-      return module.set_call_hook(std::make_unique<OwnPositions>(group_));
+      return module.set_substitute(std::make_unique<PositionParallelEmbedding>(module, group_));
     case TensorStyle::partial_gradients:
       for (const auto& [name, parameter] : module.named_parameters())
         if (parameter.requires_grad()) partial_.insert(rule.module + "." + name);

@@ -146,8 +146,9 @@ std::vector<Layout> layouts_of(int ranks, bool has_experts) {
   for (std::int64_t zero = 1; zero <= 3 && ranks > 1; ++zero) all.push_back({.data = ranks, .zero = zero});
   for (std::size_t i = 0, meshes = all.size(); i < meshes; ++i) {
     Layout layout = all[i];
-    layout.zero = 1;
-    if (layout.data > 1 && layout.tensor * layout.pipeline > 1) all.push_back(layout);
+    if (layout.data == 1 || layout.tensor * layout.pipeline == 1) continue;
+    const std::int64_t most = layout.pipeline > 1 ? 1 : 3;
+    for (layout.zero = 1; layout.zero <= most; ++layout.zero) all.push_back(layout);
   }
   return all;
 }

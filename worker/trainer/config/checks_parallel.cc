@@ -151,12 +151,13 @@ void check_parameter_server(const TrainConfig& c, const Settings& settings) {
 void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   const auto refuse = [&](std::string_view key) { reject(settings, key, "it does not go with parallel.tensor"); };
-  if (p.zero > 1) refuse("parallel.zero");
   if (p.strategy != "ddp") refuse("parallel.strategy");
   if (!p.devices.empty()) refuse("parallel.devices");
   if (p.sync_batch_norm) refuse("parallel.sync_batch_norm");
   if (p.balance) refuse("parallel.balance");
-  if (p.hook != "allreduce") refuse("parallel.hook");
+  if (p.hook != "allreduce" && p.hook != "fp16" && p.hook != "bf16")
+    reject(settings, "parallel.hook",
+           "with parallel.tensor it is allreduce, fp16 or bf16, which keep nothing of a part");
   if (!p.ignored_parameters.empty()) refuse("parallel.ignored_parameters");
   if (c.train.quantization_aware) refuse("train.quantization_aware");
   if (!is_built_in(c.model)) refuse("model.name");

@@ -10,6 +10,7 @@
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/optim/clip.h"
+#include "ddprun/worker/parallel/parameter_shards.h"
 #include "ddprun/worker/tensor/device.h"
 #include "ddprun/worker/trainer/config/run_settings.h"
 #include "ddprun/worker/trainer/session/compute_scope.h"
@@ -44,9 +45,9 @@ AsynchronousSession::AsynchronousSession(const TrainJob& job, TrainState& state,
       micro_batch_(micro_batch_size(config_, 1)) {
   std::vector<optim::ParameterGroup> groups;  // none at a worker
   if (server_.is_server()) {
-    shards_.emplace(server_.divided(), server_.peers());
-    state_.parts = shards_->parameters();
-    groups = shards_->of(parameter_groups(config_, *state_.model));
+    const ParameterShards shards(server_.divided(), server_.peers());
+    state_.parts = shards.parameters();
+    groups = shards.of(parameter_groups(config_, *state_.model));
   }
   state_.optimizer = make_optimizer(config_, std::move(groups));
   state_.run.world_size = group.size();
@@ -188,22 +189,28 @@ Evaluation AsynchronousSession::evaluate() {
                            {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
 }
 
+sharding::ShardedState AsynchronousSession::state_of_servers() const {
+  const auto placements = sharding::placements_of(server_.divided(), server_.peers());
+  const auto& own = state_.optimizer->state();
+  return {sharding::placed_tensors(placements, own, nullptr), own, server_.peers()};
+}
+
 // Rank 0 is a server. Between two rounds every rank has all parameters.
 WholeState AsynchronousSession::gather_state() {
   WholeState whole{.model = tensors_of(*state_.model), .optimizer = {}};
-  if (shards_) whole.optimizer = shards_->gather(state_.optimizer->state());
+  if (server_.is_server()) whole.optimizer = state_of_servers().gather();
   return whole;
 }
 
 WholeState AsynchronousSession::whole_state() {
   WholeState whole{.model = tensors_of(*state_.model), .optimizer = {}};
-  if (shards_) whole.optimizer = shards_->whole_like(state_.optimizer->state());
+  if (server_.is_server()) whole.optimizer = state_of_servers().whole_like();
   return whole;
 }
 
 void AsynchronousSession::distribute_state(const WholeState& whole) {
   server_.distribute_model();
-  if (shards_) shards_->scatter(whole.optimizer, state_.optimizer->state());
+  if (server_.is_server()) state_of_servers().scatter(whole.optimizer);
 }
 
 void AsynchronousSession::visit_parameters(const DataParallelism::Visitor& visit) {

@@ -4,13 +4,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "ddprun/worker/data/batch.h"
 #include "ddprun/worker/parallel/parameter_server/parameter_server.h"
-#include "ddprun/worker/parallel/parameter_shards.h"
+#include "ddprun/worker/parallel/sharding/sharded_state.h"
 #include "ddprun/worker/trainer/session/run_position.h"
 #include "ddprun/worker/trainer/session/session.h"
 
@@ -58,6 +57,7 @@ class AsynchronousSession final : public Session {
     StepTimes times;
   };
 
+  sharding::ShardedState state_of_servers() const;  // of the optimizer, at a server
   std::int64_t updates_of_round() const;
   std::vector<data::Batch> batches_of(std::int64_t number) const;
   void compute(std::int64_t number, Share& share);
@@ -72,7 +72,6 @@ class AsynchronousSession final : public Session {
   const Datasets& datasets_;
   const tasks::Task& task_;
   ParameterServer server_;
-  std::optional<ParameterShards> shards_;  // at a server
   RunPosition position_;
   const std::int64_t micro_batch_;
   std::vector<std::int64_t> order_;          // of the epoch's samples

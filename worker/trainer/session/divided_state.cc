@@ -57,8 +57,7 @@ DividedState::DividedState(const TrainConfig& config, TrainState& state, Paralle
 
 void DividedState::divide() {
   shards_.reset();
-  if (const auto* divided = forms_.parallelism.divided())
-    shards_.emplace(*divided, forms_.parallelism.shard_group(), forms_.parallelism.replica_group());
+  if (const auto* divided = forms_.parallelism.divided()) shards_.emplace(*divided, forms_.parallelism.shard_group());
   parameters_ = shards_            ? shards_->parameters()
                 : forms_.pipelined ? forms_.pipelined->pipeline().parameters()
                                    : state_.model->named_parameters();
@@ -95,7 +94,12 @@ sharding::ShardedState DividedState::sharded(const optim::NamedTensors& own) con
   return {sharding::placed_tensors(placements_, own, stages), own, all};
 }
 
-// Whether the division of model and optimizer collects them here: what is sliced stays so.
+sharding::ShardedState DividedState::of_slices(const optim::NamedTensors& model) const {
+  const auto placements = sharding::placements_of(*forms_.slices(), model);
+  return {sharding::placed_tensors(placements, model, nullptr), model, forms_.slices()->group()};
+}
+
+// Whether the model is collected here: what is sliced stays so.
 bool DividedState::collects() const {
   return forms_.replica_group().rank() == 0 && (!forms_.pipelined || forms_.pipelined->pipeline().group().rank() == 0);
 }
@@ -105,7 +109,7 @@ WholeState DividedState::gather() {
   if (state_.ema && state_.ema->started()) whole.averages = sharded(state_.ema->averages()).gather();
   forms_.parallelism.collect_parameters();
   whole.model = tensors_of(*state_.model);
-  if (forms_.slices()) whole.model = collects() ? forms_.slices()->gather(whole.model) : optim::NamedTensors{};
+  if (forms_.slices()) whole.model = collects() ? of_slices(whole.model).gather() : optim::NamedTensors{};
   return on_host(std::move(whole));
 }
 
@@ -114,12 +118,12 @@ WholeState DividedState::whole() {
   if (state_.ema) whole.averages = sharded(state_.ema->averages()).whole_like();
   forms_.parallelism.collect_parameters();
   whole.model = tensors_of(*state_.model);
-  if (forms_.slices()) whole.model = collects() ? forms_.slices()->whole_like(whole.model) : optim::NamedTensors{};
+  if (forms_.slices()) whole.model = collects() ? of_slices(whole.model).whole_like() : optim::NamedTensors{};
   return whole;
 }
 
 void DividedState::distribute(const WholeState& whole) {
-  if (forms_.slices() && collects()) forms_.slices()->scatter(whole.model, tensors_of(*state_.model));
+  if (forms_.slices() && collects()) of_slices(tensors_of(*state_.model)).scatter(whole.model);
   forms_.parallelism.distribute_model();
   sharded(state_.optimizer->state()).scatter(whole.optimizer);
 }
@@ -138,15 +142,14 @@ void DividedState::visit_parameters(const DataParallelism::Visitor& visit) {
 void DividedState::visit_replicas(const ReplicaVisitor& visit) {
   if (forms_.parallelism.ranks_differ()) return;
   const bool has_parts = config_.parallel.zero == 3;  // of which there are copies in other shard groups, if at all
-  if (has_parts && !forms_.parallelism.replica_group()) return;
-  ProcessGroup& group = has_parts ? *forms_.parallelism.replica_group() : forms_.replica_group();
+  ProcessGroup* const group = has_parts ? forms_.parallelism.replica_group() : &forms_.replica_group();
   const auto ignored = parse_names(config_.parallel.ignored_parameters);
   const auto& parameters = has_parts          ? parameters_
                            : forms_.pipelined ? forms_.pipelined->pipeline().parameters()
                                               : state_.model->named_parameters();
   for (const auto& [name, parameter] : parameters) {
     if (std::ranges::count(ignored, name) > 0) continue;
-    visit(group, name, parameter.value());
+    if (group) visit(*group, name, parameter.value());
     // What is not sliced is the same at the ranks among which the rest is.
     if (forms_.slices() && !forms_.slices()->divides(name)) visit(forms_.slices()->group(), name, parameter.value());
   }

@@ -26,27 +26,15 @@ std::shared_ptr<const MeshShape> mesh_of_updates(const ParallelForms& forms) {
   return std::make_shared<const MeshShape>(std::move(axes), forms.mesh.shape().ranks());
 }
 
-void add(const std::vector<std::pair<std::string, Variable>>& parameters, const std::vector<Bucket>& buckets,
-         FlatShards& to) {
-  for (const Bucket& bucket : buckets) {
-    auto layout = std::make_shared<sharding::BucketLayout>();
-    layout->elements = static_cast<std::int64_t>(bucket.count);
-    for (const BucketSlice& slice : bucket.slices)
-      layout->slots.push_back({parameters[slice.parameter].first, static_cast<std::int64_t>(slice.offset),
-                               static_cast<std::int64_t>(slice.count)});
-    for (std::size_t i = 0; i < layout->slots.size(); ++i)
-      to.insert_or_assign(layout->slots[i].tensor, sharding::FlatShard{{"shard"}, layout, i});
-  }
-}
-
-FlatShards flat_shards(const ParallelForms& forms) {
-  FlatShards all;
+FlatShards flat_shards_of(const ParallelForms& forms) {
   const DividedParameters* divided = forms.parallelism.divided();
-  if (divided && !forms.pipelined) add(divided->parameters, divided->buckets, all);
-  if (!divided || !forms.pipelined) return all;
+  if (!divided) return {};
+  const AxisNames axes{"shard"};
+  if (!forms.pipelined) return sharding::flat_shards(divided->parameters, divided->buckets, axes);
+  FlatShards all;
   for (int rank = 0; rank < forms.mesh.size("pipeline"); ++rank) {
     const GradientBuckets of_stage = forms.pipelined->buckets_of(rank);
-    add(of_stage.parameters, of_stage.buckets, all);
+    all.merge(sharding::flat_shards(of_stage.parameters, of_stage.buckets, axes));
   }
   return all;
 }
@@ -64,20 +52,18 @@ std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms) {
 
 sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, const nn::Module& model) {
   const auto mesh = mesh_of_updates(forms);
-  const FlatShards flat = flat_shards(forms);
+  const FlatShards flat = flat_shards_of(forms);
   sharding::ParameterPlacements placements;
   for (const auto& [name, parameter] : model.named_parameters()) {
     sharding::Placement placement{.mesh = mesh};
     Shape shape = parameter.shape();
     if (forms.pipelined) {
-      const auto& ranks = forms.pipelined->pipeline().division().ranks_of(name);
+      const auto& ranks = forms.pipelined->pipeline().ranks_of(name);
       placement.stage = sharding::Stage{{ranks.begin(), ranks.end()}};
     }
     if (const Slicing* slicing = forms.slices() ? forms.slices()->slicing(name) : nullptr) {
       shape = whole_shape(shape, *slicing, forms.slices()->group().size());
-      placement.shards.push_back({.axis = forms.tensor ? "tensor" : "expert",
-                                  .dimension = static_cast<std::size_t>(slicing->dim),
-                                  .pieces = slicing->pieces});
+      placement.shards.push_back(sharding::shard_on(forms.tensor ? "tensor" : "expert", *slicing));
     }
     if (const auto found = flat.find(name); found != flat.end()) placement.local = found->second;
     placements.add({name, shape.to_vector(), parameter.value().dtype()}, std::move(placement));

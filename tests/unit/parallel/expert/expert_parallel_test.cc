@@ -3,6 +3,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/parallel/expert/expert_data_parallel.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
+#include "ddprun/worker/parallel/sharding/sharded_state.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/tensor/tensor_model.h"
 
@@ -127,9 +128,11 @@ TEST_CASE("a model is evaluated by all its ranks, and experts are whole again as
     model->train(false);
     const NoGradScope no_grad;
     require(largest_difference((*model)(Variable(tokens())).value(), expected) < 2e-6, "results");
-    optim::NamedTensors own;
+    sharding::NamedTensors own;
     for (const auto& [name, parameter] : model->named_parameters()) own.emplace_back(name, parameter.value());
-    const auto gathered = experts.parts().gather(own);
+    const auto placements = sharding::placements_of(experts.parts(), own);
+    const auto gathered =
+        sharding::ShardedState(sharding::placed_tensors(placements, own, nullptr), own, group).gather();
     require(gathered.size() == (group.rank() == 0 ? own.size() : 0), "rank 0 has the whole");
     for (const auto& [name, tensor] : gathered)
       require(largest_difference(tensor, whole->parameter(name).value()) == 0, name);

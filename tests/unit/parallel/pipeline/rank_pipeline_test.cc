@@ -7,6 +7,7 @@
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
+#include "ddprun/worker/parallel/sharding/sharded_state.h"
 #include "tests/support/run_ranks.h"
 #include "tests/unit/parallel/pipeline/pipeline_model.h"
 
@@ -22,6 +23,11 @@ struct Plan {
   int pipeline = 2, data = 2, virtual_stages = 1, micro_batches = 2;  // of each data rank
   std::vector<std::string> split;
 };
+
+sharding::ShardedState state_of(const RankPipeline& pipeline, const optim::NamedTensors& own) {
+  ProcessGroup& group = pipeline.group();
+  return {sharding::placed_tensors(pipeline.placements(), own, &group), own, group};
+}
 
 // Gradients of data ranks are averaged; the whole model adds up all micro-batches.
 Learnt learn(const Plan& plan, ProcessGroup& world) {
@@ -42,12 +48,9 @@ Learnt learn(const Plan& plan, ProcessGroup& world) {
     pipeline.train(step, ddp);
     optimizer->step();
   }
-  for (const auto& [name, tensor] : pipeline.division().gather([&] {
-         optim::NamedTensors own;
-         for (const auto& [n, parameter] : pipeline.parameters()) own.emplace_back(n, parameter.value());
-         return own;
-       }()))
-    learnt.parameters[name] = test::values(tensor);
+  optim::NamedTensors own;
+  for (const auto& [name, parameter] : pipeline.parameters()) own.emplace_back(name, parameter.value());
+  for (const auto& [name, tensor] : state_of(pipeline, own).gather()) learnt.parameters[name] = test::values(tensor);
   return learnt;
 }
 
@@ -137,13 +140,14 @@ TEST_CASE("the state of an optimizer is gathered and scattered by stages") {
     const auto optimizer = optim::make_optimizer(name_of_optimizer, {}, pipeline.parameters());
     double number = 0;
     for (auto [name, tensor] : optimizer->state()) tensor.fill(++number + 1000 * group.rank());
-    const auto whole = pipeline.division().gather(optimizer->state());
+    const auto state = state_of(pipeline, optimizer->state());
+    const auto whole = state.gather();
     for (auto [name, tensor] : optimizer->state()) tensor.fill(-1);
     // The first rank's memory is part of the whole, as it may be.
     if (group.rank() == 0)
       for (auto [name, tensor] : whole)
         if (tensor.to(DType::float64).reshape({-1}).slice(0, 0, 1).item() == -1) tensor.fill(7);
-    pipeline.division().scatter(whole, optimizer->state());
+    state.scatter(whole);
     bool all = true;
     number = 0;
     for (const auto& [name, tensor] : optimizer->state()) {

@@ -6,6 +6,7 @@
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/nn/layers.h"
+#include "ddprun/worker/parallel/sharding/sharded_state.h"
 #include "ddprun/worker/parallel/tensor/layers.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/tensor/tensor_model.h"
@@ -218,12 +219,15 @@ TEST_CASE("rank 0 has parameters and an optimizer's state whole, and gives every
   run_ranks(4, [](ProcessGroup& group) {
     const auto model = make_gpt(), whole = make_gpt();
     const TensorParallel tensor(*model, tensor_plan("gpt", *model), group);
-    optim::NamedTensors own;
+    sharding::NamedTensors parameters, own;
     for (const auto& [name, parameter] : model->named_parameters()) {
+      parameters.emplace_back(name, parameter.value());
       own.emplace_back(name + ".exp_avg", parameter.value());
       own.emplace_back(name + ".steps", Tensor::from<std::int64_t>({3}, {}));
     }
-    const auto gathered = tensor.parts().gather(own);
+    const auto placements = sharding::placements_of(tensor.parts(), parameters);
+    const sharding::ShardedState state(sharding::placed_tensors(placements, own, nullptr), own, group);
+    const auto gathered = state.gather();
     require(gathered.size() == (group.rank() == 0 ? own.size() : 0), "rank 0 alone");
     for (const auto& [name, value] : gathered) {
       const std::string parameter = name.substr(0, name.rfind('.'));
@@ -231,14 +235,14 @@ TEST_CASE("rank 0 has parameters and an optimizer's state whole, and gives every
       require(counts ? value.item() == 3 : largest_difference(value, whole->parameter(parameter).value()) == 0, name);
     }
 
-    auto read = tensor.parts().whole_like(own);
+    auto read = state.whole_like();
     for (std::size_t i = 0; i < read.size(); ++i) read[i].second.copy_from(gathered[i].second.clone());
     std::vector<Tensor> before;
     for (auto& [name, value] : own) {
       before.push_back(value.clone());
       if (group.rank() > 0 || value.numel() != numel(value.shape())) value.fill(0);
     }
-    tensor.parts().scatter(read, own);
+    state.scatter(read);
     for (std::size_t i = 0; i < own.size(); ++i)
       require(largest_difference(own[i].second, before[i]) == 0, "back: " + own[i].first);
   });
