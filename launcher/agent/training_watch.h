@@ -22,17 +22,17 @@ class TrainingWatch {
  public:
   TrainingWatch(boost::asio::io_context& loop, int workers);
 
-  // For the workers' environment (WorkerEnvSpec::training_memory); empty without memory.
+  // The workers get it in their environment (WorkerEnvSpec::training_memory). It is empty without memory.
   std::string address() const { return memory_ ? memory_->address() : ""; }
   // Forgets the former workers. REQUIRES: no worker runs.
   void clear();
   // The record of a worker, if it is the process that runs now.
   std::optional<TrainingRecord> record(int local_rank, std::int64_t pid) const;
-  // Those of all these workers, by local rank.
+  // Returns the records of these workers, by local rank.
   std::vector<std::pair<int, TrainingRecord>> records(const std::vector<WorkerReport>& workers) const;
-  // The same as part of the workers' reports.
+  // Adds to each report what its worker tells of its training.
   std::vector<WorkerReport> with_training(std::vector<WorkerReport> workers) const;
-  // Those whose training has changed since the last call.
+  // Returns those whose training has changed since the last call.
   std::vector<WorkerReport> changed(std::vector<WorkerReport> workers);
 
   // Calls the handler at this interval, until the end.

@@ -75,9 +75,9 @@ class HttpServer {
   std::uint16_t port() const;
   // Sends what is new to the clients that have taken what they were sent.
   void notify();
-  // The same at once, as far as the connections take it, before this process ends.
+  // Does the same at once, as far as the connections take it, before this process ends.
   void notify_last();
-  // Clients that receive events.
+  // Returns how many clients receive events.
   std::size_t streams() const;
 
  private:

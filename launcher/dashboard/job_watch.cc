@@ -111,8 +111,9 @@ void JobWatch::wait() {
 
 void JobWatch::refresh() {
   const auto now = wall_clock();
-  model_.tick(now);
+  // A record says when the first step was done: the time up to now is accounted after that is known.
   for (const auto& [local_rank, record] : spec_.training()) model_.training(now, local_rank, record);
+  model_.tick(now);
 }
 
 void JobWatch::publish() {

@@ -51,9 +51,9 @@ class JobWatch {
   void changed(const std::vector<WorkerReport>& workers);
   // The address of the rendezvous server is known: other nodes are asked for there.
   void ask_others_at(const std::string& endpoint);
-  // The view as JSON, now.
+  // Returns the view of this moment as JSON.
   std::string snapshot();
-  // The job has ended: the last word to the clients and the journal.
+  // The job has ended: clients and journal get what is left to tell.
   void finish();
 
  private:

@@ -73,7 +73,7 @@ class Browser {
     return value ? *value : boost::json::value();
   }
   std::string text(const std::string& expression) { return std::string(evaluate(expression).as_string()); }
-  // Until the expression is true in the page. One that fails, as before the page is there, is not true.
+  // Waits until the expression is true in the page. One that fails, as before the page is there, is not true.
   void wait_for(const std::string& expression, std::chrono::seconds timeout = std::chrono::seconds(40)) {
     const auto guarded = "(() => { try { return " + expression + "; } catch (e) { return false; } })()";
     process_.wait_until([&] { return evaluate(guarded) == boost::json::value(true); }, expression, timeout);
@@ -85,7 +85,7 @@ class Browser {
         boost::json::object{{"name", "prefers-color-scheme"}, {"value", dark ? "dark" : "light"}}};
     send("Emulation.setEmulatedMedia", {{"features", features}});
   }
-  // PNG in base64.
+  // Returns a PNG in base64.
   std::string screenshot() {
     return std::string(send("Page.captureScreenshot", {{"captureBeyondViewport", true}}).at("data").as_string());
   }

@@ -100,6 +100,18 @@ TEST_CASE("the cause of a failure, which may repeat how the process ended") {
   CHECK(said({.exit_code = 3, .message = "no file\nat line 3"}) == "rank 0 on host a exited with 3: no file");
 }
 
+TEST_CASE("the start ends with the first step, not when a record is read") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  job.after(1'000);
+  auto record = job.record(0, 3, 3);
+  record.first_step_ms = job.now.count() - 600;
+  job.model.training(job.now, 0, record);
+  job.model.tick(job.now);
+  CHECK(seconds(job.model.view(), Part::startup) == Approx(0.4));
+}
+
 TEST_CASE("a round that no failure caused is a recovery from a change of membership") {
   WatchedModel job;
   job.propose(0);
