@@ -14,6 +14,7 @@
 #include <boost/asio/io_context.hpp>
 #include <fmt/format.h>
 
+#include "ddprun/common/descriptors.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/hosting/hosted_endpoint.h"
@@ -98,6 +99,7 @@ class TrustBench {
   TrustBench(const Options& options, bool json) : options_(options), json_(json) {}
 
   void run() {
+    raise_descriptor_limit();  // before the servers are forked
     handshakes();
     gets();
     sessions();
