@@ -30,8 +30,8 @@ struct BackendOptions {
   std::optional<int> node_rank;  // static: required; node rank 0 serves the endpoint
   // c10d: how long to redial a lost server, in a job that may restart its workers.
   std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};
-  std::vector<HostPort> more_endpoints;  // etcd: further members of the cluster
-  std::string etcd_prefix = "/ddprun";   // etcd: prefix of all keys
+  std::vector<HostPort> more_endpoints;                      // etcd: further members of the cluster
+  std::string etcd_prefix = "/ddprun";                       // etcd: prefix of all keys
   std::shared_ptr<const Credentials> credentials = nullptr;  // of the job; null: this agent sends no token
   std::shared_ptr<const Admission> admission = nullptr;      // of a server that this agent runs; null: admits everyone
 };

@@ -1,5 +1,6 @@
 #include "ddprun/launcher/control/control_socket.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 #include <vector>
 
@@ -30,6 +31,14 @@ struct Connection {
   std::string answer;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
+
+// Or of root. The folder keeps others out already, unless its mode has been changed.
+bool is_of_this_user(stream_protocol::socket& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  return peer.uid == ::geteuid() || peer.uid == 0;
+}
 
 }  // namespace
 
@@ -82,7 +91,7 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
   void accept() {
     acceptor_.async_accept([self = shared_from_this()](error_code failure, stream_protocol::socket socket) {
       if (failure == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
-      if (!failure) self->read(std::make_shared<Connection>(std::move(socket)));
+      if (!failure && is_of_this_user(socket)) self->read(std::make_shared<Connection>(std::move(socket)));
       if (self->connections_.size() < max_connections) self->accept();
     });
   }

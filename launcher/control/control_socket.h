@@ -13,7 +13,8 @@ class io_context;
 
 namespace ddprun {
 
-// The Unix socket in the runtime folder over which ddprun status and ddprun stop of the same user reach this agent. A
+// The Unix socket in the runtime folder over which ddprun status and ddprun stop of the same user reach this agent; the
+// kernel says whose a connection is, and those of other users but root are closed (SO_PEERCRED in unix(7)). A
 // request is one line, "status", "view" or "stop REQUESTER"; so is the answer. After "stop" the connection stays open
 // until the agent exits.
 //

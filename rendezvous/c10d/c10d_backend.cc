@@ -77,8 +77,8 @@ class C10dBackend final : public RendezvousBackend {
     if (server_failed_) hosted_->server().on_accept_failure(failure_bound_, server_failed_);
   }
 
-  // With is_host=true the endpoint's name need not resolve to this host, so this agent dials itself over loopback, where
-  // it listens on all interfaces.
+  // With is_host=true the endpoint's name need not resolve to this host, so this agent dials itself over loopback,
+  // where it listens on all interfaces.
   std::string dialled_host() const {
     const bool dial_loopback = hosted_ && hosting_ == Hosting::required && listen_address(options_.host).empty();
     return dial_loopback ? loopback_address() : options_.host;

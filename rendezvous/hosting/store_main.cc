@@ -2,6 +2,7 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,7 @@
 #include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 #include "ddprun/rendezvous/store/store_server.h"
+#include "ddprun/rendezvous/trust/token_file.h"
 
 // ddprun-store: the store and the rendezvous server without an agent, for clusters that run them on a host of their
 // own.
@@ -37,13 +39,23 @@ void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   loop.run();
 }
 
+// Any job whose agents know the token.
+std::shared_ptr<const ddprun::Admission> admission(const std::string& token_file) {
+  auto credentials = std::make_shared<ddprun::Credentials>(ddprun::read_token_file(token_file), "none");
+  return std::make_shared<ddprun::Admission>(ddprun::Admission{.credentials = std::move(credentials)});
+}
+
 int run(int argc, char** argv) {
   ddprun::StoreServerOptions options{.port = 29500};
   CLI::App app{"Serves a rendezvous store to ddprun and PyTorch processes until SIGINT or SIGTERM.", "ddprun-store"};
   app.add_option("--port", options.port, "TCP port; 0 lets the system choose")->capture_default_str();
+  std::string token_file;
+  app.add_option("--token_file", token_file,
+                 "file with the token that clients on other hosts have to know; they need none if not given");
   app.add_option("--host", options.host, "address to listen at; all of them if not given");
   try {
     app.parse(argc, argv);
+    if (!token_file.empty()) options.admission = admission(token_file);
     ddprun::raise_descriptor_limit();
     serve_until_signalled(options);
     return ddprun::exit_success;

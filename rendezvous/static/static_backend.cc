@@ -292,8 +292,8 @@ class StaticBackend final : public RendezvousBackend {
   StaticBackend(asio::io_context& loop, const BackendOptions& options)
       : loop_(loop), endpoint_{options.host, options.port}, rendezvous_(loop, endpoint_) {
     const bool serve = options.is_host.value_or(*options.node_rank == 0);
-    auto server = serve_endpoint(loop, options.host, options.port, serve ? Hosting::required : Hosting::never,
-                                 options.admission);
+    auto server =
+        serve_endpoint(loop, options.host, options.port, serve ? Hosting::required : Hosting::never, options.admission);
     if (!server) return;
     hosted_ = std::make_unique<HostedEndpoint>(loop, std::move(server));
     hosted_->hub().on_round_start([this](const std::string& run_id, std::int64_t generation) {

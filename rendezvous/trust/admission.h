@@ -20,7 +20,7 @@ struct Admission {
   std::chrono::milliseconds timeout{2'000};
   std::size_t max_pending = 64;  // further ones stay in the kernel's queue
   // While there are max_pending of them, the oldest is closed after this time.
-  std::chrono::milliseconds crowded{100};
+  std::chrono::milliseconds crowded{500};
 };
 
 }  // namespace ddprun

@@ -31,6 +31,7 @@ Run rendezvous_bench(CLI::App& subcommand);
 Run store_bench(CLI::App& subcommand);
 Run train_bench(CLI::App& subcommand);
 Run train_step_bench(CLI::App& subcommand);
+Run trust_bench(CLI::App& subcommand);
 Run uneven_ranks_bench(CLI::App& subcommand);
 
 }  // namespace ddprun::bench

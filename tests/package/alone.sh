@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # usage: alone.sh configure|build SOURCE_FOLDER CXX
-# Configures without tensors, as where oneDNN, zlib and OpenSSL are not installed; build: builds, tests, installs and
+# Configures without tensors, as where oneDNN and zlib are not installed; build: builds, tests, installs and
 # measures too, and builds a program against what was installed.
 set -euo pipefail
 how=$1 source=$2 cxx=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-without=(-DCMAKE_DISABLE_FIND_PACKAGE_{dnnl,ZLIB,OpenSSL}=ON)
+without=(-DCMAKE_DISABLE_FIND_PACKAGE_{dnnl,ZLIB}=ON)
 
 run() { "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; exit 1; }; }
 

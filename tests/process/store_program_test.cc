@@ -2,10 +2,15 @@
 #include <algorithm>
 #include <csignal>
 #include <deque>
+#include <fstream>
+#include <memory>
+#include <sys/stat.h>
 
 #include "ddprun/rendezvous/store/tcp_store.h"
+#include "ddprun/rendezvous/trust/authentication_error.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
+#include "tests/support/temp_dir.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
@@ -26,6 +31,28 @@ TEST_CASE("ddprun-store prints its endpoint, serves, and exits with 0 on SIGTERM
     CHECK(result.signal_number == 0);
     CHECK(result.err.empty());
   }
+}
+
+TEST_CASE("ddprun-store with a token file admits who knows the token, and refuses a file that others may read") {
+  const TempDir folder;
+  const auto file = (folder / "token").string();
+  std::ofstream(file) << std::string(64, 'c') << '\n';
+  REQUIRE(::chmod(file.c_str(), 0600) == 0);
+  Child store({STORE_PROGRAM, "--port=0", "--host=127.0.0.1", "--token_file", file});
+  store.wait_for_out("\n");
+  const auto port = static_cast<std::uint16_t>(std::stoi(store.out().substr(store.out().rfind(':') + 1)));
+  const auto soon = Deadline::in(std::chrono::seconds(20));
+  const auto add = [&](char digit) {
+    const auto credentials = std::make_shared<Credentials>(Secret::from_hex(std::string(64, digit)), "a job");
+    return TcpStore({.host = "127.0.0.1", .port = port, .credentials = credentials, .refusal_patience = {}}, soon)
+        .add("n", 1, soon);
+  };
+  CHECK(add('c') == 1);
+  CHECK_THROWS_AS(add('d'), AuthenticationError);
+  REQUIRE(::chmod(file.c_str(), 0640) == 0);
+  const auto result = run_child({STORE_PROGRAM, "--port=0", "--token_file", file});
+  CHECK(result.code == 2);
+  CHECK(result.err.find("chmod 600") != std::string::npos);
 }
 
 TEST_CASE("ddprun-store serves more connections than a shell's limit on open files, where the system permits") {

@@ -3,11 +3,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
 
 #include "ddprun/common/error.h"
 #include "ddprun/launcher/control/agent_record.h"
 #include "ddprun/launcher/control/control_command.h"
+#include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/control/runtime_folder.h"
 #include "ddprun/launcher/control/status_text.h"
 #include "tests/support/catch.h"
@@ -105,6 +110,38 @@ TEST_CASE("the runtime folder belongs to its owner alone, and sockets of dead pr
   std::filesystem::permissions(folder, std::filesystem::perms::all);
   CHECK(agent_sockets(folder).empty());  // others could have put them there
   CHECK(own_runtime_folder(environment) != folder);
+}
+
+TEST_CASE("an agent's socket answers its user, and nobody else who can reach it") {
+  if (::geteuid() != 0) SKIP("it takes root to act as another user");
+  constexpr uid_t agent_user = 65532, other_user = 65533;
+  const testing::TempDir base;
+  REQUIRE(::chown(base.path().c_str(), agent_user, agent_user) == 0);
+  const Environment environment({{"DDPRUN_RUNTIME_DIR", (base / "run").string()}});
+  boost::asio::io_context loop;
+  REQUIRE(::seteuid(agent_user) == 0);
+  const ControlSocket control(loop, environment, {.status = [] { return std::string("here"); }, .stop = {}});
+  REQUIRE_FALSE(control.path().empty());
+  REQUIRE(::seteuid(0) == 0);
+  for (const auto& path : {base.path(), base / "run", control.path()}) REQUIRE(::chmod(path.c_str(), 0777) == 0);
+  const auto answer_to = [&](uid_t user) {
+    boost::asio::local::stream_protocol::socket client(loop);
+    REQUIRE(::seteuid(user) == 0);
+    client.connect(control.path().string());
+    REQUIRE(::seteuid(0) == 0);  // the way from one user to another
+    REQUIRE(::seteuid(agent_user) == 0);
+    boost::asio::write(client, boost::asio::buffer(std::string("status\n")));
+    std::string answer;
+    boost::asio::async_read(client, boost::asio::dynamic_buffer(answer),
+                            [&](boost::system::error_code, std::size_t) { loop.stop(); });
+    loop.restart();
+    loop.run();
+    REQUIRE(::seteuid(0) == 0);
+    return answer;
+  };
+  CHECK(answer_to(agent_user) == "here\n");
+  CHECK(answer_to(0) == "here\n");
+  CHECK(answer_to(other_user).empty());
 }
 
 TEST_CASE("where another user has made the folder in /tmp, agents use another one, which status finds") {

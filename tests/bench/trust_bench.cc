@@ -1,0 +1,236 @@
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <time.h>
+#include <unistd.h>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <fmt/format.h>
+
+#include "ddprun/common/descriptors.h"
+#include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
+#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
+#include "ddprun/rendezvous/membership/session_client.h"
+#include "ddprun/rendezvous/store/authenticate.h"
+#include "ddprun/rendezvous/store/protocol.h"
+#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
+#include "ddprun/rendezvous/trust/client_handshake.h"
+#include "tests/bench/helpers.h"
+#include "tests/bench/median.h"
+#include "tests/bench/subcommand.h"
+#include "tests/support/store_junk.h"
+
+namespace ddprun::bench {
+namespace {
+
+using namespace rendezvous;
+using Clock = std::chrono::steady_clock;
+using Known = std::shared_ptr<const Credentials>;
+using Transport = Credentials::Transport;
+
+struct Options {
+  int handshakes = 500;
+  int gets = 4000;
+  int sessions = 1000;
+  int flood = 5000;
+  int rate = 500;
+};
+
+Deadline soon() {
+  return Deadline::in(std::chrono::seconds(60));
+}
+
+Known credentials(unsigned char fill, Transport transport) {
+  Secret::Bytes bytes;
+  bytes.fill(fill);
+  return std::make_shared<Credentials>(Secret(bytes), "job", transport);
+}
+
+// A rendezvous server in a process of its own. known: null: it admits everybody.
+class Server {
+ public:
+  explicit Server(const Known& known)
+      : helper_([known](Line& line) {
+          boost::asio::io_context loop;
+          StoreServerOptions options{.host = "127.0.0.1"};
+          if (known) options.admission = std::make_shared<Admission>(Admission{.credentials = known});
+          HostedEndpoint endpoint(loop, std::make_unique<StoreServer>(loop, options));
+          line.say(std::to_string(endpoint.port()));
+          loop.run();
+        }) {
+    port_ = static_cast<std::uint16_t>(std::stoi(helper_.line().hear()));
+  }
+  std::uint16_t port() const { return port_; }
+  std::size_t resident_bytes() const { return helper_.resident_bytes(); }
+  double processor_seconds() const {
+    clockid_t clock{};
+    timespec time{};
+    ::clock_getcpuclockid(helper_.pid(), &clock);
+    ::clock_gettime(clock, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  TcpStore client(const Known& known) const {
+    return TcpStore({.host = "127.0.0.1", .port = port_, .credentials = known}, soon());
+  }
+
+ private:
+  Helper helper_;
+  std::uint16_t port_ = 0;
+};
+
+template <class Action>
+double seconds_of(Action action) {
+  const auto start = Clock::now();
+  action();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class TrustBench {
+ public:
+  TrustBench(const Options& options, bool json) : options_(options), json_(json) {}
+
+  void run() {
+    raise_descriptor_limit();  // before the servers are forked
+    handshakes();
+    gets();
+    sessions();
+    flood();
+  }
+
+ private:
+  void report(const char* what, const std::string& kind, double value, const char* unit) const {
+    write_standard_output(
+        json_ ? fmt::format("{{\"what\": \"{}\", \"kind\": \"{}\", \"value\": {:.6g}, \"unit\": \"{}\"}}\n", what, kind,
+                            value, unit)
+              : fmt::format("{:<40} {:<10} {:>12.4g} {}\n", what, kind, value, unit));
+  }
+
+  // From the connection to the authenticated one, both sides of the exchange.
+  void handshakes() const {
+    for (const auto transport : {Transport::tls, Transport::clear}) {
+      const auto known = credentials(1, transport);
+      const Server server(known);
+      std::vector<double> times;
+      for (int i = 0; i < options_.handshakes; ++i)
+        times.push_back(seconds_of([&] {
+          const auto fd = connect_once("127.0.0.1", server.port(), soon());
+          authenticate(fd.get(), *known, soon());
+        }));
+      report("connection with handshake", transport == Transport::tls ? "tls" : "challenge", 1e6 * median(times), "us");
+    }
+  }
+
+  // The three take turns.
+  void gets() const {
+    const auto tls = credentials(1, Transport::tls);
+    const Server open(nullptr), plain(tls), sealed(tls);
+    TcpStore clients[] = {open.client(nullptr), plain.client(nullptr), sealed.client(tls)};
+    const char* names[] = {"open", "plain", "tls"};
+    std::vector<double> times[3];
+    for (auto& client : clients) client.set("key", std::string(64, 'v'), soon());
+    for (int slice = 0; slice < 20; ++slice)
+      for (int kind = 0; kind < 3; ++kind)
+        for (int i = 0; i < options_.gets / 20; ++i)
+          times[kind].push_back(seconds_of([&] { clients[kind].get("key", soon()); }));
+    for (int kind = 0; kind < 3; ++kind) report("get of 64 bytes", names[kind], 1e6 * median(times[kind]), "us");
+  }
+
+  // Until every agent has been told of the round.
+  void sessions() const {
+    for (const auto& known : {Known(), credentials(1, Transport::tls)}) {
+      const Server server(known);
+      boost::asio::io_context loop;
+      std::vector<std::unique_ptr<SessionClient>> agents;
+      int left = options_.sessions;
+      const double time = seconds_of([&] {
+        for (int i = 0; i < options_.sessions; ++i) {
+          const auto name = "agent" + std::to_string(i);
+          agents.push_back(std::make_unique<SessionClient>(
+              loop, SessionClientOptions{.host = "127.0.0.1", .port = server.port(), .credentials = known}));
+          agents.back()->join({.id = name, .host = name},
+                              {.min_nodes = options_.sessions, .max_nodes = options_.sessions},
+                              [&](const RendezvousEvent& event) {
+                                if (const auto* lost = std::get_if<ContactLost>(&event)) throw Error(lost->error);
+                                if (std::holds_alternative<RoundProposed>(event) && --left == 0) loop.stop();
+                              });
+        }
+        loop.run();
+      });
+      report("sessions until the first round", known ? "tls" : "open", time, "s");
+    }
+  }
+
+  // Junk, replays and wrong tokens at a rate, beside a client that is served.
+  void flood() const {
+    const auto known = credentials(1, Transport::tls), wrong = credentials(2, Transport::tls);
+    const Server server(known);
+    auto witness = server.client(known);
+    const auto replay = ClientHandshake(*known).take_output();
+    testing::StoreJunk junk(7);
+    const auto began = Clock::now();
+    const double processor = server.processor_seconds();
+    const auto memory = server.resident_bytes();
+    int admitted = 0;
+    for (int i = 0; i < options_.flood; ++i) {
+      std::this_thread::sleep_until(began + i * std::chrono::microseconds(1'000'000 / options_.rate));
+      admitted += attack(server.port(), i % 3, replay, *wrong, junk) ? 1 : 0;
+    }
+    const double time = std::chrono::duration<double>(Clock::now() - began).count();
+    witness.add("served", 1, soon());
+    const auto keys = witness.num_keys(soon());
+    report("flood: connections", "", options_.flood, "");
+    report("flood: admitted", "", admitted + static_cast<double>(keys - 1), "");
+    report("flood: processor of the server", "", 100 * (server.processor_seconds() - processor) / time, "% of a core");
+    report("flood: growth of its memory", "",
+           (static_cast<double>(server.resident_bytes()) - static_cast<double>(memory)) / 1024, "KiB");
+  }
+
+  // Returns whether the server has answered a request.
+  static bool attack(std::uint16_t port, int kind, const std::string& replay, const Credentials& wrong,
+                     testing::StoreJunk& junk) try {
+    const auto fd = connect_once("127.0.0.1", port, soon());
+    if (kind == 2) {
+      authenticate(fd.get(), wrong, soon());
+      return true;
+    }
+    auto bytes = junk.noise(200);
+    bytes[0] = '\x17';  // no plain client: that of this user would be admitted
+    send_all(fd.get(), kind == 0 ? bytes : replay + encode(AddRequest{"/intruders", 1}), soon());
+    return false;
+  } catch (const Error&) {
+    return false;
+  }
+
+  const Options options_;
+  const bool json_;
+};
+
+}  // namespace
+
+Run trust_bench(CLI::App& subcommand) {
+  const auto options = std::make_shared<Options>();
+  subcommand.footer(
+      "open: a server that admits everybody; plain: a client of the job's user at a server that requires "
+      "authentication. The "
+      "flood of a long run is --flood=1000000.");
+  subcommand.add_option("--handshakes", options->handshakes, "connections of each kind")->capture_default_str();
+  subcommand.add_option("--gets", options->gets, "requests of each kind")->capture_default_str();
+  subcommand.add_option("--sessions", options->sessions, "agents of one round")->capture_default_str();
+  subcommand.add_option("--flood", options->flood, "connections of junk, replays and wrong tokens")
+      ->capture_default_str();
+  subcommand.add_option("--rate", options->rate, "of them a second")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  return [options](bool json) { TrustBench(*options, json).run(); };
+}
+
+}  // namespace ddprun::bench
