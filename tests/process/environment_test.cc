@@ -25,7 +25,7 @@ Map environment_of_rank_1(const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("a worker's environment is ddprun's own plus torchrun's variables, nothing else") {
+TEST_CASE("a worker's environment is ddprun's own plus torchrun's variables and DDPRUN_RECOVERY, nothing else") {
   // Started with a known environment.
   const Words line = {"/usr/bin/env",     "-i",
                       "HOME=/h",          "PATH=/usr/bin:/bin",
@@ -45,6 +45,7 @@ TEST_CASE("a worker's environment is ddprun's own plus torchrun's variables, not
                      {"ROLE_RANK", "1"},
                      {"ROLE_WORLD_SIZE", "2"},
                      {"TORCHELASTIC_RESTART_COUNT", "0"},
+                     {"DDPRUN_RECOVERY", "0"},
                      {"TORCHELASTIC_MAX_RESTARTS", "2"},
                      {"TORCHELASTIC_RUN_ID", "job"},
                      {"TORCHELASTIC_USE_AGENT_STORE", "True"},

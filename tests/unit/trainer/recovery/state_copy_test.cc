@@ -32,7 +32,10 @@ std::string digest(const TrainState& state) {
   add(hash, tensors_of(*state.model));
   add(hash, state.optimizer->state());
   add(hash, state.ema->averages());
-  hash.update(checkpoint::to_json(state.run));
+  auto run = state.run;
+  run.world_size = 0;  // that and the next one are a session's
+  run.batch_size = 0;
+  hash.update(checkpoint::to_json(run));
   hash.update(std::to_string(state.scaler->scale()) + " " + std::to_string(state.optimizer->step_count()));
   return hash.hex();
 }
