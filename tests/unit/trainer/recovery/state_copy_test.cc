@@ -154,3 +154,16 @@ TEST_CASE("what the events of a step have changed of the run is taken back befor
   ranks.records[0]->undo_events();
   CHECK(digest(state) == before);
 }
+
+TEST_CASE("buffers that passes of a failed step have changed are as before it") {
+  TrainingJob job(job_text);
+  Ranks ranks(job, 1);
+  ranks.train(1);
+  auto& state = ranks.replicas[0]->state;
+  const auto before = digest(state);
+  ranks.records[0]->begin_step();
+  for (auto& [name, buffer] : state.model->named_buffers()) Tensor(buffer).fill(7);
+  REQUIRE(digest(state) != before);
+  ranks.records[0]->undo_step();
+  CHECK(digest(state) == before);
+}
