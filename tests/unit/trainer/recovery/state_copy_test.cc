@@ -167,3 +167,22 @@ TEST_CASE("buffers that passes of a failed step have changed are as before it") 
   ranks.records[0]->undo_step();
   CHECK(digest(state) == before);
 }
+
+TEST_CASE("a rank that is lost once the gradients are reduced leaves the other one before the step") {
+  TrainingJob job(job_text);
+  Ranks ranks(job, 2);
+  ranks.train(2);
+  const auto before = digest(ranks.replicas[0]->state);
+  run_ranks(2, [&](ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const auto session = session_of(*ranks.replicas[rank], group);
+    int passes = 0;  // the second end of this phase is that of the reduction
+    if (rank == 1)
+      session->listen_to_phases([&](profiler::Phase phase, auto, auto) {
+        if (phase == &StepTimes::backward && ++passes == 2) group.abort("rank 1 is lost");
+      });
+    Ignored observer;
+    CHECK_THROWS_AS(run_loop(*session, observer, ranks.records[rank].get()), Error);
+  });
+  CHECK(digest(ranks.replicas[0]->state) == before);
+}
