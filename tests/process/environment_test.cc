@@ -25,7 +25,7 @@ Map environment_of_rank_1(const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("a worker's environment is ddprun's own, torchrun's variables and where its training is read, nothing else") {
+TEST_CASE("a worker's environment is ddprun's own and torchrun's variables, and what ddprun adds is listed") {
   // Started with a known environment.
   const Words line = {"/usr/bin/env",     "-i",
                       "HOME=/h",          "PATH=/usr/bin:/bin",
@@ -45,6 +45,7 @@ TEST_CASE("a worker's environment is ddprun's own, torchrun's variables and wher
                      {"ROLE_RANK", "1"},
                      {"ROLE_WORLD_SIZE", "2"},
                      {"TORCHELASTIC_RESTART_COUNT", "0"},
+                     {"DDPRUN_RECOVERY", "0"},
                      {"TORCHELASTIC_MAX_RESTARTS", "2"},
                      {"TORCHELASTIC_RUN_ID", "job"},
                      {"TORCHELASTIC_USE_AGENT_STORE", "True"},

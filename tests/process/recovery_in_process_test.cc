@@ -247,3 +247,18 @@ TEST_CASE("--restart=failed ends the job where the workers have not announced th
   CHECK(occurrences(result.err, "rank 0 has not announced that it can recover (--restart=failed)") == 1);
   CHECK(training.marker.processes() == 0);
 }
+
+TEST_CASE("a frozen rank, which no replacement follows, restarts the job as a whole") {
+  const auto expected = undisturbed_digest();
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=1", "--shutdown_timeout=1"}, {"--dist.freeze_bound=1"}),
+              training.marker.variables());
+  wait_for_step(child, training, 20);
+  REQUIRE(::kill(workers_by_rank(training).at(2), SIGSTOP) == 0);
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(occurrences(result.err, "new round: ") == 1);
+  CHECK(occurrences(result.err, "a replacement for this rank alone") == 0);
+  CHECK(parameters_of(result.out) == expected);
+}

@@ -16,7 +16,8 @@ class SlowRankObserver : public Observer {
 
   void step_finished(const StepEvent& event) override {
     const auto& ranks = event.result.rank_times;
-    if (ranks.empty()) return;
+    // A rank that has joined since does not have the times of a step before.
+    if (event.repeated || ranks.empty()) return;
     const auto slow = watch_.observe(ranks, RankTimes::window);
     if (!slow) return;
     const auto hosts = all_gather_bytes(event.session.group(), local_host_name());

@@ -32,7 +32,10 @@ std::string digest(const TrainState& state) {
   add(hash, tensors_of(*state.model));
   add(hash, state.optimizer->state());
   add(hash, state.ema->averages());
-  hash.update(checkpoint::to_json(state.run));
+  auto run = state.run;
+  run.world_size = 0;  // that and the next one are a session's
+  run.batch_size = 0;
+  hash.update(checkpoint::to_json(run));
   hash.update(std::to_string(state.scaler->scale()) + " " + std::to_string(state.optimizer->step_count()));
   return hash.hex();
 }
@@ -150,4 +153,36 @@ TEST_CASE("what the events of a step have changed of the run is taken back befor
   REQUIRE(digest(state) != before);
   ranks.records[0]->undo_events();
   CHECK(digest(state) == before);
+}
+
+TEST_CASE("buffers that passes of a failed step have changed are as before it") {
+  TrainingJob job(job_text);
+  Ranks ranks(job, 1);
+  ranks.train(1);
+  auto& state = ranks.replicas[0]->state;
+  const auto before = digest(state);
+  ranks.records[0]->begin_step();
+  for (auto& [name, buffer] : state.model->named_buffers()) Tensor(buffer).fill(7);
+  REQUIRE(digest(state) != before);
+  ranks.records[0]->undo_step();
+  CHECK(digest(state) == before);
+}
+
+TEST_CASE("a rank that is lost once the gradients are reduced leaves the other one before the step") {
+  TrainingJob job(job_text);
+  Ranks ranks(job, 2);
+  ranks.train(2);
+  const auto before = digest(ranks.replicas[0]->state);
+  run_ranks(2, [&](ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const auto session = session_of(*ranks.replicas[rank], group);
+    int passes = 0;  // the second end of this phase is that of the reduction
+    if (rank == 1)
+      session->listen_to_phases([&](profiler::Phase phase, auto, auto) {
+        if (phase == &StepTimes::backward && ++passes == 2) group.abort("rank 1 is lost");
+      });
+    Ignored observer;
+    CHECK_THROWS_AS(run_loop(*session, observer, ranks.records[rank].get()), Error);
+  });
+  CHECK(digest(ranks.replicas[0]->state) == before);
 }
