@@ -10,6 +10,7 @@ inline auto Contains(const std::string& part) {
 }
 using Matchers::EndsWith;
 using Matchers::Equals;
+using Matchers::Matches;
 using Matchers::StartsWith;
 }  // namespace Catch
 #else
