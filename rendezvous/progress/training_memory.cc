@@ -92,7 +92,10 @@ std::optional<TrainingRecord> TrainingMemory::read(int local_rank) const {
 }
 
 void TrainingMemory::clear() {
-  std::memset(pages_.data(), 0, page_size() * static_cast<std::size_t>(workers_));
+  // Without touching pages that have no record: at a job's start that is all of them.
+  if (::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                  static_cast<off_t>(page_size()) * workers_) != 0)
+    throw make_error(Errc::io, "cannot clear the memory of the workers' training: {}", errno_text(errno));
 }
 
 TrainingPublisher::TrainingPublisher(const std::string& address) {

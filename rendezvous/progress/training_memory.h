@@ -42,7 +42,7 @@ class TrainingMemory {
   std::string address() const;
   // The last record of this worker; none before its first, or if the worker ended while it wrote one.
   std::optional<TrainingRecord> read(int local_rank) const;
-  // Removes all records. REQUIRES: no worker runs.
+  // Removes all records. REQUIRES: no worker runs. Throws Errc::io.
   void clear();
 
  private:
