@@ -9,6 +9,7 @@
 #include "ddprun/common/log.h"
 #include "ddprun/common/loopback.h"
 #include "ddprun/launcher/cli/lists.h"
+#include "ddprun/launcher/dashboard/token_file.h"
 #include "ddprun/launcher/placement/affinity.h"
 #include "ddprun/rendezvous/membership/node_commands.h"
 
@@ -150,6 +151,8 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.events = parse_event_target(o.event_log_handler);
   spec.backend = name_of(choice.backend);
   if (!o.dashboard.empty()) spec.dashboard = dashboard::parse_dashboard_address(o.dashboard);
+  if (spec.dashboard && !o.dashboard_token_file.empty() && !o.dry_run)
+    spec.dashboard->token = dashboard::token_in(o.dashboard_token_file);
   spec.end_signals = parse_signals(o.signals_to_handle, "signals_to_handle");
   return spec;
 }

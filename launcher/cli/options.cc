@@ -204,6 +204,10 @@ LaunchSettings::LaunchSettings() {
       {.help = "serves a page of the running job, and its metrics, to browsers: without a value on a free port of the "
                "loopback interface, else PORT or ADDRESS:PORT (docs/observability.md)"});
   table_.back().bare = "0";
+  define(
+      "dashboard_token_file", o.dashboard_token_file,
+      {.help = "a file (mode 0600) with the token of the page and the metrics, made if there is none; default: a new "
+               "token for each job"});
   for (const auto& refused : refusals)
     table_.push_back({.name = refused.name, .flag = refused.flag, .refusal = refused.why});
 }

@@ -53,6 +53,7 @@ struct LaunchOptions {
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   bool virtual_local_rank = false;
   std::string dashboard;
+  std::filesystem::path dashboard_token_file;
 };
 
 // One option as the command line sees it. Its type, bounds and help are in the Setting "launch.<name>"; an option that

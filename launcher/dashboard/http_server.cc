@@ -92,8 +92,11 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void notify() {
-    for (const auto& client : std::set(clients_))
-      if (client->streams && client->outgoing.empty()) send_next(client);
+    for (const auto& client : std::set(clients_)) {
+      if (!client->streams) continue;
+      client->behind = !client->outgoing.empty();
+      if (!client->behind) send_next(client);
+    }
   }
 
   void notify_last() {
@@ -117,6 +120,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     bool streams = false;
     std::string last_id;
     std::string outgoing;         // being written; empty: nothing
+    bool behind = false;          // there may be news that it has not been sent
     Clock::time_point written{};  // when the last write began
     char ignored = 0;
   };
@@ -249,7 +253,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
                       [self = shared_from_this(), client](error_code failure, std::size_t) {
                         if (failure || !self->handlers_.next) return self->drop(client);
                         const bool was_head = std::exchange(client->outgoing, "") == stream_head;
-                        if (was_head) self->send_next(client);
+                        if (std::exchange(client->behind, false) || was_head) self->send_next(client);
                       });
   }
 

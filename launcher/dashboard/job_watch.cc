@@ -59,7 +59,7 @@ JobWatch::JobWatch(boost::asio::io_context& loop, WatchSpec spec)
 JobWatch::~JobWatch() = default;
 
 void JobWatch::serve(boost::asio::io_context& loop) {
-  const auto token = random_hex(16);
+  const auto token = spec_.dashboard->token.empty() ? random_hex(16) : spec_.dashboard->token;
   server_ = std::make_unique<HttpServer>(
       loop,
       HttpSpec{

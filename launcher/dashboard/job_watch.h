@@ -21,6 +21,7 @@ namespace ddprun::dashboard {
 struct DashboardAddress {
   std::string address = "127.0.0.1";
   std::uint16_t port = 0;  // 0: any free one
+  std::string token = {};  // empty: a new one
 };
 // "PORT" or "ADDRESS:PORT", of which the address is a literal or localhost. Throws Errc::usage.
 DashboardAddress parse_dashboard_address(const std::string& text);

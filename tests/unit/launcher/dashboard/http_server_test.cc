@@ -189,6 +189,7 @@ TEST_CASE("nothing waits for a client that does not read") {
   Served served({}, large);
   Connection slow(served);
   slow.get("/events");
+  CHECK(slow.until("\n") == "id: 0\n");  // it is being written from here on
   for (int number = 1; number <= 50; ++number) served.set_event(number);
   CHECK(status_of(Connection(served).get("/state")) == "HTTP/1.1 200 OK");  // the loop has been through with them
   CHECK(served.asked() == 1);
