@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cuda_runtime_api.h>
+#include <thread>
 
 #include <fmt/core.h>
 

@@ -1,5 +1,6 @@
 // Every model on an emulated CUDA device: it learns what it learns on the CPU, and no step waits for the device.
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ddprun/worker/autograd/autocast.h"
@@ -67,11 +68,11 @@ class Training {
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
-const ModelCase& case_of(const std::string& name) {
+const ModelCase& case_of(std::string_view name) {
   for (const ModelCase& model_case : model_cases())
     if (model_case.name == name) return model_case;
   FAIL("there is no case " << name);
-  throw std::logic_error(name);
+  throw std::logic_error(std::string(name));
 }
 
 std::uint64_t waits() {

@@ -28,7 +28,7 @@ const Figures& figures_of(const std::string& name) {
   for (const Figures& figures : figures_of_torch)
     if (figures.name == name) return figures;
   FAIL("model_losses.inc has no figures of " << name);
-  throw std::logic_error(name);
+  throw std::logic_error(std::string(name));
 }
 
 std::unique_ptr<nn::Module> make(const ModelCase& model_case) {
@@ -96,11 +96,11 @@ double logits_difference(const ModelCase& model_case, nn::Module& model) {
   return difference(values(last.contiguous()), figures_of(model_case.name).logits);
 }
 
-const ModelCase& case_of(const std::string& name) {
+const ModelCase& case_of(std::string_view name) {
   for (const ModelCase& model_case : model_cases())
     if (model_case.name == name) return model_case;
   FAIL("there is no case " << name);
-  throw std::logic_error(name);
+  throw std::logic_error(std::string(name));
 }
 
 // What torchvision.models.resnet18().state_dict() has, where the first layer has 64 channels.

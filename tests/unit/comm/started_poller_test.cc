@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "tests/support/catch.h"
 

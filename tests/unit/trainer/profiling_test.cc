@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/report/profiling.h"
 
 #include <set>
+#include <thread>
 
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops/activation.h"
