@@ -316,6 +316,8 @@ class Agent {
 
   // The living workers wait for the members of the next generation, in which the replacements join.
   void execute(const ReplaceWorkers& action) {
+    round_->restarts_used = action.restarts_used;
+    watch_.workers_replaced(action.restarts_used);
     for (const int local_rank : action.local_ranks) group_.replace(local_rank, action.generation);
     const RecoveryKeys keys{round_->generation};
     auto& store = worker_store_->session_sender();

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/dashboard/job_watch.h"
-#include "ddprun/launcher/cluster/job_trust.h"
 #include "ddprun/launcher/agent/replacements.h"
+#include "ddprun/launcher/cluster/job_trust.h"
+#include "ddprun/launcher/dashboard/job_watch.h"
 #include "ddprun/launcher/report/events.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/launcher/workers/health_check.h"

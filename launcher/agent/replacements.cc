@@ -35,7 +35,7 @@ std::string Replacements::budget_text() const {
 ReplaceWorkers Replacements::replace(const std::vector<WorkerFailure>& failures) {
   ++generation_;
   replaced_ += static_cast<int>(failures.size());
-  ReplaceWorkers action{.generation = generation_, .local_ranks = {}, .members = {}};
+  ReplaceWorkers action{.generation = generation_, .local_ranks = {}, .members = {}, .restarts_used = restarts()};
   for (const auto& failure : failures) {
     action.local_ranks.push_back(failure.local_rank);
     joined_in_.at(static_cast<std::size_t>(failure.rank)) = generation_;

@@ -27,6 +27,7 @@ struct ReplaceWorkers {
   std::uint64_t generation = 0;      // of the process group within the round
   std::vector<int> local_ranks;      // to be started again
   std::vector<std::string> members;  // by rank: member_name()
+  int restarts_used = 0;             // of the job's budget, with these
 };
 
 // Which failures of a one-node job are answered by replacements, and the budget of restarts that they use. Pure.

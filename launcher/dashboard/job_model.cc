@@ -122,6 +122,7 @@ void JobModel::round_proposed(Milliseconds now, const RoundProposed& proposed) {
   changed(now);
   view_.waiting_for.clear();
   GenerationView generation{.generation = proposed.round.generation, .reason = proposed.reason, .proposed = now};
+  generation.recovers = round_ || proposed.round.generation > 0;
   if (round_) {
     enter(now, Part::agree, State::recovering);
     recovered(generation.detect, "detect", detect_);
@@ -164,13 +165,28 @@ void JobModel::round_started(Milliseconds now, const Round& round) {
   }
   // The ranks of another size of the world cannot be told as changes.
   oldest_ = view_.version;
-  nodes_changed_ = generations_changed_ = view_.version;
+  nodes_changed_ = view_.version;
+  generation_started(now, round);
+}
+
+void JobModel::workers_replaced(Milliseconds now, int restarts_used) {
+  if (!round_) return;
+  round_->restarts_used = restarts_used;
+  round_proposed(now, {.round = *round_, .reason = "replacements for the failed workers; the others go on"});
+  enter(now, Part::restart, State::recovering);
+  stepped_ = false;
+  view_.restarts_used = restarts_used;
+  generation_started(now, *round_);
+}
+
+void JobModel::generation_started(Milliseconds now, const Round& round) {
+  generations_changed_ = view_.version;
   if (view_.generations.empty()) return;
   auto& generation = view_.generations.back();
   generation.started = now;
   generation.world_size = round.world_size;
   generation.restarts_used = round.restarts_used;
-  if (!first) recovered(generation.agree, "agree", now - phase_began_);
+  if (generation.recovers) recovered(generation.agree, "agree", now - phase_began_);
   phase_began_ = now;
   noticed_.reset();
 }
@@ -254,6 +270,8 @@ void JobModel::training(Milliseconds now, int local_rank, const TrainingRecord& 
 void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
   const bool new_step = !view_.training || view_.training->step != record.step || view_.training->pid != record.pid;
   const bool evaluated = record.evaluation_step > 0 && taken_.evaluation_step != record.evaluation_step;
+  // A process counts from its own start.
+  if (view_.training && view_.training->pid != record.pid) taken_ = {};
   view_.training = record;
   note_checkpoint(record);
   if (record.steps > 0 && !std::exchange(stepped_, true)) first_step(now, record);
@@ -266,7 +284,9 @@ void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
 }
 
 void JobModel::first_step(Milliseconds noticed, const TrainingRecord& record) {
-  const auto now = std::clamp(Milliseconds(record.first_step_ms), std::min(accounted_, noticed), noticed);
+  // A process that was kept tells of the first step of its own.
+  const Milliseconds told(record.first_step_ms);
+  const auto now = told < phase_began_ ? noticed : std::clamp(told, std::min(accounted_, noticed), noticed);
   const auto before = std::exchange(highest_, std::max(highest_, record.step));
   const bool replays = record.step < before;
   enter(now, replays ? Part::replay : Part::training, replays ? State::recovering : State::training);
@@ -274,9 +294,9 @@ void JobModel::first_step(Milliseconds noticed, const TrainingRecord& record) {
   auto& generation = view_.generations.back();
   generation.from_step = replays ? before : record.step - record.steps;
   generations_changed_ = view_.version;
-  if (generation.generation > 0) recovered(generation.restart, "restart", now - phase_began_);
+  if (generation.recovers) recovered(generation.restart, "restart", now - phase_began_);
   phase_began_ = now;
-  if (!replays && generation.generation > 0) regained(now);
+  if (!replays && generation.recovers) regained(now);
 }
 
 void JobModel::regained(Milliseconds now) {

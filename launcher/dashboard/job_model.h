@@ -36,6 +36,8 @@ class JobModel {
   void workers(Milliseconds now, const std::vector<WorkerReport>& changed);
   // Workers of this node have failed, the root cause first.
   void failed(Milliseconds now, const std::vector<WorkerFailure>& failures);
+  // Failed workers are started again while the others keep their processes.
+  void workers_replaced(Milliseconds now, int restarts_used);
   void contact_broken(Milliseconds now, const std::string& text);
   void ended(Milliseconds now, const JobResult& result);
   // What a worker of this node tells of its training.
@@ -65,6 +67,7 @@ class JobModel {
   void take_totals(const TrainingRecord& record);
   void first_step(Milliseconds noticed, const TrainingRecord& record);
   void regained(Milliseconds now);
+  void generation_started(Milliseconds now, const Round& round);
   void recovered(Milliseconds& duration, const char* phase, Milliseconds value);
   void update(RankView& rank, const RankView& next);
   RankView* own_rank(int local_rank);

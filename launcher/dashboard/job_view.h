@@ -90,6 +90,7 @@ struct GenerationView {
   Milliseconds started{};
   int world_size = 0;
   int restarts_used = 0;
+  bool recovers = false;        // it follows another one
   std::int64_t from_step = -1;  // done when its training began
   Milliseconds detect{-1};      // from the failure, as its worker tells the time, until the agent knew
   Milliseconds agree{-1};       // until all nodes were ready for the round, with the end of the former workers

@@ -144,6 +144,12 @@ void JobWatch::failed(const std::vector<WorkerFailure>& failures) {
   if (journal_) journal_->update(model_);
 }
 
+void JobWatch::workers_replaced(int restarts_used) {
+  refresh();
+  model_.workers_replaced(wall_clock(), restarts_used);
+  if (journal_) journal_->update(model_);
+}
+
 void JobWatch::changed(const std::vector<WorkerReport>& workers) {
   refresh();  // the last that an ended worker has published
   model_.workers(wall_clock(), workers);

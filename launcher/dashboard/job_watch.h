@@ -49,6 +49,7 @@ class JobWatch {
 
   void on(const RendezvousEvent& event);
   void failed(const std::vector<WorkerFailure>& failures);
+  void workers_replaced(int restarts_used);
   void changed(const std::vector<WorkerReport>& workers);
   // The address of the rendezvous server is known: other nodes are asked for there.
   void ask_others_at(const std::string& endpoint);

@@ -34,8 +34,10 @@ ServerHandshake::State ServerHandshake::begin(char first) {
   using Transport = Credentials::Transport;
   if (first == plain_byte) return State::plain;
   if (first != tls_byte && first != challenge_byte)
-    throw AuthenticationError(fmt::format("the first byte is {}, which begins neither VALIDATE nor TLS",
-                                          static_cast<int>(static_cast<unsigned char>(first))));
+    throw AuthenticationError(
+        fmt::format("the first byte is {}, neither VALIDATE nor TLS (not a store client, or PyTorch before 2.2, which "
+                    "needs ddprun's --no_agent_store)",
+                    static_cast<int>(static_cast<unsigned char>(first))));
   if (!credentials_) throw AuthenticationError("it has a token, and this server has none");
   const auto transport = first == tls_byte ? Transport::tls : Transport::clear;
   if (transport != credentials_->transport())

@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   const auto world = init_process_group({.backend = "gloo", .env = env});
-  world->group().barrier();
+  world->group().barrier()->wait();
   std::cout << "grouped" << std::endl;
   return 0;
 }

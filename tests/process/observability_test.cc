@@ -160,7 +160,7 @@ TEST_CASE("ddprun report writes the page of a job whose agent was killed") {
   CHECK(browser.requests().size() <= 2);  // itself, and its icon, which is empty
 }
 
-TEST_CASE("--dashboard with an address that is none, or in use, is refused with the reason") {
+TEST_CASE("a --dashboard address that is none, or in use, is refused with the reason") {
   const auto junk = run_child({DDPRUN_PROGRAM, "--standalone", "--dashboard=x", "/bin/true"});
   CHECK(junk.code == 2);
   CHECK_THAT(junk.err, Catch::Contains("--dashboard = x: expected PORT or ADDRESS:PORT"));

@@ -235,7 +235,7 @@ TEST_CASE("recovery.mode = restart and --restart=all restart every worker") {
   CHECK(occurrences(result.err, "new round") == 1);
 }
 
-TEST_CASE("--restart=failed ends the job where the workers have not announced that they can recover") {
+TEST_CASE("with --restart=failed the job ends where the workers have not announced that they can recover") {
   const Training training;
   Child child(job_of(training, {"--max_restarts=1", "--restart=failed"}, {"--recovery.mode=restart"}),
               training.marker.variables());

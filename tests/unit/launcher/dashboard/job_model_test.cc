@@ -84,6 +84,31 @@ TEST_CASE("the phases of a recovery are measured, and the time counts as what it
   CHECK(view.totals.step_counts[6] == 13);
 }
 
+TEST_CASE("a worker that is replaced alone is a recovery without a replay, and the others stay as they are") {
+  WatchedModel job;
+  job.fail_after_ten_steps();
+  const auto& view = job.model.view();
+  const auto samples = view.totals.samples;
+  job.after(300);
+  job.model.workers_replaced(job.now, 1);
+  CHECK(view.state == State::recovering);
+  CHECK(view.restarts_used == 1);
+  CHECK(view.ranks[0].pid == 1);
+  job.model.training(job.now, 0, *view.training);  // the record from before the failure
+  CHECK(view.state == State::recovering);
+  job.after(700);
+  auto record = job.record(0, 11, 11);
+  record.first_step_ms = view.training->first_step_ms;  // its process has not started again
+  job.model.training(job.now, 0, record);
+  CHECK(view.state == State::training);
+  CHECK(view.recoveries() == 1);
+  REQUIRE(view.generations.size() == 2);
+  CHECK(view.generations[1].agree == Milliseconds(300));
+  CHECK(view.generations[1].restart == Milliseconds(700));
+  CHECK(view.generations[1].replay.count() < 1);
+  CHECK(view.totals.samples == samples + 64);
+}
+
 TEST_CASE("the cause of a failure, which may repeat how the process ended") {
   WatchedModel job;
   job.propose(0);
