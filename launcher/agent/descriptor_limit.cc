@@ -7,10 +7,11 @@
 namespace ddprun {
 namespace {
 
-// Measured: 23 with standard streams, event loop, signals, guardians, rendezvous and workers' store, one session,
-// control socket, log folder and kernel log; then an event log, a watchdog's pipe, a client of the control socket, and
-// one more connection, so that a server can accept and close.
-constexpr std::uint64_t own_descriptors = 27;
+// Measured: 28 with standard streams, event loop, signals, guardians, rendezvous and workers' store, one session, the
+// kernel's word on sockets, control socket, memory of the workers' training, log folder and kernel log; then an event
+// log, a watchdog's pipe, a client of the control socket, and one more connection, so that a server can accept and
+// close.
+constexpr std::uint64_t own_descriptors = 32;
 
 // Pipes for the two output streams and the result of exec; the copies of tee'd streams; a socket for PMI, both ends.
 constexpr std::uint64_t pipes_of_worker = 3;
@@ -19,6 +20,8 @@ constexpr std::uint64_t pmi_ends_of_worker = 2;
 
 // A worker with process groups has connections for its requests, its heartbeats and its waits.
 constexpr std::uint64_t connections_of_worker = 3;
+// One that can recover has more: for the agreement, to notice departures, and while it waits for a decision.
+constexpr std::uint64_t connections_of_recovery = 3;
 
 }  // namespace
 
@@ -26,7 +29,8 @@ std::uint64_t needed_descriptors(const AgentSpec& spec, const ServedClients& cli
   const std::uint64_t local = pipes_of_worker + (spec.group.output.tee.any() ? tee_files_of_worker : 0) +
                               (spec.group.exported.pmi ? pmi_ends_of_worker : 0);
   return own_descriptors + local * static_cast<std::uint64_t>(spec.node.nproc) +
-         connections_of_worker * static_cast<std::uint64_t>(clients.connections_of_workers) +
+         (connections_of_worker + (spec.group.exported.recovery ? connections_of_recovery : 0)) *
+             static_cast<std::uint64_t>(clients.connections_of_workers) +
          static_cast<std::uint64_t>(clients.sessions);
 }
 

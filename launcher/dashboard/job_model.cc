@@ -176,6 +176,7 @@ void JobModel::workers_replaced(Milliseconds now, int restarts_used) {
   enter(now, Part::restart, State::recovering);
   stepped_ = false;
   view_.restarts_used = restarts_used;
+  ++view_.replacements;
   generation_started(now, *round_);
 }
 

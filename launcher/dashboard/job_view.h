@@ -128,6 +128,7 @@ struct JobView {
   std::int64_t generation = -1;
   int world_size = 0;
   int restarts_used = 0;
+  int replacements = 0;                    // recoveries in which workers were replaced alone, in the same round
   std::optional<TrainingRecord> training;  // of this node's first rank
   Milliseconds checkpoint{};               // the last one that is known; 0: none
   TimeByPart seconds{};
@@ -139,7 +140,9 @@ struct JobView {
   std::vector<GenerationView> generations;
   std::vector<EventView> events;
 
-  int recoveries() const { return static_cast<int>(generations.empty() ? 0 : generations.back().generation); }
+  int recoveries() const {
+    return replacements + static_cast<int>(generations.empty() ? 0 : generations.back().generation);
+  }
 };
 
 // The part of the time since the job's first step that was training, 0 .. 1; NaN before.

@@ -135,7 +135,7 @@ TEST_CASE("a low limit of open files ends ddprun at once and is named") {
                        "; exec " DDPRUN_PROGRAM " --standalone --nproc_per_node=1 " VICTIM_PROGRAM " exit=0"});
     CHECK(result.code == 1);
     CHECK(result.err ==
-          "[ddprun] error: too many open files: ddprun needs 33 descriptors for 1 worker, and the limit is " +
+          "[ddprun] error: too many open files: ddprun needs 38 descriptors for 1 worker, and the limit is " +
               std::to_string(limit) + " (ulimit -n)\n");
   }
 }
