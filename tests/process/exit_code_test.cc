@@ -143,7 +143,7 @@ TEST_CASE("a low limit of open files ends ddprun at once and is named") {
 TEST_CASE("the limit of open files that ddprun asks for is enough") {
   const auto result =
       run_child({"/bin/sh", "-c",
-                 "ulimit -n 51; exec " DDPRUN_PROGRAM " --standalone --nproc_per_node=4 " VICTIM_PROGRAM " exit=0"});
+                 "ulimit -n 56; exec " DDPRUN_PROGRAM " --standalone --nproc_per_node=4 " VICTIM_PROGRAM " exit=0"});
   INFO(result.err);
   CHECK(result.code == 0);
 }
