@@ -12,7 +12,7 @@
 namespace ddprun::dashboard {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_text(std::string_view text) {
   return boost::json::serialize(boost::json::string_view(text.data(), text.size()));
 }
 
@@ -59,10 +59,10 @@ std::string job_json(const JobView& view) {
       R"({{"run_id":{},"program":{},"host":{},"version":{},"min_nodes":{},"max_nodes":{},"max_restarts":{},)"
       R"("began":{},"state":{},"sentence":{},"waiting_for":{},"result":{},"generation":{},"world_size":{},)"
       R"("restarts_used":{},"recoveries":{},"goodput":{},"checkpoint":{},"seconds":{},"training":{}}})",
-      quoted(facts.run_id), quoted(facts.program), quoted(facts.host), quoted(facts.version), facts.min_nodes,
-      facts.max_nodes, facts.max_restarts, view.began.count(), quoted(name_of(view.state)), quoted(sentence(view)),
-      quoted(view.waiting_for), quoted(view.result), view.generation, view.world_size, view.restarts_used,
-      view.recoveries(), number(goodput(view)), view.checkpoint.count(), seconds_json(view.seconds),
+      json_text(facts.run_id), json_text(facts.program), json_text(facts.host), json_text(facts.version),
+      facts.min_nodes, facts.max_nodes, facts.max_restarts, view.began.count(), json_text(name_of(view.state)),
+      json_text(sentence(view)), json_text(view.waiting_for), json_text(view.result), view.generation, view.world_size,
+      view.restarts_used, view.recoveries(), number(goodput(view)), view.checkpoint.count(), seconds_json(view.seconds),
       view.training ? training_json(*view.training) : "null");
 }
 
@@ -82,7 +82,7 @@ std::string rank_json(const RankView& rank, std::size_t index) {
 
 std::string node_json(const NodeView& node, std::size_t) {
   return fmt::format(R"({{"host":{},"address":{},"rank":{},"first_rank":{},"workers":{},"heard":{}}})",
-                     quoted(node.host), quoted(node.address), node.group_rank, node.first_rank, node.workers,
+                     json_text(node.host), json_text(node.address), node.group_rank, node.first_rank, node.workers,
                      node.heard.count());
 }
 
@@ -90,13 +90,13 @@ std::string generation_json(const GenerationView& g, std::size_t) {
   return fmt::format(
       R"({{"generation":{},"reason":{},"proposed":{},"started":{},"world_size":{},"restarts_used":{},"from_step":{},)"
       R"("detect":{},"agree":{},"restart":{},"replay":{}}})",
-      g.generation, quoted(g.reason), g.proposed.count(), g.started.count(), g.world_size, g.restarts_used, g.from_step,
-      g.detect.count(), g.agree.count(), g.restart.count(), g.replay.count());
+      g.generation, json_text(g.reason), g.proposed.count(), g.started.count(), g.world_size, g.restarts_used,
+      g.from_step, g.detect.count(), g.agree.count(), g.restart.count(), g.replay.count());
 }
 
 std::string event_json(const EventView& event, std::size_t) {
-  return fmt::format(R"({{"ms":{},"kind":{},"text":{},"step":{}}})", event.time.count(), quoted(event.kind),
-                     quoted(event.text), event.step);
+  return fmt::format(R"({{"ms":{},"kind":{},"text":{},"step":{}}})", event.time.count(), json_text(event.kind),
+                     json_text(event.text), event.step);
 }
 
 std::string message(const JobModel& model, Version since) {
