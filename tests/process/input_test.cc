@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fstream>
 
 #include "tests/process/launch.h"
