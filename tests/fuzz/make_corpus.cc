@@ -132,6 +132,7 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   write_session_seeds(folder / "session_fuzz");
   write_data_seeds(folder / "data_fuzz");
+  write_handshake_seeds(folder / "handshake_fuzz");
   write_checkpoint_seeds(folder / "checkpoint_fuzz");
   write_tokenizer_seeds(folder / "tokenizer_fuzz");
   write_redistribution_seeds(folder / "redistribution_fuzz");
