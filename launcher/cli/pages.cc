@@ -46,7 +46,8 @@ std::string help_text(const LaunchSettings& settings) {
          "program. Every option can also be set as PET_<NAME> in the environment and, without the dashes, in the "
          "[launch]\n"
          "section of a train.cfg; the command line overrides the environment, which overrides the file.\n\n"
-         "ddprun status, stop and top are commands about a running job, ddprun report about one that has ended; each has its\n"
+         "ddprun status, stop and top are commands about a running job, ddprun report about one that has ended; each "
+         "has its\n"
          "own --help.\n";
 }
 

@@ -5,8 +5,8 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/progress/training_memory.h"
-#include "ddprun/rendezvous/trust/token_descriptor.h"
 #include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "ddprun/rendezvous/trust/token_descriptor.h"
 
 namespace ddprun {
 namespace {

@@ -25,7 +25,7 @@ struct WorkerEnvSpec {
   int token_descriptor = -1;        // of the job's token, which the workers inherit; -1: none
   bool pmi = false;                 // the launcher serves PMI-1 to the workers
   std::optional<std::uint64_t> recovery{};  // DDPRUN_RECOVERY; none: single workers are not replaced
-  bool agent_store = true;          // an agent serves the store at the master address; false: worker rank 0 does
+  bool agent_store = true;  // an agent serves the store at the master address; false: worker rank 0 does
 };
 
 // The environment of one worker: the agent's own and what torchrun exports, in torchrun's spelling (True and False);

@@ -8,8 +8,8 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/progress/training_memory.h"
-#include "ddprun/rendezvous/trust/token_descriptor.h"
 #include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "ddprun/rendezvous/trust/token_descriptor.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_address.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_library.h"
 

@@ -54,7 +54,8 @@ TEST_CASE("only the plain names of this machine need no ssh") {
 }
 
 TEST_CASE("ssh gets options for no prompts and for dead connections, another program gets none of them") {
-  const auto words = ssh_command("ssh -p 2222 -o 'User=a b'", {.name = "node1"}, "/opt/it's/ddprun", "--remote_agent=T");
+  const auto words =
+      ssh_command("ssh -p 2222 -o 'User=a b'", {.name = "node1"}, "/opt/it's/ddprun", "--remote_agent=T");
   CHECK(Words(words.begin(), words.begin() + 5) == Words{"ssh", "-p", "2222", "-o", "User=a b"});
   const auto has = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
   CHECK(has("BatchMode=yes"));

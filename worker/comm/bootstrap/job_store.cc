@@ -12,7 +12,8 @@ std::chrono::milliseconds store_grace(const CommConfig& config) {
 }
 
 std::shared_ptr<const Credentials> job_credentials(const WorkerEnv& env) {
-  if (env.token_descriptor < 0 || !env.use_agent_store || is_this_host(env.master_addr, env.master_port)) return nullptr;
+  if (env.token_descriptor < 0 || !env.use_agent_store || is_this_host(env.master_addr, env.master_port))
+    return nullptr;
   return read_token_descriptor(env.token_descriptor, env.run_id);
 }
 
