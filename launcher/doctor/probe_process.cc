@@ -9,25 +9,13 @@
 #include <unistd.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/pipe.h"
 #include "ddprun/common/printable.h"
 #include "ddprun/launcher/cli/worker_command.h"
 #include "ddprun/launcher/doctor/probe.h"
 
 namespace ddprun::doctor {
-namespace {
-
-struct Pipe {
-  UniqueFd reader;
-  UniqueFd writer;
-};
-
-Pipe make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw make_error(Errc::io, "cannot make a pipe: {}", errno_text(errno));
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
-}  // namespace
+namespace {}  // namespace
 
 ProbeProcess::ProbeProcess(const std::vector<std::string>& command, const Environment& environment, Guardian& guardian)
     : guardian_(guardian) {

@@ -20,6 +20,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/pipe.h"
 #include "ddprun/launcher/cli/worker_command.h"
 #include "ddprun/launcher/hosts/ssh_command.h"
 #include "ddprun/launcher/output/console.h"
@@ -35,17 +36,6 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-
-struct Pipe {
-  UniqueFd reader;
-  UniqueFd writer;
-};
-
-Pipe make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw make_error(Errc::io, "cannot make a pipe: {}", errno_text(errno));
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 void assign(asio::posix::stream_descriptor& descriptor, UniqueFd fd) {
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);

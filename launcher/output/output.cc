@@ -15,6 +15,7 @@
 
 #include "ddprun/common/bounded_file.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/pipe.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/output/line_assembler.h"
 #include "ddprun/launcher/output/log_folder.h"
@@ -47,18 +48,6 @@ struct Capture {
 // The console's window, narrower by the width of the prefix.
 WindowSize window_of_worker(WindowSize window, std::string_view prefix) {
   return {.columns = std::max(1, window.columns - static_cast<int>(columns_of(prefix))), .rows = window.rows};
-}
-
-struct Ends {
-  UniqueFd reader;
-  UniqueFd writer;
-};
-
-Ends make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0)
-    throw make_error(Errc::io, "cannot make a pipe for a worker: {}", errno_text(errno));
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 // At least what any pipe or pseudo-terminal holds.
@@ -138,14 +127,14 @@ std::shared_ptr<Capture> OutputRouter::Impl::capture(Console::Stream stream, std
   auto captured = std::make_shared<Capture>(loop, stream);
   captured->shown = shown;
   const auto window = shown ? console.window(stream) : std::nullopt;
-  Ends ends;
+  Pipe ends;
   if (window) {
     if (auto terminal = PseudoTerminal::open(window_of_worker(*window, prefix))) {
       captured->terminal = true;
       ends = {std::move(terminal->master), std::move(terminal->worker_end)};
     }
   }
-  if (!ends.reader) ends = make_pipe();
+  if (!ends.reader) ends = make_pipe("a pipe for a worker");
   if (!prefix.empty() && window) captured->lines.emplace<TerminalLines>(prefix);
   if (!prefix.empty() && !window) captured->lines.emplace<LineAssembler>(prefix);
   captured->prefix = std::move(prefix);

@@ -18,6 +18,7 @@
 
 #include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/pipe.h"
 #include "ddprun/launcher/workers/guardian.h"
 
 namespace ddprun {
@@ -38,18 +39,6 @@ constexpr milliseconds start_timeout{10'000};
 // SIGKILL takes effect at once, unless the process is blocked in the kernel.
 constexpr milliseconds kill_timeout{1000};
 
-struct Pipe {
-  UniqueFd read_end;
-  UniqueFd write_end;
-};
-
-Pipe make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0)
-    throw make_error(Errc::io, "cannot make the guardian's pipe: {}", errno_text(errno));
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
 bool wait_for(int fd, short events, Deadline deadline) {
   pollfd entry{.fd = fd, .events = events, .revents = 0};
   int ready = 0;
@@ -69,9 +58,9 @@ bool write_record(int pipe, const void* bytes, std::size_t size) noexcept {
 }  // namespace
 
 void GuardianProcess::start(Method method) {
-  auto detached = make_pipe();
-  launch(method, detached.write_end.get());
-  detached_ = std::move(detached.read_end);
+  auto detached = make_pipe("the guardian's pipe");
+  launch(method, detached.writer.get());
+  detached_ = std::move(detached.reader);
 }
 
 void GuardianProcess::start_unawaited() {
@@ -79,21 +68,21 @@ void GuardianProcess::start_unawaited() {
 }
 
 void GuardianProcess::launch(Method method, int error_pipe) {
-  auto records = make_pipe();
-  ::fcntl(records.write_end.get(), F_SETFL, O_NONBLOCK);
+  auto records = make_pipe("the guardian's pipe");
+  ::fcntl(records.writer.get(), F_SETFL, O_NONBLOCK);
   int pidfd = -1;
   const BlockedSignals blocked;
   // Like fork(), but without an exit signal, so that waitpid(-1) reports only workers and their children.
   const auto pid = static_cast<pid_t>(::syscall(SYS_clone, CLONE_PIDFD, 0UL, &pidfd, 0UL, 0UL));
   if (pid < 0) throw make_error(Errc::io, "cannot start the guardian process: {}", errno_text(errno));
   if (pid == 0) {
-    if (method == Method::exec) execute(records.read_end.get(), error_pipe);
-    ::dup2(records.read_end.get(), STDIN_FILENO);
+    if (method == Method::exec) execute(records.reader.get(), error_pipe);
+    ::dup2(records.reader.get(), STDIN_FILENO);
     run_guardian(name_.c_str());
   }
   pid_ = pid;
   pidfd_ = UniqueFd(pidfd);
-  pipe_ = std::move(records.write_end);
+  pipe_ = std::move(records.writer);
   reaped_ = false;
   end_signal_ = 0;
 }

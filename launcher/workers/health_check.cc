@@ -13,6 +13,7 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/pipe.h"
 #include "ddprun/common/printable.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/common/unique_fd.h"
@@ -21,7 +22,7 @@
 namespace ddprun {
 namespace {
 
-// What is kept of the output: its end, which usually has the reason.
+// So much of the end of the output is kept, since the end usually has the reason.
 constexpr std::size_t kept_output = 2000;
 
 // The process group of the check; its processes end with this object.
@@ -59,18 +60,6 @@ class CheckProcess {
   UniqueFd end_;
   bool reaped_ = false;
 };
-
-struct Pipe {
-  UniqueFd read_end;
-  UniqueFd write_end;
-};
-
-Pipe make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw make_error(Errc::io, "cannot make a pipe: {}", errno_text(errno));
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 // Returns false at the end of the output.
 bool read_output(int fd, std::string& output) {
@@ -123,16 +112,17 @@ std::string text_of_output(std::string output) {
 
 void run_health_check(const HealthCheck& check, const Environment& environment, Guardian& guardian) {
   auto pipe = make_pipe();
+  ::fcntl(pipe.reader.get(), F_SETFL, O_NONBLOCK);
   const auto variables = environment.entries();
   CheckProcess process({.executable = "/bin/sh",
                         .arguments = {"sh", "-c", check.command},
                         .environment = variables,
-                        .out = pipe.write_end.get(),
-                        .err = pipe.write_end.get()},
+                        .out = pipe.writer.get(),
+                        .err = pipe.writer.get()},
                        guardian);
-  pipe.write_end.reset();
+  pipe.writer.reset();
   std::string output;
-  const bool ended = wait_for_end(process, pipe.read_end.get(), Deadline::in(check.timeout), output);
+  const bool ended = wait_for_end(process, pipe.reader.get(), Deadline::in(check.timeout), output);
   const auto fail = [&](const std::string& how) {
     throw make_error(Errc::io, "host {} does not join the job: its health check '{}' {}{}", check.host, check.command,
                      how, text_of_output(output));

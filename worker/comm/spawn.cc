@@ -18,6 +18,7 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/pipe.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/worker/comm/health/group_failure.h"
@@ -40,16 +41,6 @@ struct Failure {
   int rank = 0;
   comm::GroupFailure cause;
 };
-
-struct Pipe {
-  UniqueFd read, write;
-};
-
-Pipe make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw make_error(Errc::io, "cannot make a pipe: {}", errno_text(errno));
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 int count_threads() {
   int threads = 0;
@@ -150,15 +141,15 @@ void Ranks::fork_rank(int number, int n, const std::function<void(const WorkerEn
   if (pid < 0) throw make_error(Errc::io, "cannot fork rank {}: {}", number, errno_text(errno));
   if (pid == 0) {
     for (auto& sibling : running_) sibling = Rank{};  // closes the parent's ends of their pipes
-    port.write.reset();
-    report.read.reset();
+    port.writer.reset();
+    report.reader.reset();
     WorkerEnv env;
     env.rank = env.local_rank = number;
     env.world_size = env.local_world_size = n;
     env.use_agent_store = true;
-    run_rank(std::move(env), parent, port.read, report.write, function);
+    run_rank(std::move(env), parent, port.reader, report.writer, function);
   }
-  running_.push_back({number, pid, {}, std::move(port.write), std::move(report.read)});
+  running_.push_back({number, pid, {}, std::move(port.writer), std::move(report.reader)});
   running_.back().ended = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!running_.back().ended) throw make_error(Errc::io, "cannot watch rank {}: {}", number, errno_text(errno));
 }

@@ -1,0 +1,17 @@
+#include "ddprun/common/pipe.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+
+Pipe make_pipe(std::string_view what) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw make_error(Errc::io, "cannot make {}: {}", what, errno_text(errno));
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+}  // namespace ddprun
