@@ -39,16 +39,15 @@ std::string help_text(const LaunchSettings& settings) {
   if (usage != std::string::npos && options != std::string::npos)
     text.replace(usage, options - usage, std::string(usage_line) + "\n\n");
   text.erase(text.find_last_not_of('\n') + 1);  // their number depends on the version of CLI11
-  return text +
-         "\n\nAn argument that ends in .cfg is run by the built-in worker, one that ends in .py by Python; anything "
-         "else "
-         "is a\n"
-         "program. Every option can also be set as PET_<NAME> in the environment and, without the dashes, in the "
-         "[launch]\n"
-         "section of a train.cfg; the command line overrides the environment, which overrides the file.\n\n"
-         "ddprun status, stop and top are commands about a running job, ddprun report about one that has ended; each "
-         "has its\n"
-         "own --help.\n";
+  return text + R"(
+
+An argument that ends in .cfg is run by the built-in worker, one that ends in .py by Python; anything else is a
+program. Every option can also be set as PET_<NAME> in the environment and, without the dashes, in the [launch]
+section of a train.cfg; the command line overrides the environment, which overrides the file.
+
+ddprun status, stop and top are commands about a running job, report about one that has ended, and doctor about
+hosts; each has its own --help.
+)";
 }
 
 std::string page_text(CommandLine::Page page, const LaunchSettings& settings) {

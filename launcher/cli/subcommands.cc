@@ -5,6 +5,9 @@
 
 #include <fmt/core.h>
 
+#include "ddprun/common/error.h"
+#include "ddprun/launcher/cli/command_line.h"
+
 namespace ddprun {
 namespace {
 
@@ -61,7 +64,8 @@ Subcommand report() {
           .options = {{.name = "output",
                        .help = "the HTML file to write; default: report.html beside the job's record",
                        .value_name = "FILE"},
-                      help}};
+                      help},
+          .operand = "LOGDIR"};
 }
 
 }  // namespace
@@ -77,6 +81,29 @@ const Subcommand* find_subcommand(std::string_view name) {
   return found == subcommands().end() ? nullptr : &*found;
 }
 
+std::string SubcommandLine::value(std::string_view option) const {
+  const auto found = values.find(option);
+  return found == values.end() ? "" : found->second;
+}
+
+SubcommandLine parse_subcommand(const Subcommand& subcommand, const std::vector<std::string>& arguments) {
+  const auto form = normal_form(arguments, subcommand.options);
+  SubcommandLine line;
+  for (const auto& option : form.options) {
+    auto given = given_option(option);
+    line.values[given.name] = given.value.value_or("");
+  }
+  const std::size_t words = subcommand.operand.empty() ? 0 : 1;
+  if (form.command.size() > words)
+    throw make_error(Errc::usage, "ddprun {}: superfluous argument '{}'; a program of that name is started as ./{}",
+                     subcommand.name, form.command[words], subcommand.name);
+  if (!form.command.empty()) line.operand = form.command.front();
+  if (line.operand.empty() && words > 0 && !line.has("help"))
+    throw make_error(Errc::usage, "ddprun {}: expected {}; see ddprun {} --help", subcommand.name, subcommand.operand,
+                     subcommand.name);
+  return line;
+}
+
 std::string help_text(const Subcommand& subcommand) {
   auto usage = "usage: ddprun " + subcommand.name;
   std::string lines;
@@ -84,6 +111,7 @@ std::string help_text(const Subcommand& subcommand) {
     usage += fmt::format(" [--{}{}]", option.name, option.flag ? "" : "=" + option.value_name);
     lines += fmt::format("  --{:<15} {}\n", option.name, option.help);
   }
+  if (!subcommand.operand.empty()) usage += " " + subcommand.operand;
   return fmt::format("{}\n\n{}: {}.\n\n{}\nA program named {} is started as ./{}.\n", usage, subcommand.name,
                      subcommand.help, lines, subcommand.name, subcommand.name);
 }

@@ -15,7 +15,6 @@
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/standard_output.h"
-#include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cli/subcommands.h"
 #include "ddprun/launcher/control/agent_client.h"
 #include "ddprun/launcher/control/group_progress.h"
@@ -41,24 +40,13 @@ struct Request {
   std::string run_id;
   bool collectives = false;
   bool json = false;
-  bool help = false;
 };
 
-Request parse(const Subcommand& subcommand, const std::vector<std::string>& arguments) {
-  Request request;
-  const auto form = normal_form(arguments, subcommand.options);
-  if (!form.command.empty())
-    throw make_error(Errc::usage, "ddprun {}: superfluous argument '{}'; a program of that name is started as ./{}",
-                     subcommand.name, form.command.front(), subcommand.name);
-  for (const auto& option : form.options) {
-    const auto given = given_option(option);
-    if (given.name == "rdzv_endpoint") request.endpoint = given.value.value();
-    if (given.name == "rdzv_id") request.run_id = given.value.value();
-    if (given.name == "collectives") request.collectives = true;
-    if (given.name == "json") request.json = true;
-    if (given.name == "help") request.help = true;
-  }
-  return request;
+Request request_of(const SubcommandLine& line) {
+  return {.endpoint = line.value("rdzv_endpoint"),
+          .run_id = line.value("rdzv_id"),
+          .collectives = line.has("collectives"),
+          .json = line.has("json")};
 }
 
 ServerAddress server_at(const std::string& endpoint) {
@@ -240,11 +228,12 @@ bool is_control_command(const std::vector<std::string>& arguments) {
 
 int run_control_command(const std::vector<std::string>& arguments, const Environment& environment) {
   const auto& subcommand = *find_subcommand(arguments.front());
-  const auto request = parse(subcommand, {arguments.begin() + 1, arguments.end()});
-  if (request.help) {
+  const auto line = parse_subcommand(subcommand, {arguments.begin() + 1, arguments.end()});
+  if (line.has("help")) {
     write_output("{}", help_text(subcommand));
     return exit_success;
   }
+  const auto request = request_of(line);
   return subcommand.name == "status" ? show_status(request, environment) : stop_job(request, environment);
 }
 

@@ -15,7 +15,6 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/standard_output.h"
-#include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cli/subcommands.h"
 #include "ddprun/launcher/control/agent_client.h"
 #include "ddprun/launcher/dashboard/journal.h"
@@ -32,43 +31,21 @@ constexpr auto reply_timeout = 10s;
 constexpr auto redraw_interval = 1s;
 constexpr const char* clear_screen = "\x1b[H\x1b[2J";
 
-struct Request {
-  std::string run_id;
-  std::string output;
-  std::vector<std::string> words;
-  bool help = false;
-};
-
-Request parse(const Subcommand& subcommand, const std::vector<std::string>& arguments) {
-  Request request;
-  auto form = normal_form(arguments, subcommand.options);
-  for (const auto& option : form.options) {
-    const auto given = given_option(option);
-    if (given.name == "rdzv_id") request.run_id = given.value.value();
-    if (given.name == "output") request.output = given.value.value();
-    if (given.name == "help") request.help = true;
-  }
-  request.words = std::move(form.command);
-  return request;
-}
-
-int report(const Request& request) {
-  if (request.words.size() != 1)
-    throw make_error(Errc::usage, "usage: ddprun report [--output=FILE] LOGDIR, the --log_dir of a job");
-  const auto journal = find_journal(request.words.front());
-  const auto output = request.output.empty() ? journal.parent_path() / "report.html" : fs::path(request.output);
+int report(const SubcommandLine& line) {
+  const auto journal = find_journal(line.operand);
+  const auto output = line.has("output") ? fs::path(line.value("output")) : journal.parent_path() / "report.html";
   write_file_atomically(output, report_page(read_journal(journal)));
   write_standard_output(output.string() + "\n");
   return exit_success;
 }
 
 // The one agent of this machine, or of one run id. Several agents of a job know the same of it.
-LocalAgent agent_of(const Request& request, const Environment& environment) {
+LocalAgent agent_of(const std::string& wanted, const Environment& environment) {
   std::vector<std::string> jobs;
   std::optional<LocalAgent> found;
   for (auto& agent : local_agents(environment, Deadline::in(reply_timeout))) {
     const auto& run_id = agent.record.own.run_id;
-    if (!request.run_id.empty() && run_id != request.run_id) continue;
+    if (!wanted.empty() && run_id != wanted) continue;
     if (std::find(jobs.begin(), jobs.end(), run_id) == jobs.end()) jobs.push_back(run_id);
     if (!found) found = std::move(agent);
   }
@@ -90,10 +67,8 @@ std::string screen_of(const LocalAgent& agent) {
 }
 
 // On a terminal until the agent has ended or the user interrupts it, otherwise once.
-int top(const Request& request, const Environment& environment) {
-  if (!request.words.empty())
-    throw make_error(Errc::usage, "ddprun top: superfluous argument '{}'", request.words.front());
-  const auto agent = agent_of(request, environment);
+int top(const SubcommandLine& line, const Environment& environment) {
+  const auto agent = agent_of(line.value("rdzv_id"), environment);
   write_standard_output(::isatty(STDOUT_FILENO) == 1 ? clear_screen + screen_of(agent) : screen_of(agent));
   while (::isatty(STDOUT_FILENO) == 1) {
     std::this_thread::sleep_for(redraw_interval);
@@ -116,12 +91,12 @@ bool is_view_command(const std::vector<std::string>& arguments) {
 
 int run_view_command(const std::vector<std::string>& arguments, const Environment& environment) {
   const auto& subcommand = *find_subcommand(arguments.front());
-  const auto request = parse(subcommand, {arguments.begin() + 1, arguments.end()});
-  if (request.help) {
+  const auto line = parse_subcommand(subcommand, {arguments.begin() + 1, arguments.end()});
+  if (line.has("help")) {
     write_standard_output(help_text(subcommand));
     return exit_success;
   }
-  return subcommand.name == "top" ? top(request, environment) : report(request);
+  return subcommand.name == "top" ? top(line, environment) : report(line);
 }
 
 }  // namespace ddprun::dashboard

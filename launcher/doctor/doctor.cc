@@ -12,7 +12,6 @@
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/common/version.h"
-#include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cli/subcommands.h"
 #include "ddprun/launcher/doctor/diagnosis.h"
 #include "ddprun/launcher/doctor/probe.h"
@@ -25,34 +24,19 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For the login on a host and its facts. OpenSSH itself gives up an address after 10 s.
+// Bounds the login on a host and the time until its facts are here. OpenSSH itself gives up an address after 10 s.
 constexpr milliseconds start_timeout{15'000};
-// For the test of a link: a handshake that no host answers takes all of it.
+// Bounds the test of a link; a handshake that no host answers takes all of it.
 constexpr milliseconds link_timeout{3'000};
-// Beyond that, for the words of a probe to come over ssh.
+// The answer of a probe may take this much longer, since it comes over ssh.
 constexpr milliseconds answer_margin{2'000};
 
-struct Request {
-  HostsOptions hosts;
-  std::string write_hostfile;
-  bool help = false;
-};
-
-Request parse(const Subcommand& subcommand, const std::vector<std::string>& arguments) {
-  Request request;
-  const auto form = normal_form(arguments, subcommand.options);
-  if (!form.command.empty())
-    throw make_error(Errc::usage, "ddprun {}: superfluous argument '{}'; a program of that name is started as ./{}",
-                     subcommand.name, form.command.front(), subcommand.name);
-  for (const auto& option : form.options) {
-    const auto given = given_option(option);
-    if (given.name == "hosts") request.hosts.hosts = given.value.value();
-    if (given.name == "hostfile") request.hosts.hostfile = given.value.value();
-    if (given.name == "ssh") request.hosts.ssh = given.value.value();
-    if (given.name == "write_hostfile") request.write_hostfile = given.value.value();
-    if (given.name == "help") request.help = true;
-  }
-  return request;
+HostsOptions hosts_of(const SubcommandLine& line) {
+  HostsOptions options;
+  options.hosts = line.value("hosts");
+  options.hostfile = line.value("hostfile");
+  if (line.has("ssh")) options.ssh = line.value("ssh");
+  return options;
 }
 
 // A host that is to be examined, and its probe.
@@ -64,15 +48,14 @@ struct Host {
 
 class Examination {
  public:
-  Examination(const Request& request, const Environment& environment, const std::string& program) {
+  Examination(const HostsOptions& options, const Environment& environment, const std::string& program) {
     results_.version = project_version();
-    const auto entries = request.hosts.names_hosts() ? named_hosts(request.hosts)
-                                                     : std::vector<HostEntry>{{.name = local_host_name(), .slots = {}}};
+    const auto entries =
+        options.names_hosts() ? named_hosts(options) : std::vector<HostEntry>{{.name = local_host_name(), .slots = {}}};
     for (const auto& entry : entries) {
       const std::string probe(probe_option);
-      const auto command = is_this_machine(entry, local_host_name())
-                               ? std::vector<std::string>{program, probe}
-                               : ssh_command(request.hosts.ssh, entry, program, probe);
+      const auto command = is_this_machine(entry, local_host_name()) ? std::vector<std::string>{program, probe}
+                                                                     : ssh_command(options.ssh, entry, program, probe);
       hosts_.push_back({.name = entry.name, .probe = std::make_unique<ProbeProcess>(command, environment, guardian_)});
       hosts_.back().probe->send("token " + token_);
     }
@@ -155,17 +138,17 @@ std::optional<int> run_doctor(const std::vector<std::string>& arguments, const E
   if (arguments.size() == 1 && arguments.front() == probe_option) return run_probe(environment);
   if (arguments.front() != "doctor") return std::nullopt;
   const auto& subcommand = *find_subcommand("doctor");
-  const auto request = parse(subcommand, {arguments.begin() + 1, arguments.end()});
-  if (request.help) {
+  const auto line = parse_subcommand(subcommand, {arguments.begin() + 1, arguments.end()});
+  if (line.has("help")) {
     write_standard_output(help_text(subcommand));
     return exit_success;
   }
   std::signal(SIGPIPE, [](int) {});  // a probe that has ended reads no request; an exec resets a handler
-  const auto measurements = Examination(request, environment, program).run();
+  const auto measurements = Examination(hosts_of(line), environment, program).run();
   const auto diagnosis = diagnose(measurements);
   write_standard_output(report_text(measurements, diagnosis));
-  if (!request.write_hostfile.empty())
-    write_file_atomically(request.write_hostfile, hostfile_text(measurements, diagnosis));
+  if (const auto file = line.value("write_hostfile"); !file.empty())
+    write_file_atomically(file, hostfile_text(measurements, diagnosis));
   return diagnosis.passed.size() == measurements.hosts.size() && diagnosis.problems.empty() ? exit_success : exit_fault;
 }
 

@@ -2,6 +2,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/launcher/cli/pages.h"
+#include "ddprun/launcher/cli/subcommands.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -115,4 +116,19 @@ TEST_CASE("the help page lists every supported option") {
     CHECK((text.find("--" + option.name) != std::string::npos) == option.refusal.empty());
   }
   CHECK(text.find("nothing polls") != std::string::npos);
+}
+
+TEST_CASE("a subcommand's options and its operand are parsed, and a superfluous or missing word is named") {
+  const auto& report = *find_subcommand("report");
+  const auto line = parse_subcommand(report, {"--output", "page.html", "logs"});
+  CHECK(line.operand == "logs");
+  CHECK(line.value("output") == "page.html");
+  CHECK_FALSE(line.has("help"));
+  CHECK(line.value("help").empty());
+  CHECK(parse_subcommand(report, {"--help"}).has("help"));
+  CHECK_THROWS_WITH(parse_subcommand(report, {}), "ddprun report: expected LOGDIR; see ddprun report --help");
+  CHECK_THROWS_WITH(parse_subcommand(report, {"logs", "more"}),
+                    "ddprun report: superfluous argument 'more'; a program of that name is started as ./report");
+  CHECK_THROWS_WITH(parse_subcommand(*find_subcommand("top"), {"logs"}),
+                    "ddprun top: superfluous argument 'logs'; a program of that name is started as ./top");
 }
