@@ -48,7 +48,7 @@ class Replacements {
 
   RestartScope scope() const { return rules_.scope; }
   int max_restarts() const { return rules_.max_restarts; }
-  // Of the whole job, replacements included.
+  // The restarts that the whole job has used, replacements included.
   int restarts() const { return restarts_of_rounds_ + replaced_; }
   // The server of the rendezvous, which counts rounds alone, would start another one, but no restart is left.
   bool budget_is_used() const { return replaced_ > 0 && restarts() >= rules_.max_restarts; }

@@ -14,7 +14,7 @@
 
 namespace ddprun {
 
-// What this node's workers tell of their training.
+// Reads what this node's workers publish of their training.
 //
 // Ownership: the loop outlives it. Threads: single-threaded on the loop, which calls the handlers. Errors: none; where
 // the system gives no memory, a warning says so and nothing is known.

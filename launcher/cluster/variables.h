@@ -6,7 +6,7 @@
 #include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
 
-// What a scheduler's variables contain.
+// Functions that read the variables of a scheduler.
 namespace ddprun {
 
 // Empty if the variable is not set.
@@ -33,7 +33,7 @@ inline int node_rank_of(const Environment& environment, const char* rank_name, c
   return rank;
 }
 
-// What read() returns, a ClusterInfo; one whose error is the message of what read() throws.
+// Returns the ClusterInfo that read() returns, or one with the message of the Error that read() throws.
 template <class Read>
 auto info_or_error(Read read) {
   try {

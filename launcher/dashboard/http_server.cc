@@ -116,7 +116,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     beast::flat_buffer input;
     std::optional<http::request_parser<http::empty_body>> parser;
     std::optional<Response> response;
-    // What follows belongs to a stream of events.
+    // The stream of events owns the connection from here on.
     bool streams = false;
     std::string last_id;
     std::string outgoing;         // being written; empty: nothing

@@ -27,7 +27,7 @@ double rounded(double lateness) {
   return std::round(lateness / unit) * unit;
 }
 
-// The same number, or both unknown.
+// Returns whether the numbers are equal, or both unknown.
 bool same(double one, double other) {
   return one == other || (std::isnan(one) && std::isnan(other));
 }

@@ -21,7 +21,7 @@ struct HistoryLimits {
   std::size_t checkpoints = 100;  // of the events
 };
 
-// From what an agent learns of its job to the view of it. Every change has a version, so that a client that has seen
+// Makes the view of a job from what an agent learns of it. Every change has a version, so that a client that has seen
 // the view of one version gets what has changed since then (view_json.h). No I/O and no clock: times are passed in.
 //
 // Threads: one at a time. Errors: none.

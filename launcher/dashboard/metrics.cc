@@ -11,7 +11,7 @@
 namespace ddprun::dashboard {
 namespace {
 
-// In a larger job the lateness of the latest ranks alone: a time series for each rank costs whoever stores it.
+// A larger job exports the lateness of its latest ranks alone, since each time series takes memory in Prometheus.
 constexpr std::size_t most_ranks = 64;
 constexpr std::size_t late_ranks = 8;
 

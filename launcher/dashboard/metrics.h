@@ -12,7 +12,7 @@ enum class MetricsFormat { prometheus, openmetrics };
 
 // The format that a client's Accept header asks for; Prometheus' own without one.
 MetricsFormat metrics_format(std::string_view accept);
-// For the Content-Type header.
+// The value of the Content-Type header.
 std::string_view content_type(MetricsFormat format);
 
 // The view's numbers as metrics, in base units. What is not known is left out.

@@ -159,7 +159,7 @@ class Judge {
           ++broken[link.to];
         }
       if (broken.empty()) return;
-      // Of equals the last one in the list, since the first host usually serves the rendezvous.
+      // Among equals the last one in the list is left out, since the first host usually serves the rendezvous.
       const auto worst = std::max_element(broken.rbegin(), broken.rend(),
                                           [](const auto& a, const auto& b) { return a.second < b.second; });
       failed_.insert(worst->first);

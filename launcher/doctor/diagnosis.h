@@ -8,7 +8,7 @@
 #include "ddprun/launcher/doctor/host_facts.h"
 #include "ddprun/launcher/doctor/link_test.h"
 
-// What ddprun doctor makes of its measurements. Pure; values.
+// ddprun doctor judges its measurements here. Pure functions and values.
 namespace ddprun::doctor {
 
 struct HostResult {
@@ -41,7 +41,7 @@ Diagnosis diagnose(const Measurements& measurements);
 // A table of hosts, one of links (the slowest ones of many), notes and problems, and how many hosts passed.
 std::string report_text(const Measurements& measurements, const Diagnosis& diagnosis);
 
-// For --hostfile: the hosts that passed, with the number of their GPUs or processors.
+// The text of a hostfile with the hosts that passed, and the number of their GPUs or processors as slots.
 std::string hostfile_text(const Measurements& measurements, const Diagnosis& diagnosis);
 
 // All pairs of hosts in rounds in which each host is in one pair at most (a round-robin tournament by the circle

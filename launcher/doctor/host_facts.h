@@ -8,7 +8,7 @@
 
 namespace ddprun::doctor {
 
-// What a host says of itself. A value; sizes are in bytes.
+// A host describes itself. A value; sizes are in bytes.
 struct HostFacts {
   std::string name;                         // gethostname(2)
   std::vector<std::string> name_addresses;  // what the name resolves to; empty: nothing

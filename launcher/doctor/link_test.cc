@@ -26,12 +26,12 @@ using std::chrono::nanoseconds;
 
 constexpr int round_trips = 200;
 constexpr milliseconds stream_time{400};
-// What a token bucket lets through at once at the beginning is not the link's rate.
+// A token bucket lets more through at the beginning than the link's rate.
 constexpr milliseconds warm_up{100};
 constexpr std::size_t block_bytes = std::size_t{64} * 1024;
-// What waits in a socket's buffer at the end of a stream: a slow link needs seconds for a full buffer.
+// Bounds what waits in a socket's buffer at the end of a stream: a slow link needs seconds for a full buffer.
 constexpr int most_unsent = 128 * 1024;
-// For one connection from its acceptance to its end.
+// Bounds one connection from its acceptance to its end.
 constexpr milliseconds serve_timeout{10'000};
 
 // The requests of a client after its token. The client sends ping round_trips times, then takes, then gives.

@@ -10,7 +10,7 @@
 // The test of a TCP connection between two hosts: one connects, the other serves.
 namespace ddprun::doctor {
 
-// As the host saw it that connected. A value.
+// The result of a test, as the host measured it that connected. A value.
 struct LinkFigures {
   std::chrono::nanoseconds round_trip{0};  // the median of many small messages
   double sent_bytes_per_s = 0;             // to the server, measured there

@@ -29,7 +29,7 @@ class ProbeProcess {
   std::optional<std::string> take_message();
   // It has closed its standard output.
   bool ended() const { return !out_; }
-  // What it, or ssh, printed last on standard error; "it ended without a word" without such a line.
+  // The line that it, or ssh, printed last on standard error; "it ended without a word" if there is none.
   std::string last_words() const;
 
   // Reads from those of the probes that have no message yet until each has one, has ended, or the deadline has come.

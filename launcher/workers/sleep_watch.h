@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// What proc(5) says of a thread.
+// The state of a thread, as proc(5) shows it.
 struct ThreadSleep {
   pid_t thread = 0;
   bool uninterruptible = false;  // state D: no signal reaches it

@@ -92,7 +92,7 @@ std::optional<TrainingRecord> TrainingMemory::read(int local_rank) const {
 }
 
 void TrainingMemory::clear() {
-  // Without touching pages that have no record: at a job's start that is all of them.
+  // This touches no page without a record, and at a job's start no page has one.
   if (::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                   static_cast<off_t>(page_size()) * workers_) != 0)
     throw make_error(Errc::io, "cannot clear the memory of the workers' training: {}", errno_text(errno));

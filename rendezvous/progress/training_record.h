@@ -30,7 +30,7 @@ struct TrainingRecord {
   double gradient_norm = unknown;  // before clipping
   double samples_per_s = unknown;  // of all ranks, over the last second or the last step, whichever is longer
   double seconds_left = unknown;
-  // Of this process, since its first step: steps and samples of all ranks, and where this rank's time went.
+  // Counted by this process since its first step: steps and samples of all ranks, and where this rank's time went.
   std::int64_t first_step_ms = 0;  // when that was done, since the epoch
   std::int64_t steps = 0;
   std::int64_t samples = 0;

@@ -24,7 +24,7 @@ struct RecoveryKeys {
   // The members of a generation, by rank: member_list(). Set once, and after newest().
   std::string members(std::uint64_t generation) const;
   std::string newest() const;  // the generation that was decided last, as a decimal number
-  // Of all generations' groups.
+  // The prefix of the keys of all generations' groups.
   std::string groups() const;
 };
 

@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// Of a client whose server closes the connection instead of an answer.
+// The message of a client whose server closes the connection instead of answering.
 inline constexpr const char* closed_during_handshake =
     "the server closed the connection during authentication: it requires no token, or has another one";
 

@@ -24,7 +24,7 @@ namespace ddprun {
 inline constexpr char challenge_byte = '\x90';  // the first of a HELLO, no opcode of the store
 
 using Nonce = std::array<unsigned char, 32>;
-// From the kernel's generator. Throws Errc::io.
+// Reads the kernel's random generator. Throws Errc::io.
 Nonce random_nonce();
 
 // The client's side. Ownership: borrows the credentials. Threads: one at a time. Errors: see feed().

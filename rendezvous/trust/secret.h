@@ -25,7 +25,7 @@ class Secret {
   Secret(const Secret&) = delete;
   Secret& operator=(const Secret&) = delete;
 
-  // From the kernel's generator. Throws Errc::io.
+  // Reads the kernel's random generator. Throws Errc::io.
   static Secret random();
   // 64 hexadecimal digits. Throws Errc::usage, without the text.
   static Secret from_hex(std::string_view digits);

@@ -36,7 +36,7 @@ class PipelinedDataParallel final : public DataParallelism {
   // Gradients are dropped. Collective.
   void cut_at(const std::vector<std::size_t>& cuts);
 
-  // Of a rank of the pipeline: its gradients.
+  // The buckets of the gradients that this rank of the pipeline has.
   GradientBuckets buckets_of(int rank) const { return gradient_buckets(model_, options_of(rank)); }
 
   // Throws Errc::unsupported: a rank has some stages alone.
@@ -64,7 +64,7 @@ class PipelinedDataParallel final : public DataParallelism {
   DdpOptions options_of(int rank) const;
   void make_stages_at(const std::vector<std::size_t>& cuts);
   optim::NamedTensors own_tensors() const;
-  // Of the whole model, over the ranks of this pipeline.
+  // The state of the whole model, sharded over the ranks of this pipeline.
   sharding::ShardedState state() const;
   // The first rank of the first pipeline; where layers are divided as well, those that have its parts of them.
   bool has_whole() const { return mesh_.coordinate("data") == 0 && pipeline_->group().rank() == 0; }

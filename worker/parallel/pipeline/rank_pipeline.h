@@ -59,7 +59,7 @@ class RankPipeline {
   const std::vector<std::string>& foreign() const { return foreign_; }
   // The ranks whose stages have this parameter or buffer.
   const std::set<int>& ranks_of(const std::string& name) const { return ranks_.at(name); }
-  // Of all parameters and buffers, on a mesh of the group: each is at its stages.
+  // All parameters and buffers on a mesh of the group; each is at its stages.
   const sharding::ParameterPlacements& placements() const { return placements_; }
   // To other stages, in all steps.
   std::uint64_t bytes_sent() const { return channel_.bytes_sent() + tied_bytes_; }

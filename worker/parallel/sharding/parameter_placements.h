@@ -13,7 +13,8 @@
 
 namespace ddprun::sharding {
 
-// Of a model ("fc1.weight"), or of an optimizer, whose tensors are named after their parameter ("fc1.weight.exp_avg").
+// The tensors of a model ("fc1.weight"), or of an optimizer, which names its tensors after their parameter
+// ("fc1.weight.exp_avg").
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 // How the parameters of a model lie on a mesh, and with them what is kept of each: tensors of a parameter's shape lie
@@ -37,13 +38,13 @@ class ParameterPlacements {
 std::map<std::string, FlatShard> flat_shards(const std::vector<std::pair<std::string, Variable>>& parameters,
                                              const std::vector<Bucket>& buckets, const AxisNames& axes);
 
-// Of parameters that all ranks of a group divide, on a mesh of these ranks.
+// The placements of parameters that all ranks of a group divide, on a mesh of these ranks.
 ParameterPlacements placements_of(const DividedParameters& divided, const ProcessGroup& group);
 
 // Slices as SlicedTensors has them.
 Shard shard_on(const std::string& axis, const Slicing& slicing);
 
-// Of the parameters and buffers of a model of which the ranks of a group have slices, on a mesh of these ranks.
+// The placements of a model of whose parameters and buffers the ranks of a group have slices, on a mesh of these ranks.
 ParameterPlacements placements_of(const SlicedTensors& slices, const NamedTensors& model);
 
 // The tensors of all ranks, given this rank's parts: those that it has, and those of other stages, in the same order at

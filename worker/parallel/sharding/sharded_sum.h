@@ -31,7 +31,7 @@ class ShardedSum {
   const std::vector<std::vector<std::size_t>>& groups() const { return groups_; }
   // sum_of: over this rank's parts of the tensors of a group.
   double sum(const std::function<double(std::size_t group)>& sum_of) const;
-  // Of one number for each rank, over the ranks that have different parts.
+  // Adds one number of each rank over the ranks that have different parts.
   double sum_over_ranks(double value) const;
   // Whether ranks have different parts.
   bool is_sharded() const { return !axes_.empty(); }

@@ -13,7 +13,7 @@ namespace ddprun::trainer {
 // Sums up what happens in a run to the record that its watchers see. No I/O and no clock: times are passed in.
 class TrainingAccount {
  public:
-  // By a clock that does not jump, from any origin; and the wall clock, since the epoch.
+  // The times of a clock that does not jump, from any origin, and of the wall clock, since the epoch.
   struct Now {
     std::chrono::duration<double> steady{0};
     std::chrono::milliseconds wall{0};

@@ -58,7 +58,7 @@ class DividedState {
   void divide();
   void make_optimizer_of_parts();
   sharding::ShardedState sharded(const optim::NamedTensors& own) const;
-  // Of a model that is whole but for its slices, over the ranks that have them.
+  // The state of a model that is whole but for its slices, sharded over the ranks that have them.
   sharding::ShardedState of_slices(const optim::NamedTensors& model) const;
   bool collects() const;
   void cut_at(const std::vector<std::size_t>& cuts);

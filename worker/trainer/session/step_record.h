@@ -34,7 +34,7 @@ class StepRecord {
 
   // None: none in this process and in those from which the state was copied.
   const std::optional<LastStep>& last() const { return last_; }
-  // Of the rank that the state was copied from.
+  // Takes over the record of the rank that the state was copied from.
   void set_last(std::optional<LastStep> last) { last_ = std::move(last); }
   // The events after the last step are to be repeated: their changes of the run's position are taken back.
   void undo_events();
