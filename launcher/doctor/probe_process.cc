@@ -15,7 +15,6 @@
 #include "ddprun/launcher/doctor/probe.h"
 
 namespace ddprun::doctor {
-namespace {}  // namespace
 
 ProbeProcess::ProbeProcess(const std::vector<std::string>& command, const Environment& environment, Guardian& guardian)
     : guardian_(guardian) {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
+#include <optional>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,6 +18,7 @@
 #include "ddprun/common/printable.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/common/unique_fd.h"
+#include "ddprun/launcher/workers/worker_input.h"
 #include "ddprun/launcher/workers/worker_process.h"
 
 namespace ddprun {
@@ -25,40 +27,46 @@ namespace {
 // So much of the end of the output is kept, since the end usually has the reason.
 constexpr std::size_t kept_output = 2000;
 
+// A killed process that waits for a device ends later, if ever; the guardian looks after it then.
+constexpr std::chrono::milliseconds kill_timeout{2000};
+// How often the end is looked for on a kernel without pidfds (before 5.3, or behind a filter of system calls).
+constexpr std::chrono::milliseconds look_interval{20};
+
 // The process group of the check; its processes end with this object.
 class CheckProcess {
  public:
+  // There is no function for pidfd_open(2) before version 2.36 of the C library.
   CheckProcess(const ProcessSpec& spec, Guardian& guardian)
-      : guardian_(guardian), process_(start_process(spec, guardian)) {
-    guardian_.confirm_groups();
-    // There is no function for it before version 2.36 of the C library.
-    end_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process_.pid, 0)));
-  }
+      : guardian_(guardian),
+        process_(start_process(spec, guardian)),
+        end_(static_cast<int>(::syscall(SYS_pidfd_open, process_.pid, 0))) {}
   ~CheckProcess() {
     ::kill(-process_.pid, SIGKILL);
-    if (!reaped_) ::waitpid(process_.pid, nullptr, 0);
-    guardian_.remove_groups({{process_.pid}});
+    std::string ignored;
+    if (status_ || wait_for_end(-1, Deadline::in(kill_timeout), ignored)) guardian_.remove_groups({{process_.pid}});
   }
   CheckProcess(const CheckProcess&) = delete;
   CheckProcess& operator=(const CheckProcess&) = delete;
 
-  // Becomes readable when the process has ended.
-  int end() const { return end_.get(); }
-  // REQUIRES: it has ended. Returns its status as wait(2) does.
-  int reap() {
-    int status = 0;
-    ::waitpid(process_.pid, &status, 0);
-    reaped_ = true;
-    return status;
-  }
+  // Collects the output of a descriptor, -1 for none, until the process has ended. Returns false when the deadline came
+  // first.
+  bool wait_for_end(int output_fd, Deadline deadline, std::string& output);
+  // Its status as wait(2) has it. REQUIRES: it has ended.
+  int status() const { return *status_; }
   // The errno with which its exec failed, or 0.
   int start_error() const { return exec_error(process_); }
 
  private:
+  bool has_ended() {
+    int status = 0;
+    if (!status_ && ::waitpid(process_.pid, &status, WNOHANG) == process_.pid) status_ = status;
+    return status_.has_value();
+  }
+
   Guardian& guardian_;
   StartedProcess process_;
-  UniqueFd end_;
-  bool reaped_ = false;
+  UniqueFd end_;               // becomes readable when the process has ended; none where the kernel has no pidfds
+  std::optional<int> status_;  // once it was reaped
 };
 
 // Returns false at the end of the output.
@@ -73,20 +81,16 @@ bool read_output(int fd, std::string& output) {
   }
 }
 
-// Collects the output until the process has ended. Returns false when the deadline came first.
-bool wait_for_end(const CheckProcess& process, int output_fd, Deadline deadline, std::string& output) {
-  bool open = true;
-  for (;;) {
-    pollfd watched[] = {{process.end(), POLLIN, 0}, {open ? output_fd : -1, POLLIN, 0}};
-    const int ready = ::poll(watched, 2, deadline.poll_timeout_ms());
-    if (ready < 0 && errno != EINTR) throw make_error(Errc::io, "cannot wait for a process: {}", errno_text(errno));
-    if (watched[1].revents != 0) open = read_output(output_fd, output);
-    if (watched[0].revents != 0) {
-      if (open) read_output(output_fd, output);
-      return true;
-    }
+bool CheckProcess::wait_for_end(int output_fd, Deadline deadline, std::string& output) {
+  while (!has_ended()) {
     if (deadline.expired()) return false;
+    pollfd watched[] = {{end_.get(), POLLIN, 0}, {output_fd, POLLIN, 0}};
+    const auto wake = end_ ? deadline : earlier(deadline, Deadline::in(look_interval));
+    if (::poll(watched, 2, wake.poll_timeout_ms()) < 0) continue;  // a signal
+    if (watched[1].revents != 0 && !read_output(output_fd, output)) output_fd = -1;
   }
+  if (output_fd >= 0) read_output(output_fd, output);
+  return true;
 }
 
 std::string text_of_status(int status) {
@@ -114,23 +118,25 @@ void run_health_check(const HealthCheck& check, const Environment& environment, 
   auto pipe = make_pipe();
   ::fcntl(pipe.reader.get(), F_SETFL, O_NONBLOCK);
   const auto variables = environment.entries();
+  const auto input = open_input(WorkerInput::none, 0);  // ddprun's own is for the workers
   CheckProcess process({.executable = "/bin/sh",
                         .arguments = {"sh", "-c", check.command},
                         .environment = variables,
+                        .in = input.get(),
                         .out = pipe.writer.get(),
                         .err = pipe.writer.get()},
                        guardian);
+  guardian.confirm_groups();
   pipe.writer.reset();
   std::string output;
-  const bool ended = wait_for_end(process, pipe.reader.get(), Deadline::in(check.timeout), output);
+  const bool ended = process.wait_for_end(pipe.reader.get(), Deadline::in(check.timeout), output);
   const auto fail = [&](const std::string& how) {
     throw make_error(Errc::io, "host {} does not join the job: its health check '{}' {}{}", check.host, check.command,
                      how, text_of_output(output));
   };
   if (!ended) fail(fmt::format("has not ended within {:.0f} s", std::chrono::duration<double>(check.timeout).count()));
-  const int status = process.reap();
   if (const int error = process.start_error(); error != 0) fail("cannot be started: " + errno_text(error));
-  if (status != 0) fail(text_of_status(status));
+  if (process.status() != 0) fail(text_of_status(process.status()));
 }
 
 }  // namespace ddprun

@@ -33,6 +33,12 @@ TEST_CASE("a node whose health check succeeds runs its workers, and nothing is p
   CHECK(result.err.empty());
 }
 
+TEST_CASE("a health check does not read the input that is for the workers") {
+  Words line{"/bin/sh", "-c", "echo text | \"$@\"", "sh"};
+  for (const auto& word : command({"--standalone", "--health_check=cat"}, {"cat"})) line.push_back(word);
+  CHECK(run_child(line).out == "text\n");
+}
+
 TEST_CASE("a health check that fails keeps the node out, with its exit code and its output as the reason") {
   const auto result = run_child(with_check("echo the disk is full >&2; exit 3"));
   CHECK(result.code == 1);
