@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/atomic_file.h"
+#include "ddprun/common/descriptors.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
@@ -14,6 +15,7 @@
 #include "ddprun/common/version.h"
 #include "ddprun/launcher/cli/subcommands.h"
 #include "ddprun/launcher/doctor/diagnosis.h"
+#include "ddprun/launcher/doctor/link_test.h"
 #include "ddprun/launcher/doctor/probe.h"
 #include "ddprun/launcher/doctor/probe_process.h"
 #include "ddprun/launcher/hosts/hosts_job.h"
@@ -26,8 +28,6 @@ using std::chrono::milliseconds;
 
 // Bounds the login on a host and the time until its facts are here. OpenSSH itself gives up an address after 10 s.
 constexpr milliseconds start_timeout{15'000};
-// Bounds the test of a link; a handshake that no host answers takes all of it.
-constexpr milliseconds link_timeout{3'000};
 // The answer of a probe may take this much longer, since it comes over ssh.
 constexpr milliseconds answer_margin{2'000};
 
@@ -93,23 +93,35 @@ class Examination {
 
   // All at the same time: they have no host in common.
   void test_links(const std::vector<Pair>& round) {
+    ++test_id_;
     std::vector<ProbeProcess*> asked;
     for (const auto& pair : round) {
       if (!can_be_tested(pair)) continue;
       const auto& addresses = results_.hosts[pair.second].facts->addresses;
       auto& probe = *hosts_[pair.first].probe;
-      probe.send(fmt::format("test {} {} {}", addresses.empty() ? "127.0.0.1" : addresses.front(),
-                             hosts_[pair.second].port, link_timeout.count()));
+      probe.send(fmt::format("test {} {} {}", test_id_, addresses.empty() ? "127.0.0.1" : addresses.front(),
+                             hosts_[pair.second].port));
       asked.push_back(&probe);
     }
     ProbeProcess::wait_for_messages(asked, Deadline::in(link_timeout + answer_margin));
     for (const auto& pair : round)
-      if (can_be_tested(pair)) results_.links.push_back(link_result(pair, hosts_[pair.first].probe->take_message()));
+      if (can_be_tested(pair)) results_.links.push_back(link_result(pair, answer_of(*hosts_[pair.first].probe)));
   }
 
-  static LinkResult link_result(const Pair& pair, const std::optional<std::string>& message) {
+  // The answer to the latest test; those to earlier tests, which came too late, are dropped.
+  std::string answer_of(ProbeProcess& probe) const {
+    while (const auto message = probe.take_message()) {
+      std::istringstream words(*message);
+      int id = 0;
+      std::string answer;
+      if (words >> id && id == test_id_ && std::getline(words >> std::ws, answer)) return answer;
+    }
+    return "error the probe does not answer any more";
+  }
+
+  static LinkResult link_result(const Pair& pair, const std::string& answer) {
     LinkResult result{.from = pair.first, .to = pair.second, .figures = {}, .error = {}};
-    std::istringstream words(message.value_or("error the probe does not answer any more"));
+    std::istringstream words(answer);
     std::string kind;
     words >> kind;
     LinkFigures figures;
@@ -127,6 +139,7 @@ class Examination {
   Guardian guardian_;
   const std::string token_ = random_token();
   std::vector<Host> hosts_;
+  int test_id_ = 0;  // of the latest round
   Measurements results_;
 };
 
@@ -143,6 +156,7 @@ std::optional<int> run_doctor(const std::vector<std::string>& arguments, const E
     write_standard_output(help_text(subcommand));
     return exit_success;
   }
+  raise_descriptor_limit();          // each probe needs three pipes
   std::signal(SIGPIPE, [](int) {});  // a probe that has ended reads no request; an exec resets a handler
   const auto measurements = Examination(hosts_of(line), environment, program).run();
   const auto diagnosis = diagnose(measurements);

@@ -31,8 +31,8 @@ constexpr milliseconds warm_up{100};
 constexpr std::size_t block_bytes = std::size_t{64} * 1024;
 // Bounds what waits in a socket's buffer at the end of a stream: a slow link needs seconds for a full buffer.
 constexpr int most_unsent = 128 * 1024;
-// Bounds one connection from its acceptance to its end.
-constexpr milliseconds serve_timeout{10'000};
+// A stranger may keep the server from its clients for so long.
+constexpr milliseconds token_timeout{1'000};
 
 // The requests of a client after its token. The client sends ping round_trips times, then takes, then gives.
 enum class Request : char { ping = 'p', take = 't', give = 'g' };
@@ -52,7 +52,9 @@ class Stream {
     ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
   }
 
-  // At least one byte.
+  void set_deadline(Deadline deadline) { deadline_ = deadline; }
+
+  // Waits for at least one byte, and returns how many have come.
   std::size_t read_some(char* target, std::size_t size) {
     for (;;) {
       const auto got = ::recv(socket_.get(), target, size, 0);
@@ -134,6 +136,7 @@ void serve(Stream& stream, const std::string& token) {
   std::string theirs(token.size(), '\0');
   stream.read(theirs.data(), theirs.size());
   if (theirs != token) return;
+  stream.set_deadline(Deadline::in(link_timeout));
   for (;;) {
     switch (stream.read_value<Request>()) {
       case Request::ping:
@@ -225,7 +228,7 @@ bool LinkServer::serve_one() {
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!socket) return true;
   try {
-    Stream stream(std::move(socket), Deadline::in(serve_timeout), "the other host");
+    Stream stream(std::move(socket), Deadline::in(token_timeout), "the other host");
     serve(stream, token_);
   } catch (const Error&) {
     // The client has what went wrong, or has ended its test in order.

@@ -10,6 +10,9 @@
 // The test of a TCP connection between two hosts: one connects, the other serves.
 namespace ddprun::doctor {
 
+// Bounds a test on both sides, so that a server is free for the next one when a client has given up.
+inline constexpr std::chrono::milliseconds link_timeout{3'000};
+
 // The result of a test, as the host measured it that connected. A value.
 struct LinkFigures {
   std::chrono::nanoseconds round_trip{0};  // the median of many small messages
@@ -22,7 +25,7 @@ struct LinkFigures {
 };
 
 // Serves the tests of other hosts, one after the other, on a port that it chooses. A connection that does not begin
-// with the token is closed, so that nobody else can use up the network.
+// with the token within a second is closed, so that nobody else can use up the network.
 //
 // Threads: serve_one() and cancel() may run at the same time.
 class LinkServer {

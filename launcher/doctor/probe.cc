@@ -39,16 +39,15 @@ class ServerThread {
 std::string answer(const std::string& line, const std::string& token) {
   std::istringstream words(line);
   std::string verb, address;
-  int port = 0, milliseconds = 0;
-  if (!(words >> verb >> address >> port >> milliseconds) || verb != "test")
-    return "error '" + line + "' is no request of ddprun doctor";
+  int id = 0, port = 0;
+  if (!(words >> verb >> id >> address >> port) || verb != "test")
+    return "0 error '" + line + "' is no request of ddprun doctor";
   try {
-    const auto figures = test_link(address, static_cast<std::uint16_t>(port), token,
-                                   Deadline::in(std::chrono::milliseconds(milliseconds)));
-    return fmt::format("link {} {} {} {}", figures.round_trip.count(), figures.sent_bytes_per_s,
+    const auto figures = test_link(address, static_cast<std::uint16_t>(port), token, Deadline::in(link_timeout));
+    return fmt::format("{} link {} {} {} {}", id, figures.round_trip.count(), figures.sent_bytes_per_s,
                        figures.received_bytes_per_s, figures.clock_ahead.count());
   } catch (const Error& e) {
-    return fmt::format("error {}", e.what());
+    return fmt::format("{} error {}", id, e.what());
   }
 }
 

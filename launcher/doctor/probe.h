@@ -8,8 +8,9 @@
 // line:
 //   it reads   "token TEXT"                                  with which connections between probes begin
 //   it prints  "ddprun-doctor facts PORT JSON"               then; PORT serves tests of links
-//   it reads   "test ADDRESS PORT MILLISECONDS"              and tests the connection to another host's probe
-//   it prints  "ddprun-doctor link RTT SENT RECEIVED AHEAD"  (ns, bytes/s, bytes/s, ns), or "ddprun-doctor error TEXT"
+//   it reads   "test ID ADDRESS PORT"                        and tests the connection to another host's probe
+//   it prints  "ddprun-doctor ID link RTT SENT RECEIVED AHEAD"  (ns, bytes/s, bytes/s, ns), or
+//              "ddprun-doctor ID error TEXT"
 // It ends at the end of its input.
 namespace ddprun::doctor {
 
