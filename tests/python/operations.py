@@ -202,7 +202,6 @@ def layouts(rank, size):
     dist.all_reduce(empty)
     dist.broadcast(empty, 0)
     dist.all_gather([torch.empty(0) for _ in range(size)], empty)
-    raises(NotImplementedError, "dense", lambda: dist.all_reduce(torch.eye(2).to_sparse()))
 
 
 def works(rank, size):
@@ -258,6 +257,55 @@ def works(rank, size):
     assert {"ddprun:all_reduce", "ddprun:broadcast"} <= titles, titles
 
 
+def profiles(rank, size):
+    """A profile has one event for a call, with the shapes of its inputs; it is asynchronous, as with PyTorch's own back
+    ends."""
+    parts = [torch.empty(2, 3) for _ in range(size)]
+    several = [torch.ones(2), torch.ones(5, 1)]
+    lists = [[torch.empty(2), torch.empty(5, 1)] for _ in range(size)]
+    calls = {
+        "all_reduce": (lambda **how: dist.all_reduce(torch.ones(2, 3), **how), [[2, 3]]),
+        "reduce": (lambda **how: dist.reduce(torch.ones(4), 0, **how), [[4]]),
+        "broadcast": (lambda **how: dist.broadcast(torch.ones(4), 0, **how), [[4]]),
+        "all_gather": (lambda **how: dist.all_gather(parts, torch.ones(2, 3), **how), [[2, 3]]),
+        "all_gather_coalesced": (lambda **how: dist.all_gather_coalesced(lists, several, **how), [[2], [5, 1]]),
+        "all_reduce_coalesced": (lambda **how: dist.all_reduce_coalesced(several, **how), [[2], [5, 1]]),
+        "all_to_all": (lambda **how: dist.all_to_all(parts, [torch.ones(2, 3)] * size, **how), [[2, 3]] * size),
+    }
+    for title, (call, shapes) in calls.items():
+        for async_op in (False, True):
+            with torch.autograd.profiler.profile(record_shapes=True) as profile:
+                work = call(async_op=async_op)
+                if async_op:
+                    work.wait()
+            events = [event for event in profile.function_events if event.name.startswith("ddprun:")]
+            assert [event.name for event in events] == [f"ddprun:{title}"], (title, async_op, events)
+            assert events[0].input_shapes == shapes, (title, events[0].input_shapes)
+            assert events[0].is_async, (title, async_op)
+
+
+def sparse(rank, size):
+    """Sums of sparse tensors: elements that several ranks have, that one has, and none at a rank."""
+    indices = [[0, 0, rank + 1], [1, 1, 0]] if rank > 0 else [[], []]
+    values = torch.arange(6.0).reshape(3, 2) + rank if rank > 0 else torch.empty(0, 2)
+    own = torch.sparse_coo_tensor(indices, values, (size + 2, 2, 2))
+    dense = own.to_dense()
+    dist.all_reduce(dense)
+    for async_op in (False, True):
+        tensor = own.clone()
+        work = dist.all_reduce(tensor, async_op=async_op)
+        if async_op:
+            work.wait()
+        assert tensor.is_sparse and torch.equal(tensor.to_dense(), dense), tensor
+    raises(NotImplementedError, "SUM", lambda: dist.all_reduce(own.clone(), Op.MAX))
+    table = torch.nn.Embedding(10, 4, sparse=True)
+    torch.nn.init.ones_(table.weight)
+    model = torch.nn.parallel.DistributedDataParallel(table)
+    model(torch.tensor([rank, 9])).sum().backward()
+    gradient = table.weight.grad.to_dense()
+    assert table.weight.grad.is_sparse and gradient[9].eq(1).all() and gradient[rank].eq(1 / size).all(), gradient
+
+
 def groups(rank, size):
     """Groups of some ranks, made by each of PyTorch's ways; they work beside each other."""
     pair = dist.new_group([0, 1])
@@ -299,7 +347,7 @@ def main():
     assert dist.get_backend() == "ddprun"
     if options:
         assert dist.group.WORLD._get_backend(torch.device("cpu")).transport == options.transport
-    for check in (reductions, movements, uneven, layouts, works, groups):
+    for check in (reductions, movements, uneven, layouts, works, profiles, sparse, groups):
         check(rank, size)
         dist.barrier()
     dist.destroy_process_group()

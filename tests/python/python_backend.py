@@ -99,15 +99,26 @@ def check_timeout(rank, size):
 
 
 def check_monitored_barrier(rank, size):
-    """With a timeout of zero it does not wait for ranks that are not in it."""
-    group = dist.new_group(timeout=timedelta(hours=1))
-    if rank == 0:
-        try:
-            dist.monitored_barrier(group, timeout=timedelta(0))
-            raise AssertionError("no error")
-        except dist.DistBackendError as error:
-            assert "rank 1" in str(error), error
-    dist.barrier()
+    """Rank 0 names who is missing; the others learn that it has failed. A timeout of zero waits for nobody."""
+    dist.monitored_barrier(wait_all_ranks=True)
+    for timeout, text in ((timedelta(milliseconds=50), "Rank 1 failed to pass monitoredBarrier in 50 ms"),
+                          (timedelta(0), "Rank 0 timed out in monitoredBarrier after 0 ms")):
+        group = dist.new_group(timeout=timedelta(hours=1))
+        if rank == 0:
+            check_refusal(group, text, timeout=timeout)
+        dist.barrier()
+        if rank == 1:
+            check_refusal(group, "Rank 1 successfully reached monitoredBarrier, but received errors while waiting for "
+                          "send/recv from rank 0")
+        dist.barrier()
+
+
+def check_refusal(group, text, **options):
+    try:
+        dist.monitored_barrier(group, **options)
+        raise AssertionError("no error")
+    except dist.DistBackendError as error:
+        assert text in str(error), error
 
 
 def check_memory(rank, size):

@@ -3,6 +3,7 @@
 PyTorch finds it by entry points: a script needs no import of ddprun.
 """
 
+import functools
 import os
 
 from ddprun import at_exit  # early
@@ -22,11 +23,14 @@ def autoload():
     from torch import distributed
 
     if distributed.is_available():
-        distributed.Backend.register_backend("gloo", create, extended_api=True, devices=["cpu"])
+        create_as_gloo = functools.partial(create, name="gloo")
+        distributed.Backend.register_backend("gloo", create_as_gloo, extended_api=True, devices=["cpu"])
 
 
-def create(group, options):
-    """A back end for a process group: group is c10d's DistributedBackendOptions."""
+def create(group, options, name="ddprun"):
+    """A back end for a process group: group is c10d's DistributedBackendOptions.
+
+    name: under which it is registered, with which the events of profiles begin."""
     from ddprun import Options, selection
 
     if not isinstance(options, Options):
@@ -41,6 +45,7 @@ def create(group, options):
         timeout=group.timeout,
         global_ranks=group.global_ranks_in_group,
         enable_reconfigure=getattr(group, "enable_reconfigure", False),
+        name=name,
         backend=options.transport,
         network_interface=options.network_interface or os.environ.get("GLOO_SOCKET_IFNAME", ""),
         freeze_bound=options.freeze_bound,

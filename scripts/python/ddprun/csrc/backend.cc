@@ -1,6 +1,10 @@
 #include "backend.h"
 
+#include <ATen/record_function.h>
 #include <algorithm>
+
+#include "monitored_barrier.h"
+#include "sparse_allreduce.h"
 
 namespace ddprun_torch {
 namespace {
@@ -103,11 +107,17 @@ ddprun_group* Backend::group() const {
   return group_.get();
 }
 
-WorkPtr Backend::wrap(const Kind& kind, OperationPtr operation, Tensors outputs) {
+Backend::Event Backend::event_of(const Kind& kind, const Tensors& inputs) const {
+  if (kind.operation == nullptr || !at::hasCallbacks()) return {};
+  return {options_->settings.name + ":" + kind.operation, inputs};
+}
+
+WorkPtr Backend::wrap(const Kind& kind, OperationPtr operation, Tensors outputs, const Tensors& inputs) {
   if (coalesced_) coalesced_->push_back(operation);
   auto* const completer = kind.message ? &completers_->messages : &completers_->collectives;
+  const Event event = event_of(kind, inputs);
   return c10::make_intrusive<GroupWork>(std::move(operation), std::shared_ptr<Completer>(completers_, completer), rank_,
-                                        kind.type, kind.title, std::move(outputs));
+                                        kind.type, event.name(), std::move(outputs), event.inputs);
 }
 
 template <class Start>
@@ -115,7 +125,8 @@ WorkPtr Backend::run(const Kind& kind, Call call, Start start) {
   if (!kind.message) ++sequence_;
   ddprun_error error;
   if (!call.async && !coalesced_) {
-    auto work = c10::make_intrusive<EndedWork>(rank_, kind.type, kind.title, std::move(call.outputs), std::nullopt);
+    const Event event = event_of(kind, call.inputs);
+    auto work = c10::make_intrusive<EndedWork>(rank_, kind.type, event.name(), std::move(call.outputs), event.inputs);
     auto* const joined = group();
     ++blocking_calls_;
     start(joined, nullptr, &error);
@@ -135,14 +146,14 @@ WorkPtr Backend::run(const Kind& kind, Call call, Start start) {
   start(group(), &started, &error);
   check(error);
   operation->add(started);
-  return wrap(kind, std::move(operation), std::move(call.outputs));
+  return wrap(kind, std::move(operation), std::move(call.outputs), call.inputs);
 }
 
-WorkPtr Backend::all_of(const Kind& kind, std::vector<WorkPtr> works, Tensors outputs) {
+WorkPtr Backend::all_of(const Kind& kind, std::vector<WorkPtr> works, const Tensors& inputs) {
   auto operation = std::make_shared<Operation>();
   for (const auto& work : works)
     if (const auto* const part = dynamic_cast<GroupWork*>(work.get())) operation->add(part->operation());
-  return wrap(kind, std::move(operation), std::move(outputs));
+  return wrap(kind, std::move(operation), {}, inputs);
 }
 
 WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -150,32 +161,54 @@ WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& optio
   auto staged = staged_output(tensor, rank_ == options.rootRank);
   const auto span = span_to_move(staged.memory);
   if (rank_ == options.rootRank) staged.finish = {};
-  return run({c10d::OpType::BROADCAST, "ddprun:broadcast"},
-             {options.asyncOp, tensors, {staged.memory}, {staged.finish}},
+  return run({c10d::OpType::BROADCAST, "broadcast"},
+             {options.asyncOp, tensors, {staged.memory}, {staged.finish}, tensors},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_broadcast(group, span, static_cast<int>(options.rootRank), limit(options.timeout), work, error);
              });
 }
 
+WorkPtr Backend::allreduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options) {
+  TORCH_CHECK_NOT_IMPLEMENTED(options.reduceOp == c10d::ReduceOp::SUM,
+                              "ddprun: all_reduce of a sparse tensor has the reduction SUM alone");
+  ++sequence_;
+  const Event event = event_of({c10d::OpType::ALLREDUCE, "all_reduce"}, {tensor});
+  auto work =
+      c10::make_intrusive<EndedWork>(rank_, c10d::OpType::ALLREDUCE, event.name(), Tensors{tensor}, event.inputs);
+  auto* const joined = group();
+  at::NoGradGuard no_grad;
+  ++blocking_calls_;
+  try {
+    tensor.copy_(SparseAllreduce(joined, size_, limit(options.timeout)).sum(tensor));
+  } catch (...) {
+    --blocking_calls_;
+    throw;
+  }
+  --blocking_calls_;
+  work->end();
+  return work;
+}
+
 WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const Kind kind{c10d::OpType::ALLREDUCE, "ddprun:all_reduce"};
+  if (tensors.size() == 1 && tensors.front().is_sparse()) return allreduce_sparse(tensors.front(), options);
+  const Kind kind{c10d::OpType::ALLREDUCE, "all_reduce"};
   const auto& tensor = only(tensors, "all_reduce");
   const auto encoding = encoding_of(tensor.scalar_type(), options.reduceOp);
   auto output = encoded_output(tensor, encoding, true, size_);
   const auto span = output.encoded.span;
-  return run(kind, {options.asyncOp, tensors, {output.encoded.memory}, {std::move(output.finish)}},
+  return run(kind, {options.asyncOp, tensors, {output.encoded.memory}, {std::move(output.finish)}, tensors},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_allreduce(group, span, span, encoding.reduction, limit(options.timeout), work, error);
              });
 }
 
 WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  const Kind kind{c10d::OpType::ALLREDUCE_COALESCED, "ddprun:all_reduce_coalesced"};
+  const Kind kind{c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced"};
   TORCH_CHECK_VALUE(!tensors.empty(), "ddprun: all_reduce_coalesced of no tensor");
   require_same_type(tensors, tensors.front().scalar_type(), "all_reduce_coalesced");
   const auto type = tensors.front().scalar_type();
   const auto encoding = encoding_of(type, options.reduceOp);
-  Call call{options.asyncOp, tensors, {}, {}};
+  Call call{options.asyncOp, tensors, {}, {}, tensors};
   std::vector<ddprun_span> spans;
   for (const auto& tensor : tensors) {
     auto output = encoded_output(tensor, encoding, true, size_);
@@ -190,14 +223,14 @@ WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoal
 }
 
 WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  const Kind kind{c10d::OpType::REDUCE, "ddprun:reduce"};
+  const Kind kind{c10d::OpType::REDUCE, "reduce"};
   auto tensor = only(tensors, "reduce");
   const bool root = rank_ == options.rootRank;
   const auto encoding = encoding_of(tensor.scalar_type(), options.reduceOp);
   auto output = encoded_output(tensor, encoding, true, size_);
   const auto span = output.encoded.span;
   if (!root) output.finish = {};
-  return run(kind, {options.asyncOp, tensors, {output.encoded.memory}, {std::move(output.finish)}},
+  return run(kind, {options.asyncOp, tensors, {output.encoded.memory}, {std::move(output.finish)}, tensors},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_reduce(group, span, span, static_cast<int>(options.rootRank), encoding.reduction,
                              limit(options.timeout), work, error);
@@ -205,6 +238,11 @@ WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
 }
 
 WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  return allgather_as({c10d::OpType::ALLGATHER, "all_gather"}, outputs, inputs, options);
+}
+
+WorkPtr Backend::allgather_as(const Kind& kind, std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) {
   const auto& input = only(inputs, "all_gather");
   TORCH_CHECK_VALUE(outputs.size() == 1, "ddprun: all_gather takes one list of outputs");
   auto& list = outputs.front();
@@ -216,8 +254,7 @@ WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const
   const auto own = input.contiguous();
   auto output = flat_output(list);
   const auto counts = equal_sizes(list) ? std::vector<std::size_t>{} : counts_of(list);
-  return run({c10d::OpType::ALLGATHER, "ddprun:all_gather"},
-             {options.asyncOp, list, {own, output.memory}, {std::move(output.finish)}},
+  return run(kind, {options.asyncOp, list, {own, output.memory}, {std::move(output.finish)}, inputs},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_allgather(group, span_to_move(own), span_to_move(output.memory),
                                 counts.empty() ? nullptr : counts.data(), limit(options.timeout), work, error);
@@ -228,8 +265,8 @@ WorkPtr Backend::all_gather_single(at::Tensor& output, at::Tensor& input, const 
   require_parts(output, input, size_, "all_gather_into_tensor");
   const auto own = input.contiguous();
   auto staged = staged_output(output, false);
-  return run({c10d::OpType::_ALLGATHER_BASE, "ddprun:all_gather_into_tensor"},
-             {options.asyncOp, {output}, {own, staged.memory}, {std::move(staged.finish)}},
+  return run({c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor"},
+             {options.asyncOp, {output}, {own, staged.memory}, {std::move(staged.finish)}, {input}},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_allgather(group, span_to_move(own), span_to_move(staged.memory), nullptr, limit(options.timeout),
                                 work, error);
@@ -248,9 +285,9 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inp
     std::vector<Tensors> of_input(1);
     for (const auto& of_rank : outputs) of_input.front().push_back(of_rank.at(i));
     Tensors input{inputs[i]};
-    works.push_back(allgather(of_input, input, each));
+    works.push_back(allgather_as({c10d::OpType::ALLGATHER, nullptr}, of_input, input, each));
   }
-  auto work = all_of({c10d::OpType::ALLGATHER_COALESCED, "ddprun:all_gather_coalesced"}, std::move(works), {});
+  auto work = all_of({c10d::OpType::ALLGATHER_COALESCED, "all_gather_coalesced"}, std::move(works), inputs);
   if (!options.asyncOp) work->wait();
   return work;
 }
@@ -258,7 +295,7 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inp
 WorkPtr Backend::all_gather_single_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "ddprun: ", outputs.size(), " outputs for ", inputs.size(),
                     " inputs");
-  Call call{options.asyncOp, outputs, {}, {}};
+  Call call{options.asyncOp, outputs, {}, {}, inputs};
   std::vector<ddprun_span> from, to;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_parts(outputs[i], inputs[i], size_, "all_gather_into_tensor_coalesced");
@@ -270,7 +307,7 @@ WorkPtr Backend::all_gather_single_coalesced(Tensors& outputs, Tensors& inputs, 
     call.memory.push_back(std::move(staged.memory));
     call.finishes.push_back(std::move(staged.finish));
   }
-  return run({c10d::OpType::COALESCED, "ddprun:all_gather_into_tensor_coalesced"}, std::move(call),
+  return run({c10d::OpType::COALESCED, "all_gather_into_tensor_coalesced"}, std::move(call),
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_allgather_coalesced(group, from.data(), to.data(), from.size(), limit(options.timeout), work,
                                           error);
@@ -295,8 +332,8 @@ WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c1
   }
   const auto from = span_to_move(own);
   const auto to = root ? span_to_move(output.memory) : ddprun_span{nullptr, 0, from.dtype};
-  return run({c10d::OpType::GATHER, "ddprun:gather"},
-             {options.asyncOp, list, {own, output.memory}, {std::move(output.finish)}},
+  return run({c10d::OpType::GATHER, "gather"},
+             {options.asyncOp, list, {own, output.memory}, {std::move(output.finish)}, inputs},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_gather(group, from, to, nullptr, static_cast<int>(options.rootRank), limit(options.timeout), work,
                              error);
@@ -312,12 +349,13 @@ WorkPtr Backend::gather_single(at::Tensor& output, at::Tensor& input, const c10d
   if (root) staged = staged_output(output, false);
   const auto from = span_to_move(own);
   const auto to = root ? span_to_move(staged.memory) : ddprun_span{nullptr, 0, from.dtype};
-  return run({c10d::OpType::GATHER, "ddprun:gather_single"},
-             {options.asyncOp, root ? Tensors{output} : Tensors{}, {own, staged.memory}, {std::move(staged.finish)}},
-             [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
-               ddprun_gather(group, from, to, nullptr, static_cast<int>(options.rootRank), limit(options.timeout), work,
-                             error);
-             });
+  return run(
+      {c10d::OpType::GATHER, "gather_single"},
+      {options.asyncOp, root ? Tensors{output} : Tensors{}, {own, staged.memory}, {std::move(staged.finish)}, {input}},
+      [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
+        ddprun_gather(group, from, to, nullptr, static_cast<int>(options.rootRank), limit(options.timeout), work,
+                      error);
+      });
 }
 
 WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) {
@@ -338,8 +376,11 @@ WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c
   const auto to = span_to_move(staged.memory);
   const auto from = root ? span_to_move(flat) : ddprun_span{nullptr, 0, to.dtype};
   Call call{options.asyncOp, outputs, {flat, staged.memory}, {std::move(staged.finish)}};
-  if (root) call.memory.insert(call.memory.end(), inputs.front().begin(), inputs.front().end());
-  return run({c10d::OpType::SCATTER, "ddprun:scatter"}, std::move(call),
+  if (root) {
+    call.memory.insert(call.memory.end(), inputs.front().begin(), inputs.front().end());
+    call.inputs = inputs.front();
+  }
+  return run({c10d::OpType::SCATTER, "scatter"}, std::move(call),
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_scatter(group, from, nullptr, to, static_cast<int>(options.rootRank), limit(options.timeout),
                               work, error);
@@ -363,9 +404,9 @@ WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
     counts = counts_of(list);
     for (auto& count : counts) count = count * input.span.count / std::max<std::size_t>(1, total(list));
   }
-  Call call{options.asyncOp, outputs, {input.memory, result.encoded.memory}, {std::move(result.finish)}};
+  Call call{options.asyncOp, outputs, {input.memory, result.encoded.memory}, {std::move(result.finish)}, list};
   call.memory.insert(call.memory.end(), list.begin(), list.end());
-  return run({c10d::OpType::REDUCE_SCATTER, "ddprun:reduce_scatter"}, std::move(call),
+  return run({c10d::OpType::REDUCE_SCATTER, "reduce_scatter"}, std::move(call),
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_reduce_scatter(group, input.span, result.encoded.span, counts.empty() ? nullptr : counts.data(),
                                      encoding.reduction, limit(options.timeout), work, error);
@@ -378,8 +419,8 @@ WorkPtr Backend::reduce_scatter_single(at::Tensor& output, at::Tensor& input,
   const auto encoding = encoding_of(output.scalar_type(), options.reduceOp);
   const auto from = encoded_input(input, encoding);
   auto result = encoded_output(output, encoding, false, size_);
-  return run({c10d::OpType::_REDUCE_SCATTER_BASE, "ddprun:reduce_scatter_tensor"},
-             {options.asyncOp, {output}, {from.memory, result.encoded.memory}, {std::move(result.finish)}},
+  return run({c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor"},
+             {options.asyncOp, {output}, {from.memory, result.encoded.memory}, {std::move(result.finish)}, {input}},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_reduce_scatter(group, from.span, result.encoded.span, nullptr, encoding.reduction,
                                      limit(options.timeout), work, error);
@@ -392,7 +433,7 @@ WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inpu
                     inputs.size(), " inputs");
   require_same_type(inputs, outputs.front().scalar_type(), "reduce_scatter_tensor_coalesced");
   const auto encoding = encoding_of(outputs.front().scalar_type(), options.reduceOp);
-  Call call{options.asyncOp, outputs, {}, {}};
+  Call call{options.asyncOp, outputs, {}, {}, inputs};
   std::vector<ddprun_span> from, to;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_parts(inputs[i], outputs[i], size_, "reduce_scatter_tensor_coalesced");
@@ -404,7 +445,7 @@ WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inpu
     call.memory.push_back(std::move(result.encoded.memory));
     call.finishes.push_back(std::move(result.finish));
   }
-  return run({c10d::OpType::COALESCED, "ddprun:reduce_scatter_tensor_coalesced"}, std::move(call),
+  return run({c10d::OpType::COALESCED, "reduce_scatter_tensor_coalesced"}, std::move(call),
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_reduce_scatter_coalesced(group, from.data(), to.data(), from.size(), encoding.reduction,
                                                limit(options.timeout), work, error);
@@ -447,8 +488,8 @@ WorkPtr Backend::all_to_all_single(at::Tensor& output, at::Tensor& input, std::v
   const auto output_counts = counts_of_splits(output, output_splits, size_, "output");
   const auto own = input.contiguous();
   auto staged = staged_output(output, false);
-  return run({c10d::OpType::ALLTOALL_BASE, "ddprun:all_to_all_single"},
-             {options.asyncOp, {output}, {own, staged.memory}, {std::move(staged.finish)}},
+  return run({c10d::OpType::ALLTOALL_BASE, "all_to_all_single"},
+             {options.asyncOp, {output}, {own, staged.memory}, {std::move(staged.finish)}, {input}},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_all_to_all(group, span_to_move(own), equal ? nullptr : input_counts.data(),
                                  span_to_move(staged.memory), equal ? nullptr : output_counts.data(),
@@ -463,10 +504,10 @@ WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAl
   const auto flat = flat_input(inputs);
   auto output = flat_output(outputs);
   const auto input_counts = counts_of(inputs), output_counts = counts_of(outputs);
-  Call call{options.asyncOp, outputs, inputs, {std::move(output.finish)}};
+  Call call{options.asyncOp, outputs, inputs, {std::move(output.finish)}, inputs};
   call.memory.push_back(flat);
   call.memory.push_back(output.memory);
-  return run({c10d::OpType::ALLTOALL, "ddprun:all_to_all"}, std::move(call),
+  return run({c10d::OpType::ALLTOALL, "all_to_all"}, std::move(call),
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_all_to_all(group, span_to_move(flat), input_counts.data(), span_to_move(output.memory),
                                  output_counts.data(), limit(options.timeout), work, error);
@@ -475,7 +516,7 @@ WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAl
 
 WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
   const auto own = only(tensors, "send").contiguous();
-  return run({c10d::OpType::SEND, "ddprun:send", true}, {true, tensors, {own}, {}},
+  return run({c10d::OpType::SEND, "send", true}, {true, tensors, {own}, {}, tensors},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_send(group, span_to_move(own), destination, tag, limit(options_->timeout), work, error);
              });
@@ -483,8 +524,9 @@ WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
 
 WorkPtr Backend::recv(Tensors& tensors, int source, int tag) {
   auto staged = staged_output(only(tensors, "recv"), false);
-  return run({source < 0 ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV, "ddprun:recv", true},
-             {true, tensors, {staged.memory}, {std::move(staged.finish)}},
+  const bool any = source < 0;
+  return run({any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV, any ? "recvAnySource" : "recv", true},
+             {true, tensors, {staged.memory}, {std::move(staged.finish)}, tensors},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_recv(group, span_to_move(staged.memory), source, tag, limit(options_->timeout), work, error);
              });
@@ -495,16 +537,15 @@ WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
-  return run({c10d::OpType::BARRIER, "ddprun:barrier"}, {options.asyncOp, {}, {}, {}},
+  return run({c10d::OpType::BARRIER, "barrier"}, {options.asyncOp, {}, {}, {}, {}},
              [&](ddprun_group* group, ddprun_work** work, ddprun_error* error) {
                ddprun_barrier(group, limit(options.timeout), work, error);
              });
 }
 
-void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
-  ddprun_error error;
-  ddprun_barrier(group(), barrier_limit(options.timeout), nullptr, &error);
-  check(error);
+void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const auto timeout = options.timeout.count() < 0 ? options_->timeout : options.timeout;
+  MonitoredBarrier(group(), rank_, size_, options_->timeout.count()).pass(timeout, wait_all_ranks);
 }
 
 void Backend::startCoalescing() {
@@ -518,7 +559,7 @@ WorkPtr Backend::endCoalescing() {
   coalesced_.reset();
   auto operation = std::make_shared<Operation>();
   for (auto& part : parts) operation->add(std::move(part));
-  return wrap({c10d::OpType::COALESCED, "ddprun:coalesced"}, std::move(operation), {});
+  return wrap({c10d::OpType::COALESCED, "coalesced"}, std::move(operation), {}, {});
 }
 
 // Of a group that this one is split or merged into.
@@ -564,8 +605,7 @@ WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions& options) {
   leave();
   rank_ = static_cast<int>(place - handles.begin());
   size_ = static_cast<int>(handles.size());
-  auto work =
-      c10::make_intrusive<EndedWork>(rank_, c10d::OpType::UNKNOWN, "ddprun:reconfigure", Tensors{}, std::nullopt);
+  auto work = c10::make_intrusive<EndedWork>(rank_, c10d::OpType::UNKNOWN, nullptr, Tensors{}, std::nullopt);
   // Ranks that come and go have nothing in common but the uuid.
   join("ddprun/reconfigured_" + std::to_string(options.uuid), options.timeout.value_or(options_->timeout));
   work->end();

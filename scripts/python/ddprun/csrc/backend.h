@@ -24,12 +24,13 @@ using Tensors = std::vector<at::Tensor>;
 
 // The choices of init_process_group(pg_options=...), and the variables DDPRUN_*.
 struct GroupSettings {
+  std::string name = "ddprun";  // by which the script asked for the back end: of events in profiles
   std::string backend = "auto";
   std::string network_interface;
   std::chrono::milliseconds freeze_bound{0};  // zero: the library's
 };
 
-// A torch.distributed back end over a ddprun process group, for dense tensors on the CPU.
+// A torch.distributed back end over a ddprun process group, for dense tensors on the CPU; all_reduce takes sparse ones.
 //
 // Ownership: owns the group, and rank 0's store server, where it needs one, until the group is left.
 // Threads: as the group: every rank calls the same collectives in the same order. Coalescing on one thread at a time.
@@ -79,7 +80,7 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // The error names a rank that does not come.
+  // Rank 0's error names the first rank that does not come, or all of them. It ends the group.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   bool supportsCoalescing() const override { return true; }
@@ -111,7 +112,7 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
  private:
   struct Kind {
     c10d::OpType type;
-    const char* title;
+    const char* operation;  // as an event of a profile is called; null: it is part of another
     bool message = false;
   };
   // What a call of the user's needs besides what it starts.
@@ -120,6 +121,13 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
     Tensors outputs;
     std::vector<at::Tensor> memory;
     std::vector<Finish> finishes;
+    Tensors inputs;  // whose shapes a profile shows
+  };
+  // Of a profile: "ddprun:all_reduce" and the inputs. Empty: nobody listens.
+  struct Event {
+    std::string title = {};
+    std::optional<Tensors> inputs = {};
+    const char* name() const { return title.empty() ? nullptr : title.c_str(); }
   };
 
   c10::intrusive_ptr<Options> options_of_relative(const c10::intrusive_ptr<c10d::Backend::Options>& options) const;
@@ -133,15 +141,15 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
   std::int64_t limit(std::chrono::milliseconds timeout) const {
     return (timeout.count() > 0 ? timeout : options_->timeout).count();
   }
-  // Zero does not wait, where other operations take it for none: the library has no shorter one.
-  std::int64_t barrier_limit(std::chrono::milliseconds timeout) const {
-    return timeout.count() == 0 ? 1 : limit(timeout);
-  }
   // start(work, error) calls the library.
   template <class Start>
   WorkPtr run(const Kind& kind, Call call, Start start);
-  WorkPtr wrap(const Kind& kind, OperationPtr operation, Tensors outputs);
-  WorkPtr all_of(const Kind& kind, std::vector<WorkPtr> works, Tensors outputs);
+  Event event_of(const Kind& kind, const Tensors& inputs) const;
+  WorkPtr wrap(const Kind& kind, OperationPtr operation, Tensors outputs, const Tensors& inputs);
+  WorkPtr all_of(const Kind& kind, std::vector<WorkPtr> works, const Tensors& inputs);
+  WorkPtr allreduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
+  WorkPtr allgather_as(const Kind& kind, std::vector<Tensors>& outputs, Tensors& inputs,
+                       const c10d::AllgatherOptions& options);
 
   const pid_t process_ = ::getpid();
   c10::intrusive_ptr<c10d::Store> store_;

@@ -8,10 +8,12 @@
 
 namespace ddprun_torch {
 
-// The exception of Python that fits: ValueError, NotImplementedError, else torch.distributed.DistBackendError.
+// The exception of Python that fits: ValueError, NotImplementedError, else torch.distributed.DistBackendError. Scripts
+// look for the word "timeout", which Gloo's messages have.
 inline std::exception_ptr exception_of(const ddprun_error& error) {
   const c10::SourceLocation here{__func__, __FILE__, __LINE__};
-  const auto message = "ddprun: " + std::string(error.message);
+  const auto message =
+      std::string(error.code == DDPRUN_TIMEOUT ? "ddprun: timeout of the operation: " : "ddprun: ") + error.message;
   switch (error.code) {
     case DDPRUN_USAGE:
       return std::make_exception_ptr(c10::ValueError(here, message));

@@ -1,6 +1,8 @@
-"""The back end: a subclass in Python of c10d's Backend, over a ddprun process group, for dense tensors on the CPU."""
+"""The back end: a subclass in Python of c10d's Backend, over a ddprun process group, for dense tensors on the CPU;
+all_reduce takes sparse ones."""
 
 import ctypes
+import functools
 import os
 import typing
 import weakref
@@ -14,8 +16,10 @@ from ddprun.capi import GroupOptions, Span
 from ddprun.python_backend import profiling
 from ddprun.python_backend.errors import checked, exception_of
 from ddprun.python_backend.group import Membership, close, close_with_process
+from ddprun.python_backend.monitored_barrier import MonitoredBarrier
 from ddprun.python_backend.operation import Completers, Operation, run_all
 from ddprun.python_backend.reductions import encoded_input, encoded_output, reduction_and_encoding
+from ddprun.python_backend.sparse_allreduce import sparse_sum
 from ddprun.python_backend.spans import (array_of, counts_array, counts_of, equal_sizes, flat_input,
                                          flat_output, name_of, only, require_dense, require_list, require_parts,
                                          require_same_type, span_to_move, staged_output, total, units_of)
@@ -38,6 +42,7 @@ wrapped = set()
 class Settings(typing.NamedTuple):
     """The choices of init_process_group(pg_options=...)."""
 
+    name: str  # by which the script asked for the back end: of events in profiles
     backend: str
     network_interface: str
     freeze_bound_ms: int  # 0: the library's
@@ -58,9 +63,9 @@ def close_live():
         backend.close_with_process()
 
 
-def make_backend(store, rank, size, timeout, global_ranks, enable_reconfigure, backend, network_interface,
+def make_backend(store, rank, size, timeout, global_ranks, enable_reconfigure, name, backend, network_interface,
                  freeze_bound):
-    settings = Settings(backend, network_interface, int(freeze_bound * 1000))
+    settings = Settings(name, backend, network_interface, int(freeze_bound * 1000))
     return Backend(store, rank, size, options_of(timeout, global_ranks, enable_reconfigure), settings)
 
 
@@ -154,18 +159,26 @@ class Backend(c10d.Backend):
         # The sign is in the days: cheaper than a comparison, and most calls have no timeout of their own.
         return timeout.days >= 0 and timeout // MILLISECOND or self._timeout_ms
 
-    def _run(self, title, options, outputs, memory, finishes, function, *arguments):
-        """Calls a function of the library. finishes: what brings the results to the tensors; memory: what it uses."""
+    def _run(self, title, inputs, options, outputs, memory, finishes, function, *arguments):
+        """Calls a function of the library. title: of the event in a profile, which shows the shapes of the inputs; or
+        None: it is part of another. finishes: what brings the results to the tensors; memory: what it uses."""
         self._sequence += 1
         if options.asyncOp or self._coalesced is not None:
-            return self._start(self._completers.collectives, title, options, outputs, memory, finishes, function,
-                               arguments)
-        if profiling.enabled():
-            with profiling.record_function(title):
-                self._block(options, finishes, function, arguments)
-        else:
+            return self._start(self._completers.collectives, title, inputs, options, outputs, memory, finishes,
+                               function, arguments)
+        event = self._begin_event(title, inputs)
+        try:
             self._block(options, finishes, function, arguments)
+        finally:
+            if event:
+                event.end()
         return EndedWork(outputs)
+
+    def _begin_event(self, title, inputs):
+        """None: nothing is recorded."""
+        if title is None or not profiling.enabled():
+            return None
+        return profiling.Event(f"{self._settings.name}:{title}", inputs)
 
     def _block(self, options, finishes, function, arguments):
         error = capi.Error()
@@ -180,22 +193,23 @@ class Backend(c10d.Backend):
         run_all(finishes)
 
     def _message(self, title, tensors, memory, finishes, function, *arguments):
-        return self._start(self._completers.messages, title, MESSAGE, tensors, memory, finishes, function, arguments)
+        return self._start(self._completers.messages, title, tensors, MESSAGE, tensors, memory, finishes, function,
+                           arguments)
 
-    def _start(self, completer, title, options, outputs, memory, finishes, function, arguments):
-        record = profiling.begin(title)
+    def _start(self, completer, title, inputs, options, outputs, memory, finishes, function, arguments):
+        event = self._begin_event(title, inputs)
         work = capi.HANDLE()
         operation = Operation(works=(work,), memory=(memory, outputs), finishes=finishes)
         try:
             checked(function, self._membership.handle(), *arguments, self._limit(options.timeout), ctypes.byref(work))
-        except BaseException as error:
+        except BaseException:
             if work:  # it has begun: what interrupts the caller came during the call, as of a signal
                 completer.push(operation)
-            if record:
-                record.__exit__(type(error), error, None)
+            if event:
+                event.end()
             raise
-        if record:
-            profiling.end(record, operation)
+        if event:
+            event.end_with(operation)
         return self._wrap(completer, operation, outputs)
 
     def _wrap(self, completer, operation, outputs):
@@ -207,15 +221,33 @@ class Backend(c10d.Backend):
         tensor = only(tensors, "broadcast")
         root = self._rank == options.rootRank
         memory, finish = staged_output(tensor, root)
-        return self._run("ddprun:broadcast", options, tensors, memory, (None if root else finish,),
+        return self._run("broadcast", tensors, options, tensors, memory, (None if root else finish,),
                          self._library.broadcast, span_to_move(memory), options.rootRank)
 
+    def _allreduce_sparse(self, tensor, options):
+        if options.reduceOp != c10d.ReduceOp.SUM:
+            raise NotImplementedError("ddprun: all_reduce of a sparse tensor has the reduction SUM alone")
+        self._sequence += 1
+        event = self._begin_event("all_reduce", [tensor])
+        try:
+            with torch.no_grad():
+                tensor.copy_(sparse_sum(tensor, self._size, functools.partial(self._allgather_spans, options)))
+        finally:
+            if event:
+                event.end()
+        return EndedWork([tensor])
+
+    def _allgather_spans(self, options, *arguments):
+        self._block(options, (), self._library.allgather, arguments)
+
     def allreduce(self, tensors, options=c10d.AllreduceOptions()):
+        if len(tensors) == 1 and tensors[0].is_sparse:
+            return self._allreduce_sparse(tensors[0], options)
         tensor = only(tensors, "all_reduce")
         reduction, encoding = reduction_and_encoding(tensor.dtype, options.reduceOp)
         memory, span, finish = encoded_output(tensor, encoding, True, self._size)
-        return self._run("ddprun:all_reduce", options, tensors, memory, (finish,), self._library.allreduce, span, span,
-                         reduction)
+        return self._run("all_reduce", tensors, options, tensors, memory, (finish,), self._library.allreduce, span,
+                         span, reduction)
 
     def allreduce_coalesced(self, tensors, options=c10d.AllreduceCoalescedOptions()):
         if not tensors:
@@ -224,7 +256,7 @@ class Backend(c10d.Backend):
         require_same_type(tensors, dtype, "all_reduce_coalesced")
         reduction, encoding = reduction_and_encoding(dtype, options.reduceOp)
         memory, spans, finishes = zip(*(encoded_output(tensor, encoding, True, self._size) for tensor in tensors))
-        return self._run("ddprun:all_reduce_coalesced", options, tensors, memory, finishes,
+        return self._run("all_reduce_coalesced", tensors, options, tensors, memory, finishes,
                          self._library.allreduce_coalesced, array_of(spans), len(spans), reduction)
 
     def reduce(self, tensors, options=c10d.ReduceOptions()):
@@ -232,10 +264,13 @@ class Backend(c10d.Backend):
         root = self._rank == options.rootRank
         reduction, encoding = reduction_and_encoding(tensor.dtype, options.reduceOp)
         memory, span, finish = encoded_output(tensor, encoding, True, self._size)
-        return self._run("ddprun:reduce", options, tensors, memory, (finish if root else None,), self._library.reduce,
+        return self._run("reduce", tensors, options, tensors, memory, (finish if root else None,), self._library.reduce,
                          span, span, options.rootRank, reduction)
 
     def allgather(self, outputs, inputs, options=c10d.AllgatherOptions()):
+        return self._allgather_as("all_gather", outputs, inputs, options)
+
+    def _allgather_as(self, title, outputs, inputs, options):
         input = only(inputs, "all_gather")
         if len(outputs) != 1:
             raise ValueError("ddprun: all_gather takes one list of outputs")
@@ -249,14 +284,14 @@ class Backend(c10d.Backend):
         own = input.detach().contiguous()
         memory, finish = flat_output(tensors)
         counts = None if equal_sizes(tensors) else counts_of(tensors)
-        return self._run("ddprun:all_gather", options, tensors, (own, memory), (finish,), self._library.allgather,
+        return self._run(title, inputs, options, tensors, (own, memory), (finish,), self._library.allgather,
                          span_to_move(own), span_to_move(memory), counts_array(counts))
 
     def all_gather_single(self, output, input, options=c10d.AllgatherOptions()):
         require_parts(output, input, self._size, "all_gather_into_tensor")
         own = input.detach().contiguous()
         memory, finish = staged_output(output, False)
-        return self._run("ddprun:all_gather_into_tensor", options, [output], (own, memory), (finish,),
+        return self._run("all_gather_into_tensor", [input], options, [output], (own, memory), (finish,),
                          self._library.allgather, span_to_move(own), span_to_move(memory), None)
 
     def allgather_coalesced(self, outputs, inputs, options=c10d.AllgatherOptions()):
@@ -267,15 +302,19 @@ class Backend(c10d.Backend):
         each = c10d.AllgatherOptions()
         each.timeout = options.timeout
         works = [
-            self.allgather([[of_rank[i] for of_rank in outputs]], [input], each) for i, input in enumerate(inputs)
+            self._allgather_as(None, [[of_rank[i] for of_rank in outputs]], [input], each)
+            for i, input in enumerate(inputs)
         ]
-        work = self._all_of([work.operation for work in works])
+        work = self._all_of("all_gather_coalesced", inputs, [work.operation for work in works])
         if not options.asyncOp:
             work.wait()
         return work
 
-    def _all_of(self, operations):
-        return self._wrap(self._completers.collectives, Operation(parts=operations), [])
+    def _all_of(self, title, inputs, operations):
+        operation = Operation(parts=operations)
+        if event := self._begin_event(title, inputs):
+            event.end_with(operation)
+        return self._wrap(self._completers.collectives, operation, [])
 
     def all_gather_single_coalesced(self, outputs, inputs, options=c10d.AllgatherOptions()):
         if len(outputs) != len(inputs):
@@ -286,7 +325,7 @@ class Backend(c10d.Backend):
         staged = [staged_output(output, False) for output in outputs]
         from_ = [span_to_move(tensor) for tensor in own]
         to = [span_to_move(memory) for memory, _ in staged]
-        return self._run("ddprun:all_gather_into_tensor_coalesced", options, outputs, (own, staged),
+        return self._run("all_gather_into_tensor_coalesced", inputs, options, outputs, (own, staged),
                          [finish for _, finish in staged], self._library.allgather_coalesced, array_of(from_),
                          array_of(to), len(own))
 
@@ -303,7 +342,7 @@ class Backend(c10d.Backend):
             self._require_equal_parts(tensors, input, "gather")
             memory, finish = flat_output(tensors)
             to = span_to_move(memory)
-        return self._run("ddprun:gather", options, tensors, (own, memory), (finish,), self._library.gather, from_, to,
+        return self._run("gather", inputs, options, tensors, (own, memory), (finish,), self._library.gather, from_, to,
                          None, options.rootRank)
 
     def _require_equal_parts(self, tensors, whole, operation):
@@ -321,7 +360,7 @@ class Backend(c10d.Backend):
         from_ = span_to_move(own)
         memory, finish = staged_output(output, False) if root else (None, None)
         to = span_to_move(memory) if root else Span(None, 0, from_.dtype)
-        return self._run("ddprun:gather_single", options, [output] if root else [], (own, memory), (finish,),
+        return self._run("gather_single", [input], options, [output] if root else [], (own, memory), (finish,),
                          self._library.gather, from_, to, None, options.rootRank)
 
     def scatter(self, outputs, inputs, options=c10d.ScatterOptions()):
@@ -336,8 +375,8 @@ class Backend(c10d.Backend):
             self._require_equal_parts(inputs[0], output, "scatter")
             flat = flat_input(inputs[0])
             from_ = span_to_move(flat)
-        return self._run("ddprun:scatter", options, outputs, (flat, memory), (finish,), self._library.scatter, from_,
-                         None, to, options.rootRank)
+        return self._run("scatter", inputs[0] if root else [], options, outputs, (flat, memory), (finish,),
+                         self._library.scatter, from_, None, to, options.rootRank)
 
     def reduce_scatter(self, outputs, inputs, options=c10d.ReduceScatterOptions()):
         output = only(outputs, "reduce_scatter")
@@ -356,7 +395,7 @@ class Backend(c10d.Backend):
         if not equal_sizes(tensors):
             # In elements of the library's: a complex number is two of them.
             counts = [count * from_.count // max(1, total(tensors)) for count in map(torch.Tensor.numel, tensors)]
-        return self._run("ddprun:reduce_scatter", options, outputs, (own, memory), (finish,),
+        return self._run("reduce_scatter", tensors, options, outputs, (own, memory), (finish,),
                          self._library.reduce_scatter, from_, to, counts_array(counts), reduction)
 
     def reduce_scatter_single(self, output, input, options=c10d.ReduceScatterOptions()):
@@ -364,7 +403,7 @@ class Backend(c10d.Backend):
         reduction, encoding = reduction_and_encoding(output.dtype, options.reduceOp)
         own, from_ = encoded_input(input, encoding)
         memory, to, finish = encoded_output(output, encoding, False, self._size)
-        return self._run("ddprun:reduce_scatter_tensor", options, [output], (own, memory), (finish,),
+        return self._run("reduce_scatter_tensor", [input], options, [output], (own, memory), (finish,),
                          self._library.reduce_scatter, from_, to, None, reduction)
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, options=c10d.ReduceScatterOptions()):
@@ -377,7 +416,7 @@ class Backend(c10d.Backend):
             require_parts(input, output, self._size, "reduce_scatter_tensor_coalesced")
         own, from_ = zip(*(encoded_input(input, encoding) for input in inputs))
         memory, to, finishes = zip(*(encoded_output(output, encoding, False, self._size) for output in outputs))
-        return self._run("ddprun:reduce_scatter_tensor_coalesced", options, outputs, (own, memory), finishes,
+        return self._run("reduce_scatter_tensor_coalesced", inputs, options, outputs, (own, memory), finishes,
                          self._library.reduce_scatter_coalesced, array_of(from_), array_of(to), len(own), reduction)
 
     def all_to_all_single(self, output, input, output_splits, input_splits, options=c10d.AllToAllOptions()):
@@ -391,7 +430,7 @@ class Backend(c10d.Backend):
             input_counts = output_counts = None
         own = input.detach().contiguous()
         memory, finish = staged_output(output, False)
-        return self._run("ddprun:all_to_all_single", options, [output], (own, memory), (finish,),
+        return self._run("all_to_all_single", [input], options, [output], (own, memory), (finish,),
                          self._library.all_to_all, span_to_move(own), counts_array(input_counts), span_to_move(memory),
                          counts_array(output_counts))
 
@@ -401,32 +440,31 @@ class Backend(c10d.Backend):
         require_same_type(inputs, outputs[0].dtype, "all_to_all")
         flat = flat_input(inputs)
         memory, finish = flat_output(outputs)
-        return self._run("ddprun:all_to_all", options, outputs, (flat, memory), (finish,), self._library.all_to_all,
+        return self._run("all_to_all", inputs, options, outputs, (flat, memory), (finish,), self._library.all_to_all,
                          span_to_move(flat), counts_array(counts_of(inputs)), span_to_move(memory),
                          counts_array(counts_of(outputs)))
 
     def send(self, tensors, destination, tag):
         own = only(tensors, "send").detach().contiguous()
-        return self._message("ddprun:send", tensors, own, (), self._library.send, span_to_move(own), destination, tag)
+        return self._message("send", tensors, own, (), self._library.send, span_to_move(own), destination, tag)
 
     def recv(self, tensors, source, tag):
         memory, finish = staged_output(only(tensors, "recv"), False)
-        return self._message("ddprun:recv", tensors, memory, (finish,), self._library.recv, span_to_move(memory),
-                             source, tag)
+        title = "recvAnySource" if source < 0 else "recv"
+        return self._message(title, tensors, memory, (finish,), self._library.recv, span_to_move(memory), source, tag)
 
     def recv_anysource(self, tensors, tag):
         return self.recv(tensors, -1, tag)
 
     def barrier(self, options=c10d.BarrierOptions()):
-        return self._run("ddprun:barrier", options, [], None, (), self._library.barrier)
+        return self._run("barrier", [], options, [], None, (), self._library.barrier)
 
     def monitored_barrier(self, options=-MILLISECOND, wait_all_ranks=False):
-        """The error names a rank that does not come. options: from C++; from Python it is the timeout."""
+        """Rank 0's error names the first rank that does not come, or all of them; it ends the group. options: from C++;
+        from Python it is the timeout."""
         timeout = getattr(options, "timeout", options)
-        # Zero does not wait, where other operations take it for none: the library has no shorter one.
-        if timedelta(0) <= timeout < MILLISECOND:
-            timeout = MILLISECOND
-        self._block(Message(timeout=timeout), (), self._library.barrier, ())
+        timeout_ms = self._timeout_ms if timeout.days < 0 else timeout // MILLISECOND
+        MonitoredBarrier(self._membership, self._rank, self._size, self._timeout_ms).wait(timeout_ms, wait_all_ranks)
 
     @property
     def supports_coalescing(self):
@@ -441,7 +479,7 @@ class Backend(c10d.Backend):
         if self._coalesced is None:
             raise RuntimeError("ddprun: coalescing has not begun")
         operations, self._coalesced = self._coalesced, None
-        return self._all_of(operations)
+        return self._all_of("coalesced", [], operations)
 
     @property
     def supports_splitting(self):

@@ -10,8 +10,10 @@ KINDS = {capi.USAGE: ValueError, capi.UNSUPPORTED: NotImplementedError}
 
 
 def exception_of(error):
-    """ValueError, NotImplementedError, else torch.distributed.DistBackendError."""
-    return KINDS.get(error.code, DistBackendError)("ddprun: " + error.message.decode(errors="replace"))
+    """ValueError, NotImplementedError, else torch.distributed.DistBackendError. Scripts look for the word "timeout",
+    which Gloo's messages have."""
+    prefix = "ddprun: timeout of the operation: " if error.code == capi.TIMEOUT else "ddprun: "
+    return KINDS.get(error.code, DistBackendError)(prefix + error.message.decode(errors="replace"))
 
 
 def checked(function, *arguments):
