@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,39 @@ TokenRange text_of(const std::filesystem::path& dir, Split split) {
 
 std::string_view characters(const TokenRange& range) {
   return {reinterpret_cast<const char*>(range.bytes.data()), range.bytes.size()};
+}
+
+// What a shard's file says of itself.
+struct ShardFormat {
+  int token_bytes = 2;
+  std::size_t header_bytes = 0;
+};
+
+// The first numbers of a header of llm.c: 256 integers of 32 bits.
+struct LlmcHeader {
+  std::int32_t magic, version, tokens;
+};
+
+std::optional<ShardFormat> llmc_format(const LlmcHeader& header) {
+  constexpr std::size_t header_bytes = 1024;
+  if (header.magic == 20240520 && header.version == 1) return ShardFormat{2, header_bytes};
+  if (header.magic == 20240801 && header.version == 7) return ShardFormat{4, header_bytes};
+  return std::nullopt;
+}
+
+ShardFormat format_of(std::span<const std::byte> file, const std::filesystem::path& path) {
+  LlmcHeader header{};
+  if (file.size() >= sizeof header) std::memcpy(&header, file.data(), sizeof header);
+  const auto format = llmc_format(header);
+  if (!format) {
+    if (file.size() % 2 == 0) return {};
+    throw make_error(Errc::usage, "{} has {} bytes, which is no number of 16-bit tokens", path.string(), file.size());
+  }
+  const std::size_t expected = format->header_bytes + static_cast<std::size_t>(std::max(header.tokens, 0)) *
+                                                          static_cast<std::size_t>(format->token_bytes);
+  if (file.size() == expected) return *format;
+  throw make_error(Errc::usage, "{}: its header says {} tokens, which take {} bytes, and the file has {}",
+                   path.string(), header.tokens, expected, file.size());
 }
 
 void store(std::span<std::byte> row, std::int64_t at, std::int64_t token) {
@@ -72,8 +106,8 @@ std::int64_t TokenDataset::token(const TokenRange& range, std::int64_t position)
   std::uint32_t value = 0;
   std::memcpy(&value, from, static_cast<std::size_t>(options_.token_bytes));  // little-endian, as this machine is
   if (value < static_cast<std::uint64_t>(options_.vocabulary)) return value;
-  throw make_error(Errc::usage, "token {} at position {} is not within the vocabulary of {}", value, position,
-                   options_.vocabulary);
+  throw make_error(Errc::usage, "{}token {} at position {} is not within the vocabulary of {}",
+                   range.name.empty() ? "" : range.name + ": ", value, position, options_.vocabulary);
 }
 
 void TokenDataset::read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const {
@@ -128,15 +162,18 @@ std::string training_text(const std::filesystem::path& dir) {
 
 std::unique_ptr<Dataset> load_token_shards(const std::filesystem::path& dir, Split split, std::int64_t context,
                                            std::int64_t vocabulary) {
-  constexpr int token_bytes = 2;
   std::vector<TokenRange> ranges;
+  int token_bytes = 0;  // of the shards so far
   for (const auto& path : shards_in(dir, split == Split::test ? "val" : "train")) {
     const auto file = std::make_shared<const MappedFile>(path);
-    if (file->bytes().size() % token_bytes != 0) {
-      throw make_error(Errc::usage, "{} has {} bytes, which is no number of 16-bit tokens", path.string(),
-                       file->bytes().size());
-    }
-    ranges.push_back(whole(file, path));
+    const ShardFormat format = format_of(file->bytes(), path);
+    if (token_bytes != 0 && token_bytes != format.token_bytes)
+      throw make_error(Errc::usage, "{} has tokens of {} bits, the shards before it of {}", path.string(),
+                       8 * format.token_bytes, 8 * token_bytes);
+    token_bytes = format.token_bytes;
+    TokenRange range = whole(file, path);
+    range.bytes = range.bytes.subspan(format.header_bytes);
+    ranges.push_back(std::move(range));
   }
   return std::make_unique<TokenDataset>(
       std::move(ranges),

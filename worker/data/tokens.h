@@ -16,7 +16,7 @@ namespace ddprun::data {
 struct TokenRange {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;  // keeps them alive
-  std::string name = {};              // of their file
+  std::string name = {};              // of their file, for errors
 };
 
 struct TokenOptions {
@@ -69,8 +69,9 @@ std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split
 // The tenths that are learnt from. Throws as load_text().
 std::string training_text(const std::filesystem::path& dir);
 
-// The shards train*.bin or val*.bin of a folder, in the order of their names: 16-bit tokens, as nanoGPT and llm.c write
-// them (without llm.c's header).
+// The shards train*.bin or val*.bin of a folder, in the order of their names: 16-bit tokens as nanoGPT writes them, or
+// llm.c's files (dev/data/data_common.py), whose header of 1,024 bytes says whether tokens have 16 bits (GPT-2) or 32
+// (Llama 3). Throws Errc::usage for a damaged file, naming it, and for shards of different sizes of tokens.
 std::unique_ptr<Dataset> load_token_shards(const std::filesystem::path& dir, Split split, std::int64_t context,
                                            std::int64_t vocabulary);
 

@@ -29,6 +29,24 @@ std::string shard(std::uint16_t first, int count) {
   return bytes;
 }
 
+std::string header(std::int32_t magic, std::int32_t version, std::int32_t tokens) {
+  std::vector<std::int32_t> numbers(256);
+  numbers[0] = magic;
+  numbers[1] = version;
+  numbers[2] = tokens;
+  return {reinterpret_cast<const char*>(numbers.data()), sizeof(std::int32_t) * numbers.size()};
+}
+
+// 32-bit tokens, which begin at 100,000.
+std::string wide_shard(std::uint32_t count) {
+  std::string bytes;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t token = 100'000 + i;
+    bytes.append(reinterpret_cast<const char*>(&token), sizeof token);
+  }
+  return bytes;
+}
+
 struct Sample {
   std::vector<std::int64_t> input, target;
 };
@@ -104,6 +122,30 @@ TEST_CASE("a text in byte pairs has the same tenths, and targets that decode to 
   CHECK(pairs.decode(static_cast<tokenizer::Token>(sample(*test, 0).input[0])) + decoded == tested);
 }
 
+TEST_CASE("the header of a shard of llm.c says the size of its tokens and is none of them") {
+  const TempDir dir;
+  write(dir / "train.bin", header(20240520, 1, 9) + shard(1000, 9));
+  auto train = load_token_shards(dir.path(), Split::train, 4, 2000);
+  CHECK(train->size() == 2);
+  CHECK(sample(*train, 0).input == std::vector<std::int64_t>{1000, 1001, 1002, 1003});
+  CHECK(sample(*train, 1).target == std::vector<std::int64_t>{1005, 1006, 1007, 1008});
+
+  write(dir / "train.bin", header(20240801, 7, 5) + wide_shard(5));
+  train = load_token_shards(dir.path(), Split::train, 4, 128'256);
+  CHECK(train->size() == 1);
+  CHECK(sample(*train, 0).target == std::vector<std::int64_t>{100'001, 100'002, 100'003, 100'004});
+
+  write(dir / "train_2.bin", shard(0, 9));
+  CHECK_THROWS_WITH(
+      load_token_shards(dir.path(), Split::train, 4, 128'256),
+      Catch::Contains("train_2.bin has tokens of 16 bits") && Catch::Contains("the shards before it of 32"));
+  std::filesystem::remove(dir / "train_2.bin");
+  write(dir / "train.bin", header(20240520, 1, 10) + shard(1000, 9));
+  CHECK_THROWS_WITH(load_token_shards(dir.path(), Split::train, 4, 2000),
+                    Catch::Contains("train.bin: its header says 10 tokens, which take 1044 bytes") &&
+                        Catch::Contains("the file has 1042"));
+}
+
 TEST_CASE("what is no text or no tokens is one line that names the file") {
   const TempDir dir;
   CHECK_THROWS_WITH(load_text(dir.path(), Split::train, 4), Catch::Contains("input.txt"));
@@ -114,5 +156,6 @@ TEST_CASE("what is no text or no tokens is one line that names the file") {
   CHECK_THROWS_WITH(load_token_shards(dir.path(), Split::train, 4, 10), Catch::Contains("41 bytes"));
   write(dir / "train.bin", shard(0, 20));
   const auto train = load_token_shards(dir.path(), Split::train, 4, 10);
-  CHECK_THROWS_WITH(sample(*train, 2), Catch::Contains("token 10 at position 10") && Catch::Contains("of 10"));
+  CHECK_THROWS_WITH(sample(*train, 2),
+                    Catch::Contains("train.bin: token 10 at position 10") && Catch::Contains("of 10"));
 }
