@@ -8,14 +8,14 @@ using namespace ddprun::testing;
 
 namespace {
 
-// 60 steps of two ranks with 4 samples each, of which rank 1 reads each in 2 ms.
+// 100 steps of two ranks with 4 samples each, of which rank 1 reads each in 2 ms.
 struct SlowJob {
   TempDir folder;
   std::string path = (folder / "train.cfg").string();
 
   SlowJob() {
     std::ofstream(path) << "[model]\nname = linear\nplugin = " << DDPRUN_PLUGINS
-                        << "/libslow_loader.so\n[data]\nname = slow_numbers\nsamples = 480\ntest_samples = 8\n"
+                        << "/libslow_loader.so\n[data]\nname = slow_numbers\nsamples = 800\ntest_samples = 8\n"
                            "[slow]\nrank = 1\nread_us = 2000\n[train]\nbatch_size = 4\nlog_every = 20\n";
   }
 };
@@ -47,7 +47,7 @@ TEST_CASE("a rank with a slow loader is named with its host and with data") {
   CHECK_THAT(result.out, Catch::Contains("\nrank 1 on host " + std::string(host) + " is slower than the others: "));
   CHECK_THAT(result.out, Catch::Contains(" theirs ") && Catch::Contains("; data takes "));
   CHECK_THAT(result.out, !Catch::Contains("rank 0 on host"));
-  const std::regex line("step 40/60, .* samples/s \\(data [0-9]+ %, compute [0-9]+ %, communication [0-9]+ %\\), ");
+  const std::regex line("step 40/100, .* samples/s \\(data [0-9]+ %, compute [0-9]+ %, communication [0-9]+ %\\), ");
   CHECK(std::regex_search(result.out, line));
 }
 

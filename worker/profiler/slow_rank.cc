@@ -9,6 +9,7 @@ namespace {
 
 constexpr double slower_by = 1.2;
 constexpr Seconds least_excess{1e-3};
+constexpr double least_share = 0.1;  // of a step
 
 struct Part {
   const char* name;
@@ -42,7 +43,9 @@ std::optional<SlowRank> find_slow_rank(const std::vector<StepTimes>& ranks, int 
   SlowRank found{.rank = static_cast<int>(rank),
                  .own = slowest->own() / steps,
                  .others = median_of_others(ranks, rank, [](const auto& times) { return times.own(); }) / steps};
-  if (found.own <= slower_by * found.others || found.own - found.others < least_excess) return std::nullopt;
+  const Seconds excess = found.own - found.others;
+  if (found.own <= slower_by * found.others || excess < least_excess) return std::nullopt;
+  if (excess < least_share * slowest->total() / steps) return std::nullopt;
   Seconds most{0};
   for (const auto& [name, time] : parts) {
     const Seconds own = (*slowest).*time / steps;
@@ -64,8 +67,11 @@ std::string slow_rank_line(const SlowRank& s, const std::string& host) {
 }
 
 std::optional<SlowRank> SlowRankWatch::observe(const std::vector<StepTimes>& ranks, int steps) {
-  auto found = find_slow_rank(ranks, steps);
-  if (found && !reported_.emplace(found->rank, found->part).second) found.reset();
+  const auto found = find_slow_rank(ranks, steps);
+  const auto now = found ? std::pair(found->rank, std::string(found->part)) : std::pair(-1, std::string());
+  in_a_row_ = now == last_ ? in_a_row_ + 1 : 1;
+  last_ = now;
+  if (!found || in_a_row_ < confirmations || !reported_.insert(now).second) return std::nullopt;
   return found;
 }
 

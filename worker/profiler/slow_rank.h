@@ -21,19 +21,25 @@ struct SlowRank {
   Seconds part_others{0};
 };
 
-// The slowest rank, if its own part of the steps takes more than 20 % longer than the median of the others', and at
-// least a millisecond a step: shorter steps differ by what else a machine does. ranks: the times of each, in all.
+// The slowest rank, if its own part of the steps takes more than 20 % longer than the median of the others', at least a
+// millisecond a step more, since shorter steps differ by what else a machine does, and at least a tenth of a whole step
+// with its waits, since the job loses nothing worth a line otherwise. ranks: the times of each, in all.
 std::optional<SlowRank> find_slow_rank(const std::vector<StepTimes>& ranks, int steps);
 
 // "rank 1 on host b is slower than the others: 42.0 ms a step, theirs 12.0 ms; data takes 31.0 ms, theirs 1.0 ms"
 std::string slow_rank_line(const SlowRank& slow, const std::string& host);
 
-// Says once for each rank and part that it is slow. No I/O.
+// Says once for each rank and part that it is slow: when it has been the slow one in three observations in a row. What
+// else a machine does takes time from one rank and then from another. No I/O.
 class SlowRankWatch {
  public:
+  static constexpr int confirmations = 3;
+
   std::optional<SlowRank> observe(const std::vector<StepTimes>& ranks, int steps);
 
  private:
+  std::pair<int, std::string> last_ = {-1, ""};
+  int in_a_row_ = 0;
   std::set<std::pair<int, std::string>> reported_;
 };
 

@@ -58,12 +58,43 @@ TEST_CASE("the line about a slow rank compares a step of it with one of the othe
       "rank 1 on host b is slower than the others: 64.0 ms a step, theirs 34.0 ms; data takes 31.0 ms, theirs 1.0 ms");
 }
 
-TEST_CASE("a slow rank is named once for each part") {
-  const auto normal = times(1, 10, 20, 3);
+TEST_CASE("a rank whose excess is less than a tenth of a step with its waits is not slow") {
+  const auto normal = times(0, 2, 0, 0, 0, 30);
+  CHECK_FALSE(find_slow_rank({normal, times(0, 5, 0, 0, 0, 27)}, steps));
+  CHECK(find_slow_rank({normal, times(0, 6, 0, 0, 0, 26)}, steps));
+}
+
+namespace {
+
+const StepTimes normal = times(1, 10, 20, 3);
+
+// The parts that are named in so many observations of the same times.
+std::vector<std::string> named(SlowRankWatch& watch, const std::vector<StepTimes>& ranks, int observations) {
+  std::vector<std::string> all;
+  for (int i = 0; i < observations; ++i)
+    if (const auto found = watch.observe(ranks, steps)) all.push_back(std::to_string(found->rank) + " " + found->part);
+  return all;
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a slow rank is named once for each part, when it has been slow three times in a row") {
+  const StepTimes slow_data = times(20, 10, 20, 3), slow_forward = times(1, 30, 20, 3);
   SlowRankWatch watch;
-  CHECK_FALSE(watch.observe({normal, normal}, steps));
-  CHECK(watch.observe({normal, times(20, 10, 20, 3)}, steps));
-  CHECK_FALSE(watch.observe({normal, times(25, 10, 20, 3)}, steps));
-  CHECK(watch.observe({normal, times(1, 30, 20, 3)}, steps));
-  CHECK(watch.observe({times(20, 10, 20, 3), normal}, steps));
+  CHECK(named(watch, {normal, normal}, 5).empty());
+  CHECK(named(watch, {normal, slow_data}, 2).empty());
+  CHECK(named(watch, {normal, slow_data}, 5) == Names{"1 data"});
+  CHECK(named(watch, {normal, slow_forward}, 5) == Names{"1 forward"});
+  CHECK(named(watch, {slow_data, normal}, 5) == Names{"0 data"});
+}
+
+TEST_CASE("a rank that is slow now and then is not named") {
+  const StepTimes slow = times(20, 10, 20, 3);
+  SlowRankWatch watch;
+  for (int i = 0; i < 10; ++i) {
+    CHECK(named(watch, {normal, slow}, 2).empty());
+    CHECK(named(watch, i % 2 == 0 ? std::vector{normal, normal} : std::vector{slow, normal}, 2).empty());
+  }
 }
