@@ -137,7 +137,9 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[optim]\nschedule = cosin\n") ==
         "t.cfg:2: optim.schedule = cosin: expected one of constant, step, multistep, cosine, linear, onecycle, "
         "inverse_sqrt, plateau");
-  CHECK(error_of("[optim]\nschedule = multistep\n") == "default: optim.milestones = : expected at least one size");
+  CHECK(error_of("[optim]\nschedule = multistep\n") ==
+        "t.cfg:2: optim.schedule = multistep: multistep needs optim.milestones, the steps at which the learning rate "
+        "falls");
   CHECK(error_of("[optim]\nschedule = multistep\nmilestones = 3 9 9\n") ==
         "t.cfg:3: optim.milestones = 3 9 9: expected ascending numbers");
   CHECK(error_of("[optim]\nschedule = inverse_sqrt\n") ==

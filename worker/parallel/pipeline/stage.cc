@@ -163,7 +163,8 @@ std::vector<std::size_t> piece_cuts(const std::vector<Layer>& layers, const std:
 
 std::vector<std::size_t> measured_cuts(const std::vector<Layer>& layers, std::size_t stages) {
   if (layers.size() < stages)
-    throw make_error(Errc::usage, "the model has {} pieces with parameters for {} stages", layers.size(), stages);
+    throw make_error(Errc::usage, "the model has {} piece{} with parameters for {} stages", layers.size(),
+                     layers.size() == 1 ? "" : "s", stages);
   std::vector<double> costs;
   for (const Layer& layer : layers) costs.push_back(layer.seconds);
   return piece_cuts(layers, cut_evenly(costs, stages));

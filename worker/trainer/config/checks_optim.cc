@@ -22,10 +22,12 @@ void check_rule(const TrainConfig::Optim& o, const Settings& settings) {
 }
 
 void check_schedule(const TrainConfig::Optim& o, const Settings& settings) {
-  check_extents(settings, "optim.milestones", o.milestones, o.schedule != "multistep");
+  check_extents(settings, "optim.milestones", o.milestones, true);
   const auto milestones = parse_extents(o.milestones);
   if (std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal<>()) != milestones.end())
     reject(settings, "optim.milestones", "expected ascending numbers");
+  if (o.schedule == "multistep" && milestones.empty())
+    reject(settings, "optim.schedule", "multistep needs optim.milestones, the steps at which the learning rate falls");
   if (o.schedule == "inverse_sqrt" && o.warmup == 0)
     reject(settings, "optim.schedule", "inverse_sqrt needs an optim.warmup");
   if (o.schedule == "plateau" && o.min_lr > o.lr) reject(settings, "optim.min_lr", "expected at most optim.lr");

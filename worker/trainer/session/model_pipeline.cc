@@ -38,9 +38,9 @@ auto with_keys_named(const TrainConfig::Parallel& p, Make make) {
     return make();
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
-    throw make_error(Errc::usage, "parallel.{} = {}, parallel.schedule = {}, parallel.split = {}: {}",
+    throw make_error(Errc::usage, "parallel.{} = {}, parallel.schedule = {}{}: {}",
                      p.pipeline > 1 ? "pipeline" : "devices", p.pipeline > 1 ? std::to_string(p.pipeline) : p.devices,
-                     p.schedule, p.split, e.what());
+                     p.schedule, p.split.empty() ? "" : ", parallel.split = " + p.split, e.what());
   }
 }
 

@@ -60,6 +60,16 @@ ProcessGroup& gradient_group_of(const TrainConfig::Parallel& parallel, const Dev
   return parallel.context > 1 || parallel.expert > 1 ? mesh.all() : mesh.group("data");
 }
 
+// The options of DistributedDataParallel that name parameters are keys of [parallel] of the same names.
+std::unique_ptr<DistributedDataParallel> make_ddp(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
+  try {
+    return std::make_unique<DistributedDataParallel>(model, group, options);
+  } catch (const Error& e) {
+    if (e.code() != Errc::usage) throw;
+    throw make_error(Errc::usage, "parallel.{}", e.what());
+  }
+}
+
 std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model, const DeviceMesh& mesh,
                                                   ExpertParallel* experts) {
   const DdpOptions options = ddp_options(c);
@@ -79,7 +89,7 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
             .fragment_sync_delay = p.fragment_sync_delay});
   if (is_divided_among_cuda_devices(p)) return std::make_unique<SoleRank>(model, group);
   if (p.zero < 2) {
-    auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
+    auto ddp = make_ddp(model, group, options);
     if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
     return ddp;
   }

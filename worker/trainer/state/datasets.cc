@@ -83,7 +83,19 @@ std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split spli
                                  .split = split});
 }
 
+// A text that is not there is one that scripts/get-data has not fetched yet.
+void check_text(const TrainConfig& config) {
+  const auto file = data_folder(config) / "input.txt";
+  std::error_code error;
+  if (std::filesystem::exists(file, error)) return;
+  throw make_error(Errc::usage,
+                   "{}: there is no such file: data.dir is the folder of a text called input.txt (scripts/get-data "
+                   "tinyshakespeare fetches one into data/tinyshakespeare)",
+                   file.string());
+}
+
 std::unique_ptr<data::Dataset> make_text(const TrainConfig& config, Split split) {
+  check_text(config);
   const auto pairs = byte_pairs_of(config.data);
   return pairs ? data::load_text(data_folder(config), split, config.data.context, *pairs)
                : data::load_text(data_folder(config), split, config.data.context);

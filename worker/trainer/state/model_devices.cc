@@ -57,8 +57,9 @@ void split(const TrainConfig& config, nn::Module& model, const data::SampleLayou
     split_model(model, names, devices);
     if (devices[0].type == DeviceType::cpu) model.place_results(Device{});  // where targets are
   } catch (const Error& e) {
-    throw make_error(e.code(), "parallel.devices = {}, parallel.split = {}: {}", config.parallel.devices,
-                     config.parallel.split, e.what());
+    const auto& p = config.parallel;
+    throw make_error(e.code(), "parallel.devices = {}{}: {}", p.devices,
+                     p.split.empty() ? "" : ", parallel.split = " + p.split, e.what());
   }
 }
 
