@@ -9,6 +9,11 @@ using namespace ddprun::testing;
 
 namespace {
 
+Words joined(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 constexpr std::int64_t tested = 240;
 
 using Labels = std::vector<int>;
@@ -131,6 +136,34 @@ TEST_CASE("the accuracy of predictions is that of the evaluation") {
   CHECK(test_set.code == 0);
   CHECK(test_set.out.empty());
   CHECK(read_whole_file(csv) == from_file.out);
+}
+
+TEST_CASE(
+    "evaluate prints the figures with which training ended, of a checkpoint or a file, with any number of ranks") {
+  TempDir dir;
+  const std::string checkpoints = (dir / "checkpoints").string();
+  const Words job{config("digits.cfg"), "--data.samples=640", "--data.test_samples=101", "--eval.batch_size=20"};
+  const auto trained = run_worker(joined(job, {"--train.epochs=1", "--checkpoint.dir=" + checkpoints}));
+  digest_of(trained);
+  std::smatch last;
+  REQUIRE(std::regex_search(trained.out, last, std::regex("done: .* (loss [0-9.]+, accuracy [0-9.]+ %)")));
+  const std::string expected = "test " + last[1].str() + ", 101 samples\n";
+
+  const auto evaluate = joined({"evaluate"}, job);
+  CHECK(run_worker(joined(evaluate, {"--checkpoint.dir=" + checkpoints})).out == expected);
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(checkpoints))
+    if (entry.path().filename() == "model.safetensors") files.push_back(entry.path());
+  REQUIRE_FALSE(files.empty());
+  const std::string weights = "--model.weights=" + std::ranges::max(files).string();
+  CHECK(run_worker(joined(evaluate, {weights})).out == expected);
+  const Words two_ranks{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", "--no-python", DDPRUN_WORKER};
+  CHECK(run_job(joined(joined(two_ranks, evaluate), {weights})).out == expected);
+
+  const auto predicted = run_worker(joined({"predict"}, joined(job, {weights})));
+  CHECK(predicted.code == 0);
+  CHECK(std::count(predicted.out.begin(), predicted.out.end(), '\n') == 1 + 101);
+  CHECK(run_worker(evaluate).code == 2);
 }
 
 TEST_CASE("numbers are predicted from a CSV file") {

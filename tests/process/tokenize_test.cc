@@ -60,6 +60,30 @@ TEST_CASE("a GPT learns and continues a text in the tokens that tokenize has mad
   CHECK(run_worker(prompted).out == text.out);
 }
 
+TEST_CASE("a GPT that has learnt from files of tokens continues a text in their encoding") {
+  const TempDir dir;
+  write_text(dir);
+  REQUIRE(run_worker(job(dir, "tokenize")).code == 0);
+  for (const char* name : {"train.bin", "val.bin"}) {
+    std::ofstream shard(dir / name, std::ios::binary);
+    for (std::uint16_t i = 0; i < 400; ++i) shard.put(static_cast<char>(i * 7 % 200 + 50)).put(0);
+  }
+  const Words tokens{"--data.name=tokens", "--data.vocabulary=300"};
+  auto training = job(dir), generating = job(dir, "generate");
+  for (auto* words : {&training, &generating}) words->insert(words->end(), tokens.begin(), tokens.end());
+  digest_of(run_worker(training));
+  generating.push_back("--generate.prompt=the");
+  const auto text = run_worker(generating);
+  INFO(text.err);
+  CHECK(text.code == 0);
+  CHECK_THAT(text.out, Catch::StartsWith("the"));
+  CHECK(text.out.size() > std::string("the\n").size() + 20);
+  std::erase_if(generating, [](const std::string& word) { return word.starts_with("--data.tokenizer"); });
+  const auto refused = run_worker(generating);
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Catch::Contains("data.name = tokens: generate needs data.tokenizer"));
+}
+
 TEST_CASE("a tokenizer that is not there or not whole, and data that is no text, are errors") {
   const TempDir dir;
   write_text(dir);

@@ -167,7 +167,7 @@ const std::vector<Example> examples{
     {"data.labels=true", joined(random_data, {"data.outputs=3"}), {}},
     {"data.noise=0", random_data, {}},
     {"data.context=64", gpt, {}},
-    {"data.tokenizer=t", gpt, {"data.name=tokens", "model.name=gpt"}},
+    {"data.tokenizer=t", gpt, {}},
     {"data.vocabulary=100", {"data.name=tokens", "model.name=gpt"}, gpt},
     {"data.prefetch=2", {}, {"data.workers=0"}},
     {"data.drop_last=true", {}, servers},
@@ -335,7 +335,7 @@ TEST_CASE("a setting of another command is refused on the command line, and may 
 }
 
 TEST_CASE("a training job's file serves the other commands") {
-  for (const std::string command : {"generate", "predict", "quantize", "profile", "plan", "tokenize"})
+  for (const std::string command : {"generate", "predict", "evaluate", "quantize", "profile", "plan", "tokenize"})
     CHECK(error_of(joined(gpt, {"checkpoint.dir=c", "checkpoint.keep_best=true", "optim.name=adamw",
                                 "optim.weight_decay=0.1", "train.epochs=3", "metrics.file=m"}),
                    {"train.epochs=4"}, command) == "no error");

@@ -1,7 +1,9 @@
 #include "ddprun/worker/trainer/commands/generation.h"
 
 #include <map>
+#include <set>
 
+#include "ddprun/worker/nn/models.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -50,9 +52,30 @@ TEST_CASE("text is generated token by token from the last tokens that fit the co
   Counting model;
   Generator generator(1);
   std::vector<std::int64_t> tokens;
-  generate_tokens(model, {3}, 4, 7, {.temperature = 0}, generator,
+  generate_tokens(model, {3}, {.tokens = 7, .context = 4, .sampling = {.temperature = 0}}, generator,
                   [&](std::int64_t token) { tokens.push_back(token); });
   CHECK(tokens == std::vector<std::int64_t>{4, 0, 1, 2, 3, 4, 0});
   CHECK(model.longest == 4);
   CHECK_FALSE(model.training());
+}
+
+TEST_CASE("a GPT that keeps keys and values generates the same tokens, also beyond its context") {
+  Generator weights(2);
+  const auto model = nn::make_model("gpt",
+                                    {.input = {8},
+                                     .input_dtype = DType::int64,
+                                     .outputs = 13,
+                                     .gpt = {.layers = 2, .heads = 2, .width = 16, .context = 8}},
+                                    weights);
+  const auto generated = [&](bool incremental) {
+    Generator generator(3);
+    std::vector<std::int64_t> tokens;
+    generate_tokens(*model, {3, 1, 4},
+                    {.tokens = 20, .context = 8, .incremental = incremental, .sampling = {.top_k = 5}}, generator,
+                    [&](std::int64_t token) { tokens.push_back(token); });
+    return tokens;
+  };
+  const auto tokens = generated(false);
+  CHECK(std::set(tokens.begin(), tokens.end()).size() > 3);
+  CHECK(generated(true) == tokens);
 }

@@ -41,7 +41,7 @@ std::string help_lines();
 
 // Each in a file of its own.
 using CommandMaker = Command();
-CommandMaker train_command, generate_command, predict_command, profile_command, quantize_command, tokenize_command,
-    plan_command;
+CommandMaker train_command, generate_command, predict_command, evaluate_command, profile_command, quantize_command,
+    tokenize_command, plan_command;
 
 }  // namespace ddprun::trainer

@@ -7,6 +7,7 @@ constexpr CommandMaker* in_order[] = {
     train_command,     //
     generate_command,  //
     predict_command,   //
+    evaluate_command,  //
     profile_command,   //
     quantize_command,  //
     tokenize_command,  //

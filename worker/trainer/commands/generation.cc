@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/data/tokens.h"
+#include "ddprun/worker/nn/decoding/incremental_decoder.h"
 #include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/trainer/commands/command.h"
 #include "ddprun/worker/trainer/commands/quantisation.h"
@@ -18,17 +20,19 @@
 namespace ddprun::trainer {
 namespace {
 
-// The tokens from the most to the least likely, no more than top_k of them.
-std::vector<std::int64_t> most_likely(std::span<const float> logits, std::int64_t top_k) {
-  std::vector<std::int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), std::int64_t{0});
+// The tokens that are drawn from: with top_k so many of the most likely, from the most to the least likely, else all in
+// their order.
+std::vector<std::int64_t> candidates(std::span<const float> logits, std::int64_t top_k) {
+  std::vector<std::int64_t> tokens(logits.size());
+  std::iota(tokens.begin(), tokens.end(), std::int64_t{0});
+  if (top_k == 0 || top_k >= std::ssize(tokens)) return tokens;
   const auto more_likely = [&](std::int64_t a, std::int64_t b) {
     const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
   };
-  std::sort(order.begin(), order.end(), more_likely);
-  if (top_k > 0 && top_k < std::ssize(order)) order.resize(static_cast<std::size_t>(top_k));
-  return order;
+  std::partial_sort(tokens.begin(), tokens.begin() + top_k, tokens.end(), more_likely);
+  tokens.resize(static_cast<std::size_t>(top_k));
+  return tokens;
 }
 
 std::vector<std::int64_t> tokens_of(const std::string& text, const std::optional<tokenizer::BytePairs>& pairs) {
@@ -44,47 +48,92 @@ std::vector<std::int64_t> tokens_of(const std::string& text, const std::optional
 }  // namespace
 
 std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options, Generator& generator) {
-  const auto order = most_likely(logits, options.temperature == 0 ? 1 : options.top_k);
-  if (order.size() == 1) return order[0];
-  const auto logit = [&](std::int64_t token) { return static_cast<double>(logits[static_cast<std::size_t>(token)]); };
+  const auto tokens = candidates(logits, options.temperature == 0 ? 1 : options.top_k);
+  if (tokens.size() == 1) return tokens[0];
+  const double highest = *std::ranges::max_element(logits);
   std::vector<double> weights;
-  for (const std::int64_t token : order)
-    weights.push_back(std::exp((logit(token) - logit(order[0])) / options.temperature));
+  for (const std::int64_t token : tokens)
+    weights.push_back(std::exp((logits[static_cast<std::size_t>(token)] - highest) / options.temperature));
   double left = generator.uniform() * std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (std::size_t i = 0; i < order.size(); ++i) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
     left -= weights[i];
-    if (left < 0) return order[i];
+    if (left < 0) return tokens[i];
   }
-  return order.back();  // rounding
+  return tokens.back();  // rounding
 }
 
-void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, std::int64_t context, std::int64_t count,
-                     const SamplingOptions& options, Generator& generator,
-                     const std::function<void(std::int64_t)>& token) {
+namespace {
+
+// The scores of the token that follows a sequence, which grows by one token from call to call.
+class NextScores {
+ public:
+  NextScores(nn::Module& model, const GenerationOptions& options) : model_(model) {
+    if (options.incremental) decoder_.emplace(model, options.context);
+  }
+
+  // moved: whether tokens at the front are gone since the call before, so that all positions are others.
+  Tensor after(const std::vector<std::int64_t>& tokens, bool moved) {
+    if (moved) decoder_.reset();
+    const std::int64_t known = decoder_ ? decoder_->length() : 0, time = std::ssize(tokens) - known;
+    const Tensor input = Tensor::from(std::vector(tokens.begin() + known, tokens.end()), {1, time});
+    const Tensor scores = (decoder_ ? (*decoder_)(input) : model_(Variable(input))).value();
+    return scores.reshape({time, -1}).select(0, time - 1).to(DType::float32);
+  }
+
+ private:
+  nn::Module& model_;
+  std::optional<nn::IncrementalDecoder> decoder_;
+};
+
+}  // namespace
+
+void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, const GenerationOptions& options,
+                     Generator& generator, const std::function<void(std::int64_t)>& token) {
   const NoGradScope no_grad;
   model.train(false);
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (std::ssize(prompt) > context) prompt.erase(prompt.begin(), prompt.end() - context);
-    const auto length = std::ssize(prompt);
-    const Tensor logits = model(Variable(Tensor::from(prompt, {1, length}))).value();
-    const Tensor last = logits.reshape({length, -1}).select(0, length - 1).to(DType::float32);
-    const std::span<const float> scores(last.data<float>(), static_cast<std::size_t>(last.numel()));
-    prompt.push_back(sample_token(scores, options, generator));
+  NextScores next(model, options);
+  for (std::int64_t i = 0; i < options.tokens; ++i) {
+    const bool is_full = std::ssize(prompt) > options.context;
+    if (is_full) prompt.erase(prompt.begin(), prompt.end() - options.context);
+    const Tensor scores = next.after(prompt, is_full);
+    const std::span<const float> logits(scores.data<float>(), static_cast<std::size_t>(scores.numel()));
+    prompt.push_back(sample_token(logits, options.sampling, generator));
     token(prompt.back());
   }
 }
 
 namespace {
 
-// Continues generate.prompt with the model of the newest checkpoint in checkpoint.dir, and writes the text to standard
-// output as it is made.
+void check_data(const TrainConfig::Data& data) {
+  if (data.name != "text" && data.name != "tokens")
+    throw make_error(Errc::usage, "generate continues text: it needs data.name = text or tokens, not {}", data.name);
+  if (data.name == "tokens" && data.tokenizer.empty())
+    throw Error(Errc::usage, "data.name = tokens: generate needs data.tokenizer, the encoding of the tokens");
+}
+
+std::int64_t vocabulary_of(const TrainConfig::Data& data, const std::optional<tokenizer::BytePairs>& pairs) {
+  if (data.name == "tokens") return data.vocabulary;
+  return pairs ? pairs->size() : 256;
+}
+
+// data.vocabulary may be larger than the encoding's, padded to a round number.
+std::string text_of(std::int64_t token, const std::optional<tokenizer::BytePairs>& pairs) {
+  if (!pairs) return std::string(1, static_cast<char>(token));
+  return token < pairs->size() ? pairs->decode(static_cast<tokenizer::Token>(token)) : "\xEF\xBF\xBD";  // U+FFFD
+}
+
+// A mixture of experts drops tokens by how many there are in a call; a plugin's model may look at other positions.
+bool decodes_incrementally(const TrainConfig::Model& model, const plugin::Registry& registry) {
+  return model.name == "gpt" && model.experts == 0 && !registry.models.contains(model.name);
+}
+
+// Continues generate.prompt with the trained model, and writes the text to standard output as it is made.
 int generate(const CommandContext& context) {
   const TrainConfig& config = context.config;
   const plugin::Registry& registry = context.registry;
-  if (config.data.name != "text")
-    throw make_error(Errc::usage, "generate continues text: it needs data.name = text, not {}", config.data.name);
+  check_data(config.data);
   const auto pairs = byte_pairs_of(config.data);
-  const auto layout = data::token_layout(config.data.context, pairs ? pairs->size() : 256);
+  const auto layout = data::token_layout(config.data.context, vocabulary_of(config.data, pairs));
   const auto task = tasks::make_task("language_modelling", {.layout = layout});
   const auto& quantised = config.generate.quantized;
   const auto model = quantised.empty() ? load_trained_model("generate", config, layout, *task, registry)
@@ -94,12 +143,12 @@ int generate(const CommandContext& context) {
   // Without a prompt the text begins as after a line.
   const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
   write_standard_output(options.prompt);
-  const auto text_of = [&](std::int64_t token) {
-    return pairs ? pairs->decode(static_cast<tokenizer::Token>(token)) : std::string(1, static_cast<char>(token));
-  };
-  generate_tokens(*model, tokens_of(prompt, pairs), config.data.context, options.tokens,
-                  {.temperature = options.temperature, .top_k = options.top_k}, generator,
-                  [&](std::int64_t token) { write_standard_output(text_of(token)); });
+  generate_tokens(*model, tokens_of(prompt, pairs),
+                  {.tokens = options.tokens,
+                   .context = config.data.context,
+                   .incremental = decodes_incrementally(config.model, registry),
+                   .sampling = {.temperature = options.temperature, .top_k = options.top_k}},
+                  generator, [&](std::int64_t token) { write_standard_output(text_of(token, pairs)); });
   write_standard_output("\n");
   return exit_success;
 }
@@ -110,7 +159,8 @@ Command generate_command() {
   return {.name = "generate",
           .usage = "generate train.cfg [--section.key=value ...]",
           .help =
-              "generate continues a text with the model of the newest checkpoint; its keys are those of "
+              "generate continues a text with the model of the newest checkpoint, or of model.weights; its keys are "
+              "those of "
               "[generate].\n",
           .run = generate};
 }

@@ -20,10 +20,17 @@ struct SamplingOptions {
 // are equally likely those with lower numbers come first.
 std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options, Generator& generator);
 
+struct GenerationOptions {
+  std::int64_t tokens = 0;   // to generate
+  std::int64_t context = 0;  // tokens that the model sees at most
+  // Whether the model computes new positions alone (nn::IncrementalDecoder), until the context is full.
+  bool incremental = false;
+  SamplingOptions sampling;
+};
+
 // Continues the tokens, one at a time, each a function of the last `context` before it, and calls token() with each.
 // The model maps (1, time) int64 to (1, time, vocabulary); it is put into evaluation mode. prompt: not empty.
-void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, std::int64_t context, std::int64_t count,
-                     const SamplingOptions& options, Generator& generator,
-                     const std::function<void(std::int64_t)>& token);
+void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, const GenerationOptions& options,
+                     Generator& generator, const std::function<void(std::int64_t)>& token);
 
 }  // namespace ddprun::trainer

@@ -142,7 +142,7 @@ int quantise(const CommandContext& context) {
     return result;
   };
   ModelFigures before{.evaluation = evaluation(*original)}, after{.evaluation = evaluation(*quantised)};
-  before.bytes = std::filesystem::file_size(newest_model_file("quantize", config));
+  before.bytes = std::filesystem::file_size(trained_model_file("quantize", config));
   after.bytes = std::filesystem::file_size(file);
   const auto batch = first_samples(*datasets.test, 0, batch_sizes(config.train, 1).micro);
   const auto times = batch_times({original.get(), quantised.get()}, Variable(batch.input()));

@@ -16,7 +16,7 @@ struct StartedRank {
 };
 
 // Makes this process a rank of the job that the settings describe, and returns what body returns, the exit code.
-// command: train or profile. Call it while the process has one thread. Throws Errc::usage for what the ranks' settings
+// command: its name. Call it while the process has one thread. Throws Errc::usage for what the ranks' settings
 // of their group differ in, and what the parts throw.
 int run_as_rank(const CommandContext& context, const char* command,
                 const std::function<int(const StartedRank& rank)>& body);

@@ -74,8 +74,9 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
         {.help = "tokens of a sample (text, tokens)", .unit = "tokens", .min = 1, .max = 1'000'000});
   s.add("data.tokenizer", d.tokenizer,
         {.help = "folder with vocab.json and merges.txt, as GPT-2's or those of ddprun-worker tokenize: the tokens of "
-                 "text are those of this byte-pair encoding. Empty: they are bytes"});
-  s.add("data.vocabulary", d.vocabulary, {.help = "number of different tokens (tokens)", .min = 2, .max = 65'536});
+                 "text are those of this byte-pair encoding. Empty: they are bytes. With tokens: the encoding in "
+                 "which they were written, for ddprun-worker generate"});
+  s.add("data.vocabulary", d.vocabulary, {.help = "number of different tokens (tokens)", .min = 2, .max = 1'000'000});
   s.add("data.outputs", d.outputs,
         {.help = "number of outputs to predict, or of classes (random)", .min = 1, .max = 1'000'000});
   s.add("data.labels", d.labels, {.help = "targets are class labels instead of numbers (random)"});

@@ -115,7 +115,7 @@ std::vector<Need> data_needs() {
       one_of({"data.image_size"}, "data.name", {"image_folder"}),
       one_of({"data.shape", "data.outputs", "data.labels", "data.noise"}, "data.name", {"random"}),
       one_of({"data.vocabulary"}, "data.name", {"tokens"}),
-      one_of({"data.tokenizer"}, "data.name", {"text"}),
+      one_of({"data.tokenizer"}, "data.name", {"text", "tokens"}),
       where(
           {"data.context"}, {"data.name"},
           [](const TrainConfig& c) {

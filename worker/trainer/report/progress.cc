@@ -80,8 +80,12 @@ std::string figures_text(const Evaluation& evaluation) {
   return text;
 }
 
+std::string evaluation_text(const Evaluation& evaluation) {
+  return fmt::format("test loss {:.4f}{}", evaluation.loss, figures_text(evaluation));
+}
+
 std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation) {
-  return fmt::format("epoch {}/{}: test loss {:.4f}{}", epoch, epochs, evaluation.loss, figures_text(evaluation));
+  return fmt::format("epoch {}/{}: {}", epoch, epochs, evaluation_text(evaluation));
 }
 
 std::string staleness_line(std::span<const std::int64_t> counts) {

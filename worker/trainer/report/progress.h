@@ -41,6 +41,8 @@ std::string progress_line(const ProgressState& state);
 std::string progress_bar(const ProgressState& state, int width);
 // What follows the loss: ", accuracy 96.10 %, perplexity 12.3456"; each figure where there is one.
 std::string figures_text(const Evaluation& evaluation);
+// "test loss 0.1234, accuracy 96.10 %"
+std::string evaluation_text(const Evaluation& evaluation);
 // "epoch 2/10: test loss 0.1234, accuracy 96.10 %"
 std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation);
 // "steps by the staleness of their gradient: 0: 90, 2: 10", given how many there are by staleness

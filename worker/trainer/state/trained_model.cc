@@ -7,6 +7,7 @@
 #include "ddprun/worker/checkpoint/checkpoint.h"
 #include "ddprun/worker/nn/state.h"
 #include "ddprun/worker/trainer/config/device_settings.h"
+#include "ddprun/worker/trainer/state/fine_tuning.h"
 #include "ddprun/worker/trainer/state/run_checkpoint.h"
 #include "ddprun/worker/trainer/state/train_state.h"
 
@@ -24,9 +25,12 @@ void load(nn::Module& model, const std::filesystem::path& file) {
 
 }  // namespace
 
-std::filesystem::path newest_model_file(std::string_view command, const TrainConfig& config) {
+std::filesystem::path trained_model_file(std::string_view command, const TrainConfig& config) {
+  if (config.checkpoint.dir.empty() && !config.model.weights.empty()) return config.model.weights;
   if (config.checkpoint.dir.empty())
-    throw make_error(Errc::usage, "{} needs checkpoint.dir: the folder with the model's checkpoints", command);
+    throw make_error(Errc::usage,
+                     "{} needs checkpoint.dir, the folder with the model's checkpoints, or model.weights, a file",
+                     command);
   std::error_code error;
   if (!std::filesystem::is_directory(config.checkpoint.dir, error))
     throw make_error(Errc::usage, "checkpoint.dir = {}: there is no such folder", config.checkpoint.dir.string());
@@ -44,8 +48,12 @@ std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const T
                                                const plugin::Registry& registry) {
   TrainConfig on_host = config;
   if (names_cuda_devices(config.parallel)) on_host.parallel.devices.clear();
+  const auto file = trained_model_file(command, config);
   TrainState state = make_train_state(on_host, {}, layout, task, 0, registry);
-  load(*state.model, newest_model_file(command, config));
+  if (config.checkpoint.dir.empty())
+    load_initial_weights(config.model, *state.model);
+  else
+    load(*state.model, file);
   state.model->train(false);
   return std::move(state.model);
 }

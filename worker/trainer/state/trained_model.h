@@ -12,12 +12,12 @@
 
 namespace ddprun::trainer {
 
-// Its parameters, averaged if the run had train.ema, in the newest checkpoint in checkpoint.dir, or with
-// checkpoint.resume = best in the best one. Throws Errc::usage without one.
-std::filesystem::path newest_model_file(std::string_view command, const TrainConfig& config);
+// The file with a trained model's parameters, averaged if the run had train.ema: of the newest checkpoint in
+// checkpoint.dir, with checkpoint.resume = best of the best one, or without that folder model.weights. command: what
+// needs it, for errors. Throws Errc::usage where there is none.
+std::filesystem::path trained_model_file(std::string_view command, const TrainConfig& config);
 
-// The model of the newest checkpoint in checkpoint.dir, in evaluation mode. command: what needs it, for errors. Throws
-// Errc::usage without a checkpoint, and for one of another model.
+// The model with these parameters, in evaluation mode. Throws Errc::usage as well for parameters of another model.
 std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const TrainConfig& config,
                                                const data::SampleLayout& layout, const tasks::Task& task,
                                                const plugin::Registry& registry);

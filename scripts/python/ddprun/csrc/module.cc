@@ -40,8 +40,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const auto make_backend = [gate, process_end](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                 std::chrono::milliseconds timeout,
                                                 std::vector<std::uint64_t> global_ranks, bool enable_reconfigure,
-                                                const std::string& name, const std::string& backend, const std::string& network_interface,
-                                                double freeze_bound) {
+                                                const std::string& name, const std::string& backend,
+                                                const std::string& network_interface, double freeze_bound) {
     auto options = c10::make_intrusive<Backend::Options>(timeout);
     options->settings = settings_of(name, backend, network_interface, freeze_bound);
     options->gate = gate;
@@ -52,7 +52,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   };
   module.def("make_backend", make_backend, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
              pybind11::arg("timeout"), pybind11::arg("global_ranks"), pybind11::arg("enable_reconfigure"),
-             pybind11::arg("name"), pybind11::arg("backend"), pybind11::arg("network_interface"), pybind11::arg("freeze_bound"),
-             pybind11::call_guard<pybind11::gil_scoped_release>());
+             pybind11::arg("name"), pybind11::arg("backend"), pybind11::arg("network_interface"),
+             pybind11::arg("freeze_bound"), pybind11::call_guard<pybind11::gil_scoped_release>());
   module.attr("abi_version") = DDPRUN_ABI_VERSION;
 }
