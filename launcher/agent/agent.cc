@@ -23,6 +23,7 @@
 #include "ddprun/launcher/agent/requested_signals.h"
 #include "ddprun/launcher/agent/training_watch.h"
 #include "ddprun/launcher/agent/workers_store.h"
+#include "ddprun/launcher/attach/attached_clients.h"
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/output/console.h"
 #include "ddprun/launcher/output/log_folder.h"
@@ -76,6 +77,8 @@ class Agent {
         logs_(make_log_folder(spec)),
         watchdog_(make_watchdog(spec)),
         training_(loop_, spec.node.nproc),
+        attached_(loop_, {.refusal = [this](int rank) { return no_such_rank(rank); },
+                          .unseen = [this](int rank) { return group_.unseen_streams(local_rank_of(rank)); }}),
         watch_(loop_, watch_spec(spec)),
         signals_(loop_),
         guardian_watch_(loop_, guardian),
@@ -154,10 +157,13 @@ class Agent {
             .training = [this] { return training_.records(group_.reports()); }};
   }
 
-  GroupSpec group_spec(const AgentSpec& spec) const {
+  GroupSpec group_spec(const AgentSpec& spec) {
     auto group = spec.group;
     if (watchdog_) group.exported.timer_file = watchdog_->pipe().string();
     group.exported.training_memory = training_.address();
+    group.output.seen = [this](int rank, Console::Stream stream, std::string_view bytes) {
+      attached_.feed(rank, stream, bytes);
+    };
     return group;
   }
 
@@ -245,6 +251,7 @@ class Agent {
       training_.clear();
       store_.answer_for(*round_, backend_->serves_workers());
       group_.start(action.round);
+      attached_.workers_started();
       store_.probe(*round_, backend_->serves_workers());
       if (events_) events_->workers_started(group_.workers());
     } catch (const Error& e) {
@@ -291,6 +298,7 @@ class Agent {
         return act(state_.on_workers_failed({not_started(local_rank, e)}, workers));
       }
     }
+    attached_.workers_started();
     store_.announce(round_->generation, action);
     if (events_) events_->workers_started(group_.workers());
   }
@@ -325,11 +333,26 @@ class Agent {
         ControlSocket::Handlers{
             .status = [this] { return to_json(record()); },
             .view = [this] { return watch_.snapshot(); },
-            .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); }});
+            .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); },
+            .signal = [this](int rank, int number, const std::string& who) { return signal_rank(rank, number, who); },
+            .attach = [this](int rank, UniqueFd c) { attached_.attach(rank, std::move(c)); }});
     if (!control_->path().empty()) guardian_.remove_with_job(control_->path());
   }
 
   const RoundMember& self() const { return round_->members.at(static_cast<std::size_t>(round_->self)); }
+  int local_rank_of(int rank) const { return rank - self().first_rank; }
+
+  // Why a rank's worker is not one of this node; empty: it is.
+  std::string no_such_rank(int rank) const {
+    if (!round_) return "the job's workers have not been started";
+    const int local_rank = local_rank_of(rank);
+    return local_rank >= 0 && local_rank < self().nproc ? "" : fmt::format("rank {} is not on this node", rank);
+  }
+
+  std::string signal_rank(int rank, int signal_number, const std::string& requester) {
+    const auto refusal = no_such_rank(rank);
+    return refusal.empty() ? send_requested_signal(group_, local_rank_of(rank), signal_number, requester) : refusal;
+  }
 
   AgentRecord record() const {
     return own_record(spec_, backend_ ? backend_->endpoint() : "", round_, training_.with_training(group_.reports()));
@@ -353,6 +376,7 @@ class Agent {
   // Other nodes may still need the endpoint that this process serves: to receive the job result, or for another job.
   void execute(const Finish& action) {
     finish_ = action;
+    attached_.finish(action.exit_code);
     if (!backend_) return loop_.stop();
     backend_->drain(signal_ ? signalled_drain_timeout : drain_timeout, [this] { loop_.stop(); });
   }
@@ -394,6 +418,7 @@ class Agent {
   LogFolder logs_;
   std::unique_ptr<Watchdog> watchdog_;  // null: not enabled
   TrainingWatch training_;
+  AttachedClients attached_;
   dashboard::JobWatch watch_;
   asio::signal_set signals_;
   GuardianWatch guardian_watch_;

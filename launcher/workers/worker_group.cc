@@ -379,6 +379,10 @@ std::vector<WorkerStatus> WorkerGroup::workers() const {
   return impl_->status();
 }
 
+std::vector<UnseenStream> WorkerGroup::unseen_streams(int local_rank) const {
+  return impl_->output ? impl_->output->unseen(local_rank) : std::vector<UnseenStream>{};
+}
+
 void WorkerGroup::window_changed() {
   if (!impl_->output || !impl_->output->window_changed()) return;
   for (const auto& worker : impl_->workers) ::kill(-worker.group(), SIGWINCH);
