@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include "ddprun/launcher/agent/job_end.h"
 #include "ddprun/launcher/agent/own_record.h"
 #include "ddprun/launcher/agent/requested_signals.h"
+#include "ddprun/launcher/agent/store_hint.h"
 #include "ddprun/launcher/agent/training_watch.h"
 #include "ddprun/launcher/agent/workers_store.h"
 #include "ddprun/launcher/attach/attached_clients.h"
@@ -93,6 +95,9 @@ class Agent {
                 .preempted = [this] { act(state_.on_workers_preempted()); },
                 .stopped = [this](bool preempted) { act(state_.on_workers_stopped(preempted)); },
                 .changed = [this](const auto& workers) { report_workers(workers); }}),
+        hint_(loop_,
+              {.running = [this] { return running_ranks(); },
+               .waits = [this](int rank, pid_t pid) { log::warn("{}", store_hint_text(rank, pid, round_->store())); }}),
         state_(spec.node.command, spec.restarts),
         store_(loop_, spec) {
     const auto& error_files = logs_.enabled() ? logs_.root() : logs_.temporary();
@@ -167,7 +172,15 @@ class Agent {
     return group;
   }
 
+  std::map<int, pid_t> running_ranks() const {
+    std::map<int, pid_t> ranks;
+    for (const auto& worker : group_.workers())
+      if (!worker.exit) ranks[self().first_rank + worker.local_rank] = worker.pid;
+    return ranks;
+  }
+
   void on_workers_ended(const std::vector<WorkerStatus>& workers) {
+    hint_.stop();
     if (events_) events_->workers_ended(workers);
     if (watchdog_) watchdog_->clear();
   }
@@ -252,6 +265,7 @@ class Agent {
       store_.answer_for(*round_, backend_->serves_workers());
       group_.start(action.round);
       attached_.workers_started();
+      if (spec_.policy.agent_store) hint_.start();
       store_.probe(*round_, backend_->serves_workers());
       if (events_) events_->workers_started(group_.workers());
     } catch (const Error& e) {
@@ -423,6 +437,7 @@ class Agent {
   asio::signal_set signals_;
   GuardianWatch guardian_watch_;
   WorkerGroup group_;
+  StoreHint hint_;
   AgentState state_;
   WorkersStore store_;
   std::unique_ptr<RendezvousBackend> backend_;
