@@ -13,6 +13,7 @@
 #include "ddprun/launcher/agent/agent.h"
 #include "ddprun/launcher/agent/job.h"
 #include "ddprun/launcher/agent/preview.h"
+#include "ddprun/launcher/attach/attach_command.h"
 #include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cli/pages.h"
 #include "ddprun/launcher/cluster/discovery.h"
@@ -85,6 +86,7 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   init_log(environment);
   if (const auto code = doctor::run_doctor(arguments, environment, own_program().string())) return *code;
   if (dashboard::is_view_command(arguments)) return dashboard::run_view_command(arguments, environment);
+  if (is_attach_command(arguments)) return run_attach_command(arguments, environment);
   if (is_control_command(arguments)) return run_control_command(arguments, environment);
   const auto launchers = remote_launchers();
   LaunchSettings settings;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <unistd.h>
@@ -18,11 +19,13 @@
 #include "ddprun/common/version.h"
 #include "ddprun/launcher/agent/agent_state.h"
 #include "ddprun/launcher/agent/descriptor_limit.h"
-#include "ddprun/launcher/agent/reserved_port.h"
-#include "ddprun/launcher/agent/socket_confirmer.h"
-#include "ddprun/launcher/agent/store_probe.h"
+#include "ddprun/launcher/agent/job_end.h"
+#include "ddprun/launcher/agent/own_record.h"
+#include "ddprun/launcher/agent/requested_signals.h"
+#include "ddprun/launcher/agent/store_hint.h"
 #include "ddprun/launcher/agent/training_watch.h"
-#include "ddprun/launcher/control/agent_record.h"
+#include "ddprun/launcher/agent/workers_store.h"
+#include "ddprun/launcher/attach/attached_clients.h"
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/output/console.h"
 #include "ddprun/launcher/output/log_folder.h"
@@ -32,10 +35,6 @@
 #include "ddprun/launcher/workers/descendants.h"
 #include "ddprun/launcher/workers/guardian_watch.h"
 #include "ddprun/launcher/workers/watchdog.h"
-#include "ddprun/rendezvous/hosting/endpoint.h"
-#include "ddprun/rendezvous/membership/node_address.h"
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
-#include "ddprun/rendezvous/store/store_server.h"
 
 namespace ddprun {
 namespace {
@@ -80,6 +79,8 @@ class Agent {
         logs_(make_log_folder(spec)),
         watchdog_(make_watchdog(spec)),
         training_(loop_, spec.node.nproc),
+        attached_(loop_, {.refusal = [this](int rank) { return no_such_rank(rank); },
+                          .unseen = [this](int rank) { return group_.unseen_streams(local_rank_of(rank)); }}),
         watch_(loop_, watch_spec(spec)),
         signals_(loop_),
         guardian_watch_(loop_, guardian),
@@ -88,16 +89,20 @@ class Agent {
                 .failed =
                     [this](auto failures) {
                       watch_.failed(failures);
-                      act(state_.on_workers_failed(std::move(failures), workers_able()));
+                      act(state_.on_workers_failed(std::move(failures), conditions()));
                     },
                 .succeeded = [this] { act(state_.on_workers_succeeded()); },
                 .preempted = [this] { act(state_.on_workers_preempted()); },
                 .stopped = [this](bool preempted) { act(state_.on_workers_stopped(preempted)); },
                 .changed = [this](const auto& workers) { report_workers(workers); }}),
-        state_(spec.node.command, spec.restarts) {
+        hint_(loop_,
+              {.running = [this] { return running_ranks(); },
+               .waits = [this](int rank, pid_t pid) { log::warn("{}", store_hint_text(rank, pid, round_->store())); }}),
+        state_(spec.node.command, spec.restarts),
+        store_(loop_, spec) {
     const auto& error_files = logs_.enabled() ? logs_.root() : logs_.temporary();
     if (!error_files.empty()) guardian_.set_marker("TORCHELASTIC_ERROR_FILE=" + error_files.string() + "/");
-    if (!logs_.temporary().empty() && !keeps_logs()) guardian_.remove_with_job(logs_.temporary());
+    if (!logs_.temporary().empty() && !keeps_logs(spec, logs_)) guardian_.remove_with_job(logs_.temporary());
     if (watchdog_) guardian_.remove_with_job(watchdog_->pipe());
     become_subreaper();
     catch_sigpipe();
@@ -135,15 +140,13 @@ class Agent {
             spec.keep_logs ? Temporary::kept : Temporary::removable};
   }
 
-  // Whether there are log files that the user asked for.
-  bool keeps_logs() const { return logs_.enabled() && spec_.keep_logs; }
-
   std::unique_ptr<Watchdog> make_watchdog(const AgentSpec& spec) {
     if (!spec.watchdog) return nullptr;
     auto pipe = std::filesystem::path(spec.watchdog_pipe);
     const auto name = fmt::format("watchdog_timer_{}", ::getpid());
     if (pipe.empty()) pipe = (logs_.enabled() ? logs_.root() : temporary_folder(spec.group.environment)) / name;
-    return std::make_unique<Watchdog>(loop_, pipe, [this](const ExpiredTimer& timer) { on_expired(timer); });
+    return std::make_unique<Watchdog>(loop_, pipe,
+                                      [this](const ExpiredTimer& timer) { act_on_expired(timer, group_); });
   }
 
   dashboard::WatchSpec watch_spec(const AgentSpec& spec) {
@@ -154,37 +157,30 @@ class Agent {
                       .min_nodes = spec.policy.min_nodes,
                       .max_nodes = spec.policy.max_nodes,
                       .max_restarts = spec.policy.max_restarts},
-            .journal = keeps_logs() ? logs_.root() : std::filesystem::path(),
+            .journal = keeps_logs(spec, logs_) ? logs_.root() : std::filesystem::path(),
             .dashboard = spec.dashboard,
             .training = [this] { return training_.records(group_.reports()); }};
   }
 
-  GroupSpec group_spec(const AgentSpec& spec) const {
+  GroupSpec group_spec(const AgentSpec& spec) {
     auto group = spec.group;
     if (watchdog_) group.exported.timer_file = watchdog_->pipe().string();
     group.exported.training_memory = training_.address();
+    group.output.seen = [this](int rank, Console::Stream stream, std::string_view bytes) {
+      attached_.feed(rank, stream, bytes);
+    };
     return group;
   }
 
-  // Signals only processes of this node's workers, since a request may name any process by mistake.
-  void on_expired(const ExpiredTimer& timer) {
-    const auto name = fmt::format("the timer '{}' of process {} expired", timer.scope, timer.pid);
-    const auto workers = group_.workers();
-    const auto owner = std::find_if(workers.begin(), workers.end(), [&](const WorkerStatus& worker) {
-      return !worker.exit && (timer.pid == worker.pid || ::getsid(timer.pid) == worker.pid);
-    });
-    if (owner == workers.end())
-      return log::warn("{}: the process is not one of this node's workers, no signal is sent", name);
-    if (timer.signal_number == 0)
-      return log::warn("{} (local rank {}): the timer names no signal", name, owner->local_rank);
-    const auto signal = signal_name(timer.signal_number);
-    log::error("{} (local rank {}): sending it {}", name, owner->local_rank, signal);
-    group_.note_signal(timer.pid, timer.signal_number,
-                       fmt::format("its watchdog timer '{}' expired, and ddprun sent it {}", timer.scope, signal));
-    ::kill(timer.pid, timer.signal_number);
+  std::map<int, pid_t> running_ranks() const {
+    std::map<int, pid_t> ranks;
+    for (const auto& worker : group_.workers())
+      if (!worker.exit) ranks[self().first_rank + worker.local_rank] = worker.pid;
+    return ranks;
   }
 
   void on_workers_ended(const std::vector<WorkerStatus>& workers) {
+    hint_.stop();
     if (events_) events_->workers_ended(workers);
     if (watchdog_) watchdog_->clear();
   }
@@ -254,95 +250,71 @@ class Agent {
     check_descriptor_limit(spec_, {.connections_of_workers = serves_workers ? action.world_size : 0,
                                    .sessions = backend_->is_host() ? action.nodes - 1 : 0});
     backend_->rendezvous().ready(action.generation,
-                                 action.serves_store ? provide_worker_store(action.master_address) : 0);
+                                 action.serves_store
+                                     ? store_.provide(action.master_address, backend_->serves_workers(), accept_bound(),
+                                                      [this](const Error& e) { act(state_.on_fault(e)); })
+                                     : 0);
   }
 
   milliseconds accept_bound() const { return std::min(spec_.policy.join_timeout, accept_timeout); }
-
-  // Opens the workers' store of the next round and returns its port; 0 when the endpoint's own store serves the
-  // workers. It listens only at the address where workers connect.
-  std::uint16_t provide_worker_store(const std::string& address) {
-    worker_store_.reset();
-    worker_port_.reset();
-    if (!spec_.policy.agent_store) return worker_port_.emplace().port();
-    if (backend_->serves_workers()) return 0;
-    worker_store_ = std::make_unique<StoreServer>(
-        loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.admission});
-    worker_store_->on_accept_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
-    return worker_store_->port();
-  }
 
   void execute(const StartWorkers& action) {
     try {
       round_ = action.round;
       training_.clear();
-      answer_for_this_host();
+      store_.answer_for(*round_, backend_->serves_workers());
       group_.start(action.round);
-      probe_worker_store();
+      attached_.workers_started();
+      if (spec_.policy.agent_store) hint_.start();
+      store_.probe(*round_, backend_->serves_workers());
       if (events_) events_->workers_started(group_.workers());
     } catch (const Error& e) {
-      const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
-      const auto now = std::chrono::system_clock::now().time_since_epoch();
-      act(state_.on_workers_failed({{.rank = self.first_rank,
-                                     .group_rank = self.group_rank,
-                                     .host = spec_.group.host,
-                                     .exit_code = exit_fault,
-                                     .time_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count(),
-                                     .message = e.what(),
-                                     .cause = e.what()}}));
+      act(state_.on_workers_failed({not_started(0, e)}));
     }
   }
 
-  // Before the workers dial it: the store of another host asks this agent whose their sockets are.
-  void answer_for_this_host() {
-    confirmer_.reset();
-    const bool elsewhere = round_->self != 0 && !is_loopback_address(round_->master_addr);
-    if (!spec_.trust.credentials || !elsewhere || backend_->serves_workers()) return;
-    confirmer_ =
-        std::make_unique<SocketConfirmer>(loop_, round_->master_addr, round_->master_port, spec_.trust.credentials);
+  // The failure of a worker for which there is no process.
+  WorkerFailure not_started(int local_rank, const Error& error) const {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return {.rank = self().first_rank + local_rank,
+            .local_rank = local_rank,
+            .group_rank = self().group_rank,
+            .host = spec_.group.host,
+            .exit_code = exit_fault,
+            .time_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count(),
+            .message = error.what(),
+            .cause = error.what()};
   }
 
-  // By local rank, whether a worker can recover, as it has announced in the store of this one-node job; empty: unknown.
-  std::vector<bool> workers_able() const {
-    std::vector<bool> able;
-    if (!worker_store_ || !round_ || !spec_.restarts.single_workers) return able;
-    const RecoveryKeys keys{round_->generation};
-    for (int rank = 0; rank < spec_.node.nproc; ++rank)
-      able.push_back(worker_store_->find(on_wire(keys.able(rank))) == "1");
-    return able;
+  // Of this node's workers, where single ones can be replaced; else empty.
+  std::vector<WorkerCondition> conditions() const {
+    std::vector<WorkerCondition> conditions;
+    if (!round_ || !spec_.restarts.single_workers) return conditions;
+    const auto able = store_.able(round_->generation);
+    if (able.empty()) return conditions;
+    for (const auto& worker : group_.workers())
+      conditions.push_back({.able = able.at(static_cast<std::size_t>(worker.local_rank)),
+                            .running = !worker.exit,
+                            .started = worker.started});
+    return conditions;
   }
-
-  static std::string on_wire(const std::string& key) { return "/" + key; }
 
   // The living workers wait for the members of the next generation, in which the replacements join.
   void execute(const ReplaceWorkers& action) {
     round_->restarts_used = action.restarts_used;
     watch_.workers_replaced(action.restarts_used);
-    for (const int local_rank : action.local_ranks) group_.replace(local_rank, action.generation);
-    const RecoveryKeys keys{round_->generation};
-    auto& store = worker_store_->session_sender();
-    store.set_key(on_wire(keys.newest()), std::to_string(action.generation));
-    store.set_key(on_wire(keys.members(action.generation)), member_list(action.members));
+    for (const int local_rank : action.local_ranks) {
+      try {
+        group_.replace(local_rank, action.generation);
+      } catch (const Error& e) {
+        auto workers = conditions();
+        workers.at(static_cast<std::size_t>(local_rank)).started = false;
+        return act(state_.on_workers_failed({not_started(local_rank, e)}, workers));
+      }
+    }
+    attached_.workers_started();
+    store_.announce(round_->generation, action);
     if (events_) events_->workers_started(group_.workers());
-  }
-
-  // A store that worker 0 serves is not there yet; this process has a connection to one at the endpoint.
-  void probe_worker_store() {
-    probe_.reset();
-    const bool known = !spec_.policy.agent_store || backend_->serves_workers();
-    if (known || is_loopback_address(round_->master_addr)) return;
-    probe_ = std::make_unique<StoreProbe>(loop_, round_->master_addr, round_->master_port,
-                                          [this](const auto& problem) { warn_of_unreachable_store(problem); });
-  }
-
-  void warn_of_unreachable_store(const std::string& problem) const {
-    const auto& first = round_->members.front();
-    const bool own = round_->self == 0;
-    const std::string from = !own ? fmt::format("check the --local_addr of host {}, and the network", first.host)
-                             : spec_.node.address.empty() ? "the other nodes reach this node there"
-                                                          : "it is this node's --local_addr";
-    log::warn("the workers' store at {} cannot be reached from this node ({}), so its workers wait for it: {}",
-              round_->store(), problem, from);
   }
 
   void execute(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
@@ -372,38 +344,32 @@ class Agent {
   void open_control_socket() {
     control_ = std::make_unique<ControlSocket>(
         loop_, spec_.group.environment,
-        ControlSocket::Handlers{.status = [this] { return to_json(record()); },
-                                .view = [this] { return watch_.snapshot(); },
-                                .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); }});
+        ControlSocket::Handlers{
+            .status = [this] { return to_json(record()); },
+            .view = [this] { return watch_.snapshot(); },
+            .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); },
+            .signal = [this](int rank, int number, const std::string& who) { return signal_rank(rank, number, who); },
+            .attach = [this](int rank, UniqueFd c) { attached_.attach(rank, std::move(c)); }});
     if (!control_->path().empty()) guardian_.remove_with_job(control_->path());
   }
 
-  // What the agent knows: this node alone. The rendezvous knows the others.
+  const RoundMember& self() const { return round_->members.at(static_cast<std::size_t>(round_->self)); }
+  int local_rank_of(int rank) const { return rank - self().first_rank; }
+
+  // Why a rank's worker is not one of this node; empty: it is.
+  std::string no_such_rank(int rank) const {
+    if (!round_) return "the job's workers have not been started";
+    const int local_rank = local_rank_of(rank);
+    return local_rank >= 0 && local_rank < self().nproc ? "" : fmt::format("rank {} is not on this node", rank);
+  }
+
+  std::string signal_rank(int rank, int signal_number, const std::string& requester) {
+    const auto refusal = no_such_rank(rank);
+    return refusal.empty() ? send_requested_signal(group_, local_rank_of(rank), signal_number, requester) : refusal;
+  }
+
   AgentRecord record() const {
-    JobStatus own{.run_id = spec_.policy.run_id,
-                  .program = spec_.policy.program,
-                  .phase = round_ ? "running" : "forming",
-                  .max_restarts = spec_.policy.max_restarts,
-                  .min_nodes = spec_.policy.min_nodes,
-                  .max_nodes = spec_.policy.max_nodes,
-                  .node_count = 1};
-    JobStatus::Node node{.host = spec_.node.host, .state = round_ ? "member" : "waiting", .nproc = spec_.node.nproc};
-    if (round_) {
-      const auto& self = round_->members.at(static_cast<std::size_t>(round_->self));
-      own.generation = round_->generation;
-      own.restarts_used = round_->restarts_used;
-      own.world_size = round_->world_size;
-      own.store = round_->store();
-      node.address = self.address;
-      node.group_rank = self.group_rank;
-      node.first_rank = self.first_rank;
-      for (auto& worker : training_.with_training(group_.reports())) node.workers.push_back({.now = std::move(worker)});
-    }
-    own.nodes.push_back(std::move(node));
-    return {.pid = ::getpid(),
-            .endpoint = backend_ ? backend_->endpoint() : "",
-            .grace = std::chrono::duration_cast<std::chrono::seconds>(spec_.grace),
-            .own = std::move(own)};
+    return own_record(spec_, backend_ ? backend_->endpoint() : "", round_, training_.with_training(group_.reports()));
   }
 
   // For ddprun status.
@@ -424,6 +390,7 @@ class Agent {
   // Other nodes may still need the endpoint that this process serves: to receive the job result, or for another job.
   void execute(const Finish& action) {
     finish_ = action;
+    attached_.finish(action.exit_code);
     if (!backend_) return loop_.stop();
     backend_->drain(signal_ ? signalled_drain_timeout : drain_timeout, [this] { loop_.stop(); });
   }
@@ -449,28 +416,11 @@ class Agent {
     const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
     if (events_) events_->agent_ended(finish.exit_code == exit_success);
     watch_.finish();
-    probe_.reset();
-    confirmer_.reset();
+    store_.close_connections();
     backend_.reset();
-    worker_store_.reset();
-    const auto summary = failure_summary(spec_.group.command.title, finish.failures);
-    if (!spec_.summarize) console_.write(Console::Stream::err, summary);
-    if (!finish.last_line.empty()) log::warn("{}", finish.last_line);
-    std::string error_file;
-    if (!finish.failures.empty()) {
-      error_file = scheduler_error_file(finish.failures.front());
-      tell_scheduler(spec_.group.environment, error_file);
-    }
-    // The summary names error files; there is none for a usage error.
-    bool error_files = false;
-    for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty() && !summary.empty();
-    const bool keep = keeps_logs() || error_files;
-    if (keep) guardian_.keep_after_job(logs_.temporary());
-    logs_.remove_if_temporary(keep);
-    console_.drain(output_timeout(finish));
+    store_.close();
     const bool failed_here = !finish.failures.empty() && round_ && finish.failures.front().group_rank == round_->self;
-    if (spec_.summarize) spec_.summarize(summary, failed_here ? error_file : "");
-    return finish.exit_code == exit_success && console_.write_failed() ? exit_fault : finish.exit_code;
+    return JobEnd{spec_, guardian_, console_, logs_, output_timeout(finish), failed_here}.conclude(finish);
   }
 
   const AgentSpec& spec_;
@@ -482,15 +432,14 @@ class Agent {
   LogFolder logs_;
   std::unique_ptr<Watchdog> watchdog_;  // null: not enabled
   TrainingWatch training_;
+  AttachedClients attached_;
   dashboard::JobWatch watch_;
   asio::signal_set signals_;
   GuardianWatch guardian_watch_;
   WorkerGroup group_;
+  StoreHint hint_;
   AgentState state_;
-  std::unique_ptr<StoreServer> worker_store_;   // of the round, on group rank 0
-  std::optional<ReservedPort> worker_port_;     // instead, where worker 0 serves the store
-  std::unique_ptr<StoreProbe> probe_;           // of the round's store
-  std::unique_ptr<SocketConfirmer> confirmer_;  // for the round's store, on another host
+  WorkersStore store_;
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // the round whose workers were started last

@@ -101,18 +101,18 @@ AgentActions AgentState::on_event(const ContactLost& event) {
   return end_with({.exit_code = exit_for(event.error.code())}, std::move(actions), SIGTERM);
 }
 
-AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures, const std::vector<bool>& able) {
+AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures,
+                                           const std::vector<WorkerCondition>& workers) {
   if (!end_ && current_ && !proposed_ && !stopping_) {
     std::stable_sort(failures.begin(), failures.end(), is_likelier_cause);
-    const auto why_not = replacements_.refusal(failures, able);
-    if (why_not.empty()) return replace_workers(failures);
-    if (replacements_.budget_is_used()) {
-      const int code = exit_code_of(failures.front());
-      return end_by_failures(std::move(failures), replacements_.budget_text(), code);
-    }
+    const auto refusal = replacements_.refusal(failures, workers);
+    if (refusal.reason.empty()) return replace_workers(failures);
+    const int code = exit_code_of(failures.front());
+    if (replacements_.budget_is_used()) return end_by_failures(std::move(failures), replacements_.budget_text(), code);
     if (replacements_.scope() == RestartScope::failed && !failures.front().usage_error &&
         replacements_.restarts() < replacements_.max_restarts())
-      return end_by_failures(std::move(failures), why_not + " (--restart=failed)", exit_usage);
+      return end_by_failures(std::move(failures), refusal.reason + " (--restart=failed)",
+                             refusal.by_workers ? exit_usage : code);
   }
   AgentActions actions{StopWorkers{SIGTERM}};
   stopping_ = true;

@@ -67,8 +67,8 @@ class AgentState {
       : command_(std::move(command)), replacements_(rules) {}
 
   AgentActions on(const RendezvousEvent& event);
-  // Workers of this node failed by themselves. able: as Replacements::refusal() takes it.
-  AgentActions on_workers_failed(std::vector<WorkerFailure> failures, const std::vector<bool>& able = {});
+  // Workers of this node failed by themselves, or could not be started. workers: as Replacements::refusal() takes it.
+  AgentActions on_workers_failed(std::vector<WorkerFailure> failures, const std::vector<WorkerCondition>& workers = {});
   // All of this node's workers exited with 0 and none of their processes is left.
   AgentActions on_workers_succeeded();
   // The same, but at least one worker exited with exit_preempted: it was asked to stop and saved its state.

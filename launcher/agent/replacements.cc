@@ -15,16 +15,24 @@ void Replacements::begin(const Round& round) {
   joined_in_.assign(static_cast<std::size_t>(round.world_size), 0);
 }
 
-std::string Replacements::refusal(const std::vector<WorkerFailure>& failures, const std::vector<bool>& able) const {
+Refusal Replacements::refusal(const std::vector<WorkerFailure>& failures,
+                              const std::vector<WorkerCondition>& workers) const {
   if (rules_.scope == RestartScope::all || !rules_.single_workers || !one_node_)
-    return "single workers are not replaced";
-  if (std::ranges::any_of(failures, &WorkerFailure::usage_error)) return "its settings are refused";
-  const auto unable = std::ranges::find(able, false);
-  if (unable != able.end()) return fmt::format("rank {} has not announced that it can recover", unable - able.begin());
-  if (able.size() != joined_in_.size()) return "no rank has announced that it can recover";
-  if (failures.size() == joined_in_.size()) return "no rank is left";
-  if (restarts() + static_cast<int>(failures.size()) > rules_.max_restarts) return "no restart is left";
-  return "";
+    return {"single workers are not replaced"};
+  if (std::ranges::any_of(failures, &WorkerFailure::usage_error)) return {"its settings are refused"};
+  const auto unable = std::ranges::find(workers, false, &WorkerCondition::able);
+  if (unable != workers.end())
+    return {fmt::format("rank {} has not announced that it can recover", unable - workers.begin()), true};
+  if (workers.size() != joined_in_.size()) return {"no rank has announced that it can recover", true};
+  for (const auto& failure : failures) {
+    const auto& worker = workers[static_cast<std::size_t>(failure.local_rank)];
+    // Its replacement would be a second process of the rank.
+    if (worker.running) return {fmt::format("the process of rank {} still runs", failure.rank)};
+    if (!worker.started) return {"it was not started"};
+  }
+  if (failures.size() == joined_in_.size()) return {"no rank is left"};
+  if (restarts() + static_cast<int>(failures.size()) > rules_.max_restarts) return {"no restart is left"};
+  return {};
 }
 
 std::string Replacements::budget_text() const {

@@ -30,6 +30,19 @@ struct ReplaceWorkers {
   int restarts_used = 0;             // of the job's budget, with these
 };
 
+// What the agent knows of a worker of this node when some have failed.
+struct WorkerCondition {
+  bool able = false;     // it has announced that it can recover, and has not withdrawn; one that failed, too
+  bool running = false;  // its process has not ended
+  bool started = true;   // its program was executed
+};
+
+// Why failed workers are not replaced.
+struct Refusal {
+  std::string reason;       // empty: they are replaced
+  bool by_workers = false;  // the workers cannot do what --restart=failed asks of them
+};
+
 // Which failures of a one-node job are answered by replacements, and the budget of restarts that they use. Pure.
 //
 // A value. Threads: not thread-safe.
@@ -40,9 +53,8 @@ class Replacements {
   // The workers of a round have been started.
   void begin(const Round& round);
 
-  // Why the failed workers are not replaced; empty: they are. able: by local rank, whether the worker has announced
-  // that it can recover, and has not withdrawn; those that failed, too.
-  std::string refusal(const std::vector<WorkerFailure>& failures, const std::vector<bool>& able) const;
+  // workers: all of this node, by local rank; empty: nothing is known of them.
+  Refusal refusal(const std::vector<WorkerFailure>& failures, const std::vector<WorkerCondition>& workers) const;
   // Counts the failures as restarts.
   ReplaceWorkers replace(const std::vector<WorkerFailure>& failures);
 

@@ -77,7 +77,7 @@ _ddprun() {
       --?*) awaited=$(_ddprun_option "${word#--}") ;;
       -[!-]) awaited=$(_ddprun_short "${word#-}") ;;
       -*) ;;
-      *) return ;;  # the script: its own arguments follow, files by default
+      *) if [[ -z $subcommand ]]; then return; fi ;;  # the script: its own arguments follow, files by default
     esac
     if [[ " $flags " == *" $awaited "* ]]; then awaited=; fi
   done

@@ -85,6 +85,18 @@ std::vector<std::string> parse_texts(std::string_view text) {
   return texts;
 }
 
+int parse_signal(std::string_view text, std::string_view option) {
+  int number = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (status != std::errc{} || end != text.data() + text.size()) {
+    number = signal_number(text);
+    if (number == 0) number = signal_number("SIG" + std::string(text));
+  }
+  if (number < 1 || number >= NSIG)
+    throw make_error(Errc::usage, "--{} = {}: expected the name or the number of a signal, as USR1", option, text);
+  return number;
+}
+
 std::vector<int> parse_signals(std::string_view text, std::string_view option) {
   std::vector<int> numbers;
   for (const auto item : split(text)) {

@@ -19,4 +19,7 @@ std::vector<std::string> parse_texts(std::string_view text);
 // that report a fault of this process, and SIGCHLD, which reports the exit of workers to the launcher.
 std::vector<int> parse_signals(std::string_view text, std::string_view option);
 
+// "SIGUSR1", "USR1" or "10": any signal.
+int parse_signal(std::string_view text, std::string_view option);
+
 }  // namespace ddprun

@@ -45,8 +45,8 @@ An argument that ends in .cfg is run by the built-in worker, one that ends in .p
 program. Every option can also be set as PET_<NAME> in the environment and, without the dashes, in the [launch]
 section of a train.cfg; the command line overrides the environment, which overrides the file.
 
-ddprun status, stop and top are commands about a running job, report about one that has ended, and doctor about
-hosts; each has its own --help.
+ddprun status, stop, attach and top are commands about a running job, report about one that has ended, and doctor
+about hosts; each has its own --help.
 )";
 }
 

@@ -41,6 +41,20 @@ Subcommand stop() {
           .options = {endpoint, run_id("the job's name, if there are several jobs"), help}};
 }
 
+Subcommand attach() {
+  return {.name = "attach",
+          .help =
+              "follows the output of one rank of a running job: its last lines, then what it writes, until the job "
+              "ends; exits with the job's exit code",
+          .options = {{.name = "signal",
+                       .help = "sends the rank's process this signal, such as USR1, and follows nothing",
+                       .value_name = "NAME"},
+                      endpoint,
+                      run_id("the job's name, if there are several jobs"),
+                      help},
+          .operand = "RANK"};
+}
+
 Subcommand doctor() {
   return {.name = "doctor",
           .help = "examines hosts and the links between them, and names what would hinder a job",
@@ -71,7 +85,7 @@ Subcommand report() {
 }  // namespace
 
 const std::vector<Subcommand>& subcommands() {
-  static const std::vector<Subcommand> all{status(), stop(), top(), report(), doctor()};
+  static const std::vector<Subcommand> all{status(), stop(), attach(), top(), report(), doctor()};
   return all;
 }
 
@@ -87,18 +101,26 @@ std::string SubcommandLine::value(std::string_view option) const {
 }
 
 SubcommandLine parse_subcommand(const Subcommand& subcommand, const std::vector<std::string>& arguments) {
-  const auto form = normal_form(arguments, subcommand.options);
   SubcommandLine line;
-  for (const auto& option : form.options) {
-    auto given = given_option(option);
-    line.values[given.name] = given.value.value_or("");
+  std::vector<std::string> words;
+  // Options may also follow a word.
+  for (auto rest = arguments; !rest.empty();) {
+    const auto form = normal_form(rest, subcommand.options);
+    for (const auto& option : form.options) {
+      auto given = given_option(option);
+      line.values[given.name] = given.value.value_or("");
+    }
+    rest.clear();
+    if (form.command.empty()) break;
+    words.push_back(form.command.front());
+    rest.assign(form.command.begin() + 1, form.command.end());
   }
-  const std::size_t words = subcommand.operand.empty() ? 0 : 1;
-  if (form.command.size() > words)
+  const std::size_t operands = subcommand.operand.empty() ? 0 : 1;
+  if (words.size() > operands)
     throw make_error(Errc::usage, "ddprun {}: superfluous argument '{}'; a program of that name is started as ./{}",
-                     subcommand.name, form.command[words], subcommand.name);
-  if (!form.command.empty()) line.operand = form.command.front();
-  if (line.operand.empty() && words > 0 && !line.has("help"))
+                     subcommand.name, words[operands], subcommand.name);
+  if (!words.empty()) line.operand = words.front();
+  if (line.operand.empty() && operands > 0 && !line.has("help"))
     throw make_error(Errc::usage, "ddprun {}: expected {}; see ddprun {} --help", subcommand.name, subcommand.operand,
                      subcommand.name);
   return line;

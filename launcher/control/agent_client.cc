@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -101,6 +102,22 @@ UniqueFd request_stop(const LocalAgent& agent, const std::string& requester, Dea
 
 std::string request_view(const LocalAgent& agent, Deadline deadline) {
   return read_line(send_request(agent.socket, "view\n").get(), deadline);
+}
+
+std::string request_signal(const LocalAgent& agent, int rank, int signal_number, const std::string& requester,
+                           Deadline deadline) {
+  const auto socket = send_request(agent.socket, fmt::format("signal {} {} {}\n", rank, signal_number, requester));
+  auto answer = read_line(socket.get(), deadline);
+  answer.pop_back();
+  return answer;
+}
+
+UniqueFd request_attach(const LocalAgent& agent, int rank) {
+  auto socket = send_request(agent.socket, fmt::format("attach {}\n", rank));
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0)
+    throw make_error(Errc::io, "{}: {}", agent.socket.string(), errno_text(errno));
+  return socket;
 }
 
 UniqueFd connect_to_agent(const LocalAgent& agent) {

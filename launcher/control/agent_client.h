@@ -28,6 +28,15 @@ UniqueFd request_stop(const LocalAgent& agent, const std::string& requester, Dea
 // The agent's view of its job as JSON. Throws as request_stop().
 std::string request_view(const LocalAgent& agent, Deadline deadline);
 
+// Asks an agent to send the worker of a rank a signal. Returns why it was not sent; empty: it was. Throws as
+// request_stop().
+std::string request_signal(const LocalAgent& agent, int rank, int signal_number, const std::string& requester,
+                           Deadline deadline);
+
+// Asks an agent for the output of a rank. The connection that is returned, which blocks, has the agent's answer:
+// attach/attach_protocol.h. Throws as request_stop().
+UniqueFd request_attach(const LocalAgent& agent, int rank);
+
 // A connection that closes when the agent exits.
 UniqueFd connect_to_agent(const LocalAgent& agent);
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <pwd.h>
-#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +17,7 @@
 #include "ddprun/launcher/control/agent_client.h"
 #include "ddprun/launcher/control/group_progress.h"
 #include "ddprun/launcher/control/group_text.h"
+#include "ddprun/launcher/control/local_jobs.h"
 #include "ddprun/launcher/control/status_text.h"
 #include "ddprun/rendezvous/membership/session_request.h"
 
@@ -54,25 +53,6 @@ ServerAddress server_at(const std::string& endpoint) {
   return {.host = parsed.host.empty() ? "127.0.0.1" : parsed.host, .port = parsed.port_or(default_port)};
 }
 
-// The agents of each job on this machine.
-using JobKey = std::pair<std::string, std::string>;  // run id, endpoint
-using LocalJobs = std::map<JobKey, std::vector<LocalAgent>>;
-
-LocalJobs local_jobs(const Environment& environment, const std::string& run_id) {
-  LocalJobs jobs;
-  for (auto& agent : local_agents(environment, Deadline::in(reply_timeout)))
-    if (run_id.empty() || agent.record.own.run_id == run_id) {
-      const JobKey key{agent.record.own.run_id, agent.record.endpoint};
-      jobs[key].push_back(std::move(agent));
-    }
-  return jobs;
-}
-
-std::string no_job_text(const std::string& run_id) {
-  return fmt::format("no job{} of this user runs on this machine; use --rdzv_endpoint=HOST:PORT for a job elsewhere",
-                     run_id.empty() ? "" : fmt::format(" of run id '{}'", run_id));
-}
-
 // The agents know at once how far their workers' training is; the server hears of it now and then.
 void add_training(JobStatus& job, const std::vector<LocalAgent>& agents) {
   std::map<std::pair<std::string, std::int64_t>, TrainingReport> told;  // by host and process
@@ -105,7 +85,7 @@ std::vector<JobStatus> requested_jobs(const Request& request, const Environment&
   if (!request.endpoint.empty()) {
     jobs = ask_for_status(server_at(request.endpoint), request.run_id, Deadline::in(reply_timeout));
   } else {
-    for (const auto& [key, agents] : local_jobs(environment, request.run_id))
+    for (const auto& [key, agents] : local_jobs(environment, request.run_id, Deadline::in(reply_timeout)))
       for (auto& job : status_of(key, agents)) jobs.push_back(std::move(job));
   }
   return jobs;
@@ -178,22 +158,16 @@ int show_status(const Request& request, const Environment& environment) {
   return exit_success;
 }
 
-std::string requester() {
-  const auto* user = ::getpwuid(::geteuid());
-  const auto name = user ? std::string(user->pw_name) : fmt::format("user {}", ::geteuid());
-  return fmt::format("ddprun stop ({} on host {})", name, local_host_name());
-}
-
 // It is enough to tell one agent, which ends the job on all nodes. Waits for the agents on this machine.
-int stop_local(const LocalJobs& jobs) {
-  const auto& [key, agents] = *jobs.begin();
+int stop_local(const LocalJobs::value_type& job) {
+  const auto& [key, agents] = job;
   std::vector<UniqueFd> connections;
   std::chrono::seconds grace{0};
   for (const auto& agent : agents) {
     connections.push_back(connect_to_agent(agent));
     grace = std::max(grace, agent.record.grace);
   }
-  connections.push_back(request_stop(agents.front(), requester(), Deadline::in(reply_timeout)));
+  connections.push_back(request_stop(agents.front(), requester_name("stop"), Deadline::in(reply_timeout)));
   const auto deadline = Deadline::in(grace + 3 * reply_timeout);
   for (const auto& connection : connections)
     if (!wait_for_close(connection.get(), deadline))
@@ -205,19 +179,15 @@ int stop_local(const LocalJobs& jobs) {
 
 int stop_job(const Request& request, const Environment& environment) {
   if (!request.endpoint.empty()) {
-    const auto job = ask_to_stop(server_at(request.endpoint), request.run_id, requester(), Deadline::in(reply_timeout));
+    const auto job =
+        ask_to_stop(server_at(request.endpoint), request.run_id, requester_name("stop"), Deadline::in(reply_timeout));
     if (!job) throw_no_job(request);
     write_output("job {} has been told to stop: {} node{}\n", job->run_id, job->node_count,
                  job->node_count == 1 ? "" : "s");
     return exit_success;
   }
-  const auto jobs = local_jobs(environment, request.run_id);
-  if (jobs.empty()) throw_no_job(request);
-  if (jobs.size() == 1) return stop_local(jobs);
-  std::vector<std::string> names;
-  for (const auto& [key, agents] : jobs) names.push_back(fmt::format("{} at {}", key.first, key.second));
-  throw make_error(Errc::usage, "there are several jobs ({}): choose one with --rdzv_id or --rdzv_endpoint",
-                   fmt::join(names, ", "));
+  const auto jobs = local_jobs(environment, request.run_id, Deadline::in(reply_timeout));
+  return stop_local(only_job(jobs, request.run_id));
 }
 
 }  // namespace

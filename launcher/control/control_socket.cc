@@ -1,5 +1,7 @@
 #include "ddprun/launcher/control/control_socket.h"
 
+#include <sstream>
+#include <string>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <vector>
@@ -106,16 +108,41 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void handle(const ConnectionPtr& connection, const std::string& request) {
+    std::istringstream words(request);
+    std::string verb;
+    words >> verb;
+    if (verb == "attach") return hand_over(connection, words);
+    if (verb == "signal") return send_signal(connection, words);
     constexpr std::string_view stop = "stop ";
     const bool is_stop = request.starts_with(stop);
     const bool is_view = request == "view";
     if (!is_stop && !is_view && request != "status") return drop(connection);
-    connection->answer = (is_view ? handlers_.view() : handlers_.status()) + "\n";
-    asio::async_write(connection->socket, asio::buffer(connection->answer),
-                      [self = shared_from_this(), connection, is_stop](error_code failure, std::size_t) {
-                        if (failure || !is_stop) self->drop(connection);
-                      });
+    answer(connection, is_view ? handlers_.view() : handlers_.status(), is_stop);
     if (is_stop) handlers_.stop(request.substr(stop.size()));
+  }
+
+  void hand_over(const ConnectionPtr& connection, std::istringstream& words) {
+    int rank = 0;
+    if (!(words >> rank)) return drop(connection);
+    const auto attach = handlers_.attach;
+    UniqueFd released(connection->socket.release());
+    drop(connection);
+    attach(rank, std::move(released));
+  }
+
+  void send_signal(const ConnectionPtr& connection, std::istringstream& words) {
+    int rank = 0, signal_number = 0;
+    std::string requester;
+    if (!(words >> rank >> signal_number >> std::ws) || !std::getline(words, requester)) return drop(connection);
+    answer(connection, handlers_.signal(rank, signal_number, requester));
+  }
+
+  void answer(const ConnectionPtr& connection, const std::string& text, bool stays_open = false) {
+    connection->answer = text + "\n";
+    asio::async_write(connection->socket, asio::buffer(connection->answer),
+                      [self = shared_from_this(), connection, stays_open](error_code failure, std::size_t) {
+                        if (failure || !stays_open) self->drop(connection);
+                      });
   }
 
   void drop(const ConnectionPtr& connection) {

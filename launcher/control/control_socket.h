@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ddprun/common/environment.h"
+#include "ddprun/common/unique_fd.h"
 
 namespace boost::asio {
 class io_context;
@@ -15,8 +16,8 @@ namespace ddprun {
 
 // The Unix socket in the runtime folder over which ddprun status and ddprun stop of the same user reach this agent; the
 // kernel says whose a connection is, and those of other users but root are closed (SO_PEERCRED in unix(7)). A
-// request is one line, "status", "view" or "stop REQUESTER"; so is the answer. After "stop" the connection stays open
-// until the agent exits.
+// request is one line, "status", "view", "stop REQUESTER", "signal RANK NUMBER REQUESTER" or "attach RANK"; so is the
+// answer. After "stop" the connection stays open until the agent exits; after "attach" it belongs to the handler.
 //
 // Ownership: owns the socket, which the destructor removes; the loop must outlive it. Threads: single-threaded on the
 // loop, which calls the handlers. Errors: none thrown; an invalid request closes its connection.
@@ -26,6 +27,9 @@ class ControlSocket {
     std::function<std::string()> status;  // the answer to "status" and "stop", without a newline
     std::function<std::string()> view;    // the same to "view"
     std::function<void(const std::string& requester)> stop;
+    // Sends the worker of a rank a signal. Returns the answer: empty, or why the signal was not sent.
+    std::function<std::string(int rank, int signal_number, const std::string& requester)> signal;
+    std::function<void(int rank, UniqueFd connection)> attach;
   };
 
   // If the socket cannot be created, a warning says why and the agent runs without it.

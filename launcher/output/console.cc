@@ -60,6 +60,7 @@ struct Console::Impl {
   bool finished = false;
   bool started = false;
   bool failed[2] = {false, false};  // a text could not be written
+  bool gone[2] = {false, false};    // the reader
   std::thread thread;
 
   // Called for the first text, so that a job that writes nothing has no thread.
@@ -141,10 +142,10 @@ struct Console::Impl {
   void note_error(Stream stream, int cause) {
     const auto i = index_of(stream);
     const bool reader_gone = cause == EPIPE || (cause == EIO && screens[i]);  // EIO: the terminal was hung up
-    if (reader_gone) return;
     {
       const std::lock_guard lock(mutex);
-      if (std::exchange(failed[i], true)) return;
+      if (reader_gone) gone[i] = true;
+      if (reader_gone || std::exchange(failed[i], true)) return;
     }
     if (stream == Stream::out) log::error("cannot write to standard output: {}", errno_text(cause));
   }
@@ -200,6 +201,15 @@ void Console::update(Stream stream, int source, std::string lines, std::string b
 std::optional<WindowSize> Console::window(Stream stream) const {
   const auto i = index_of(stream);
   return impl_->screens[i] ? window_size(impl_->descriptors[i]) : std::nullopt;
+}
+
+bool Console::is_terminal(Stream stream) const {
+  return ::isatty(impl_->descriptors[index_of(stream)]) == 1;
+}
+
+bool Console::reader_gone(Stream stream) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->gone[index_of(stream)];
 }
 
 bool Console::full() const {

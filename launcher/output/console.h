@@ -39,6 +39,10 @@ class Console {
   void update(Stream stream, int source, std::string lines, std::string bars);
   // The current size of the stream's terminal; empty when the stream is not a terminal.
   std::optional<WindowSize> window(Stream stream) const;
+  // Whether the stream is one, also a plain one.
+  bool is_terminal(Stream stream) const;
+  // Whether nobody reads the stream any more, as far as writing it has shown.
+  bool reader_gone(Stream stream) const;
   bool full() const;
   // Waits until everything is written, or until nothing was written for the given time. Returns whether everything was
   // written.

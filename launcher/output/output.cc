@@ -33,8 +33,10 @@ struct Capture {
 
   asio::posix::stream_descriptor reader;
   Console::Stream to;
-  int source = 0;     // identifies its bars to the console
-  bool shown = true;  // on the console
+  int local_rank = 0;
+  int source = 0;       // identifies its bars to the console
+  bool shown = true;    // on the console
+  bool direct = false;  // in place of this process's own stream: it breaks when that does
   bool terminal = false;
   std::string prefix;
   std::variant<std::monostate, LineAssembler, TerminalLines> lines;  // monostate: bytes are passed on unchanged
@@ -64,8 +66,8 @@ struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
   OutputSpec spec;
   OutputAttempt attempt;
   std::vector<std::shared_ptr<Capture>> captures;
-  std::map<int, std::shared_ptr<Capture>> errors;    // by local rank
-  std::map<int, std::filesystem::path> error_files;  // standard error that goes to a file only
+  std::map<int, std::shared_ptr<Capture>> errors;                          // by local rank
+  std::map<int, std::map<Console::Stream, std::filesystem::path>> unseen;  // by local rank
   std::map<Console::Stream, std::shared_ptr<LogFile>> filtered;
   std::vector<UniqueFd> worker_ends;
 
@@ -94,16 +96,21 @@ int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, cons
   const bool shown = !spec.shown || spec.shown->contains(local_rank);
   const bool tee = selects(spec.tee) && shown;
   if ((selects(spec.redirects) || selects(spec.tee)) && !tee) {
-    if (is_err) error_files[local_rank] = file;
+    unseen[local_rank][stream] = file;
     return to_file(file);
   }
-  if (!shown && !is_err) return to_file("/dev/null");
-  if (spec.nproc == 1 && !tee && !is_err) return -1;
+  const bool alone = shown && spec.nproc == 1 && !tee && !is_err;
+  if (alone && console.is_terminal(stream)) {
+    unseen[local_rank][stream] = "";
+    return -1;
+  }
   const bool prefixed = shown && (spec.nproc > 1 || tee);
   const auto prefix = line_prefix(
       spec.prefix,
       {.role = spec.role, .local_rank = local_rank, .rank = attempt.first_rank + local_rank, .host = spec.host});
   const auto captured = capture(stream, prefixed ? prefix : "", shown);
+  captured->local_rank = local_rank;
+  captured->direct = alone;
   captured->source = 2 * local_rank + (is_err ? 1 : 0);
   if (tee && file != "/dev/null") captured->copy.emplace(file);
   if (tee) add_filter(*captured);
@@ -167,6 +174,7 @@ std::size_t OutputRouter::Impl::read_some(Capture& stream) {
   while (got < 0 && errno == EINTR);
   if (got > 0) {
     forward(stream, {block, static_cast<std::size_t>(got)});
+    if (stream.direct && console.reader_gone(stream.to)) close(stream);  // the worker is to notice it, as without us
     return static_cast<std::size_t>(got);
   }
   if (got == 0 || errno != EAGAIN) close(stream);
@@ -174,6 +182,7 @@ std::size_t OutputRouter::Impl::read_some(Capture& stream) {
 }
 
 void OutputRouter::Impl::forward(Capture& stream, std::string_view bytes) {
+  if (spec.seen) spec.seen(attempt.first_rank + stream.local_rank, stream.to, bytes);
   if (stream.to == Console::Stream::err) stream.tail.feed(bytes);
   if (stream.copy) stream.copy->write(bytes);
   std::string text;
@@ -236,10 +245,16 @@ void OutputRouter::started() {
   impl_->worker_ends.clear();
 }
 
+std::vector<UnseenStream> OutputRouter::unseen(int local_rank) const {
+  std::vector<UnseenStream> streams;
+  if (const auto found = impl_->unseen.find(local_rank); found != impl_->unseen.end())
+    for (const auto& [stream, file] : found->second) streams.push_back({stream, file});
+  return streams;
+}
+
 std::string OutputRouter::last_lines(int local_rank) {
-  if (const auto file = impl_->error_files.find(local_rank); file != impl_->error_files.end()) {
-    return Tail::last_lines(read_end_of_file(file->second, Tail::max_bytes));
-  }
+  for (const auto& each : unseen(local_rank))
+    if (each.stream == Console::Stream::err) return Tail::last_lines(read_end_of_file(each.file, Tail::max_bytes));
   const auto found = impl_->errors.find(local_rank);
   if (found == impl_->errors.end()) return {};
   auto& stream = *found->second;

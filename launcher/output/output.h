@@ -1,10 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ddprun/launcher/output/console.h"
@@ -17,6 +19,12 @@ class io_context;
 
 namespace ddprun {
 
+// A stream of a worker that this process does not see.
+struct UnseenStream {
+  Console::Stream stream = Console::Stream::out;
+  std::filesystem::path file{};  // where it goes; empty: to this process's own terminal
+};
+
 struct OutputSpec {
   std::string role = "default";
   std::string host;  // for ${hostname} in the prefix
@@ -27,6 +35,8 @@ struct OutputSpec {
   std::string prefix{default_line_prefix};
   std::vector<std::string> out_filters;  // tee'd lines that contain any of these are copied to one more file
   std::vector<std::string> err_filters;
+  // Called with all that this process reads of a worker, given its rank in the job; may be empty.
+  std::function<void(int rank, Console::Stream stream, std::string_view bytes)> seen{};
 };
 
 // Ranks and log folder of one attempt.
@@ -36,10 +46,10 @@ struct OutputAttempt {
 };
 
 // Routes the output of a node's workers in one attempt from pipes to the console and to files. With several workers the
-// console shows whole lines, each with the prefix; the output of a single worker is passed on unchanged, and its
-// standard output is this process's own. Files get the bytes unchanged, except filtered_stdout.log and
-// filtered_stderr.log, which hold whole lines of all workers. The end of each worker's standard error is kept, also of
-// workers that the console does not show.
+// console shows whole lines, each with the prefix; the output of a single worker is passed on unchanged, and where this
+// process's standard output is a terminal, it is the worker's as well. Files get the bytes unchanged, except
+// filtered_stdout.log and filtered_stderr.log, which hold whole lines of all workers. The end of each worker's standard
+// error is kept, also of workers that the console does not show.
 //
 // Where the console is a terminal, the worker gets a pseudo-terminal in place of a pipe, so that programs draw progress
 // bars and use colours as they would alone. A worker's bars are drawn below the lines, with its prefix.
@@ -69,6 +79,8 @@ class OutputRouter {
   // The console's terminal was resized: resizes the workers' pseudo-terminals. Returns false when there are none.
   bool window_changed();
 
+  // Those of a worker that do not pass through this process.
+  std::vector<UnseenStream> unseen(int local_rank) const;
   // The end of the worker's standard error, including what its pipe holds now.
   std::string last_lines(int local_rank);
   // Call when no worker of the attempt is left: forwards what the pipes still hold, including lines without an end, and

@@ -23,6 +23,7 @@ struct WorkerStatus {
   int local_rank = 0;
   pid_t pid = 0;
   std::optional<ProcessExit> exit;  // unset: it runs, or could not be killed
+  bool started = true;              // false: its program could not be executed
   bool failed = false;              // it failed by itself; false for a worker that this agent stopped
   std::string error_file;           // path; the file need not exist
 };

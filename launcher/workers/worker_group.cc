@@ -2,26 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <optional>
-#include <set>
-#include <sys/wait.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/launcher/mpi/pmi_server.h"
 #include "ddprun/launcher/report/failure_report.h"
-#include "ddprun/launcher/report/memory_evidence.h"
-#include "ddprun/launcher/workers/descendants.h"
-#include "ddprun/launcher/workers/exec_failure.h"
+#include "ddprun/launcher/workers/blocked_workers.h"
+#include "ddprun/launcher/workers/leftovers.h"
 #include "ddprun/launcher/workers/nonfatal_signal.h"
-#include "ddprun/launcher/workers/sleep_watch.h"
+#include "ddprun/launcher/workers/worker.h"
+#include "ddprun/launcher/workers/worker_failures.h"
 #include "ddprun/launcher/workers/worker_process.h"
 #include "ddprun/rendezvous/trust/token_descriptor.h"
 
@@ -44,37 +40,6 @@ std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
-struct Worker {
-  int local_rank = 0;
-  StartedProcess process;
-  std::string error_file;
-  std::optional<ProcessExit> exit;
-  int stopped_by = 0;  // the signal that stopped it, until it is continued
-  bool failed = false;
-  int sent_signal = 0;  // by this agent, with the reason
-  std::string sent_reason;
-  std::optional<int> aborted;  // it called MPI_Abort with this exit code
-  std::string complaint;       // what is wrong although it exited with 0
-  std::string blocked;         // why it has failed although it runs
-
-  bool ended_well() const { return exit->success() && complaint.empty() && !aborted; }
-  pid_t group() const { return process.pid; }
-  WorkerReport report() const {
-    using State = WorkerReport::State;
-    return {.local_rank = local_rank,
-            .pid = process.pid,
-            .state = exit              ? State::ended
-                     : stopped_by != 0 ? State::stopped
-                                       : State::running,
-            .exit_code = exit ? exit->code : 0,
-            .signal_number = exit ? exit->signal_number : stopped_by};
-  }
-};
-
-bool was_preempted(const Worker& worker) {
-  return worker.exit && worker.exit->signal_number == 0 && worker.exit->code == exit_preempted;
-}
-
 }  // namespace
 
 struct WorkerGroup::Impl {
@@ -89,15 +54,12 @@ struct WorkerGroup::Impl {
         spec(std::move(spec_)),
         handlers(std::move(handlers_)),
         timer(loop_),
-        sleep_watch(spec.uninterruptible_timeout),
-        sleep_timer(loop_),
-        memory(MemoryEvidence::Sources::of_this_process()) {
-    // Children that this process had before it executed ddprun (exec from a shell) do not belong to the job.
-    reap_children(guardian);
-    int status = 0;
-    if (::waitpid(-1, &status, WNOHANG) == 0)
-      for (const pid_t pid : living_children()) foreign.insert(pid);
-    std::erase_if(foreign, [this](pid_t pid) { return guardian.owns(pid); });
+        blocked(loop_, spec.uninterruptible_timeout,
+                {.running = [this] { return running(); },
+                 .blocked = [this](pid_t pid, const std::string& text) { worker_with(pid)->blocked = text; },
+                 .looked = [this] { report_failures(false); }}),
+        memory(MemoryEvidence::Sources::of_this_process()),
+        leftovers(guardian_) {
     if (spec.credentials) token = make_token_descriptor(*spec.credentials);
     spec.exported.token_descriptor = token.get();
   }
@@ -109,15 +71,13 @@ struct WorkerGroup::Impl {
   GroupSpec spec;
   Handlers handlers;
   boost::asio::steady_timer timer;
-  SleepWatch sleep_watch;
-  boost::asio::steady_timer sleep_timer;  // runs with a limit and workers alone
+  BlockedWorkers blocked;
   MemoryEvidence memory;
-  std::set<pid_t> foreign;  // children that do not belong to the job, except the guardian
+  Leftovers leftovers;
 
   Phase phase = Phase::idle;
   Round round;
   std::vector<Worker> workers;
-  std::set<pid_t> leftovers_signalled;
   int stop_signal = SIGTERM;
   int kills = 0;
   bool awaiting_cause = false;
@@ -133,22 +93,17 @@ struct WorkerGroup::Impl {
   void end_aborted(int local_rank, int exit_code);
   void warn_of_frozen() const;
   std::vector<WorkerFailure> failures();
-  std::string cause_of_end(const Worker& worker, ProcessExit& exit);
-  WorkerFailure failure_of(const Worker& worker, std::int64_t noticed_us);
   bool all_preempted() const;
   std::vector<WorkerStatus> status() const;
   bool all_exited() const;
-  bool nothing_left() const;
-  std::vector<pid_t> leftover_children() const;
   void signal_groups(int signal_number) const;
-  void signal_leftovers();
   void arm(milliseconds after);
   void kill_everything();
   void advance();
   void finish();
   void report_failures(bool cause_may_follow);
-  void watch_sleeps();
-  void look_at_sleeps();
+  std::vector<pid_t> running() const;
+  std::vector<Worker>::iterator worker_with(pid_t pid);
 };
 
 Worker WorkerGroup::Impl::make_worker(int local_rank, WorkerEnvironments& environments, std::uint64_t replacement) {
@@ -185,52 +140,22 @@ void WorkerGroup::Impl::replace(Worker& worker, std::uint64_t generation) {
   report_changes({worker.report()});
 }
 
-// What is known beyond exit code and signal. A process whose exec failed has no exit code of its own.
-std::string WorkerGroup::Impl::cause_of_end(const Worker& worker, ProcessExit& exit) {
-  if (!worker.blocked.empty()) return worker.blocked;
-  if (const int error = exec_error(worker.process); error != 0) {
-    exit.code = exit_fault;
-    return exec_failure_text(spec.command.executable, error);
-  }
-  if (worker.aborted) {
-    const int code = *worker.aborted & 0xff;
-    exit = {.pid = exit.pid, .code = code == 0 ? exit_fault : code};
-    return fmt::format("it called MPI_Abort with exit code {}", *worker.aborted);
-  }
-  if (!worker.complaint.empty()) {
-    exit.code = exit_fault;
-    return worker.complaint;
-  }
-  if (exit.signal_number != 0 && exit.signal_number == worker.sent_signal) return worker.sent_reason;
-  const bool killed = exit.signal_number == SIGKILL || exit.code == exit_for_signal(SIGKILL);
-  return cause_of(exit, killed ? memory.about(exit.pid, exit.peak_kib) : MemoryEvidence::Finding{});
-}
-
-WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker, std::int64_t noticed_us) {
-  auto exit = worker.exit.value_or(ProcessExit{.pid = worker.process.pid, .code = exit_fault});
-  const auto cause = cause_of_end(worker, exit);
-  auto failure = describe_failure({.rank = self().first_rank + worker.local_rank,
-                                   .local_rank = worker.local_rank,
-                                   .group_rank = self().group_rank,
-                                   .host = spec.host,
-                                   .error_file = worker.error_file,
-                                   .last_lines = output->last_lines(worker.local_rank),
-                                   .cause = cause},
-                                  exit, noticed_us);
-  if (!logs.enabled()) failure.error_file.clear();  // it is removed with the temporary folder
-  return failure;
-}
-
 // The workers that have failed, the root cause first. All are stamped with the same time.
 std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
   std::vector<WorkerFailure> failures;
   const auto noticed = now_us();
+  const FailureContext context{.first_rank = self().first_rank,
+                               .group_rank = self().group_rank,
+                               .host = spec.host,
+                               .executable = spec.command.executable,
+                               .error_files_stay = logs.enabled(),
+                               .memory = memory};
   for (auto& worker : workers) {
-    if ((!worker.exit && worker.blocked.empty()) || was_preempted(worker)) continue;
+    if ((!worker.exit && worker.blocked.empty()) || worker.preempted()) continue;
     if (pmi && worker.exit && worker.exit->success()) worker.complaint = pmi->complaint(worker.local_rank);
     if (worker.exit && worker.ended_well()) continue;
     worker.failed = true;
-    failures.push_back(failure_of(worker, noticed));
+    failures.push_back(failure_of(worker, context, output->last_lines(worker.local_rank), noticed));
   }
   root_cause_first(failures);
   return failures;
@@ -239,10 +164,12 @@ std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
 void WorkerGroup::Impl::apply(const std::vector<ProcessChange>& changes) {
   std::vector<WorkerReport> changed;
   for (const auto& change : changes) {
-    const auto worker =
-        std::find_if(workers.begin(), workers.end(), [&](const Worker& w) { return w.process.pid == change.exit.pid; });
+    const auto worker = worker_with(change.exit.pid);
     if (worker == workers.end()) continue;
-    if (change.kind == ProcessChange::Kind::ended) worker->exit = change.exit;
+    if (change.kind == ProcessChange::Kind::ended) {
+      worker->exit = change.exit;
+      worker->exec_error = exec_error(worker->process);
+    }
     worker->stopped_by = change.kind == ProcessChange::Kind::stopped ? change.exit.signal_number : 0;
     changed.push_back(worker->report());
   }
@@ -272,39 +199,19 @@ void WorkerGroup::Impl::warn_of_frozen() const {
 }
 
 bool WorkerGroup::Impl::all_preempted() const {
-  const auto ended_well = [](const Worker& w) { return w.exit && (w.exit->success() || was_preempted(w)); };
+  const auto ended_well = [](const Worker& w) { return w.exit && (w.exit->success() || w.preempted()); };
   return std::all_of(workers.begin(), workers.end(), ended_well) &&
-         std::any_of(workers.begin(), workers.end(), was_preempted);
+         std::any_of(workers.begin(), workers.end(), [](const Worker& w) { return w.preempted(); });
 }
 
 std::vector<WorkerStatus> WorkerGroup::Impl::status() const {
   std::vector<WorkerStatus> result;
-  for (const auto& worker : workers)
-    result.push_back({.local_rank = worker.local_rank,
-                      .pid = worker.process.pid,
-                      .exit = worker.exit,
-                      .failed = worker.failed,
-                      .error_file = worker.error_file});
+  for (const auto& worker : workers) result.push_back(worker.status());
   return result;
 }
 
 bool WorkerGroup::Impl::all_exited() const {
   return std::all_of(workers.begin(), workers.end(), [](const Worker& w) { return w.exit.has_value(); });
-}
-
-std::vector<pid_t> WorkerGroup::Impl::leftover_children() const {
-  auto children = living_children();
-  std::erase_if(children, [&](pid_t pid) { return guardian.owns(pid) || foreign.contains(pid); });
-  return children;
-}
-
-// One system call in the usual case, in which waitid() reports no child at all. Otherwise /proc is searched, since
-// waitid() also reports foreign children and a restarted guardian.
-bool WorkerGroup::Impl::nothing_left() const {
-  if (!all_exited()) return false;
-  siginfo_t info{};
-  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD) return true;
-  return (!foreign.empty() || guardian.restarted()) && leftover_children().empty();
 }
 
 void WorkerGroup::Impl::signal_groups(int signal_number) const {
@@ -317,12 +224,6 @@ void WorkerGroup::Impl::signal_groups(int signal_number) const {
   }
 }
 
-// Signals each orphan of the workers, which this process has adopted, once.
-void WorkerGroup::Impl::signal_leftovers() {
-  for (const pid_t pid : leftover_children())
-    if (leftovers_signalled.insert(pid).second) ::kill(pid, stop_signal);
-}
-
 void WorkerGroup::Impl::arm(milliseconds after) {
   timer.expires_after(after);
   timer.async_wait([this](boost::system::error_code failure) {
@@ -333,7 +234,7 @@ void WorkerGroup::Impl::arm(milliseconds after) {
 void WorkerGroup::Impl::kill_everything() {
   if (phase != Phase::stopping && phase != Phase::leftovers) return;
   signal_groups(SIGKILL);
-  const auto left = all_exited() ? leftover_children() : std::vector<pid_t>{};
+  const auto left = all_exited() ? leftovers.processes() : std::vector<pid_t>{};
   for (const pid_t pid : left) ::kill(pid, SIGKILL);
   if (++kills > max_kill_rounds) {
     const auto workers_left = std::count_if(workers.begin(), workers.end(), [](const Worker& w) { return !w.exit; });
@@ -347,14 +248,15 @@ void WorkerGroup::Impl::kill_everything() {
 // Takes the next step once all workers have exited.
 void WorkerGroup::Impl::advance() {
   if (phase == Phase::idle || !all_exited()) return;
-  if (nothing_left()) return finish();
+  if (leftovers.none()) return finish();
   if (phase == Phase::running) {
     phase = Phase::leftovers;
+    blocked.stop();
     stop_signal = SIGTERM;
     signal_groups(SIGTERM);
     arm(leftover_grace);
   }
-  signal_leftovers();
+  leftovers.signal(stop_signal);
 }
 
 void WorkerGroup::Impl::finish() {
@@ -362,8 +264,7 @@ void WorkerGroup::Impl::finish() {
   const bool preempted = all_preempted();
   phase = Phase::idle;
   timer.cancel();
-  sleep_timer.cancel();
-  sleep_watch.clear();
+  blocked.stop();
   std::vector<pid_t> groups;
   for (const auto& worker : workers) groups.push_back(worker.group());
   guardian.remove_groups(groups);
@@ -390,30 +291,15 @@ void WorkerGroup::Impl::report_failures(bool cause_may_follow) {
   });
 }
 
-void WorkerGroup::Impl::watch_sleeps() {
-  if (spec.uninterruptible_timeout == milliseconds(0)) return;
-  sleep_timer.expires_after(sleep_watch.interval());
-  sleep_timer.async_wait([this](boost::system::error_code failure) {
-    if (failure || phase != Phase::running) return;
-    look_at_sleeps();
-    watch_sleeps();
-  });
+std::vector<pid_t> WorkerGroup::Impl::running() const {
+  std::vector<pid_t> pids;
+  for (const auto& worker : workers)
+    if (!worker.exit) pids.push_back(worker.process.pid);
+  return pids;
 }
 
-void WorkerGroup::Impl::look_at_sleeps() {
-  const auto now = std::chrono::steady_clock::now();
-  for (auto& worker : workers) {
-    if (worker.exit) continue;
-    const pid_t pid = worker.process.pid;
-    const auto found = sleep_watch.observe(pid, thread_sleeps(pid), now);
-    if (!found) continue;
-    const auto channel = wait_channel(pid, found->thread);
-    worker.blocked = fmt::format(
-        "its thread {} has been in uninterruptible sleep for {:.1f} s{}: a file system or a device does not answer",
-        found->thread, std::chrono::duration<double>(found->slept).count(),
-        channel.empty() ? "" : fmt::format(" (wait channel {})", channel));
-  }
-  report_failures(false);
+std::vector<Worker>::iterator WorkerGroup::Impl::worker_with(pid_t pid) {
+  return std::find_if(workers.begin(), workers.end(), [pid](const Worker& w) { return w.process.pid == pid; });
 }
 
 WorkerGroup::WorkerGroup(boost::asio::io_context& loop, Guardian& guardian, Console& console, const LogFolder& logs,
@@ -427,7 +313,7 @@ void WorkerGroup::start(const Round& round) {
   if (self.phase != Impl::Phase::idle) throw make_error(Errc::internal, "workers of an earlier round still run");
   self.phase = Impl::Phase::running;
   self.round = round;
-  self.leftovers_signalled.clear();
+  self.leftovers.begin_round();
   self.kills = 0;
   self.awaiting_cause = false;
   self.output = std::make_shared<OutputRouter>(
@@ -444,7 +330,7 @@ void WorkerGroup::start(const Round& round) {
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank)
     self.workers.push_back(self.make_worker(local_rank, environments));
   self.guardian.confirm_groups();
-  self.watch_sleeps();
+  self.blocked.start();
   self.report_changes(reports());
 }
 
@@ -459,6 +345,7 @@ void WorkerGroup::stop(int signal_number, milliseconds grace) {
   auto& self = *impl_;
   if (self.phase == Impl::Phase::idle) return;
   self.stop_signal = signal_number;
+  self.blocked.stop();
   if (self.phase != Impl::Phase::stopping) self.warn_of_frozen();
   self.signal_groups(signal_number);
   if (self.phase != Impl::Phase::stopping) {
@@ -482,15 +369,18 @@ void WorkerGroup::notify(int signal_number) {
 }
 
 void WorkerGroup::note_signal(pid_t worker, int signal_number, const std::string& reason) {
-  for (auto& w : impl_->workers) {
-    if (w.process.pid != worker) continue;
-    w.sent_signal = signal_number;
-    w.sent_reason = reason;
-  }
+  const auto found = impl_->worker_with(worker);
+  if (found == impl_->workers.end()) return;
+  found->sent_signal = signal_number;
+  found->sent_reason = reason;
 }
 
 std::vector<WorkerStatus> WorkerGroup::workers() const {
   return impl_->status();
+}
+
+std::vector<UnseenStream> WorkerGroup::unseen_streams(int local_rank) const {
+  return impl_->output ? impl_->output->unseen(local_rank) : std::vector<UnseenStream>{};
 }
 
 void WorkerGroup::window_changed() {

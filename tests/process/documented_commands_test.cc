@@ -17,13 +17,14 @@ class Workplace {
  public:
   Workplace() {
     const std::string shell = "#!/bin/bash\nset -e\n";
-    // Options of status and stop are looked up in their help: a job to ask does not run.
+    // Options of these subcommands are looked up in their help: a job to ask does not run.
     // The launcher leaves the keys of a train.cfg to the worker, but for those of [launch].
     const auto launcher = shell + "program=" + DDPRUN_PROGRAM + "\nworker=" + DDPRUN_WORKER + R"(
 case $1 in
-  doctor | status | stop | top)
+  attach | doctor | status | stop | top)
     known=$("$program" "$1" --help)
     for option in "${@:2}"; do
+      [[ $1 == attach && $option == [0-9] ]] && continue
       [[ $known == *"${option%%=*} "* ]] || { echo "unknown: $option" >&2; exit 1; }
     done
     exit ;;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 
 #include "ddprun/common/atomic_file.h"
@@ -43,6 +44,13 @@ TEST_CASE("a single worker's output is passed on unchanged") {
   const auto result = run_child(command({}, {"out=a\\rb", "err=x"}));
   CHECK(result.out == "a\rb");
   CHECK(result.err == "x");
+}
+
+TEST_CASE("a single worker learns that nobody reads its output any more, as without ddprun") {
+  Child child(command({}, {"flood"}));
+  child.wait_for_out("x\n");
+  child.leave_out();
+  CHECK(child.wait().code == 128 + SIGPIPE);
 }
 
 TEST_CASE("output of several workers that cannot be written is one error, and the exit code is 1") {

@@ -105,6 +105,7 @@ TEST_CASE("bash completes subcommands, only as the first argument") {
   };
   CHECK(offers("ddprun ", "status"));
   CHECK(offers("ddprun ", "stop"));
+  CHECK(offers("ddprun ", "attach"));
   CHECK(offers("ddprun statu", "status"));
   CHECK_FALSE(offers("ddprun --standalone statu", "status"));
 }
@@ -115,6 +116,7 @@ TEST_CASE("bash completes the options of each subcommand") {
   const auto here = folder.path().string();
   CHECK(offered("ddprun status --j", here) == Words{"<--json >"});
   CHECK(offered("ddprun stop --j", here) == Words{"<>"});
+  CHECK(offered("ddprun attach 1 --s", here) == Words{"<--signal=>"});
   CHECK(offered("ddprun status --nproc", here) == Words{"<>"});
   CHECK(offered("ddprun stop --rdzv-", here) == Words{"<--rdzv-endpoint=>", "<--rdzv-id=>"});
   CHECK(offered("ddprun stop ", here) == Words{"<--rdzv_endpoint=>", "<--rdzv_id=>", "<--help >"});
@@ -168,7 +170,7 @@ TEST_CASE("groff accepts the manual page without warnings, and the page has ever
     INFO(name);
     CHECK(shown.out.find(" " + name) != std::string::npos);
   }
-  for (const char* command : {"ddprun status", "ddprun stop", "--collectives"})
+  for (const char* command : {"ddprun status", "ddprun stop", "ddprun attach", "--signal", "--collectives"})
     CHECK_THAT(shown.out, Catch::Contains(command));
   for (const char* heading : {"NAME", "SYNOPSIS", "OPTIONS", "COMMANDS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES"})
     CHECK_THAT(shown.out, Catch::Contains("\n" + std::string(heading) + "\n"));

@@ -1,6 +1,9 @@
 // PyTorch's DistributedDataParallel in a script without any reference to ddprun (ddp_script.py): a worker is killed
 // during the training, the job restarts, and the result is correct.
+#include <algorithm>
 #include <csignal>
+#include <fstream>
+#include <map>
 #include <regex>
 
 #include "tests/process/launch.h"
@@ -141,4 +144,103 @@ TEST_CASE("current PyTorch with the store at worker 0, either of its servers") {
   const std::string libuv = GENERATE("1", "0");
   CAPTURE(libuv);
   one_node_killed_in_the_middle(*python, 2, {"--no_agent_store"}, {{"USE_LIBUV", libuv}});
+}
+
+// ---- a store of the script's own, at which PyTorch makes every rank a client if an agent serves the store
+
+namespace {
+
+constexpr const char* own_store_script =
+    "import os, sys, torch.distributed as dist\n"
+    "dist.init_process_group('gloo', init_method='tcp://127.0.0.1:' + sys.argv[1], rank=int(os.environ['RANK']),\n"
+    "                        world_size=2)\n"
+    "print('rank', dist.get_rank(), 'has met the other', flush=True)\n";
+
+Child own_store_job(const TorchPython& python, const TempDir& folder, const Words& options) {
+  std::ofstream(folder / "own_store.py") << own_store_script;
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2"};
+  words.insert(words.end(), options.begin(), options.end());
+  words.insert(words.end(), {(folder / "own_store.py").string(), std::to_string(free_port())});
+  return Child(words, {{"PYTHON_EXEC", python.path}, {"OMP_NUM_THREADS", "1"}, {"GLOO_SOCKET_IFNAME", "lo"}});
+}
+
+}  // namespace
+
+TEST_CASE("a script that waits for a store of its own is named in a line, with the way out") {
+  const auto python = find_torch({1, 11});
+  if (!python) SKIP("no python3 here has torch 1.11 or newer (Debian 12: python3-torch)");
+  const TempDir folder;
+  auto job = own_store_job(*python, folder, {});
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  constexpr const char* hint = "has been trying for 10 s to connect to an address at which nobody listens";
+  constexpr const char* met = "has met the other";
+  job.wait_until([&] { return has(job.err(), hint) || has(job.out(), met); }, "a hint", torch_timeout);
+  if (has(job.out(), met)) SKIP("torch " + python->version_text + " opens a script's own store");
+  job.wait_for_err("or start ddprun with --no_agent_store\n");
+  job.signal(SIGTERM);
+  CHECK(job.wait().out.empty());
+}
+
+TEST_CASE("with --no_agent_store a script may open a store of its own") {
+  const auto python = find_torch({1, 11});
+  if (!python) SKIP("no python3 here has torch 1.11 or newer (Debian 12: python3-torch)");
+  const TempDir folder;
+  const auto result = own_store_job(*python, folder, {"--no_agent_store"}).wait(torch_timeout);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::Contains("]:rank 1 has met the other\n"));
+  CHECK_THAT(result.err, !Catch::Contains("nobody listens"));
+}
+
+// ---- torchrun's options
+
+namespace {
+
+struct TorchrunOption {
+  std::string spelling;
+  bool flag = false;
+  std::string value;  // its default
+};
+
+std::vector<TorchrunOption> torchrun_options(const TorchPython& python) {
+  constexpr const char* program =
+      "from torch.distributed.run import get_args_parser\n"
+      "for action in get_args_parser()._actions:\n"
+      "  for name in action.option_strings:\n"
+      "    print(name, int(action.nargs == 0), '' if action.default is None else action.default, sep='|')\n";
+  const auto result = Child({python.path, "-c", program}).wait(torch_timeout);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  std::vector<TorchrunOption> options;
+  for (const auto& line : lines_of(result.out)) {
+    const auto first = line.find('|'), second = line.find('|', first + 1);
+    options.push_back({line.substr(0, first), line.substr(first + 1, 1) == "1", line.substr(second + 1)});
+  }
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("ddprun takes every option of the installed torchrun, or refuses it with a reason") {
+  const auto python = find_current_torch();
+  if (!python) SKIP(no_current_torch);
+  const auto options = torchrun_options(*python);
+  CHECK(options.size() > 40);
+  const std::map<std::string, std::string> samples{{"--print-completion", "bash"}, {"--print_completion", "bash"}};
+  for (const auto& option : options) {
+    if (option.spelling.find("help") != std::string::npos || option.spelling == "-h") continue;
+    CAPTURE(option.spelling, option.value);
+    const auto sample = samples.find(option.spelling);
+    Words words{DDPRUN_PROGRAM, "--dry_run", option.spelling};
+    if (!option.flag) words.push_back(sample == samples.end() ? option.value : sample->second);
+    words.insert(words.end(), {"--no_python", "/bin/true"});
+    const auto result = run_child(words);
+    CHECK_THAT(result.err, !Catch::Contains("unknown option"));
+    CHECK_THAT(result.err, !Catch::Contains("ambiguous"));
+    const auto name = option.spelling.substr(option.spelling.find_first_not_of('-'));
+    auto underscored = name;
+    std::replace(underscored.begin(), underscored.end(), '-', '_');
+    const bool named = result.err.find(name) != std::string::npos || result.err.find(underscored) != std::string::npos;
+    CHECK((result.code == 0 || (result.code == 2 && named)));
+  }
 }

@@ -1,5 +1,7 @@
 // A worker for process tests that executes its arguments from left to right:
-//   if-rank=N / if-attempt=N / end-if   the verbs between run only for this RANK / TORCHELASTIC_RESTART_COUNT
+//   if-rank=N / if-attempt=N / if-replacement=N / end-if
+//                                       the verbs between run only for this RANK / TORCHELASTIC_RESTART_COUNT /
+//                                       DDPRUN_RECOVERY
 //   out=TEXT err=TEXT                   writes TEXT; \n and \r are escapes
 //   env                                 prints the environment, sorted
 //   terminal  descriptors               prints which streams are terminals, of what size; its open descriptors
@@ -132,6 +134,7 @@ void expired_timer(const std::string& pid, const std::string& scope) {
 bool run(const std::string& verb, const std::string& value) {
   if (verb == "if-rank") return variable("RANK") == value;
   if (verb == "if-attempt") return variable("TORCHELASTIC_RESTART_COUNT") == value;
+  if (verb == "if-replacement") return variable("DDPRUN_RECOVERY") == value;
   if (verb == "out") write_text(1, unescaped(value));
   if (verb == "err") write_text(2, unescaped(value));
   if (verb == "env") print_environment();

@@ -369,11 +369,16 @@ struct ReplacingFixture {
     state.on_workers_stopped();
     state.on(RoundStarted{round});
   }
-  AgentActions killed(std::vector<int> ranks, const std::vector<bool>& able) {
+  AgentActions killed(const std::vector<int>& ranks, const std::vector<bool>& able) {
+    std::vector<WorkerCondition> workers;
+    for (const bool each : able) workers.push_back({.able = each});
+    return failed(ranks, workers);
+  }
+  AgentActions failed(const std::vector<int>& ranks, const std::vector<WorkerCondition>& workers) {
     std::vector<WorkerFailure> failures;
     for (const int rank : ranks)
       failures.push_back({.rank = rank, .local_rank = rank, .host = "a", .signal_number = 9});
-    return state.on_workers_failed(failures, able);
+    return state.on_workers_failed(failures, workers);
   }
 
   AgentState state;
@@ -402,7 +407,27 @@ TEST_CASE("all workers are restarted where one of them cannot recover") {
 TEST_CASE("the settings of a worker that refuses them are not tried again") {
   ReplacingFixture f;
   CHECK(names(f.state.on_workers_failed({{.rank = 1, .local_rank = 1, .exit_code = 2, .usage_error = true}},
-                                        {true, true})) == "stop 15; failure 0 of rank 1");
+                                        {{.able = true}, {.able = true}})) == "stop 15; failure 0 of rank 1");
+}
+
+TEST_CASE("a failed worker whose process still runs restarts all workers, so that no rank has two processes") {
+  const std::vector<WorkerCondition> workers{{.able = true}, {.able = true, .running = true}};
+  CHECK(names(ReplacingFixture().failed({1}, workers)) == "stop 15; failure 0 of rank 1");
+  CHECK(names(ReplacingFixture().failed({0}, workers)) == "replace 0 in 1: 0.1 1.0");  // the others run
+}
+
+TEST_CASE("a replacement that could not be started is not replaced itself, all workers are restarted") {
+  ReplacingFixture f;
+  const std::vector<WorkerCondition> workers{{.able = true}, {.able = true, .started = false}};
+  CHECK(names(f.killed({1}, {true, true})) == "replace 1 in 1: 0.0 1.1");
+  CHECK(names(f.failed({1}, workers)) == "stop 15; failure 0 of rank 1");
+}
+
+TEST_CASE("with --restart=failed the job ends with the failure's code where a replacement is impossible") {
+  ReplacingFixture f(RestartScope::failed);
+  const auto last = f.failed({1}, {{.able = true}, {.able = true, .running = true}});
+  CHECK_THAT(announced(last), Catch::Contains("the process of rank 1 still runs (--restart=failed)"));
+  CHECK(names(f.state.on_workers_stopped()) == "finish 137");
 }
 
 TEST_CASE("replacements and restarts of all workers use one budget") {

@@ -125,6 +125,7 @@ TEST_CASE("a subcommand's options and its operand are parsed, and a superfluous 
   CHECK(line.value("output") == "page.html");
   CHECK_FALSE(line.has("help"));
   CHECK(line.value("help").empty());
+  CHECK(parse_subcommand(report, {"logs", "--output=page.html"}).value("output") == "page.html");
   CHECK(parse_subcommand(report, {"--help"}).has("help"));
   CHECK_THROWS_WITH(parse_subcommand(report, {}), "ddprun report: expected LOGDIR; see ddprun report --help");
   CHECK_THROWS_WITH(parse_subcommand(report, {"logs", "more"}),

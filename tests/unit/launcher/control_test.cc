@@ -120,17 +120,23 @@ TEST_CASE("an agent's socket answers its user, and nobody else who can reach it"
   const Environment environment({{"DDPRUN_RUNTIME_DIR", (base / "run").string()}});
   boost::asio::io_context loop;
   REQUIRE(::seteuid(agent_user) == 0);
-  const ControlSocket control(loop, environment, {.status = [] { return std::string("here"); }, .stop = {}});
+  int attached = 0;
+  const ControlSocket control(loop, environment,
+                              {.status = [] { return std::string("here"); },
+                               .view = {},
+                               .stop = {},
+                               .signal = [](int, int, const std::string&) { return std::string("sent"); },
+                               .attach = [&](int rank, const UniqueFd&) { attached = rank; }});
   REQUIRE_FALSE(control.path().empty());
   REQUIRE(::seteuid(0) == 0);
   for (const auto& path : {base.path(), base / "run", control.path()}) REQUIRE(::chmod(path.c_str(), 0777) == 0);
-  const auto answer_to = [&](uid_t user) {
+  const auto answer_to = [&](uid_t user, const std::string& request = "status") {
     boost::asio::local::stream_protocol::socket client(loop);
     REQUIRE(::seteuid(user) == 0);
     client.connect(control.path().string());
     REQUIRE(::seteuid(0) == 0);  // the way from one user to another
     REQUIRE(::seteuid(agent_user) == 0);
-    boost::asio::write(client, boost::asio::buffer(std::string("status\n")));
+    boost::asio::write(client, boost::asio::buffer(request + "\n"));
     std::string answer;
     boost::asio::async_read(client, boost::asio::dynamic_buffer(answer),
                             [&](boost::system::error_code, std::size_t) { loop.stop(); });
@@ -141,7 +147,13 @@ TEST_CASE("an agent's socket answers its user, and nobody else who can reach it"
   };
   CHECK(answer_to(agent_user) == "here\n");
   CHECK(answer_to(0) == "here\n");
+  CHECK(answer_to(agent_user, "signal 3 15 somebody") == "sent\n");
+  answer_to(agent_user, "attach 7");
+  CHECK(attached == 7);
   CHECK(answer_to(other_user).empty());
+  CHECK(answer_to(other_user, "signal 3 15 somebody").empty());
+  answer_to(other_user, "attach 8");
+  CHECK(attached == 7);
 }
 
 TEST_CASE("where another user has made the folder in /tmp, agents use another one, which status finds") {

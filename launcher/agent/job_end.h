@@ -1,0 +1,27 @@
+#pragma once
+
+#include "ddprun/launcher/agent/agent.h"
+#include "ddprun/launcher/agent/agent_state.h"
+#include "ddprun/launcher/output/console.h"
+#include "ddprun/launcher/output/log_folder.h"
+
+namespace ddprun {
+
+// What an agent does last, once no worker is left: it prints the failures, tells a scheduler the root cause, and keeps
+// or removes its log folder. Borrows all.
+struct JobEnd {
+  const AgentSpec& spec;
+  Guardian& guardian;
+  Console& console;
+  const LogFolder& logs;
+  std::chrono::milliseconds output_timeout;  // how long a terminal that accepts nothing may delay the end
+  bool failed_here = false;                  // the root cause is on this node
+
+  // Returns ddprun's exit code.
+  int conclude(const Finish& finish) const;
+};
+
+// Whether there are log files that the user asked for.
+bool keeps_logs(const AgentSpec& spec, const LogFolder& logs);
+
+}  // namespace ddprun

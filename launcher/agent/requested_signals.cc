@@ -1,0 +1,42 @@
+#include "ddprun/launcher/agent/requested_signals.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <unistd.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/common/signal_name.h"
+
+namespace ddprun {
+
+void act_on_expired(const ExpiredTimer& timer, WorkerGroup& group) {
+  const auto name = fmt::format("the timer '{}' of process {} expired", timer.scope, timer.pid);
+  const auto workers = group.workers();
+  const auto owner = std::find_if(workers.begin(), workers.end(), [&](const WorkerStatus& worker) {
+    return !worker.exit && (timer.pid == worker.pid || ::getsid(timer.pid) == worker.pid);
+  });
+  if (owner == workers.end())
+    return log::warn("{}: the process is not one of this node's workers, no signal is sent", name);
+  if (timer.signal_number == 0)
+    return log::warn("{} (local rank {}): the timer names no signal", name, owner->local_rank);
+  const auto signal = signal_name(timer.signal_number);
+  log::error("{} (local rank {}): sending it {}", name, owner->local_rank, signal);
+  group.note_signal(timer.pid, timer.signal_number,
+                    fmt::format("its watchdog timer '{}' expired, and ddprun sent it {}", timer.scope, signal));
+  ::kill(timer.pid, timer.signal_number);
+}
+
+std::string send_requested_signal(WorkerGroup& group, int local_rank, int signal_number, const std::string& requester) {
+  const auto workers = group.workers();
+  const auto worker = std::ranges::find(workers, local_rank, &WorkerStatus::local_rank);
+  if (worker == workers.end() || worker->exit) return "its worker does not run";
+  const auto signal = signal_name(signal_number);
+  group.note_signal(worker->pid, signal_number, fmt::format("{} sent it {}", requester, signal));
+  if (::kill(worker->pid, signal_number) != 0) return errno_text(errno);
+  log::info("{} sent {} to the worker of local rank {} (pid {})", requester, signal, local_rank, worker->pid);
+  return "";
+}
+
+}  // namespace ddprun

@@ -1,0 +1,84 @@
+#include "ddprun/launcher/agent/workers_store.h"
+
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/rendezvous/hosting/endpoint.h"
+#include "ddprun/rendezvous/membership/node_address.h"
+#include "ddprun/rendezvous/recovery/recovery_keys.h"
+
+namespace ddprun {
+namespace {
+
+// As the workers' client of the store writes keys.
+std::string on_wire(const std::string& key) {
+  return "/" + key;
+}
+
+void warn_of_unreachable(const Round& round, const std::string& local_addr, const std::string& problem) {
+  const auto& first = round.members.front();
+  const bool own = round.self == 0;
+  const std::string from = !own ? fmt::format("check the --local_addr of host {}, and the network", first.host)
+                           : local_addr.empty() ? "the other nodes reach this node there"
+                                                : "it is this node's --local_addr";
+  log::warn("the workers' store at {} cannot be reached from this node ({}), so its workers wait for it: {}",
+            round.store(), problem, from);
+}
+
+}  // namespace
+
+std::uint16_t WorkersStore::provide(const std::string& address, bool at_endpoint,
+                                    std::chrono::milliseconds accept_bound,
+                                    std::function<void(const Error&)> on_failure) {
+  close();
+  port_.reset();
+  if (!spec_.policy.agent_store) return port_.emplace().port();
+  if (at_endpoint) return 0;
+  server_ = std::make_unique<StoreServer>(
+      loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.admission});
+  server_->on_accept_failure(accept_bound, std::move(on_failure));
+  return server_->port();
+}
+
+void WorkersStore::answer_for(const Round& round, bool at_endpoint) {
+  confirmer_.reset();
+  const bool elsewhere = round.self != 0 && !is_loopback_address(round.master_addr);
+  if (!spec_.trust.credentials || !elsewhere || at_endpoint) return;
+  confirmer_ = std::make_unique<SocketConfirmer>(loop_, round.master_addr, round.master_port, spec_.trust.credentials);
+}
+
+// A store that worker 0 serves is not there yet; the agent has a connection to one at the endpoint.
+void WorkersStore::probe(const Round& round, bool at_endpoint) {
+  probe_.reset();
+  if (!spec_.policy.agent_store || at_endpoint || is_loopback_address(round.master_addr)) return;
+  probe_ = std::make_unique<StoreProbe>(
+      loop_, round.master_addr, round.master_port,
+      [this, round](const auto& problem) { warn_of_unreachable(round, spec_.node.address, problem); });
+}
+
+std::vector<bool> WorkersStore::able(std::int64_t generation) const {
+  std::vector<bool> able;
+  if (!server_) return able;
+  const RecoveryKeys keys{generation};
+  for (int rank = 0; rank < spec_.node.nproc; ++rank) able.push_back(server_->find(on_wire(keys.able(rank))) == "1");
+  return able;
+}
+
+void WorkersStore::announce(std::int64_t generation, const ReplaceWorkers& replacements) {
+  const RecoveryKeys keys{generation};
+  auto& store = server_->session_sender();
+  store.set_key(on_wire(keys.newest()), std::to_string(replacements.generation));
+  store.set_key(on_wire(keys.members(replacements.generation)), member_list(replacements.members));
+}
+
+void WorkersStore::close_connections() {
+  probe_.reset();
+  confirmer_.reset();
+}
+
+void WorkersStore::close() {
+  server_.reset();
+}
+
+}  // namespace ddprun

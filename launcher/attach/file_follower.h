@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+#include "ddprun/common/unique_fd.h"
+
+namespace ddprun {
+
+// Reads what a worker writes to a file without this process. Owns its descriptor. Not thread-safe. A file that cannot
+// be read has nothing new.
+class FileFollower {
+ public:
+  // Begins at most this many bytes before the present end, with a whole line.
+  FileFollower(const std::filesystem::path& file, std::size_t last_bytes);
+
+  // At most 64 KiB of what is new; empty when there is nothing.
+  std::string read_new();
+
+ private:
+  UniqueFd file_;
+  bool in_line_ = false;  // the beginning of a line was left out
+};
+
+}  // namespace ddprun

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/launcher/output/console.h"
+
+namespace ddprun {
+
+// A part of one worker's output, as the worker wrote it.
+struct OutputPiece {
+  Console::Stream stream = Console::Stream::out;
+  std::string bytes;
+};
+
+// The end of each worker's output, by its rank in the job, for those who begin to follow it: bounded, whatever the
+// workers write.
+//
+// A value, without I/O. Not thread-safe. Sizes are bytes.
+class RecentOutput {
+ public:
+  static constexpr std::size_t max_bytes = std::size_t{16} * 1024;  // of one worker, both streams together
+
+  void feed(int rank, Console::Stream stream, std::string_view bytes);
+  // In the order in which this process read it. Where something before it is not kept, it begins with a whole line.
+  std::vector<OutputPiece> last(int rank) const;
+
+ private:
+  struct Kept {
+    std::deque<OutputPiece> pieces;
+    std::size_t bytes = 0;
+    bool complete = true;  // nothing was dropped
+  };
+  static void drop_oldest(Kept& kept);
+
+  std::map<int, Kept> ranks_;
+};
+
+}  // namespace ddprun

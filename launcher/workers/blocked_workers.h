@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include "ddprun/launcher/workers/sleep_watch.h"
+
+namespace ddprun {
+
+// Looks at the threads of running workers now and then, and reports those that have been in uninterruptible sleep for
+// too long.
+//
+// Ownership: owns its timer; the loop must outlive it. Threads: single-threaded on the loop, which calls the handlers.
+// Errors: none thrown; a process that has ended meanwhile has no threads.
+class BlockedWorkers {
+ public:
+  struct Handlers {
+    std::function<std::vector<pid_t>()> running;
+    // One process has a thread that sleeps, as the text says.
+    std::function<void(pid_t process, const std::string& text)> blocked;
+    std::function<void()> looked;  // after all running ones were looked at
+  };
+
+  // limit 0: workers are not watched.
+  BlockedWorkers(boost::asio::io_context& loop, std::chrono::milliseconds limit, Handlers handlers);
+  ~BlockedWorkers() { stop(); }
+  BlockedWorkers(const BlockedWorkers&) = delete;
+  BlockedWorkers& operator=(const BlockedWorkers&) = delete;
+
+  void start();
+  void stop();
+
+ private:
+  void look();
+
+  std::chrono::milliseconds limit_;
+  Handlers handlers_;
+  SleepWatch watch_;
+  boost::asio::steady_timer timer_;
+  bool watching_ = false;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,39 @@
+#include "ddprun/launcher/workers/leftovers.h"
+
+#include <cerrno>
+#include <csignal>
+#include <sys/wait.h>
+
+#include "ddprun/launcher/workers/descendants.h"
+#include "ddprun/launcher/workers/worker_process.h"
+
+namespace ddprun {
+
+Leftovers::Leftovers(Guardian& guardian) : guardian_(guardian) {
+  reap_children(guardian);
+  int status = 0;
+  if (::waitpid(-1, &status, WNOHANG) == 0)
+    for (const pid_t pid : living_children()) foreign_.insert(pid);
+  std::erase_if(foreign_, [&](pid_t pid) { return guardian.owns(pid); });
+}
+
+std::vector<pid_t> Leftovers::processes() const {
+  auto children = living_children();
+  std::erase_if(children, [&](pid_t pid) { return guardian_.owns(pid) || foreign_.contains(pid); });
+  return children;
+}
+
+// One system call in the usual case, in which waitid() reports no child at all. Otherwise /proc is searched, since
+// waitid() also reports foreign children and a restarted guardian.
+bool Leftovers::none() const {
+  siginfo_t info{};
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD) return true;
+  return (!foreign_.empty() || guardian_.restarted()) && processes().empty();
+}
+
+void Leftovers::signal(int signal_number) {
+  for (const pid_t pid : processes())
+    if (signalled_.insert(pid).second) ::kill(pid, signal_number);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ddprun/launcher/report/memory_evidence.h"
+#include "ddprun/launcher/workers/worker.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+// Where failed workers ran, and what is known of all of them. Borrows the evidence.
+struct FailureContext {
+  int first_rank = 0;
+  int group_rank = 0;
+  std::string host;
+  std::string executable;
+  bool error_files_stay = true;  // false: they are removed at the end of the job, so that no report names them
+  MemoryEvidence& memory;
+};
+
+// Describes why a worker failed: of what the kernel, the worker itself and its agent say, the most definite. It need
+// not have ended. last_lines: of its standard error. Reads the worker's error file.
+WorkerFailure failure_of(const Worker& worker, const FailureContext& context, std::string last_lines,
+                         std::int64_t noticed_us);
+
+}  // namespace ddprun
