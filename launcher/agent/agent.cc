@@ -267,7 +267,7 @@ class Agent {
     if (!spec_.policy.agent_store) return worker_port_.emplace().port();
     if (backend_->serves_workers()) return 0;
     worker_store_ = std::make_unique<StoreServer>(
-        loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.admission});
+        loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.workers});
     worker_store_->on_accept_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
     return worker_store_->port();
   }
@@ -276,6 +276,7 @@ class Agent {
     try {
       round_ = action.round;
       training_.clear();
+      remove_token_file();
       answer_for_this_host();
       group_.start(action.round);
       probe_worker_store();
@@ -293,13 +294,18 @@ class Agent {
     }
   }
 
-  // Before the workers dial it: the store of another host asks this agent whose their sockets are.
+  // All nodes have read it. A later job of the same Slurm step must not find it.
+  void remove_token_file() {
+    if (spec_.trust.file && static_cast<int>(round_->members.size()) == spec_.policy.max_nodes)
+      spec_.trust.file->remove();
+  }
+
+  // Before the workers dial it: the store of another agent asks this one whose their sockets are.
   void answer_for_this_host() {
     confirmer_.reset();
-    const bool elsewhere = round_->self != 0 && !is_loopback_address(round_->master_addr);
-    if (!spec_.trust.credentials || !elsewhere || backend_->serves_workers()) return;
+    if (!spec_.trust.credentials || round_->self == 0 || backend_->serves_workers()) return;
     confirmer_ =
-        std::make_unique<SocketConfirmer>(loop_, round_->master_addr, round_->master_port, spec_.trust.credentials);
+        std::make_unique<SocketConfirmer>(loop_, round_->master_addr, round_->master_port, spec_.trust.workers);
   }
 
   // By local rank, whether a worker can recover, as it has announced in the store of this one-node job; empty: unknown.
@@ -490,7 +496,7 @@ class Agent {
   std::unique_ptr<StoreServer> worker_store_;   // of the round, on group rank 0
   std::optional<ReservedPort> worker_port_;     // instead, where worker 0 serves the store
   std::unique_ptr<StoreProbe> probe_;           // of the round's store
-  std::unique_ptr<SocketConfirmer> confirmer_;  // for the round's store, on another host
+  std::unique_ptr<SocketConfirmer> confirmer_;  // for the round's store, of another agent
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // the round whose workers were started last

@@ -26,14 +26,6 @@ void set_option(int fd, int level, int option, int value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
-void set_connection_options(int fd) {
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive_idle_s);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive_interval_s);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive_probes);
-}
-
 SocketAddress describe(const sockaddr_storage& raw) {
   char text[INET6_ADDRSTRLEN] = "";
   if (raw.ss_family == AF_INET) {
@@ -127,8 +119,20 @@ UniqueFd listen_on(const std::string& host, std::uint16_t port) {
   return fd;
 }
 
+void set_connection_options(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive_idle_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive_interval_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive_probes);
+}
+
+UniqueFd accept_without_options(int listener) {
+  return UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
 UniqueFd accept_from(int listener) {
-  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  auto fd = accept_without_options(listener);
   if (fd) set_connection_options(fd.get());
   return fd;
 }

@@ -24,6 +24,9 @@ UniqueFd listen_on(const std::string& host, std::uint16_t port);
 
 // The next connection, non-blocking, or an empty one with errno set.
 UniqueFd accept_from(int listener);
+// The same without the options of a connection, which take some system calls.
+UniqueFd accept_without_options(int listener);
+void set_connection_options(int fd);
 
 // A non-blocking socket connected to host:port; tries each address of the name once.
 // Throws Errc::unreachable (worth a retry) or Errc::timeout, and returns at once with one of them if a stop is

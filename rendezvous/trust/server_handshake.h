@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ddprun/rendezvous/trust/challenge.h"
+#include "ddprun/rendezvous/trust/client_hello.h"
 #include "ddprun/rendezvous/trust/credentials.h"
 #include "ddprun/rendezvous/trust/tls_channel.h"
 
@@ -14,10 +15,12 @@ namespace ddprun {
 
 // A server's decision about a connection from its first bytes: TLS, a challenge, or a plain store client, whose
 // socket's owner then decides. One port serves them all: their first bytes differ. It sees every byte that arrives
-// before authentication, at most max_bytes of them, and allocates nothing by a number among them.
+// before authentication, at most max_bytes of them, and allocates nothing by a number among them. TLS begins once the
+// first message has proved that the client knows the key.
 //
-// Ownership: borrows the credentials, which must outlive the channel, too. Threads: one at a time. Errors: feed()
-// throws AuthenticationError with why the connection has to be closed; take_output() may still be called once.
+// Ownership: borrows the credentials, which must outlive the channel, too, and the server's SeenHellos. Threads: one at
+// a time. Errors: feed() throws AuthenticationError with why the connection has to be closed; take_output() may still
+// be called once.
 class ServerHandshake {
  public:
   static constexpr std::size_t max_bytes = 512;
@@ -28,7 +31,7 @@ class ServerHandshake {
   };
 
   // credentials: null for a server that admits plain clients alone.
-  explicit ServerHandshake(const Credentials* credentials) : credentials_(credentials) {}
+  ServerHandshake(const Credentials* credentials, SeenHellos& seen) : credentials_(credentials), seen_(seen) {}
 
   // How many bytes may be fed at most.
   std::size_t capacity() const { return max_bytes - received_; }
@@ -41,11 +44,16 @@ class ServerHandshake {
 
  private:
   State begin(char first);
+  State go_on_with_tls(std::string_view received);
+  void judge_hello();
 
   const Credentials* credentials_;
+  SeenHellos& seen_;
   std::size_t received_ = 0;
   State state_ = State::open;
   bool began_ = false;
+  bool tls_ = false;
+  std::string hello_;  // of TLS, until it is judged
   std::unique_ptr<TlsChannel> channel_;
   std::optional<ChallengeServer> challenge_;
   std::string output_, rest_;

@@ -17,6 +17,7 @@
 #include "ddprun/rendezvous/trust/authentication_error.h"
 #include "ddprun/rendezvous/trust/client_handshake.h"
 #include "tests/support/allocated_bytes.h"
+#include "tests/support/as_user.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/store_junk.h"
@@ -25,6 +26,7 @@ using namespace ddprun;
 using namespace ddprun::rendezvous;
 using namespace std::chrono_literals;
 using ddprun::testing::allocated_bytes;
+using ddprun::testing::AsUser;
 using ddprun::testing::RawSocket;
 using ddprun::testing::StoreJunk;
 using Transport = Credentials::Transport;
@@ -129,9 +131,11 @@ TEST_CASE("a client gives up on a server that keeps refusing it, long before its
 TEST_CASE("another user of the host is refused") {
   if (::geteuid() != 0) SKIP("needs root, to become another user");
   StoreServerThread server({.host = "127.0.0.1", .admission = std::make_shared<Admission>(Admission{})});
-  REQUIRE(::seteuid(somebody_else) == 0);
-  auto socket = RawSocket::validated(server.port());
-  REQUIRE(::seteuid(0) == 0);
+  const auto connect = [&] {
+    const AsUser other(somebody_else);
+    return RawSocket::validated(server.port());
+  };
+  auto socket = connect();
   CHECK(socket.closed_by_server());
 }
 
@@ -140,13 +144,12 @@ TEST_CASE("what a client sent before it closed is not admitted by the user of ro
   if (::geteuid() != 0) SKIP("needs root, as the user of the job");
   StoreServerThread server({.host = "127.0.0.1", .admission = std::make_shared<Admission>(Admission{})});
   TcpStore witness(client(server, nullptr), soon());
-  REQUIRE(::seteuid(somebody_else) == 0);
   for (int i = 0; i < 200; ++i) {
+    const AsUser other(somebody_else);
     auto socket = RawSocket::validated(server.port());
     socket.send(AddRequest{"/intruders", 1});
     socket.close();
   }
-  REQUIRE(::seteuid(0) == 0);
   TcpStore(client(server, nullptr), soon());  // the server has seen all of them by now
   CHECK_FALSE(witness.check({"intruders"}, soon()));
 }
