@@ -41,7 +41,9 @@ ClientAdmission::Actions ClientAdmission::received(Id id, std::string_view bytes
     const auto state = handshake.feed(bytes);
     send_output();
     if (state == ServerHandshake::State::plain) return decide_plain(id);
-    if (state == ServerHandshake::State::admitted) {
+    if (state == ServerHandshake::State::refused) {
+      for (auto& action : refuse_pending(id, std::string(handshake.reason()))) actions.push_back(std::move(action));
+    } else if (state == ServerHandshake::State::admitted) {
       actions.emplace_back(Admit{id, true, handshake.take_channel(), handshake.take_rest()});
       pending_.erase(id);
     }

@@ -19,8 +19,9 @@ namespace ddprun {
 // first message has proved that the client knows the key.
 //
 // Ownership: borrows the credentials, which must outlive the channel, too, and the server's SeenHellos. Threads: one at
-// a time. Errors: feed() throws AuthenticationError with why the connection has to be closed; take_output() may still
-// be called once.
+// a time. Errors: feed() returns refused, and reason() says why the connection has to be closed; no exception, which
+// would cost more than the decision. take_output() may still be called once. feed() throws Errc::internal if OpenSSL
+// fails.
 class ServerHandshake {
  public:
   static constexpr std::size_t max_bytes = 512;
@@ -28,6 +29,7 @@ class ServerHandshake {
     open,      // more bytes are needed
     plain,     // a store client that has no token: rest() has its bytes
     admitted,  // it has proved that it knows the token
+    refused,
   };
 
   // credentials: null for a server that admits plain clients alone.
@@ -37,26 +39,29 @@ class ServerHandshake {
   std::size_t capacity() const { return max_bytes - received_; }
   State feed(std::string_view received);
   std::string take_output();
+  // REQUIRES: refused.
+  const std::string& reason() const { return reason_; }
   // REQUIRES: plain, or admitted. Bytes that belong to what follows, not encrypted.
   std::string take_rest() { return std::move(rest_); }
   // REQUIRES: admitted. Null if the connection is clear text.
   std::unique_ptr<TlsChannel> take_channel() { return std::move(channel_); }
 
  private:
-  State begin(char first);
+  State begin(std::string_view received);
+  State go_on(std::string_view received);
   State go_on_with_tls(std::string_view received);
-  void judge_hello();
+  State judge_hello(std::string_view received);
+  State refuse(std::string reason);
 
   const Credentials* credentials_;
   SeenHellos& seen_;
   std::size_t received_ = 0;
   State state_ = State::open;
   bool began_ = false;
-  bool tls_ = false;
   std::string hello_;  // of TLS, until it is judged
   std::unique_ptr<TlsChannel> channel_;
   std::optional<ChallengeServer> challenge_;
-  std::string output_, rest_;
+  std::string output_, rest_, reason_;
 };
 
 }  // namespace ddprun

@@ -37,18 +37,14 @@ char outcome(const Credentials* known, std::string_view bytes, std::size_t step)
   SeenHellos seen;
   ServerHandshake server(known, seen);
   auto state = ServerHandshake::State::open;
-  try {
-    for (std::size_t at = 0; at < bytes.size() && state == ServerHandshake::State::open;) {
-      const auto size = std::min({step, bytes.size() - at, server.capacity()});
-      state = server.feed(bytes.substr(at, size));
-      at += size;
-      server.take_output();
-    }
-  } catch (const Error&) {
+  for (std::size_t at = 0; at < bytes.size() && state == ServerHandshake::State::open;) {
+    const auto size = std::min({step, bytes.size() - at, server.capacity()});
+    state = server.feed(bytes.substr(at, size));
+    at += size;
     server.take_output();
-    return 'r';
   }
   require(state != ServerHandshake::State::admitted);
+  if (state == ServerHandshake::State::refused) return 'r';
   return state == ServerHandshake::State::plain ? 'p' : 'o';
 }
 
@@ -73,8 +69,8 @@ void carry(const Credentials& known, std::size_t step, std::uint8_t position, st
     require(change != 0);
     return;
   }
-  require(state == ServerHandshake::State::plain || state == ServerHandshake::State::admitted);
-  if (change == 0) require(state == ServerHandshake::State::admitted && client.is_complete());
+  require(state != ServerHandshake::State::refused || change != 0);
+  require(change != 0 || (state == ServerHandshake::State::admitted && client.is_complete()));
 }
 
 void answer_client(const Credentials& known, std::string_view bytes) {

@@ -38,11 +38,11 @@ Result shake(ClientHandshake& client, ServerHandshake& server, std::size_t step 
   const auto to_server = [&](std::string_view bytes) {
     result.transcript += bytes;
     result.client_bytes += bytes.size();
-    for (std::size_t at = 0; at < bytes.size() && result.server_error.empty(); at += step) try {
-        result.admitted = server.feed(bytes.substr(at, step)) == ServerHandshake::State::admitted;
-      } catch (const AuthenticationError& e) {
-        result.server_error = e.what();
-      }
+    for (std::size_t at = 0; at < bytes.size() && result.server_error.empty(); at += step) {
+      const auto state = server.feed(bytes.substr(at, step));
+      result.admitted = state == ServerHandshake::State::admitted;
+      if (state == ServerHandshake::State::refused) result.server_error = server.reason();
+    }
   };
   const auto to_client = [&](std::string_view bytes) {
     for (std::size_t at = 0; at < bytes.size() && result.client_error.empty(); at += step) try {
@@ -100,7 +100,7 @@ TEST_CASE("the messages of an admitted client are of no use to another") {
   const auto recorded = shake(known, known).transcript;
   SeenHellos seen;
   ServerHandshake server(&known, seen);
-  CHECK_THROWS_AS(server.feed(recorded), AuthenticationError);
+  CHECK(server.feed(recorded) == ServerHandshake::State::refused);
 }
 
 TEST_CASE("the code that a server sends does not admit a client that returns it") {
@@ -110,7 +110,7 @@ TEST_CASE("the code that a server sends does not admit a client that returns it"
   ServerHandshake server(&known, seen);
   REQUIRE(server.feed(client.take_output()) == ServerHandshake::State::open);
   const auto answer = server.take_output();
-  CHECK_THROWS_AS(server.feed(answer.substr(answer.size() - 32)), AuthenticationError);
+  CHECK(server.feed(answer.substr(answer.size() - 32)) == ServerHandshake::State::refused);
 }
 
 TEST_CASE("a challenge for another job is refused") {
@@ -131,7 +131,7 @@ TEST_CASE("a server without a token admits nobody by one") {
   ClientHandshake client(known);
   SeenHellos seen;
   ServerHandshake server(nullptr, seen);
-  CHECK_THROWS_AS(server.feed(client.take_output()), AuthenticationError);
+  CHECK(server.feed(client.take_output()) == ServerHandshake::State::refused);
 }
 
 TEST_CASE("a plain client is recognised by its first byte and loses none") {
@@ -151,7 +151,7 @@ TEST_CASE("a client that never completes is refused after 512 bytes") {
   bytes.resize(ServerHandshake::max_bytes - 1, 'a');
   REQUIRE(server.feed(bytes) == ServerHandshake::State::open);
   CHECK(server.capacity() == 1);
-  CHECK_THROWS_AS(server.feed("a"), AuthenticationError);
+  CHECK(server.feed("a") == ServerHandshake::State::refused);
 }
 
 TEST_CASE("what cannot become a first message of TLS is refused before it is complete") {
@@ -160,7 +160,7 @@ TEST_CASE("what cannot become a first message of TLS is refused before it is com
                               std::string("\x16\x03\x01\x00\x20\x02", 6), std::string("\x16\x03\x01\x00\x00\x00", 6));
   SeenHellos seen;
   ServerHandshake server(&known, seen);
-  CHECK_THROWS_AS(server.feed(bytes), AuthenticationError);
+  CHECK(server.feed(bytes) == ServerHandshake::State::refused);
 }
 
 TEST_CASE("the first message of an admitted client is refused when it comes again") {
@@ -170,7 +170,7 @@ TEST_CASE("the first message of an admitted client is refused when it comes agai
   ServerHandshake first(&known, seen), second(&known, seen);
   CHECK(first.feed(hello) == ServerHandshake::State::open);
   CHECK_FALSE(first.take_output().empty());
-  CHECK_THROWS_AS(second.feed(hello), AuthenticationError);
+  CHECK(second.feed(hello) == ServerHandshake::State::refused);
   CHECK(second.take_output().empty());
   ServerHandshake third(&known, seen);
   CHECK(third.feed(ClientHandshake(known).take_output()) == ServerHandshake::State::open);
