@@ -33,8 +33,8 @@ void AdmissionGate::stop() {
 }
 
 SocketEnds AdmissionGate::ends_of(Id id) const {
-  const int socket = sockets_.at(id).socket.get();
-  auto own = peer_address(socket), peer = local_address(socket);
+  const auto& client = sockets_.at(id);
+  auto own = describe(client.peer), peer = local_address(client.socket.get());
   return {.own = {std::move(own.address), own.port}, .peer = {std::move(peer.address), peer.port}};
 }
 
@@ -55,8 +55,8 @@ void AdmissionGate::offer_room() {
 }
 
 // The first bytes have usually come with the connection: then it is never watched.
-void AdmissionGate::add(Id id, UniqueFd socket) {
-  sockets_.emplace(id, Client{.socket = std::move(socket), .began = Clock::now()});
+void AdmissionGate::add(Id id, UniqueFd socket, const sockaddr_storage& peer) {
+  sockets_.emplace(id, Client{.socket = std::move(socket), .peer = peer, .began = Clock::now()});
   clients_.opened(id);
   if (!read(id) && sockets_.contains(id)) {
     auto& client = sockets_.at(id);
@@ -162,7 +162,7 @@ void AdmissionGate::execute(ClientAdmission::Refuse& action) {
 void AdmissionGate::log_refusal(Id id, const std::string& reason) {
   const auto suppressed = limiter_.admit(Clock::now());
   if (!suppressed) return;
-  const auto peer = peer_address(sockets_.at(id).socket.get());
+  const auto peer = describe(sockets_.at(id).peer);
   log::warn("store: refused a client at {}: {}{}", format_host_port(peer.address, peer.port), reason,
             *suppressed > 0 ? fmt::format(" ({} others refused since the last such line)", *suppressed) : "");
 }

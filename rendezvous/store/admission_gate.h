@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/socket.h>
 
 #include <boost/asio/steady_timer.hpp>
 
@@ -59,8 +60,8 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
   // While as many connections are pending as may be, others stay in the kernel's queue: until one of them is through
   // with its handshake, or the oldest has been closed.
   bool has_room();
-  // REQUIRES: has_room(), and an id above all before.
-  void add(Id id, UniqueFd socket);
+  // peer: where the client is. REQUIRES: has_room(), and an id above all before.
+  void add(Id id, UniqueFd socket, const sockaddr_storage& peer);
   // Descriptors are short: closes what has not been admitted for this long. Returns whether there was any.
   bool close_older_than(std::chrono::milliseconds age);
 
@@ -73,6 +74,7 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
   using Clock = std::chrono::steady_clock;
   struct Client {
     UniqueFd socket;
+    sockaddr_storage peer;  // described when it is needed, which for most it never is
     Clock::time_point began;
     bool watched = false;  // in ready_
   };

@@ -147,7 +147,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void accept_ready();
   void pause_accept(int cause);
   void report_accept_failure(int cause);
-  void add(UniqueFd fd);
+  void add(UniqueFd fd, const sockaddr_storage& peer);
   void watch(const ConnectionPtr& c);
 
   void open_gate();
@@ -271,11 +271,12 @@ void StoreServer::Impl::arm_accept() {
 void StoreServer::Impl::accept_ready() {
   for (int i = 0; i < accepts_per_turn; ++i) {
     if (gate_ && !gate_->has_room()) return;  // it calls arm_accept()
-    auto fd = rendezvous::accept_without_options(acceptor_.native_handle());
+    sockaddr_storage peer{};
+    auto fd = rendezvous::accept_without_options(acceptor_.native_handle(), peer);
     const int cause = fd ? 0 : errno;
     if (fd) {
       accept_failing_since_.reset();
-      add(std::move(fd));
+      add(std::move(fd), peer);
     } else if (cause == EMFILE || cause == ENFILE || cause == ENOBUFS || cause == ENOMEM) {
       // The kernel reports it whether or not a client waits.
       if (!readable_now(acceptor_.native_handle())) {
@@ -342,8 +343,8 @@ bool StoreServer::Impl::close_slow_clients() {
   return more || !slow.empty();
 }
 
-void StoreServer::Impl::add(UniqueFd fd) {
-  if (gate_) return gate_->add(next_id_++, std::move(fd));
+void StoreServer::Impl::add(UniqueFd fd, const sockaddr_storage& peer) {
+  if (gate_) return gate_->add(next_id_++, std::move(fd), peer);
   rendezvous::set_connection_options(fd.get());
   watch(std::make_shared<Connection>(next_id_++, std::move(fd)));
   limit_starting();
@@ -376,6 +377,7 @@ void StoreServer::Impl::open_gate() {
               },
           .room = [with] { with([](Impl& self) { self.arm_accept(); }); }});
   gate_->start();
+  rendezvous::defer_accept(acceptor_.native_handle());
 }
 
 void StoreServer::Impl::admit(rendezvous::AdmissionGate::Admitted client) {

@@ -70,6 +70,17 @@ double resident_kib(pid_t process) {
   return resident * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 1024;
 }
 
+pid_t child_named(const std::string& name, pid_t parent) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string pid, command, state;
+    pid_t its_parent = 0;
+    if (file >> pid >> command >> state >> its_parent && its_parent == parent && command == "(" + name + ")")
+      return std::stoi(pid);
+  }
+  throw Error(Errc::internal, "the job's worker is not found");
+}
+
 // ddprun with one worker that trains until it is told to end. Its server requires the token.
 class Job {
  public:
@@ -91,10 +102,12 @@ class Job {
       if (deadline.expired() || !runs()) throw Error(Errc::timeout, "the training job has not begun");
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
+    worker_ = child_named("ddprun-worker", process_->pid());
   }
 
   std::uint16_t port() const { return port_; }
   pid_t agent() const { return process_->pid(); }
+  pid_t worker() const { return worker_; }
   bool runs() const { return !process_->ends_before(Deadline::at(Deadline::Clock::now())); }
   std::shared_ptr<const Credentials> credentials() const {
     return std::make_shared<Credentials>(read_token_file(folder_ / "token"), run_id);
@@ -118,23 +131,26 @@ class Job {
   const Secret token_;
   const TokenFile file_;
   std::unique_ptr<Process> process_;
+  pid_t worker_ = -1;
 };
 
 // What a time span cost.
 struct Span {
-  double seconds = 0, agent_percent = 0, step_ms = 0;
+  double seconds = 0, agent_percent = 0, step_ms = 0, step_processor_ms = 0;
 };
 
 template <class Action>
 Span measure(const Job& job, Action action) {
   const auto steps = job.step_seconds().size();
   const auto began = Clock::now();
-  const double processor = processor_seconds(job.agent());
+  const double processor = processor_seconds(job.agent()), of_worker = processor_seconds(job.worker());
   action();
   Span span{.seconds = std::chrono::duration<double>(Clock::now() - began).count()};
   span.agent_percent = 100 * (processor_seconds(job.agent()) - processor) / span.seconds;
   auto all = job.step_seconds();
   all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(steps));
+  span.step_processor_ms =
+      1000 * (processor_seconds(job.worker()) - of_worker) / std::max(1.0, static_cast<double>(all.size()));
   span.step_ms = all.empty() ? std::nan("") : 1000 * median(all);
   return span;
 }
@@ -206,6 +222,7 @@ void run_flood(const Options& options, bool json) {
   const auto after = measure(job, wait);
   const bool intruders = witness.check({"intruders"}, soon());
   const double quiet_step = (before.step_ms + after.step_ms) / 2;
+  const double quiet_processor = (before.step_processor_ms + after.step_processor_ms) / 2;
   report(json, "connections", options.connections, "");
   report(json, "rate", options.connections / during.seconds, "1/s");
   report(json, "admitted", admitted + (intruders ? 1 : 0), "");
@@ -217,6 +234,9 @@ void run_flood(const Options& options, bool json) {
   report(json, "step without the flood", quiet_step, "ms");
   report(json, "step with it", during.step_ms, "ms");
   report(json, "difference", 100 * (during.step_ms / quiet_step - 1), "%");
+  report(json, "worker's processor time a step without it", quiet_processor, "ms");
+  report(json, "worker's processor time a step with it", during.step_processor_ms, "ms");
+  report(json, "difference", 100 * (during.step_processor_ms / quiet_processor - 1), "%");
 }
 
 }  // namespace

