@@ -104,11 +104,12 @@ void AdmissionGate::serve_events() {
 
 bool AdmissionGate::read(Id id) {
   std::array<char, ServerHandshake::max_bytes> bytes;  // NOLINT(cppcoreguidelines-pro-type-member-init): recv fills it
-  const auto room = std::min(bytes.size(), clients_.is_pending(id) ? clients_.capacity(id) : 0);
+  const auto room = std::min(bytes.size(), clients_.is_open(id) ? clients_.capacity(id) : 0);
   const auto got = room == 0 ? 0 : ::recv(sockets_.at(id).socket.get(), bytes.data(), room, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got > 0) {
     execute(clients_.received(id, {bytes.data(), static_cast<std::size_t>(got)}));
+    offer_room();
     return !sockets_.contains(id) || clients_.is_held(id);
   }
   clients_.closed(id);

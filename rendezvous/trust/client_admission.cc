@@ -28,11 +28,12 @@ ClientAdmission::Actions one(T action) {
 }  // namespace
 
 void ClientAdmission::opened(Id id) {
-  pending_.try_emplace(id, admission_.credentials.get(), seen_);
+  handshakes_.try_emplace(id, admission_.credentials.get(), seen_);
+  unknown_.insert(id);
 }
 
 ClientAdmission::Actions ClientAdmission::received(Id id, std::string_view bytes) {
-  auto& handshake = pending_.at(id);
+  auto& handshake = handshakes_.at(id);
   Actions actions;
   const auto send_output = [&] {
     if (auto output = handshake.take_output(); !output.empty()) actions.emplace_back(Send{id, std::move(output)});
@@ -40,16 +41,17 @@ ClientAdmission::Actions ClientAdmission::received(Id id, std::string_view bytes
   try {
     const auto state = handshake.feed(bytes);
     send_output();
+    if (handshake.knows_key()) unknown_.erase(id);
     if (state == ServerHandshake::State::plain) return decide_plain(id);
     if (state == ServerHandshake::State::refused) {
-      for (auto& action : refuse_pending(id, std::string(handshake.reason()))) actions.push_back(std::move(action));
+      for (auto& action : refuse_open(id, std::string(handshake.reason()))) actions.push_back(std::move(action));
     } else if (state == ServerHandshake::State::admitted) {
-      actions.emplace_back(Admit{id, true, handshake.take_channel(), handshake.take_rest()});
-      pending_.erase(id);
+      auto complete = take_handshake(id);
+      actions.emplace_back(Admit{id, true, complete.take_channel(), complete.take_rest()});
     }
   } catch (const Error& e) {
     send_output();
-    for (auto& action : refuse_pending(id, e.what())) actions.push_back(std::move(action));
+    for (auto& action : refuse_open(id, e.what())) actions.push_back(std::move(action));
   }
   return actions;
 }
@@ -70,9 +72,9 @@ ClientAdmission::Actions ClientAdmission::decide_plain(Id id) {
   if (objection.empty()) return admit_plain(id);
   // Another agent of this host may know the process.
   const bool others_decide = owner ? owner->user == admission_.user : !is_of_this_host(client);
-  if (!others_decide) return refuse_pending(id, objection);
+  if (!others_decide) return refuse_open(id, objection);
   if (!admission_.credentials)
-    return refuse_pending(id, owner ? objection : "it is on another host, and the job is on this one alone");
+    return refuse_open(id, owner ? objection : "it is on another host, and the job is on this one alone");
   return hold(id, std::move(client));
 }
 
@@ -80,8 +82,7 @@ ClientAdmission::Actions ClientAdmission::decide_plain(Id id) {
 ClientAdmission::Actions ClientAdmission::hold(Id id, SocketEnds client) {
   Actions actions;
   if (held_.size() >= admission_.max_held) actions = refuse_held(held_.begin()->first, unconfirmed);
-  held_.emplace(id, Held{.client = std::move(client), .rest = pending_.at(id).take_rest()});
-  pending_.erase(id);
+  held_.emplace(id, Held{.client = std::move(client), .rest = take_handshake(id).take_rest()});
   actions.emplace_back(Hold{id});
   for (const auto& [agent, facts] : agents_)
     if (facts.address == held_.at(id).client.own.address) ask(agent, id, actions);
@@ -126,7 +127,8 @@ ClientAdmission::Actions ClientAdmission::answered(Id agent, std::int64_t answer
 }
 
 void ClientAdmission::closed(Id id) {
-  pending_.erase(id);
+  handshakes_.erase(id);
+  unknown_.erase(id);
   held_.erase(id);
   const auto agent = agents_.find(id);
   if (agent == agents_.end()) return;
@@ -136,18 +138,21 @@ void ClientAdmission::closed(Id id) {
 }
 
 ClientAdmission::Actions ClientAdmission::expired(Id id) {
-  if (pending_.contains(id)) return refuse_pending(id, "it has not authenticated in time");
+  if (handshakes_.contains(id)) return refuse_open(id, "it has not authenticated in time");
   return held_.contains(id) ? refuse_held(id, unconfirmed) : Actions{};
 }
 
 std::optional<ClientAdmission::Id> ClientAdmission::oldest_pending() const {
-  return pending_.empty() ? std::nullopt : std::optional(pending_.begin()->first);
+  return unknown_.empty() ? std::nullopt : std::optional(*unknown_.begin());
 }
 
-ClientAdmission::Actions ClientAdmission::refuse_pending(Id id, const std::string& reason) {
-  auto refuse = one(Refuse{id, reason, pending_.at(id).take_rest()});
-  pending_.erase(id);
-  return refuse;
+ServerHandshake ClientAdmission::take_handshake(Id id) {
+  unknown_.erase(id);
+  return std::move(handshakes_.extract(id).mapped());
+}
+
+ClientAdmission::Actions ClientAdmission::refuse_open(Id id, const std::string& reason) {
+  return one(Refuse{id, reason, take_handshake(id).take_rest()});
 }
 
 ClientAdmission::Actions ClientAdmission::refuse_held(Id id, const std::string& reason) {
@@ -157,9 +162,7 @@ ClientAdmission::Actions ClientAdmission::refuse_held(Id id, const std::string& 
 }
 
 ClientAdmission::Actions ClientAdmission::admit_plain(Id id) {
-  auto admit = one(Admit{id, false, nullptr, pending_.at(id).take_rest()});
-  pending_.erase(id);
-  return admit;
+  return one(Admit{id, false, nullptr, take_handshake(id).take_rest()});
 }
 
 }  // namespace ddprun

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,8 +23,9 @@ namespace ddprun {
 // Decides which connections of a store server are admitted. A connection that begins with TLS or a challenge has to
 // prove that it knows the token. For a plain one the kernel of this host is asked whose its socket is; if it is of
 // another host, or of another agent's process, the agents of that host are asked, which are connections that have
-// proved that they know the token. Until they answer it is held: held connections and pending ones, of which nothing is
-// known yet, are counted apart, so that neither kind keeps the other out.
+// proved that they know the token. Until they answer it is held. Held connections, those whose first message has proved
+// that they know the key, and pending ones, of which nothing is known yet, are counted apart, so that none keeps the
+// others out.
 //
 // A state machine without I/O: events of numbered connections in, actions out.
 //
@@ -69,7 +71,7 @@ class ClientAdmission {
   // A connection was accepted.
   void opened(Id id);
   // At most this many bytes may be passed to received() now.
-  std::size_t capacity(Id id) const { return pending_.at(id).capacity(); }
+  std::size_t capacity(Id id) const { return handshakes_.at(id).capacity(); }
   // REQUIRES: opened, and neither held, admitted nor refused.
   Actions received(Id id, std::string_view bytes);
   // A connection that was admitted by its token answers for the host at this address.
@@ -81,9 +83,10 @@ class ClientAdmission {
   // The time of a connection is over.
   Actions expired(Id id);
 
-  std::size_t pending() const { return pending_.size(); }
+  std::size_t pending() const { return unknown_.size(); }
   std::size_t held() const { return held_.size(); }
-  bool is_pending(Id id) const { return pending_.contains(id); }
+  // Neither held nor decided.
+  bool is_open(Id id) const { return handshakes_.contains(id); }
   bool is_held(Id id) const { return held_.contains(id); }
   // The pending connection that was accepted first.
   std::optional<Id> oldest_pending() const;
@@ -106,14 +109,16 @@ class ClientAdmission {
   void ask(Id agent, Id about, Actions& actions);
   // Removes the answer that the agent owes; false if it owes none.
   bool take_question(Agent& agent, Id about);
-  Actions refuse_pending(Id id, const std::string& reason);
+  ServerHandshake take_handshake(Id id);
+  Actions refuse_open(Id id, const std::string& reason);
   Actions refuse_held(Id id, const std::string& reason);
   Actions admit_plain(Id id);
 
   const Admission& admission_;
   const Kernel kernel_;
   SeenHellos seen_;
-  std::map<Id, ServerHandshake> pending_;
+  std::map<Id, ServerHandshake> handshakes_;
+  std::set<Id> unknown_;  // of handshakes_
   std::map<Id, Held> held_;
   std::map<Id, Agent> agents_;
 };

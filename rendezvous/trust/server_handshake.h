@@ -39,6 +39,8 @@ class ServerHandshake {
   std::size_t capacity() const { return max_bytes - received_; }
   State feed(std::string_view received);
   std::string take_output();
+  // The first message of TLS has proved it already; open until the handshake is complete.
+  bool knows_key() const { return channel_ != nullptr; }
   // REQUIRES: refused.
   const std::string& reason() const { return reason_; }
   // REQUIRES: plain, or admitted. Bytes that belong to what follows, not encrypted.

@@ -16,10 +16,10 @@ namespace {
 constexpr uid_t user = 1000, other_user = 1001;
 const std::string validate("\0\xce\xf7\x85\x3c", 5);
 
-std::shared_ptr<const Credentials> credentials() {
+std::shared_ptr<const Credentials> credentials(Credentials::Transport transport = Credentials::Transport::clear) {
   Secret::Bytes bytes;
   bytes.fill(1);
-  return std::make_shared<Credentials>(Secret(bytes), "job", Credentials::Transport::clear);
+  return std::make_shared<Credentials>(Secret(bytes), "job", transport);
 }
 
 SocketEnds from(const std::string& address, std::uint16_t port = 4000) {
@@ -56,7 +56,7 @@ struct Fixture {
   void agent(ClientAdmission::Id id, const std::string& address) {
     open(id, from(address));
     ClientHandshake handshake(*admission.credentials);
-    while (clients.is_pending(id))
+    while (clients.is_open(id))
       for (auto& action : clients.received(id, handshake.take_output())) {
         if (const auto* send = std::get_if<ClientAdmission::Send>(&action)) handshake.feed(send->bytes);
         if (const auto* admit = std::get_if<ClientAdmission::Admit>(&action)) REQUIRE(admit->by_token);
@@ -250,4 +250,23 @@ TEST_CASE("another agent of the server's host is asked about a process that is n
   CHECK(Fixture::only<ClientAdmission::Admit>(f.clients.answered(10, 20)));
   f.open(21, from("10.0.0.1", 5001));
   CHECK(Fixture::only<ClientAdmission::Refuse>(f.clients.received(21, validate)));
+}
+
+TEST_CASE("a client whose first message proves that it knows the key no longer counts as unknown") {
+  const auto known = credentials(Credentials::Transport::tls);
+  Fixture f(known);
+  f.open(1, from("10.0.0.2"));
+  f.open(2, from("10.0.0.2"));
+  CHECK(f.clients.pending() == 2);
+  ClientHandshake client(*known);
+  const auto answer = Fixture::only<ClientAdmission::Send>(f.clients.received(1, client.take_output()));
+  REQUIRE(answer);
+  CHECK(f.clients.pending() == 1);
+  CHECK(f.clients.oldest_pending() == 2);
+  client.feed(answer->bytes);
+  CHECK(Fixture::only<ClientAdmission::Admit>(f.clients.received(1, client.take_output())));
+  f.open(3, from("10.0.0.2"));
+  CHECK(f.clients.received(3, ClientHandshake(*known).take_output()).size() == 1);
+  CHECK(Fixture::only<ClientAdmission::Refuse>(f.clients.expired(3)));
+  CHECK(f.clients.pending() == 1);
 }
