@@ -262,6 +262,7 @@ class Agent {
     try {
       round_ = action.round;
       training_.clear();
+      remove_token_file();
       store_.answer_for(*round_, backend_->serves_workers());
       group_.start(action.round);
       attached_.workers_started();
@@ -271,6 +272,12 @@ class Agent {
     } catch (const Error& e) {
       act(state_.on_workers_failed({not_started(0, e)}));
     }
+  }
+
+  // All nodes have read it. A later job of the same Slurm step must not find it.
+  void remove_token_file() {
+    if (spec_.trust.file && static_cast<int>(round_->members.size()) == spec_.policy.max_nodes)
+      spec_.trust.file->remove();
   }
 
   // The failure of a worker for which there is no process.

@@ -1,6 +1,5 @@
 #include "ddprun/launcher/agent/job.h"
 
-#include <random>
 #include <unistd.h>
 
 #include "ddprun/common/config/config_file.h"
@@ -8,6 +7,7 @@
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/loopback.h"
+#include "ddprun/common/random.h"
 #include "ddprun/launcher/cli/lists.h"
 #include "ddprun/launcher/dashboard/token_file.h"
 #include "ddprun/launcher/placement/affinity.h"
@@ -20,8 +20,7 @@ constexpr std::string_view launch_prefix = "--launch.";
 
 // Unique among the agents of a job, including several on one machine and restarted ones.
 std::string make_node_id(const std::string& host) {
-  std::random_device source;
-  return fmt::format("{}-{}-{:08x}", host, ::getpid(), source());
+  return fmt::format("{}-{}-{}", host, ::getpid(), random_hex(4));
 }
 
 // The workers of a job of one node connect over loopback, whatever address its session comes from.

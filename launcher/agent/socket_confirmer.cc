@@ -4,7 +4,6 @@
 #include <chrono>
 #include <optional>
 #include <random>
-#include <unistd.h>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -19,10 +18,11 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/rendezvous/store/async_authenticate.h"
 #include "ddprun/rendezvous/store/backoff.h"
 #include "ddprun/rendezvous/store/host_lookup.h"
 #include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/trust/client_handshake.h"
+#include "ddprun/rendezvous/trust/job_sockets.h"
 #include "ddprun/rendezvous/trust/owner_question.h"
 #include "ddprun/rendezvous/trust/socket_owner.h"
 
@@ -39,10 +39,10 @@ constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 
 class SocketConfirmer::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(asio::io_context& loop, std::string host, std::uint16_t port, std::shared_ptr<const Credentials> credentials)
+  Impl(asio::io_context& loop, std::string host, std::uint16_t port, std::shared_ptr<const Admission> admission)
       : host_(std::move(host)),
         port_(port),
-        credentials_(std::move(credentials)),
+        admission_(std::move(admission)),
         loop_(loop),
         lookup_(loop),
         socket_(loop),
@@ -99,7 +99,7 @@ class SocketConfirmer::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   asio::awaitable<std::string> serve() {
-    if (auto problem = co_await authenticate(); !problem.empty()) co_return problem;
+    channel_ = co_await rendezvous::async_authenticate(socket_, *admission_->credentials);
     using namespace rendezvous;
     std::string out = encode(Request(ValidateRequest{})) + encode(Request(ConfirmRequest{}));
     FrameParser parser;
@@ -120,23 +120,6 @@ class SocketConfirmer::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // Returns the problem; empty on success. Throws AuthenticationError.
-  asio::awaitable<std::string> authenticate() {
-    ClientHandshake handshake(*credentials_);
-    std::array<char, 2048> chunk;
-    for (;;) {
-      const auto out = handshake.take_output();
-      if (const auto [error, size] = co_await asio::async_write(socket_, asio::buffer(out), awaited); error)
-        co_return error.message();
-      if (handshake.is_complete()) break;
-      const auto [error, size] = co_await socket_.async_read_some(asio::buffer(chunk), awaited);
-      if (error) co_return error.message();
-      handshake.feed({chunk.data(), size});
-    }
-    channel_ = handshake.take_channel();
-    co_return "";
-  }
-
   std::string opened(std::string_view bytes) {
     if (!channel_) return std::string(bytes);
     std::string text;
@@ -148,24 +131,31 @@ class SocketConfirmer::Impl : public std::enable_shared_from_this<Impl> {
   std::int64_t answer_to(const OwnerQuestion& question) {
     const auto number = static_cast<std::int64_t>(question.number);
     const auto owner = owners_->find(question.ends);
-    return owner && (*owner == ::geteuid() || *owner == 0) ? number : -number;
+    return owner && is_of_job(*owner) ? number : -number;
+  }
+
+  bool is_of_job(const SocketOwner& owner) {
+    if (owner.user == 0 && admission_->user != 0) return admission_->admits_root;
+    if (owner.user != admission_->user) return false;
+    return admission_->clients == Admission::Clients::of_user || job_.hold(owner.inode);
   }
 
   const std::string host_;
   const std::uint16_t port_;
-  const std::shared_ptr<const Credentials> credentials_;
+  const std::shared_ptr<const Admission> admission_;
   asio::io_context& loop_;
   rendezvous::HostLookup lookup_;
   tcp::socket socket_;
   asio::steady_timer pause_;
   std::optional<SocketOwners> owners_;
+  JobSockets job_;
   std::unique_ptr<TlsChannel> channel_;  // null: clear text
   bool ended_ = false;
 };
 
 SocketConfirmer::SocketConfirmer(asio::io_context& loop, const std::string& host, std::uint16_t port,
-                                 std::shared_ptr<const Credentials> credentials)
-    : impl_(std::make_shared<Impl>(loop, host, port, std::move(credentials))) {
+                                 std::shared_ptr<const Admission> admission)
+    : impl_(std::make_shared<Impl>(loop, host, port, std::move(admission))) {
   impl_->start();
 }
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "ddprun/rendezvous/trust/admission.h"
 
 namespace boost::asio {
 class io_context;
@@ -12,16 +12,18 @@ class io_context;
 
 namespace ddprun {
 
-// Answers the questions of a store server on another host about sockets of this one (CONFIRM in PROTOCOL.md): yes for
-// one that the kernel says a process of this user, or of root, has made. So clients without the token, such as
-// PyTorch's, are admitted there. Dials until it is connected, and again when the connection breaks.
+// Answers the questions of another agent's store server about sockets of this host (CONFIRM in PROTOCOL.md): yes for
+// one that the kernel says a process of this user, or of root, has made, and if the admission says so, one that is part
+// of the job. So clients without the token, such as PyTorch's, are admitted there. Dials until it is connected, and
+// again when the connection breaks.
 //
-// Ownership: the event loop must outlive it; keeps the credentials. The destructor ends the connection. Threads: the
-// loop's. Errors: none thrown; where the kernel answers no such questions a warning says so, and nothing is dialled.
+// Ownership: the event loop must outlive it; keeps the admission, which must have credentials. The destructor ends the
+// connection. Threads: the loop's. Errors: none thrown; where the kernel answers no such questions a warning says so,
+// and nothing is dialled.
 class SocketConfirmer {
  public:
   SocketConfirmer(boost::asio::io_context& loop, const std::string& host, std::uint16_t port,
-                  std::shared_ptr<const Credentials> credentials);
+                  std::shared_ptr<const Admission> admission);
   ~SocketConfirmer();
   SocketConfirmer(const SocketConfirmer&) = delete;
   SocketConfirmer& operator=(const SocketConfirmer&) = delete;

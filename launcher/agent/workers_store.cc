@@ -36,16 +36,15 @@ std::uint16_t WorkersStore::provide(const std::string& address, bool at_endpoint
   if (!spec_.policy.agent_store) return port_.emplace().port();
   if (at_endpoint) return 0;
   server_ = std::make_unique<StoreServer>(
-      loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.admission});
+      loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.workers});
   server_->on_accept_failure(accept_bound, std::move(on_failure));
   return server_->port();
 }
 
 void WorkersStore::answer_for(const Round& round, bool at_endpoint) {
   confirmer_.reset();
-  const bool elsewhere = round.self != 0 && !is_loopback_address(round.master_addr);
-  if (!spec_.trust.credentials || !elsewhere || at_endpoint) return;
-  confirmer_ = std::make_unique<SocketConfirmer>(loop_, round.master_addr, round.master_port, spec_.trust.credentials);
+  if (!spec_.trust.credentials || round.self == 0 || at_endpoint) return;
+  confirmer_ = std::make_unique<SocketConfirmer>(loop_, round.master_addr, round.master_port, spec_.trust.workers);
 }
 
 // A store that worker 0 serves is not there yet; the agent has a connection to one at the endpoint.

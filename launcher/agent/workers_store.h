@@ -29,7 +29,7 @@ class WorkersStore {
   // StoreServer::on_accept_failure() calls it.
   std::uint16_t provide(const std::string& address, bool at_endpoint, std::chrono::milliseconds accept_bound,
                         std::function<void(const Error&)> on_failure);
-  // Before the workers of a round dial it: the store of another host asks this agent whose their sockets are.
+  // Before the workers of a round dial it: the store of another agent asks this one whose their sockets are.
   void answer_for(const Round& round, bool at_endpoint);
   // Once the workers of a round run: warns if this node cannot reach their store.
   void probe(const Round& round, bool at_endpoint);

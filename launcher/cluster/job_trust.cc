@@ -49,20 +49,31 @@ std::string obstacle(const RendezvousChoice& choice) {
   return kernel_problem();
 }
 
-// The file of a Slurm job step in the user's home, which its nodes share; a job that Slurm has restarted has another.
+// The file of a Slurm job step in the user's home, which its nodes share. A step that Slurm has restarted has another,
+// and so has one of another cluster with the same home, whose job may have the same number.
 std::optional<fs::path> slurm_file(const ClusterInfo& cluster, const Environment& environment) {
   const auto home = environment.get("HOME").value_or("");
-  if (home.empty() || !cluster.id.starts_with("slurm-")) return std::nullopt;
+  if (home.empty()) return std::nullopt;
+  const auto name = environment.get("SLURM_CLUSTER_NAME").value_or("");
   const auto restarts = environment.get("SLURM_RESTART_COUNT").value_or("0");
-  return fs::path(home) / ".ddprun" / fmt::format("{}.{}.token", cluster.id, restarts);
+  return fs::path(home) / ".ddprun" /
+         fmt::format("{}{}{}.{}.token", name, name.empty() ? "" : ".", cluster.id, restarts);
+}
+
+// A step's id is "slurm-JOB.STEP"; what runs outside of steps shares that of the whole job with others.
+bool is_slurm_step(const ClusterInfo& cluster) {
+  return cluster.id.starts_with("slurm-") && cluster.id.find('.') != std::string::npos;
 }
 
 // Made by the agent of node rank 0. One that is there already is of an agent of the same step that was killed.
-Secret make_slurm_token(const fs::path& file, JobTrust& trust) {
+Secret make_slurm_token(const fs::path& file, std::shared_ptr<TokenFile>& made) {
   ::mkdir(file.parent_path().c_str(), S_IRWXU);  // the next call says what is wrong
-  if (auto left = find_token_file(file)) return std::move(*left);
+  if (auto left = find_token_file(file)) {
+    made = std::make_shared<TokenFile>(file);
+    return std::move(*left);
+  }
   auto token = Secret::random();
-  trust.file = std::make_shared<TokenFile>(file, token);
+  made = std::make_shared<TokenFile>(file, token);
   return token;
 }
 
@@ -80,11 +91,11 @@ struct FoundToken {
   std::string problem;  // why there is none
 };
 
-FoundToken slurm_token(const ClusterInfo& cluster, const Environment& environment, JobTrust& trust) {
+FoundToken slurm_token(const ClusterInfo& cluster, const Environment& environment, std::shared_ptr<TokenFile>& made) {
   const auto file = slurm_file(cluster, environment);
   if (!file) return {{}, "HOME is not set, where the Slurm job's token file would be"};
   try {
-    if (cluster.node_rank == 0) return {make_slurm_token(*file, trust), {}};
+    if (cluster.node_rank == 0) return {make_slurm_token(*file, made), {}};
   } catch (const Error& e) {
     return {{}, e.what()};
   }
@@ -95,11 +106,10 @@ FoundToken slurm_token(const ClusterInfo& cluster, const Environment& environmen
 }
 
 FoundToken find_token(const RendezvousChoice& choice, const Environment& environment, const TokenSources& sources,
-                      JobTrust& trust) {
+                      std::shared_ptr<TokenFile>& made) {
   if (!choice.token_file.empty()) return {read_token_file(choice.token_file), {}};
   if (sources.from_starter) return {Secret::from_hex(sources.from_starter->view()), {}};
-  if (sources.cluster && sources.cluster->id.starts_with("slurm-"))
-    return slurm_token(*sources.cluster, environment, trust);
+  if (sources.cluster && is_slurm_step(*sources.cluster)) return slurm_token(*sources.cluster, environment, made);
   return {{}, "its agents have no token; --rdzv_conf=token_file=FILE gives them one"};
 }
 
@@ -116,25 +126,35 @@ JobTrust without(bool required, const RendezvousChoice& choice, const std::strin
   return {.notice = fmt::format("any process that reaches the ports of this job can use them: {}", why)};
 }
 
+// Agents on one host know nothing of each other's processes without a token. At the endpoint any process of the user is
+// admitted: other agents, and tools such as ddprun status.
+JobTrust admitting(std::shared_ptr<const Credentials> credentials, const RendezvousChoice& choice) {
+  const bool agents_know = credentials || choice.policy.max_nodes == 1;
+  Admission admission{.credentials = credentials};
+  JobTrust trust{.credentials = std::move(credentials), .admission = std::make_shared<Admission>(admission)};
+  if (choice.clients_of_job && agents_know) admission.clients = Admission::Clients::of_job;
+  trust.workers = std::make_shared<Admission>(admission);
+  return trust;
+}
+
 }  // namespace
 
 JobTrust choose_trust(const RendezvousChoice& choice, bool required, const Environment& environment,
                       const TokenSources& sources) {
   check_settings(choice);
   const bool here = is_of_this_host(choice) && choice.token_file.empty();
-  if (here && !required && choice.authenticate && kernel_problem().empty())
-    return {.admission = std::make_shared<Admission>(Admission{})};
+  if (here && !required && choice.authenticate && kernel_problem().empty()) return admitting(nullptr, choice);
   if (const auto why = obstacle(choice); !why.empty()) return without(required, choice, why);
-  if (here) return {.admission = std::make_shared<Admission>(Admission{})};
+  if (here) return admitting(nullptr, choice);
   if (choice.backend == Backend::etcd && required)
     return without(required, choice, "the connections to etcd have no authentication");
-  JobTrust trust;
-  auto found = find_token(choice, environment, sources, trust);
+  std::shared_ptr<TokenFile> made;
+  auto found = find_token(choice, environment, sources, made);
   if (!found.token) return without(required, choice, found.problem);
-  trust.credentials =
-      std::make_shared<Credentials>(std::move(*found.token), choice.policy.run_id,
-                                    choice.encrypt ? Credentials::Transport::tls : Credentials::Transport::clear);
-  trust.admission = std::make_shared<Admission>(Admission{.credentials = trust.credentials});
+  const auto transport = choice.encrypt ? Credentials::Transport::tls : Credentials::Transport::clear;
+  auto trust =
+      admitting(std::make_shared<Credentials>(std::move(*found.token), choice.policy.run_id, transport), choice);
+  trust.file = std::move(made);
   return trust;
 }
 

@@ -17,7 +17,8 @@ namespace ddprun {
 struct JobTrust {
   std::shared_ptr<const Credentials> credentials;  // null: this agent has no token
   std::shared_ptr<const Admission> admission;      // null: the servers of this agent admit everyone
-  std::shared_ptr<TokenFile> file;                 // that this agent has made for the others; removed with it
+  std::shared_ptr<const Admission> workers;        // the same for the store of its workers
+  std::shared_ptr<TokenFile> file;                 // for the others; removed with it, or once all nodes have joined
   std::string notice;                              // one line: what is not authenticated, and why
 };
 

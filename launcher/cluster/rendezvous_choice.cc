@@ -41,7 +41,8 @@ const std::vector<std::string>& known_conf_keys() {
                                                 "ca_cert",
                                                 "token_file",
                                                 "tls",
-                                                "auth"};
+                                                "auth",
+                                                "plain_clients"};
   return keys;
 }
 
@@ -117,6 +118,12 @@ bool parse_on(const std::string& key, const std::string& text) {
   return text == "on";
 }
 
+bool parse_plain_clients(const std::string& text) {
+  if (text != "job" && text != "user")
+    throw make_error(Errc::usage, "--rdzv_conf: plain_clients = {}: expected job or user", text);
+  return text == "job";
+}
+
 void check_store_type(const std::string& value) {
   if (value == "file")
     throw make_error(Errc::usage,
@@ -136,6 +143,8 @@ void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
       choice.encrypt = parse_on(key, value);
     } else if (key == "auth") {
       choice.authenticate = parse_on(key, value);
+    } else if (key == "plain_clients") {
+      choice.clients_of_job = parse_plain_clients(value);
     } else if (key == "store_type") {
       check_store_type(value);
     } else if (key == "rank") {

@@ -31,6 +31,7 @@ struct RendezvousChoice {
   std::string token_file;              // of --rdzv_conf; empty: none
   bool authenticate = true;            // auth=off: false
   bool encrypt = true;                 // tls=off: false
+  bool clients_of_job = true;          // plain_clients=user: false
   std::string notice;                  // a line for the log, or empty
 };
 

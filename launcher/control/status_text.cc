@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "ddprun/common/rounding.h"
 #include "ddprun/common/signal_name.h"
 
 namespace ddprun {
@@ -40,7 +41,7 @@ std::string training_text(const TrainingReport& training) {
   if (std::isfinite(training.loss)) text += fmt::format(", loss {:.4f}", training.loss);
   if (std::isfinite(training.samples_per_s)) text += fmt::format(", {:.0f} samples/s", training.samples_per_s);
   if (std::isfinite(training.seconds_left) && training.step < training.total_steps)
-    text += fmt::format(", {} left", age_text(JobStatus::Age(std::llround(1000 * training.seconds_left))));
+    text += fmt::format(", {} left", age_text(JobStatus::Age(rounded(1000 * training.seconds_left))));
   return text;
 }
 

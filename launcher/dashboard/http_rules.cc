@@ -1,10 +1,7 @@
 #include "ddprun/launcher/dashboard/http_rules.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <cerrno>
-#include <sys/random.h>
 
 #include <boost/asio/ip/address.hpp>
 #include <fmt/format.h>
@@ -73,23 +70,6 @@ std::optional<std::string_view> bearer_token(std::string_view header) {
   constexpr std::string_view scheme = "bearer ";
   if (lower(header.substr(0, scheme.size())) != scheme) return std::nullopt;
   return trimmed(header.substr(scheme.size()));
-}
-
-bool equal_secrets(std::string_view one, std::string_view other) {
-  unsigned difference = one.size() == other.size() ? 0 : 1;
-  for (std::size_t i = 0; i < std::min(one.size(), other.size()); ++i)
-    difference |= static_cast<unsigned char>(one[i]) ^ static_cast<unsigned char>(other[i]);
-  return difference == 0;
-}
-
-std::string random_hex(std::size_t bytes) {
-  std::string text;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    unsigned char byte = 0;
-    if (::getrandom(&byte, 1, 0) != 1) throw make_error(Errc::io, "no random bytes: {}", errno_text(errno));
-    text += fmt::format("{:02x}", byte);
-  }
-  return text;
 }
 
 }  // namespace ddprun::dashboard

@@ -30,10 +30,4 @@ std::optional<std::string_view> cookie_value(std::string_view header, std::strin
 // "Bearer T": T.
 std::optional<std::string_view> bearer_token(std::string_view header);
 
-// Whether two texts are equal, in a time that depends on their sizes alone.
-bool equal_secrets(std::string_view one, std::string_view other);
-
-// So many random bytes of the kernel, in hexadecimal digits. Throws Errc::io.
-std::string random_hex(std::size_t bytes);
-
 }  // namespace ddprun::dashboard

@@ -19,6 +19,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/launcher/dashboard/http_rules.h"
+#include "ddprun/rendezvous/trust/secret.h"
 
 namespace ddprun::dashboard {
 namespace {
@@ -187,10 +188,10 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     if (path == "/" || spec_.token.empty()) return std::nullopt;
     const auto header = view_of(request, http::field::authorization);
     const auto bearer = bearer_token(header);
-    if (bearer && equal_secrets(*bearer, spec_.token)) return std::nullopt;
+    if (bearer && equal_in_constant_time(*bearer, spec_.token)) return std::nullopt;
     const auto cookies = view_of(request, http::field::cookie);
     const auto cookie = cookie_value(cookies, cookie_);
-    if (path != "/login" && cookie && equal_secrets(*cookie, spec_.token)) return std::nullopt;
+    if (path != "/login" && cookie && equal_in_constant_time(*cookie, spec_.token)) return std::nullopt;
     auto answer = refusal(401, "the token is missing or wrong");
     answer.headers.emplace_back("WWW-Authenticate", "Bearer");
     return answer;

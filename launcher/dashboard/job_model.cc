@@ -50,7 +50,7 @@ std::string fault_of(const WorkerFailure& failure) {
   return failure.signal_number != 0 ? "signal" : "exit";
 }
 
-std::string failure_text(const WorkerFailure& failure) {
+std::string fault_text(const WorkerFailure& failure) {
   const auto end = failure.signal_number != 0 ? "was ended by " + signal_name(failure.signal_number)
                                               : fmt::format("exited with {}", failure.exit_code);
   auto text = fmt::format("rank {} on host {} ", failure.rank, failure.host);
@@ -239,7 +239,7 @@ void JobModel::failed(Milliseconds now, const std::vector<WorkerFailure>& failur
   noticed_ = now;
   fault_ = fault_of(cause);
   for (const auto& failure : failures)
-    if (!failure.consequence || &failure == &cause) add_event(now, "fault", failure_text(failure));
+    if (!failure.consequence || &failure == &cause) add_event(now, "fault", fault_text(failure));
 }
 
 void JobModel::contact_broken(Milliseconds now, const std::string& text) {

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "ddprun/common/rounding.h"
+
 namespace ddprun::dashboard {
 
 double goodput(const JobView& view) {
@@ -14,7 +16,7 @@ double goodput(const JobView& view) {
 }
 
 std::string duration_text(double seconds) {
-  const auto whole = std::llround(std::max(0.0, seconds));
+  const auto whole = rounded(std::max(0.0, seconds));
   if (whole < 60) return fmt::format("{} s", whole);
   if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
@@ -33,7 +35,7 @@ std::string training_text(const JobView& view) {
   const auto& training = *view.training;
   auto text = fmt::format(", step {} of {}", number_text(training.step), number_text(training.total_steps));
   if (view.state == State::training && std::isfinite(training.samples_per_s))
-    text += fmt::format(", {} samples/s", number_text(std::llround(training.samples_per_s)));
+    text += fmt::format(", {} samples/s", number_text(rounded(training.samples_per_s)));
   if (const double share = goodput(view); std::isfinite(share)) text += fmt::format(", goodput {:.1f} %", 100 * share);
   return text;
 }

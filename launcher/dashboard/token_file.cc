@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/random.h"
 #include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/dashboard/http_rules.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -11,6 +11,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/random.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/common/version.h"
 #include "ddprun/launcher/cli/subcommands.h"
@@ -137,7 +138,7 @@ class Examination {
   }
 
   Guardian guardian_;
-  const std::string token_ = random_token();
+  const std::string token_ = random_hex(16);
   std::vector<Host> hosts_;
   int test_id_ = 0;  // of the latest round
   Measurements results_;

@@ -56,8 +56,8 @@ struct Stream {
 
 // The connection to one host's agent, or the agent itself.
 struct Connection {
-  Connection(asio::io_context& loop, const std::string& token)
-      : input(loop), out(loop, Console::Stream::out), err(loop, Console::Stream::err), messages(token) {}
+  Connection(asio::io_context& loop, const std::string& connection_id)
+      : input(loop), out(loop, Console::Stream::out), err(loop, Console::Stream::err), messages(connection_id) {}
 
   asio::posix::stream_descriptor input;
   std::deque<std::string> unsent;
@@ -119,13 +119,13 @@ class HostsJob {
 
   std::vector<std::string> command(std::size_t host) const {
     const auto& entry = spec_.hosts[host];
-    const auto argument = "--remote_agent=" + spec_.token;
+    const auto argument = "--remote_agent=" + spec_.connection_id;
     if (is_this_machine(entry, local_host_name())) return {spec_.program, argument};
     return ssh_command(spec_.ssh, entry, spec_.program, argument);
   }
 
   void start(std::size_t host) {
-    auto& connection = *connections_.emplace_back(std::make_unique<Connection>(loop_, spec_.token));
+    auto& connection = *connections_.emplace_back(std::make_unique<Connection>(loop_, spec_.connection_id));
     auto in = make_pipe(), out = make_pipe(), err = make_pipe();
     const auto arguments = command(host);
     auto environment = spec_.environment;

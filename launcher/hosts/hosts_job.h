@@ -29,15 +29,12 @@ struct HostsOptions {
 // Those of --hosts or --hostfile. Throws Errc::usage, also for a hosts file that cannot be read.
 std::vector<HostEntry> named_hosts(const HostsOptions& options);
 
-// 128 random bits in hexadecimal digits.
-std::string random_token();
-
 // A job whose agents this process starts on a list of hosts. A value.
 struct HostsJobSpec {
   std::vector<HostEntry> hosts;
   std::string ssh;
-  std::string program;  // this ddprun
-  std::string token;    // marks the agents' messages
+  std::string program;        // this ddprun
+  std::string connection_id;  // random; marks the agents' messages
   Environment environment;
   std::uint64_t descriptors = 0;  // limit of open files for an agent or ssh; 0: that of this process
   HostsJobPolicy policy;

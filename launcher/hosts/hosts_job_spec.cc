@@ -1,8 +1,8 @@
 #include <filesystem>
-#include <random>
 
 #include "ddprun/common/bounded_file.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/random.h"
 #include "ddprun/launcher/hosts/hosts_job.h"
 #include "ddprun/launcher/hosts/ssh_command.h"
 
@@ -47,13 +47,6 @@ std::string given_endpoint(const LaunchSettings& settings) {
 
 }  // namespace
 
-std::string random_token() {
-  std::random_device source;
-  std::string token;
-  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", source());
-  return token;
-}
-
 std::vector<HostEntry> named_hosts(const HostsOptions& options) {
   if (!options.hosts.empty() && !options.hostfile.empty())
     throw make_error(Errc::usage, "--hosts and --hostfile exclude each other");
@@ -76,7 +69,8 @@ HostsJobSpec make_hosts_job_spec(const LaunchSettings& settings, const HostsOpti
                                  const std::string& program, const std::string& version) {
   const auto& o = settings.options();
   refuse_options_of_one_node(settings);
-  HostsJobSpec spec{.hosts = named_hosts(options), .ssh = options.ssh, .program = program, .token = random_token()};
+  HostsJobSpec spec{
+      .hosts = named_hosts(options), .ssh = options.ssh, .program = program, .connection_id = random_hex(16)};
   const auto count = static_cast<int>(spec.hosts.size());
   spec.environment = environment;
   spec.nnodes = settings.is_set("nnodes") ? o.nnodes : std::to_string(count);

@@ -118,8 +118,8 @@ class RemoteAgent::SignalForwarder {
   std::thread thread_;
 };
 
-RemoteAgent::RemoteAgent(std::string token, const std::string& version, const Environment& own)
-    : token_(std::move(token)), input_(take_over_input()), environment_(own) {
+RemoteAgent::RemoteAgent(std::string connection_id, const std::string& version, const Environment& own)
+    : connection_id_(std::move(connection_id)), input_(take_over_input()), environment_(own) {
   send("here " + version + " " + connection_ends(own));
 }
 
@@ -164,7 +164,7 @@ void RemoteAgent::report_exit(int exit_code) {
 
 // An error is ignored: when the starter is gone, standard input reports it.
 void RemoteAgent::send(const std::string& text) const {
-  const auto message = encode_message(token_, text);
+  const auto message = encode_message(connection_id_, text);
   for (std::size_t done = 0; done < message.size();) {
     const auto got = ::write(STDOUT_FILENO, message.data() + done, message.size() - done);
     if (got < 0 && errno == EINTR) continue;

@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// The command line of an agent on a host is this, followed by the token.
+// The command line of an agent on a host is this, followed by the id of the connection.
 inline constexpr std::string_view remote_agent_option = "--remote_agent=";
 
 // The agent's end of the protocol in remote_protocol.h. It reads standard input, so workers get /dev/null instead.
@@ -22,7 +22,7 @@ inline constexpr std::string_view remote_agent_option = "--remote_agent=";
 class RemoteAgent : public StarterConnection {
  public:
   // Sends the message that ddprun runs. Throws Errc::io.
-  RemoteAgent(std::string token, const std::string& version, const Environment& own);
+  RemoteAgent(std::string connection_id, const std::string& version, const Environment& own);
   ~RemoteAgent() override;
   RemoteAgent(const RemoteAgent&) = delete;
   RemoteAgent& operator=(const RemoteAgent&) = delete;
@@ -46,7 +46,7 @@ class RemoteAgent : public StarterConnection {
   class SignalForwarder;
   void send(const std::string& text) const;
 
-  std::string token_;
+  std::string connection_id_;
   UniqueFd input_;
   LaunchRequest request_;
   std::optional<SecretText> secret_;

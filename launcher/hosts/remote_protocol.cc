@@ -81,12 +81,12 @@ LaunchRequest decode_request(std::string_view body) {
   return request;
 }
 
-std::string MessageParser::begin(std::string_view token) {
-  return "\x01" + std::string(token) + " ";
+std::string MessageParser::begin(std::string_view connection_id) {
+  return "\x01" + std::string(connection_id) + " ";
 }
 
-std::string encode_message(std::string_view token, std::string_view text) {
-  return MessageParser::begin(token) + std::string(text) + "\n";
+std::string encode_message(std::string_view connection_id, std::string_view text) {
+  return MessageParser::begin(connection_id) + std::string(text) + "\n";
 }
 
 std::string join_lines(std::string text) {

@@ -25,13 +25,13 @@ std::string encode(const LaunchRequest& request);
 // Takes what follows the first line. Throws Errc::protocol.
 LaunchRequest decode_request(std::string_view body);
 
-// A line from the agent. The token, long and random, distinguishes it from the output of workers.
+// A line from the agent. The id of the connection, long and random, distinguishes it from the output of workers.
 //   here VERSION CLIENT SERVER   ddprun runs; both ends of the ssh connection ('-' without one)
 //   rendezvous ENDPOINT          of the server that this agent runs
 //   summary TEXT                 of the job's failure, encoded by join_lines()
 //   error_file TEXT              of the root cause if it is a worker of this host, encoded by join_lines()
 //   exit CODE                    the last message
-std::string encode_message(std::string_view token, std::string_view text);
+std::string encode_message(std::string_view connection_id, std::string_view text);
 
 // Replaces newlines by a control character, and back.
 std::string join_lines(std::string text);
@@ -40,7 +40,7 @@ std::string split_lines(std::string text);
 // Separates the messages from the rest of a stream. Not thread-safe.
 class MessageParser {
  public:
-  explicit MessageParser(const std::string& token) : mark_(begin(token)) {}
+  explicit MessageParser(const std::string& connection_id) : mark_(begin(connection_id)) {}
 
   // Appends bytes that belong to no message to output, and each complete message to messages.
   void feed(std::string_view bytes, std::string& output, std::vector<std::string>& messages);
@@ -48,8 +48,8 @@ class MessageParser {
   void flush(std::string& output);
 
  private:
-  friend std::string encode_message(std::string_view token, std::string_view text);
-  static std::string begin(std::string_view token);
+  friend std::string encode_message(std::string_view connection_id, std::string_view text);
+  static std::string begin(std::string_view connection_id);
 
   std::string mark_;
   std::string held_;  // may be the start of a message

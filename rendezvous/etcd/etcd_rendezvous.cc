@@ -4,7 +4,6 @@
 #include <chrono>
 #include <deque>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -16,6 +15,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/random.h"
 #include "ddprun/rendezvous/etcd/etcd_json.h"
 #include "ddprun/rendezvous/etcd/job_node.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
@@ -41,11 +41,6 @@ EtcdMoment now() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   return {.steady = Membership::Clock::now(),
           .wall_us = std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count()};
-}
-
-std::string random_name() {
-  std::random_device source;
-  return fmt::format("{:08x}{:08x}", source(), source());
 }
 
 seconds wanted_ttl(const JobPolicy& policy) {
@@ -192,7 +187,7 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
     lease_end_ = sent + ttl_;
     const auto attempt = std::clamp<milliseconds>(ttl_ / 4, 500ms, 5s);
     for (auto* client : {&requests_, &keepalive_, &watch_}) client->set_attempt_timeout(attempt);
-    node_.emplace(JobKeys(options_.prefix, policy_.run_id), random_name(), self_, policy_, requests_.addresses());
+    node_.emplace(JobKeys(options_.prefix, policy_.run_id), random_hex(8), self_, policy_, requests_.addresses());
   }
 
   asio::awaitable<void> keep_lease() {

@@ -29,11 +29,11 @@
 #include "ddprun/rendezvous/membership/membership_text.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
 #include "ddprun/rendezvous/membership/stall_aware_clock.h"
+#include "ddprun/rendezvous/store/async_authenticate.h"
 #include "ddprun/rendezvous/store/backoff.h"
 #include "ddprun/rendezvous/store/host_lookup.h"
 #include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/trust/authentication_error.h"
-#include "ddprun/rendezvous/trust/client_handshake.h"
 
 namespace ddprun {
 namespace {
@@ -219,22 +219,12 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<std::string> authenticate() {
     if (!options_.credentials) co_return "";
     try {
-      ClientHandshake handshake(*options_.credentials);
-      std::array<char, 2048> received;
-      for (;;) {
-        const auto output = handshake.take_output();
-        if (const auto [error, size] = co_await asio::async_write(socket_, asio::buffer(output), awaited); error)
-          co_return error.message();
-        if (handshake.is_complete()) break;
-        const auto [error, size] = co_await socket_.async_read_some(asio::buffer(received), awaited);
-        if (error == asio::error::eof) throw AuthenticationError(closed_during_handshake);
-        if (error) co_return error.message();
-        handshake.feed({received.data(), size});
-      }
-      channel_ = handshake.take_channel();
+      channel_ = co_await rendezvous::async_authenticate(socket_, *options_.credentials);
       co_return "";
-    } catch (const Error& e) {
+    } catch (const AuthenticationError& e) {
       refused_ = true;
+      co_return e.what();
+    } catch (const Error& e) {
       co_return e.what();
     }
   }

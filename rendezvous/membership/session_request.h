@@ -10,9 +10,11 @@
 #include "ddprun/rendezvous/membership/job_status.h"
 #include "ddprun/rendezvous/trust/credentials.h"
 
-// Requests that any process may send to a rendezvous server (ddprun status, ddprun stop). Both block, for any thread.
-// They throw Errc::unreachable, Errc::timeout, Errc::connection_lost or Errc::protocol naming the server, and
-// Errc::usage with the server's message if it refuses, and AuthenticationError.
+// Requests of tools to a rendezvous server (ddprun status, ddprun stop). It answers a client that proves that it knows
+// the token, and a plain one that the server admits (Admission). Both functions block; they may be called on any
+// thread. Errors, which name the server: Errc::unreachable, Errc::timeout and Errc::connection_lost where it does not
+// answer, Errc::protocol where it does not answer as such a server or does not prove that it knows the token, and
+// Errc::usage with its message where it refuses.
 namespace ddprun {
 
 struct ServerAddress {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -71,7 +72,8 @@ SharedPages::~SharedPages() {
 TrainingMemory::TrainingMemory(int workers)
     : workers_(workers), file_(::memfd_create("ddprun-training", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
   const auto bytes = page_size() * static_cast<std::size_t>(workers);
-  if (!file_ || ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0)
+  if (!file_ || ::fchmod(file_.get(), S_IRUSR | S_IWUSR) != 0 ||
+      ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0)
     throw make_error(Errc::io, "cannot create {} bytes of shared memory: {}", bytes, errno_text(errno));
   // The size is sealed, so no access can end in SIGBUS.
   ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);

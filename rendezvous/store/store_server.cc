@@ -21,13 +21,12 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/rendezvous/store/admission_gate.h"
 #include "ddprun/rendezvous/store/log_limiter.h"
 #include "ddprun/rendezvous/store/polling.h"
 #include "ddprun/rendezvous/store/ready_set.h"
 #include "ddprun/rendezvous/store/store_state.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
-#include "ddprun/rendezvous/trust/client_admission.h"
-#include "ddprun/rendezvous/trust/socket_owner.h"
 #include "ddprun/rendezvous/trust/tls_channel.h"
 
 namespace ddprun {
@@ -56,7 +55,7 @@ struct Connection {
   std::string peer_text() const { return format_host_port(peer.address, peer.port); }
   std::size_t unsent() const { return output.size() + sealed.size() - sent; }
   // Flow control: no more requests are read from a client that does not read its replies.
-  bool paused() const { return closing || held || unsent() > pause_reading_above_bytes; }
+  bool paused() const { return closing || unsent() > pause_reading_above_bytes; }
   // What is sent as it is.
   std::string& outgoing() { return channel ? sealed : output; }
 
@@ -67,8 +66,6 @@ struct Connection {
   std::string output;                   // replies
   std::string sealed;                   // replies that the channel has encrypted
   std::size_t sent = 0;                 // of outgoing()
-  bool admitted = true;                 // false: nothing is known of the client yet
-  bool held = false;                    // whether it is admitted is being asked
   bool by_token = false;                // it has proved that it knows the token
   std::unique_ptr<TlsChannel> channel;  // null: clear text
   bool open = true;
@@ -121,6 +118,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   Impl(asio::io_context& loop, const StoreServerOptions& options);
 
   void start() {
+    if (options_.admission) open_gate();
     arm_accept();
     arm_ready();
   }
@@ -149,19 +147,14 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void accept_ready();
   void pause_accept(int cause);
   void report_accept_failure(int cause);
-  void add(UniqueFd fd);
-  bool has_room_for_pending();
-  void resume_accept();
+  void add(UniqueFd fd, const sockaddr_storage& peer);
+  void watch(const ConnectionPtr& c);
 
-  void prove(const ConnectionPtr& c);
-  void execute(ClientAdmission::Actions actions);
-  void execute(ClientAdmission::Send& action);
-  void execute(ClientAdmission::Hold& action);
-  void execute(ClientAdmission::Ask& action);
-  void execute(ClientAdmission::Admit& action);
-  void execute(ClientAdmission::Refuse& action);
+  void open_gate();
+  void admit(rendezvous::AdmissionGate::Admitted client);
+  void ask(ConnectionId agent, const std::string& question);
+  std::string refusal_of(std::string_view sent) const;
   void handle_confirm(const ConnectionPtr& c, const rendezvous::ConfirmRequest& request);
-  void tell_refused(const Connection& c, std::string_view sent) const;
   bool receive(const ConnectionPtr& c, std::string_view bytes);
   bool seal(const ConnectionPtr& c);
   bool is_slow(const Connection& c) const;
@@ -214,10 +207,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::function<void()> on_end_change_;  // set once the end is announced
   SessionHub* hub_ = nullptr;
   rendezvous::LogLimiter limiter_{{}};
-  rendezvous::LogLimiter refusal_limiter_{{.burst = 1, .window = std::chrono::minutes(1)}};
-  std::optional<SocketOwners> owners_;        // with an admission
-  std::optional<ClientAdmission> admission_;  // likewise
-  bool accept_held_ = false;                  // too many connections are pending
+  std::shared_ptr<rendezvous::AdmissionGate> gate_;  // null: everybody is admitted
 
   rendezvous::StoreState state_;
   rendezvous::ReadySet ready_;
@@ -238,11 +228,7 @@ StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& option
       local_(rendezvous::local_address(acceptor_.native_handle())),
       accept_timer_(loop),
       timer_(loop),
-      ready_(loop) {
-  if (!options.admission) return;
-  owners_.emplace();
-  admission_.emplace(*options.admission, [this](const SocketEnds& client) { return owners_->find(client); });
-}
+      ready_(loop) {}
 
 // Queued handlers keep this object alive; they return as it is stopped.
 void StoreServer::Impl::stop() {
@@ -253,6 +239,7 @@ void StoreServer::Impl::stop() {
   accept_timer_.cancel();
   timer_.cancel();
   ready_.close();
+  if (gate_) gate_->stop();
   for (auto& [id, c] : connections_) {
     c->open = false;
     c->socket.reset();
@@ -283,12 +270,13 @@ void StoreServer::Impl::arm_accept() {
 
 void StoreServer::Impl::accept_ready() {
   for (int i = 0; i < accepts_per_turn; ++i) {
-    if (admission_ && !has_room_for_pending()) return;
-    auto fd = rendezvous::accept_from(acceptor_.native_handle());
+    if (gate_ && !gate_->has_room()) return;  // it calls arm_accept()
+    sockaddr_storage peer{};
+    auto fd = rendezvous::accept_without_options(acceptor_.native_handle(), peer);
     const int cause = fd ? 0 : errno;
     if (fd) {
       accept_failing_since_.reset();
-      add(std::move(fd));
+      add(std::move(fd), peer);
     } else if (cause == EMFILE || cause == ENFILE || cause == ENOBUFS || cause == ENOMEM) {
       // The kernel reports it whether or not a client waits.
       if (!readable_now(acceptor_.native_handle())) {
@@ -351,127 +339,85 @@ bool StoreServer::Impl::close_slow_clients() {
     if (is_slow(*c)) slow.push_back(c);
   for (const auto& c : slow) reject(c, "it sent no complete request while others wait");
   schedule_flush();
-  return !slow.empty();
+  const bool more = gate_ && gate_->close_older_than(options_.slow_start);
+  return more || !slow.empty();
 }
 
-void StoreServer::Impl::add(UniqueFd fd) {
-  const auto id = next_id_++;
-  const auto c = std::make_shared<Connection>(id, std::move(fd));
-  c->progress = c->began;
-  connections_.emplace(id, c);
-  if (admission_) {
-    const auto own = rendezvous::local_address(c->socket.get());
-    c->admitted = false;
-    admission_->opened(id, {.own = {c->peer.address, c->peer.port}, .peer = {own.address, own.port}});
-  }
-  set_deadline(c, deadline_of(*c));
-  ready_.add(c->socket.get(), id, c->interest);
-  if (admission_) return;
-  starting_.insert(id);
+void StoreServer::Impl::add(UniqueFd fd, const sockaddr_storage& peer) {
+  if (gate_) return gate_->add(next_id_++, std::move(fd), peer);
+  rendezvous::set_connection_options(fd.get());
+  watch(std::make_shared<Connection>(next_id_++, std::move(fd)));
   limit_starting();
+}
+
+void StoreServer::Impl::watch(const ConnectionPtr& c) {
+  c->progress = c->began;
+  connections_.emplace(c->id, c);
+  starting_.insert(c->id);
+  set_deadline(c, deadline_of(*c));
+  ready_.add(c->socket.get(), c->id, c->interest);
 }
 
 // Admission
 
-// While as many connections are pending as may be, others stay in the kernel's queue: until one of them is through with
-// its handshake, or the oldest has been closed. Returns whether a connection may be accepted now.
-bool StoreServer::Impl::has_room_for_pending() {
-  const auto& limits = *options_.admission;
-  if (admission_->pending() < limits.max_pending) return true;
-  const auto oldest = connections_.at(*admission_->oldest());
-  const auto due = oldest->began + limits.crowded;
-  if (due <= Clock::now()) {
-    execute(admission_->expired(oldest->id));
-    schedule_flush();
-    return true;
-  }
-  accept_held_ = true;
-  accept_timer_.expires_at(due);
-  accept_timer_.async_wait([self = shared_from_this()](ErrorCode error) {
-    if (!error) self->resume_accept();
-  });
-  return false;
+void StoreServer::Impl::open_gate() {
+  const auto with = [weak = weak_from_this()](auto action) {
+    if (const auto self = weak.lock(); self && !self->stopped_) action(*self);
+  };
+  gate_ = std::make_shared<rendezvous::AdmissionGate>(
+      loop_, options_.admission,
+      rendezvous::AdmissionGate::Handlers{
+          .admit = [with](auto client) { with([&](Impl& self) { self.admit(std::move(client)); }); },
+          .ask = [with](auto agent, const auto& question) { with([&](Impl& self) { self.ask(agent, question); }); },
+          .explain =
+              [with](std::string_view sent) {
+                std::string text;
+                with([&](const Impl& self) { text = self.refusal_of(sent); });
+                return text;
+              },
+          .room = [with] { with([](Impl& self) { self.arm_accept(); }); }});
+  gate_->start();
+  rendezvous::defer_accept(acceptor_.native_handle());
 }
 
-void StoreServer::Impl::resume_accept() {
-  if (stopped_ || !std::exchange(accept_held_, false)) return;
-  accept_timer_.cancel();
-  arm_accept();
-}
-
-void StoreServer::Impl::prove(const ConnectionPtr& c) {
-  const auto size = std::min(buffer_.size(), admission_->capacity(c->id));
-  const auto n = ::recv(c->socket.get(), buffer_.data(), size, MSG_DONTWAIT);
-  if (n > 0)
-    execute(admission_->received(c->id, {buffer_.data(), static_cast<std::size_t>(n)}));
-  else if (n == 0 || (errno != EAGAIN && errno != EINTR))
-    finish(c);
-}
-
-void StoreServer::Impl::execute(ClientAdmission::Actions actions) {
-  for (auto& action : actions) std::visit([this](auto& one) { execute(one); }, action);
-}
-
-// The buffer of a new connection has room for it.
-void StoreServer::Impl::execute(ClientAdmission::Send& action) {
-  const auto found = connections_.find(action.to);
-  if (found == connections_.end()) return;
-  ::send(found->second->socket.get(), action.bytes.data(), action.bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-void StoreServer::Impl::execute(ClientAdmission::Hold& action) {
-  connections_.at(action.id)->held = true;
-}
-
-void StoreServer::Impl::execute(ClientAdmission::Ask& action) {
-  const auto found = connections_.find(action.agent);
-  if (found == connections_.end()) return;
-  rendezvous::put_vec(found->second->output, action.question);
-  mark_dirty(found->second);
-  schedule_flush();
-}
-
-void StoreServer::Impl::execute(ClientAdmission::Admit& action) {
-  const auto c = connections_.at(action.id);
-  c->admitted = true;
-  c->held = false;
-  c->by_token = action.by_token;
-  c->channel = std::move(action.channel);
-  c->progress = Clock::now();
-  starting_.insert(c->id);
+void StoreServer::Impl::admit(rendezvous::AdmissionGate::Admitted client) {
+  rendezvous::set_connection_options(client.socket.get());
+  const auto c = std::make_shared<Connection>(client.id, std::move(client.socket));
+  c->by_token = client.by_token;
+  c->channel = std::move(client.channel);
   log::debug("store: admitted {} by {}", c->peer_text(), c->by_token ? "its token" : "the owner of its socket");
-  resume_accept();
-  if (receive(c, action.rest)) process(c);
+  watch(c);
+  if (receive(c, client.rest)) process(c);
   note_validated(c);
   mark_dirty(c);
   schedule_flush();
 }
 
-void StoreServer::Impl::execute(ClientAdmission::Refuse& action) {
-  const auto c = connections_.at(action.id);
-  if (const auto suppressed = refusal_limiter_.admit(Clock::now()))
-    log::warn("store: refused a client at {}: {}{}", c->peer_text(), action.reason,
-              *suppressed > 0 ? fmt::format(" ({} others refused since the last such line)", *suppressed) : "");
-  tell_refused(*c, action.rest);
-  finish(c);
+void StoreServer::Impl::ask(ConnectionId agent, const std::string& question) {
+  const auto found = connections_.find(agent);
+  if (found == connections_.end()) return;
+  rendezvous::put_vec(found->second->output, question);
+  mark_dirty(found->second);
+  schedule_flush();
 }
 
 // An agent or a tool that has no token learns why it is refused. What it has sent may be cut anywhere.
-void StoreServer::Impl::tell_refused(const Connection& c, std::string_view sent) const {
+std::string StoreServer::Impl::refusal_of(std::string_view sent) const {
   constexpr std::size_t validate_bytes = 5, head_bytes = validate_bytes + 1 + sizeof(std::uint64_t);
   const auto session = static_cast<char>(rendezvous::Op::session);
-  if (!hub_ || sent.size() < head_bytes || sent[validate_bytes] != session) return;
+  if (!hub_ || sent.size() < head_bytes || sent[validate_bytes] != session) return {};
   const auto frame = hub_->refusal_of(sent.substr(head_bytes));
-  if (frame.empty()) return;
   std::string bytes;
-  rendezvous::put_vec(bytes, frame);
-  ::send(c.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (!frame.empty()) rendezvous::put_vec(bytes, frame);
+  return bytes;
 }
 
 void StoreServer::Impl::handle_confirm(const ConnectionPtr& c, const rendezvous::ConfirmRequest& request) {
-  if (!admission_ || !c->by_token) throw Error(Errc::protocol, "CONFIRM from a client without the token");
-  execute(request.answer == 0 ? admission_->agent_opened(c->id, c->peer.address)
-                              : admission_->answered(c->id, request.answer));
+  if (!gate_ || !c->by_token) throw Error(Errc::protocol, "CONFIRM from a client without the token");
+  if (request.answer == 0)
+    gate_->agent_opened(c->id, c->peer.address);
+  else
+    gate_->answered(c->id, request.answer);
 }
 
 // Reading
@@ -542,7 +488,6 @@ void StoreServer::Impl::note_validated(const ConnectionPtr& c) {
 }
 
 void StoreServer::Impl::readable(const ConnectionPtr& c) {
-  if (!c->admitted) return prove(c);
   const auto n = ::recv(c->socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   if (n > 0) {
     c->progress = Clock::now();
@@ -757,9 +702,8 @@ void StoreServer::Impl::announce_end(std::function<void()> on_change) {
 }
 
 std::size_t StoreServer::Impl::unaware() const {
-  return static_cast<std::size_t>(std::count_if(connections_.begin(), connections_.end(), [](const auto& each) {
-    return each.second->admitted && !each.second->aware;
-  }));
+  return static_cast<std::size_t>(
+      std::count_if(connections_.begin(), connections_.end(), [](const auto& each) { return !each.second->aware; }));
 }
 
 void StoreServer::Impl::reject(const ConnectionPtr& c, std::string_view reason) {
@@ -772,10 +716,7 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
   set_deadline(c, std::nullopt);
   connections_.erase(c->id);
   starting_.erase(c->id);
-  if (admission_) {
-    execute(admission_->closed(c->id));
-    resume_accept();
-  }
+  if (gate_) gate_->closed(c->id);
   ready_.remove(c->socket.get());
   c->socket.reset();
   state_.close(c->id, replies_);
@@ -786,7 +727,6 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
 
 std::optional<Clock::time_point> StoreServer::Impl::deadline_of(const Connection& c) const {
   if (c.closing) return c.progress + close_grace;
-  if (!c.admitted) return c.began + options_.admission->timeout;
   if (c.unsent() > 0) return c.progress + options_.write_timeout;
   if (!c.parser.validated()) return c.began + options_.start_timeout;
   if (c.parser.pending_bytes() > 0) return c.progress + options_.request_timeout;
@@ -820,8 +760,6 @@ void StoreServer::Impl::expire() {
     const auto c = connections_.at(deadlines_.begin()->second);
     if (c->closing) {
       finish(c);
-    } else if (!c->admitted) {
-      execute(admission_->expired(c->id));
     } else if (c->unsent() > 0) {
       reject(c, fmt::format("it does not read; {} bytes are queued for it", c->unsent()));
     } else if (!c->parser.validated()) {

@@ -26,30 +26,6 @@ void set_option(int fd, int level, int option, int value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
-void set_connection_options(int fd) {
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive_idle_s);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive_interval_s);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive_probes);
-}
-
-SocketAddress describe(const sockaddr_storage& raw) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (raw.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(raw);
-    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
-    return {text, ntohs(v4.sin_port)};
-  }
-  if (raw.ss_family != AF_INET6) return {};
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(raw);
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
-    ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof text);
-  else
-    ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-  return {text, ntohs(v6.sin6_port)};
-}
-
 // Empty with errno set if the address cannot be bound.
 UniqueFd try_listen(const sockaddr* address, socklen_t size) {
   UniqueFd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -100,6 +76,22 @@ int try_connect(int fd, const HostAddress& address, Deadline deadline) {
 
 }  // namespace
 
+SocketAddress describe(const sockaddr_storage& raw) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (raw.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(raw);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    return {text, ntohs(v4.sin_port)};
+  }
+  if (raw.ss_family != AF_INET6) return {};
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(raw);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
+    ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof text);
+  else
+    ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+  return {text, ntohs(v6.sin6_port)};
+}
+
 SocketAddress peer_address(int fd) {
   sockaddr_storage raw{};
   socklen_t size = sizeof raw;
@@ -127,8 +119,26 @@ UniqueFd listen_on(const std::string& host, std::uint16_t port) {
   return fd;
 }
 
+void set_connection_options(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive_idle_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive_interval_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive_probes);
+}
+
+void defer_accept(int listener) {
+  set_option(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, 1);
+}
+
+UniqueFd accept_without_options(int listener, sockaddr_storage& peer) {
+  socklen_t size = sizeof peer;
+  return UniqueFd(::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
 UniqueFd accept_from(int listener) {
-  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  sockaddr_storage peer{};
+  auto fd = accept_without_options(listener, peer);
   if (fd) set_connection_options(fd.get());
   return fd;
 }

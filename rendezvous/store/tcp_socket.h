@@ -4,6 +4,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <sys/socket.h>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/unique_fd.h"
@@ -24,6 +25,14 @@ UniqueFd listen_on(const std::string& host, std::uint16_t port);
 
 // The next connection, non-blocking, or an empty one with errno set.
 UniqueFd accept_from(int listener);
+// The same without the options of a connection, which take some system calls. peer: where the client is, for
+// describe().
+UniqueFd accept_without_options(int listener, sockaddr_storage& peer);
+SocketAddress describe(const sockaddr_storage& address);
+void set_connection_options(int fd);
+// Has the kernel hold back a connection until its first bytes are here, or for a second: who says nothing costs the
+// server nothing until then. For servers whose clients speak first.
+void defer_accept(int listener);
 
 // A non-blocking socket connected to host:port; tries each address of the name once.
 // Throws Errc::unreachable (worth a retry) or Errc::timeout, and returns at once with one of them if a stop is

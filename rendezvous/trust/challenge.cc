@@ -1,9 +1,9 @@
 #include "ddprun/rendezvous/trust/challenge.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/random.h"
 #include "ddprun/rendezvous/trust/authentication_error.h"
 #include "ddprun/rendezvous/trust/secret.h"
 
@@ -36,7 +36,7 @@ AuthenticationCode code_of(const Credentials& credentials, std::string_view role
 }
 
 bool is_code(std::string_view received, const AuthenticationCode& code) {
-  return equal_in_constant_time({reinterpret_cast<const unsigned char*>(received.data()), received.size()}, code);
+  return equal_in_constant_time(received, view(code));
 }
 
 Nonce nonce_at(std::string_view bytes, std::size_t offset) {
@@ -48,9 +48,8 @@ Nonce nonce_at(std::string_view bytes, std::size_t offset) {
 }  // namespace
 
 Nonce random_nonce() {
-  const auto secret = Secret::random();
   Nonce nonce;
-  std::ranges::copy(secret.bytes(), nonce.begin());
+  fill_random(nonce);
   return nonce;
 }
 

@@ -28,6 +28,8 @@ class Credentials {
   const TlsContext& tls_client() const;
   const TlsContext& tls_server() const;
   const Secret& challenge_key() const { return challenge_key_; }
+  // judge_client_hello().
+  const Secret& binder_key() const { return binder_key_; }
 
  private:
   const TlsContext& context(std::unique_ptr<TlsContext>& place, TlsContext::Role role) const;
@@ -35,7 +37,7 @@ class Credentials {
   const Secret token_;
   const std::string job_;
   const Transport transport_;
-  const Secret challenge_key_;
+  const Secret challenge_key_, binder_key_;
   mutable std::mutex mutex_;  // guards what follows
   mutable std::unique_ptr<TlsContext> client_, server_;
 };

@@ -1,15 +1,14 @@
 #include "ddprun/rendezvous/trust/secret.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <optional>
-#include <sys/random.h>
 #include <utility>
 
 #include <openssl/crypto.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/random.h"
 
 namespace ddprun {
 namespace {
@@ -47,13 +46,7 @@ Secret::~Secret() {
 
 Secret Secret::random() {
   Bytes bytes{};
-  for (std::size_t done = 0; done < size;) {
-    const auto got = ::getrandom(bytes.data() + done, size - done, 0);
-    if (got > 0)
-      done += static_cast<std::size_t>(got);
-    else if (errno != EINTR)
-      throw make_error(Errc::io, "cannot make a token: getrandom: {}", errno_text(errno));
-  }
+  fill_random(bytes);
   return Secret(bytes);
 }
 
@@ -70,11 +63,6 @@ Secret Secret::from_hex(std::string_view digits) {
     }
     bytes[i] = static_cast<unsigned char>(*high * 16 + *low);
   }
-  return Secret(bytes);
-}
-
-Secret Secret::copy() const {
-  Bytes bytes = bytes_;
   return Secret(bytes);
 }
 
@@ -116,6 +104,13 @@ void wipe(std::string& text) {
 
 bool equal_in_constant_time(std::span<const unsigned char> a, std::span<const unsigned char> b) {
   return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+  const auto bytes = [](std::string_view text) {
+    return std::span(reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  };
+  return equal_in_constant_time(bytes(a), bytes(b));
 }
 
 }  // namespace ddprun

@@ -29,7 +29,6 @@ class Secret {
   static Secret random();
   // 64 hexadecimal digits. Throws Errc::usage, without the text.
   static Secret from_hex(std::string_view digits);
-  Secret copy() const;
 
   std::span<const unsigned char, size> bytes() const { return bytes_; }
 
@@ -62,5 +61,6 @@ void wipe(std::string& text);
 
 // Compares in a time that depends on the sizes alone.
 bool equal_in_constant_time(std::span<const unsigned char> a, std::span<const unsigned char> b);
+bool equal_in_constant_time(std::string_view a, std::string_view b);
 
 }  // namespace ddprun

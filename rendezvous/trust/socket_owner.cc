@@ -66,7 +66,7 @@ SocketOwners::SocketOwners() : netlink_(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLO
   find({.own = {"127.0.0.1", 1}, .peer = {"127.0.0.1", 1}});
 }
 
-std::optional<uid_t> SocketOwners::find(const SocketEnds& ends) {
+std::optional<SocketOwner> SocketOwners::find(const SocketEnds& ends) {
   Question question{};
   question.header = {.nlmsg_len = sizeof question,
                      .nlmsg_type = SOCK_DIAG_BY_FAMILY,
@@ -93,7 +93,7 @@ std::optional<uid_t> SocketOwners::find(const SocketEnds& ends) {
     const auto& message = *static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
     // Nobody holds a socket without an inode, and the kernel says that root owns it.
     if (!is_about(message, question.request) || message.idiag_inode == 0) return std::nullopt;
-    return message.idiag_uid;
+    return SocketOwner{.user = message.idiag_uid, .inode = message.idiag_inode};
   }
 }
 

@@ -21,6 +21,11 @@ struct SocketEnds {
   End own, peer;
 };
 
+struct SocketOwner {
+  uid_t user;
+  std::uint64_t inode;  // by which /proc/PID/fd names the socket
+};
+
 // Asks the kernel about sockets of this host (of this network namespace).
 //
 // Ownership: owns its netlink socket. Threads: one at a time. Errors: see each function.
@@ -29,9 +34,9 @@ class SocketOwners {
   // Throws Errc::unsupported where the kernel answers no such questions.
   SocketOwners();
 
-  // The user who made the connected socket with these ends; nullopt if this host has none, or nobody holds it any more.
+  // Of the connected socket with these ends: the user who made it; nullopt if this host has none, or nobody holds it.
   // Listening sockets do not count. Throws Errc::io, and Errc::usage for an address that is not numeric.
-  std::optional<uid_t> find(const SocketEnds& ends);
+  std::optional<SocketOwner> find(const SocketEnds& ends);
 
  private:
   UniqueFd netlink_;

@@ -22,6 +22,12 @@ bool write_all(int fd, std::string_view bytes) {
   return ::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
+// A kernel or a security module may have added more (F_SEAL_EXEC with vm.memfd_noexec).
+bool has_seals(int descriptor) {
+  const int found = ::fcntl(descriptor, F_GET_SEALS);
+  return found >= 0 && (found & seals) == seals;
+}
+
 }  // namespace
 
 UniqueFd make_token_descriptor(const Credentials& credentials) {
@@ -35,7 +41,7 @@ UniqueFd make_token_descriptor(const Credentials& credentials) {
 }
 
 std::shared_ptr<const Credentials> read_token_descriptor(int descriptor, const std::string& job) {
-  if (::fcntl(descriptor, F_GET_SEALS) != seals) return nullptr;
+  if (!has_seals(descriptor)) return nullptr;
   std::array<char, total + 1> bytes{};
   const auto got = ::pread(descriptor, bytes.data(), bytes.size(), 0);
   std::string text(bytes.data(), got == static_cast<ssize_t>(total) ? total : 0);

@@ -98,8 +98,13 @@ TokenFile::TokenFile(std::filesystem::path file, const Secret& token) : file_(st
   ::unlink(unnamed.c_str());
 }
 
+void TokenFile::remove() {
+  if (!file_.empty()) ::unlink(file_.c_str());
+  file_.clear();
+}
+
 TokenFile::~TokenFile() {
-  ::unlink(file_.c_str());
+  remove();
 }
 
 }  // namespace ddprun

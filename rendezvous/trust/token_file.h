@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "ddprun/rendezvous/trust/secret.h"
 
@@ -16,19 +17,24 @@ Secret read_token_file(const std::filesystem::path& file);
 // answer from its memory.
 std::optional<Secret> find_token_file(const std::filesystem::path& file);
 
-// Creates the file with mode 600 and removes it in the destructor.
+// Creates the file with mode 600 and removes it in the destructor, or earlier.
 //
 // Ownership: owns the file. Threads: not thread-safe. Errors: the constructor throws Errc::io, also if there is such a
 // file.
 class TokenFile {
  public:
   TokenFile(std::filesystem::path file, const Secret& token);
+  // Takes over a file that is there already.
+  explicit TokenFile(std::filesystem::path file) : file_(std::move(file)) {}
   ~TokenFile();
   TokenFile(const TokenFile&) = delete;
   TokenFile& operator=(const TokenFile&) = delete;
 
+  // Nobody needs to read it any more.
+  void remove();
+
  private:
-  const std::filesystem::path file_;
+  std::filesystem::path file_;  // empty: removed
 };
 
 }  // namespace ddprun

@@ -33,8 +33,9 @@ constexpr Row rows[] = {
     {"rendezvous", "many agents in one round, many store clients in one barrier, memory of each",
      ddprun::bench::rendezvous_bench},
     {"store", "the rendezvous store: latency and operations a second", ddprun::bench::store_bench},
-    {"trust", "authentication: handshakes, requests over TLS, sessions, a flood of junk", ddprun::bench::trust_bench},
+    {"trust", "authentication: handshakes, requests over TLS, sessions", ddprun::bench::trust_bench},
 #if defined(DDPRUN_BENCH_OF_TRAINING)
+    {"flood", "junk, replays and wrong tokens beside a training job", ddprun::bench::flood_bench},
     {"hooks_link", "communication hooks over a slow link: a step beside its computation and its transfer",
      ddprun::bench::hooks_link_bench},
     {"parallel", "every form of parallel training: what it learns, its memory, traffic and time",

@@ -20,6 +20,7 @@ using MakeSubcommand = Run (*)(CLI::App& subcommand);
 
 Run collectives_bench(CLI::App& subcommand);
 Run failure_bench(CLI::App& subcommand);
+Run flood_bench(CLI::App& subcommand);
 Run hooks_link_bench(CLI::App& subcommand);
 Run hosts_bench(CLI::App& subcommand);
 Run launch_bench(CLI::App& subcommand);

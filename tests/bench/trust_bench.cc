@@ -1,13 +1,8 @@
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <fstream>
 #include <memory>
 #include <numeric>
 #include <string>
-#include <thread>
-#include <time.h>
-#include <unistd.h>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -20,14 +15,11 @@
 #include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 #include "ddprun/rendezvous/membership/session_client.h"
 #include "ddprun/rendezvous/store/authenticate.h"
-#include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/rendezvous/trust/client_handshake.h"
 #include "tests/bench/helpers.h"
 #include "tests/bench/median.h"
 #include "tests/bench/subcommand.h"
-#include "tests/support/store_junk.h"
 
 namespace ddprun::bench {
 namespace {
@@ -41,8 +33,6 @@ struct Options {
   int handshakes = 500;
   int gets = 4000;
   int sessions = 1000;
-  int flood = 5000;
-  int rate = 500;
 };
 
 Deadline soon() {
@@ -70,14 +60,6 @@ class Server {
     port_ = static_cast<std::uint16_t>(std::stoi(helper_.line().hear()));
   }
   std::uint16_t port() const { return port_; }
-  std::size_t resident_bytes() const { return helper_.resident_bytes(); }
-  double processor_seconds() const {
-    clockid_t clock{};
-    timespec time{};
-    ::clock_getcpuclockid(helper_.pid(), &clock);
-    ::clock_gettime(clock, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  }
   TcpStore client(const Known& known) const {
     return TcpStore({.host = "127.0.0.1", .port = port_, .credentials = known}, soon());
   }
@@ -103,7 +85,6 @@ class TrustBench {
     handshakes();
     gets();
     sessions();
-    flood();
   }
 
  private:
@@ -169,47 +150,6 @@ class TrustBench {
     }
   }
 
-  // Junk, replays and wrong tokens at a rate, beside a client that is served.
-  void flood() const {
-    const auto known = credentials(1, Transport::tls), wrong = credentials(2, Transport::tls);
-    const Server server(known);
-    auto witness = server.client(known);
-    const auto replay = ClientHandshake(*known).take_output();
-    testing::StoreJunk junk(7);
-    const auto began = Clock::now();
-    const double processor = server.processor_seconds();
-    const auto memory = server.resident_bytes();
-    int admitted = 0;
-    for (int i = 0; i < options_.flood; ++i) {
-      std::this_thread::sleep_until(began + i * std::chrono::microseconds(1'000'000 / options_.rate));
-      admitted += attack(server.port(), i % 3, replay, *wrong, junk) ? 1 : 0;
-    }
-    const double time = std::chrono::duration<double>(Clock::now() - began).count();
-    witness.add("served", 1, soon());
-    const auto keys = witness.num_keys(soon());
-    report("flood: connections", "", options_.flood, "");
-    report("flood: admitted", "", admitted + static_cast<double>(keys - 1), "");
-    report("flood: processor of the server", "", 100 * (server.processor_seconds() - processor) / time, "% of a core");
-    report("flood: growth of its memory", "",
-           (static_cast<double>(server.resident_bytes()) - static_cast<double>(memory)) / 1024, "KiB");
-  }
-
-  // Returns whether the server has answered a request.
-  static bool attack(std::uint16_t port, int kind, const std::string& replay, const Credentials& wrong,
-                     testing::StoreJunk& junk) try {
-    const auto fd = connect_once("127.0.0.1", port, soon());
-    if (kind == 2) {
-      authenticate(fd.get(), wrong, soon());
-      return true;
-    }
-    auto bytes = junk.noise(200);
-    bytes[0] = '\x17';  // no plain client: that of this user would be admitted
-    send_all(fd.get(), kind == 0 ? bytes : replay + encode(AddRequest{"/intruders", 1}), soon());
-    return false;
-  } catch (const Error&) {
-    return false;
-  }
-
   const Options options_;
   const bool json_;
 };
@@ -220,16 +160,10 @@ Run trust_bench(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
   subcommand.footer(
       "open: a server that admits everybody; plain: a client of the job's user at a server that requires "
-      "authentication. The "
-      "flood of a long run is --flood=1000000.");
+      "authentication.");
   subcommand.add_option("--handshakes", options->handshakes, "connections of each kind")->capture_default_str();
   subcommand.add_option("--gets", options->gets, "requests of each kind")->capture_default_str();
   subcommand.add_option("--sessions", options->sessions, "agents of one round")->capture_default_str();
-  subcommand.add_option("--flood", options->flood, "connections of junk, replays and wrong tokens")
-      ->capture_default_str();
-  subcommand.add_option("--rate", options->rate, "of them a second")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
   return [options](bool json) { TrustBench(*options, json).run(); };
 }
 

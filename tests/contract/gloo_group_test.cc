@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <thread>
 
+#include "ddprun/rendezvous/store/memory_store.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -237,3 +238,57 @@ TEST_CASE("checked gloo groups compare the parts of all_to_allv") {
 }
 
 DDPRUN_GROUP_CONTRACT("gloo", make_gloo, {1, 2, 3, 4, 5, 8})
+
+namespace {
+
+// Both ranks of a mesh, each with a store of its own, between which the test carries the addresses.
+struct TwoStores {
+  TwoStores() {
+    for (int rank : {0, 1})
+      threads.emplace_back([this, rank] { errors[static_cast<std::size_t>(rank)] = connect(rank); });
+  }
+  ~TwoStores() {
+    for (auto& thread : threads) thread.join();
+  }
+  std::string connect(int rank) try {
+    const auto transport =
+        comm::make_gloo_transport({.rank = rank, .size = 2, .config = {.local_address = "127.0.0.1"}});
+    transport->connect(stores[static_cast<std::size_t>(rank)], "", Deadline::in(std::chrono::seconds(20)));
+    return "connected";
+  } catch (const Error& e) {
+    return e.what();
+  }
+  // flipped: of the bits of the first byte.
+  void carry(std::size_t from, const std::string& key, int flipped) {
+    auto value = stores[from].get(key, Deadline::in(std::chrono::seconds(20)));
+    value[0] = static_cast<char>(value[0] ^ flipped);
+    stores[1 - from].set(key, value, Deadline::in(std::chrono::seconds(20)));
+  }
+
+  MemoryStore stores[2];
+  std::string errors[2];
+  std::vector<std::thread> threads;
+};
+
+}  // namespace
+
+// It knows the address of a rank's port, as any process of the network can, and not the store.
+TEST_CASE("a peer that has not read the store is found out before its connection is used") {
+  TwoStores ranks;
+  ranks.carry(0, "address/0/1", 1);
+  ranks.carry(1, "address/1/0", 0);
+  for (auto& thread : ranks.threads) thread.join();
+  ranks.threads.clear();
+  CHECK(ranks.errors[0].find("rank 1 is not that rank's") != std::string::npos);
+  CHECK(ranks.errors[1] == "connected");
+}
+
+TEST_CASE("peers that have read the store are connected") {
+  TwoStores ranks;
+  ranks.carry(0, "address/0/1", 0);
+  ranks.carry(1, "address/1/0", 0);
+  for (auto& thread : ranks.threads) thread.join();
+  ranks.threads.clear();
+  CHECK(ranks.errors[0] == "connected");
+  CHECK(ranks.errors[1] == "connected");
+}

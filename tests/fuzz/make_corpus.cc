@@ -49,14 +49,18 @@ void write_handshake_seeds(const std::filesystem::path& folder) {
   const std::string split(1, '\0');
   int number = 0;
   for (const auto transport : {Credentials::Transport::tls, Credentials::Transport::clear}) {
-    const Credentials credentials(Secret::random(), "job", transport);
+    Secret::Bytes bytes;
+    bytes.fill(7);  // the token of handshake_fuzz
+    const Credentials credentials(Secret(bytes), "job", transport);
     ClientHandshake client(credentials);
-    ServerHandshake server(&credentials);
+    SeenHellos seen;
+    ServerHandshake server(&credentials, seen);
     const auto hello = client.take_output();
     server.feed(hello);
     const auto answer = server.take_output();
     client.feed(answer);
-    for (const auto& bytes : {hello, answer, hello + client.take_output()}) write_seed(folder, number++, split + bytes);
+    for (const auto& message : {hello, answer, hello + client.take_output()})
+      write_seed(folder, number++, split + message);
   }
   write_seed(folder, number++, split + rendezvous::encode(rendezvous::ValidateRequest{}));
   write_seed(folder, number, split + encode(OwnerQuestion{7, {{"10.0.0.1", 4000}, {"10.0.0.2", 29400}}}));

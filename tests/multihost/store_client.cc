@@ -1,6 +1,6 @@
-// ddprun-store-client plain [UID] | group: a worker of trust_hosts_test. plain: uses the store as PyTorch does, without
-// a token, and says whether it was admitted; with UID as another user. group: forms a process group as a C++ worker
-// does.
+// ddprun-store-client plain [UID] | stay | group: a worker of trust_hosts_test. plain: uses the store as PyTorch does,
+// without a token, and says whether it was admitted; with UID as another user. stay: says where the store is and waits
+// for a signal. group: forms a process group as a C++ worker does.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -42,6 +42,11 @@ int main(int argc, char** argv) {
   if (argc > 2 && ::setuid(static_cast<uid_t>(std::atoi(argv[2]))) != 0) return 1;
   if (argc > 1 && std::string(argv[1]) == "plain") {
     use_plainly(env);
+    return 0;
+  }
+  if (argc > 1 && std::string(argv[1]) == "stay") {
+    std::cout << "store " << env.master_addr << ' ' << env.master_port << std::endl;
+    ::pause();
     return 0;
   }
   const auto world = init_process_group({.backend = "gloo", .env = env});

@@ -1,5 +1,6 @@
 // Who may speak to a job of two hosts.
 #include <fstream>
+#include <sstream>
 #include <sys/stat.h>
 
 #include "tests/multihost/hosts.h"
@@ -58,6 +59,26 @@ TEST_CASE("clients without the token are admitted on both hosts for the user of 
   const auto other = run(hosts.agent(0, conf, {"plain", "65533"}), hosts.agent(1, conf, {"plain", "65533"}));
   CHECK(count(other.out(), "another user refused") == 2);
   CHECK(other.out().find("admitted") == std::string::npos);
+}
+
+TEST_CASE("a process of the user that is none of the job is refused by the workers' store on both hosts") {
+  need_hosts();
+  const TrustedHosts hosts;
+  const auto clients = GENERATE(as<std::string>(), "job", "user");
+  const auto conf = "token_file=" + hosts.token_file("token", 'c') + ",plain_clients=" + clients;
+  Child first(hosts.agent(0, conf, {"stay"})), second(hosts.agent(1, conf, {"stay"}));
+  first.wait_for_out("\n");
+  std::istringstream line(first.out().substr(first.out().find("store ")));
+  std::string word, address, port;
+  line >> word >> address >> port;
+  const Variables variables{{"MASTER_ADDR", address}, {"MASTER_PORT", port},     {"RANK", "0"},
+                            {"WORLD_SIZE", "1"},      {"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}};
+  for (const int host : {0, 1}) {
+    const auto outside = Child(TrustedHosts::behind(hosts.net.enter(host), {STORE_CLIENT, "plain"}), variables).wait();
+    CHECK(outside.out == (clients == "job" ? "the user refused\n" : "the user admitted\n"));
+  }
+  for (auto* agent : {&first, &second}) agent->signal(SIGTERM);
+  for (auto* agent : {&first, &second}) agent->wait();
 }
 
 TEST_CASE("C++ workers on another host than the store's use the token, and it appears nowhere") {

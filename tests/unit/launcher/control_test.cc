@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/control/runtime_folder.h"
 #include "ddprun/launcher/control/status_text.h"
+#include "tests/support/as_user.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -119,30 +121,35 @@ TEST_CASE("an agent's socket answers its user, and nobody else who can reach it"
   REQUIRE(::chown(base.path().c_str(), agent_user, agent_user) == 0);
   const Environment environment({{"DDPRUN_RUNTIME_DIR", (base / "run").string()}});
   boost::asio::io_context loop;
-  REQUIRE(::seteuid(agent_user) == 0);
   int attached = 0;
-  const ControlSocket control(loop, environment,
-                              {.status = [] { return std::string("here"); },
-                               .view = {},
-                               .stop = {},
-                               .signal = [](int, int, const std::string&) { return std::string("sent"); },
-                               .attach = [&](int rank, const UniqueFd&) { attached = rank; }});
+  std::optional<ControlSocket> made;
+  {
+    const testing::AsUser agent(agent_user);
+    made.emplace(loop, environment,
+                 ControlSocket::Handlers{
+                     .status = [] { return std::string("here"); },
+                     .view = {},
+                     .stop = {},
+                     .signal = [](int, int, const std::string&) { return std::string("sent"); },
+                     .attach = [&](int rank, const UniqueFd&) { attached = rank; }});
+  }
+  const auto& control = *made;
   REQUIRE_FALSE(control.path().empty());
-  REQUIRE(::seteuid(0) == 0);
   for (const auto& path : {base.path(), base / "run", control.path()}) REQUIRE(::chmod(path.c_str(), 0777) == 0);
   const auto answer_to = [&](uid_t user, const std::string& request = "status") {
     boost::asio::local::stream_protocol::socket client(loop);
-    REQUIRE(::seteuid(user) == 0);
-    client.connect(control.path().string());
-    REQUIRE(::seteuid(0) == 0);  // the way from one user to another
-    REQUIRE(::seteuid(agent_user) == 0);
-    boost::asio::write(client, boost::asio::buffer(request + "\n"));
+    {
+      const testing::AsUser other(user);
+      client.connect(control.path().string());
+    }
+    const testing::AsUser agent(agent_user);
+    boost::asio::write(client, boost::asio::buffer(request + "
+"));
     std::string answer;
     boost::asio::async_read(client, boost::asio::dynamic_buffer(answer),
                             [&](boost::system::error_code, std::size_t) { loop.stop(); });
     loop.restart();
     loop.run();
-    REQUIRE(::seteuid(0) == 0);
     return answer;
   };
   CHECK(answer_to(agent_user) == "here\n");
@@ -161,11 +168,14 @@ TEST_CASE("where another user has made the folder in /tmp, agents use another on
   const auto user = static_cast<uid_t>(100'000 + ::getpid());  // nobody else's
   const auto taken = std::filesystem::path("/tmp/ddprun-" + std::to_string(user));
   REQUIRE(::mkdir(taken.c_str(), 0700) == 0);
-  REQUIRE(::seteuid(user) == 0);
-  const auto folder = own_runtime_folder({});
-  const auto again = own_runtime_folder({});
-  const auto folders = runtime_folders({});
-  REQUIRE(::seteuid(0) == 0);
+  std::filesystem::path folder, again;
+  std::vector<std::filesystem::path> folders;
+  {
+    const testing::AsUser other(user);
+    folder = own_runtime_folder({});
+    again = own_runtime_folder({});
+    folders = runtime_folders({});
+  }
   std::filesystem::remove(taken);
   std::filesystem::remove(folder);
   CHECK(folder.string().starts_with(taken.string() + "."));

@@ -109,6 +109,20 @@ TEST_CASE("static and etcd cannot be authenticated where that is required") {
   CHECK(refusal(with(etcd, {{"require_auth", "true"}})).find("etcd") != std::string::npos);
 }
 
+TEST_CASE("the store of the workers admits processes of the job where the agents know them") {
+  using Clients = Admission::Clients;
+  const TempDir folder;
+  const auto known = with(far, {{"rdzv_conf", "token_file=" + token_file(folder)}});
+  for (const auto& options : {Options{}, Options{{"standalone", "true"}}, known}) {
+    CHECK(trust(options).workers->clients == Clients::of_job);
+    CHECK(trust(options).admission->clients == Clients::of_user);
+  }
+  CHECK(trust({{"nnodes", "2"}}).workers->clients == Clients::of_user);  // agents on one host without a token
+  CHECK(trust({{"rdzv_conf", "plain_clients=user"}}).workers->clients == Clients::of_user);
+  CHECK_FALSE(trust(far).workers);
+  CHECK(refusal({{"rdzv_conf", "plain_clients=all"}}).find("job or user") != std::string::npos);
+}
+
 TEST_CASE("settings of authentication are checked") {
   CHECK(refusal(with(far, {{"rdzv_conf", "tls=maybe"}})).find("on or off") != std::string::npos);
   CHECK(refusal(with(far, {{"rdzv_conf", "auth=off,token_file=/x"}})).find("contradict") != std::string::npos);
@@ -132,6 +146,42 @@ TEST_CASE("the nodes of a Slurm job find the token in the file that the first ha
     CHECK_FALSE(second.file);
   }
   CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("a token file of Slurm belongs to one job step of one cluster") {
+  const TempDir home;
+  const auto first_node_of = [](const std::string& id) {
+    return TokenSources{.cluster = ClusterInfo{.nodes = 2, .node_rank = 0, .id = id}};
+  };
+  const Variables variables{{"HOME", home.path().string()}};
+  const auto step = trust(far, first_node_of("slurm-42.0"), variables);
+  const auto other_step = trust(far, first_node_of("slurm-42.1"), variables);
+  auto restarted_variables = variables;
+  restarted_variables["SLURM_RESTART_COUNT"] = "1";
+  const auto restarted = trust(far, first_node_of("slurm-42.0"), restarted_variables);
+  auto elsewhere = variables;
+  elsewhere["SLURM_CLUSTER_NAME"] = "b";
+  const auto other_cluster = trust(far, first_node_of("slurm-42.0"), elsewhere);
+  const auto folder = home / ".ddprun";
+  CHECK(std::distance(std::filesystem::directory_iterator(folder), {}) == 4);
+  for (const auto* other : {&other_step, &restarted, &other_cluster}) CHECK(hex_of(step) != hex_of(*other));
+
+  SECTION("what runs outside of steps has no such file") {
+    CHECK_FALSE(trust(far, first_node_of("slurm-42"), variables).credentials);
+    CHECK(std::distance(std::filesystem::directory_iterator(folder), {}) == 4);
+  }
+  SECTION("it can be removed before its owner ends") {
+    step.file->remove();
+    CHECK_FALSE(std::filesystem::exists(folder / "slurm-42.0.0.token"));
+    CHECK(std::filesystem::exists(folder / "slurm-42.1.0.token"));
+  }
+  SECTION("one that a killed agent has left is used and removed") {
+    {
+      const auto next = trust(far, first_node_of("slurm-42.0"), variables);
+      CHECK(hex_of(next) == hex_of(step));
+    }
+    CHECK_FALSE(std::filesystem::exists(folder / "slurm-42.0.0.token"));
+  }
 }
 
 TEST_CASE("a Slurm job whose home cannot be written runs without a token and says so") {

@@ -1,11 +1,13 @@
 #include "ddprun/rendezvous/trust/socket_owner.h"
 
 #include <chrono>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
 #include "ddprun/rendezvous/trust/owner_question.h"
+#include "tests/support/as_user.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -26,11 +28,8 @@ SocketEnds ends_of(int fd) {
 
 // The kernel goes by who made it.
 UniqueFd connected_as(uid_t user, std::uint16_t port) {
-  const uid_t before = ::geteuid();
-  REQUIRE(::seteuid(user) == 0);
-  auto fd = connect_once("127.0.0.1", port, soon());
-  REQUIRE(::seteuid(before) == 0);
-  return fd;
+  const ddprun::testing::AsUser other(user);
+  return connect_once("127.0.0.1", port, soon());
 }
 
 }  // namespace
@@ -41,7 +40,12 @@ TEST_CASE("the kernel says who made the other end of a connection") {
   const auto listener = listen_on(host, 0);
   const auto fd = connect_once(host.empty() ? "127.0.0.1" : host, local_address(listener.get()).port, soon());
   SocketOwners owners;
-  CHECK(owners.find(ends_of(fd.get())) == ::geteuid());
+  const auto owner = owners.find(ends_of(fd.get()));
+  REQUIRE(owner);
+  CHECK(owner->user == ::geteuid());
+  struct stat info {};
+  REQUIRE(::fstat(fd.get(), &info) == 0);
+  CHECK(owner->inode == info.st_ino);
 }
 
 TEST_CASE("the socket of another user is told from one of this user") {
@@ -49,8 +53,12 @@ TEST_CASE("the socket of another user is told from one of this user") {
   const auto listener = listen_on("127.0.0.1", 0);
   const auto port = local_address(listener.get()).port;
   SocketOwners owners;
-  CHECK(owners.find(ends_of(connected_as(nobody, port).get())) == nobody);
-  CHECK(owners.find(ends_of(connected_as(0, port).get())) == 0);
+  for (const uid_t user : {nobody, uid_t{0}}) {
+    const auto socket = connected_as(user, port);
+    const auto owner = owners.find(ends_of(socket.get()));
+    REQUIRE(owner);
+    CHECK(owner->user == user);
+  }
 }
 
 // The kernel answers for it with root as the owner.

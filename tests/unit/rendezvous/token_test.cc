@@ -1,6 +1,7 @@
 // Tokens in files and in descriptors.
 #include <fcntl.h>
 #include <fstream>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -118,6 +119,20 @@ TEST_CASE("a child reads the token from a descriptor any number of times, and ca
   }
   CHECK(::pwrite(fd.get(), "x", 1, 0) < 0);
   CHECK((::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+TEST_CASE("a token is read from a memory file with more seals, and from none with fewer") {
+  const auto text = "ddprun token 1 tls   " + digits;
+  constexpr int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  const auto sealed = [&](int seals) {
+    UniqueFd fd(::memfd_create("token", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    REQUIRE(::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+    REQUIRE(::fcntl(fd.get(), F_ADD_SEALS, seals) == 0);
+    return fd;
+  };
+  CHECK(read_token_descriptor(sealed(needed | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL).get(), "job"));
+  CHECK_FALSE(read_token_descriptor(sealed(needed).get(), "job"));
+  CHECK_FALSE(read_token_descriptor(sealed(F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW).get(), "job"));
 }
 
 TEST_CASE_METHOD(Fixture, "any other descriptor has no token") {

@@ -17,14 +17,15 @@ namespace {
 
 std::string path_of(const SegmentName& name) {
   std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "/ddprun-emulated-nccl-%016llx",
-                static_cast<unsigned long long>(name.number));
+  std::snprintf(text.data(), text.size(), "/ddprun-emulated-nccl-%016llx%016llx",
+                static_cast<unsigned long long>(name.number[0]), static_cast<unsigned long long>(name.number[1]));
   return text.data();
 }
 
 SegmentName new_name() {
   std::random_device random;
-  return {std::uint64_t{random()} << 32 | random()};
+  const auto number = [&random] { return std::uint64_t{random()} << 32 | random(); };
+  return {{number(), number()}};
 }
 
 // Removes, when the process ends, the names of segments that never became complete.

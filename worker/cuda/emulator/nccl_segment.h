@@ -19,7 +19,7 @@ inline constexpr std::size_t nccl_slot_bytes = 128 * 1024;
 
 // Identifies a segment on this machine.
 struct SegmentName {
-  std::uint64_t number = 0;
+  std::array<std::uint64_t, 2> number{};  // random: nobody can open a segment whose name it does not know
 };
 
 // What a rank calls; the ranks of a collective agree on all but the factor.

@@ -1,6 +1,8 @@
 #include "ddprun/worker/comm/backends/gloo/mesh_context.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gloo/transport/context.h>
@@ -8,6 +10,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/backends/gloo/peer_proof.h"
 #include "ddprun/worker/comm/bootstrap/await_ranks.h"
 
 namespace ddprun::comm {
@@ -17,6 +20,12 @@ using std::chrono::milliseconds;
 
 std::string address_key(const std::string& prefix, int from, int to) {
   return prefix + "address/" + std::to_string(from) + "/" + std::to_string(to);
+}
+
+// Of the value of an address_key().
+std::pair<std::string_view, std::string_view> parts_of(std::string_view value) {
+  if (value.size() <= PeerProof::nonce_bytes) throw make_error(Errc::protocol, "an address of {} bytes", value.size());
+  return {value.substr(0, PeerProof::nonce_bytes), value.substr(PeerProof::nonce_bytes)};
 }
 
 milliseconds remaining(Deadline deadline) {
@@ -43,12 +52,13 @@ void MeshContext::connect(std::shared_ptr<::gloo::transport::tcp::Device> device
   transportContext_ = interruptible_;
   setTimeout(remaining(deadline));
 
+  PeerProof proof(rank, size);
   std::vector<Store::KeyValue> own;
   std::vector<RankKey> peers;
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
     const auto bytes = transportContext_->createPair(peer)->address().bytes();
-    own.emplace_back(address_key(prefix, rank, peer), std::string(bytes.begin(), bytes.end()));
+    own.emplace_back(address_key(prefix, rank, peer), proof.nonce_for(peer) + std::string(bytes.begin(), bytes.end()));
     peers.push_back({peer, address_key(prefix, peer, rank)});
   }
   has_pairs_ = true;
@@ -58,11 +68,14 @@ void MeshContext::connect(std::shared_ptr<::gloo::transport::tcp::Device> device
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (interrupted_) close_pairs();  // interrupt() may have been called before the pairs existed
     try {
-      getPair(peers[i].rank)->connect(std::vector<char>(addresses[i].begin(), addresses[i].end()));
+      const auto [nonce, address] = parts_of(addresses[i]);
+      proof.answer(peers[i].rank, nonce);
+      getPair(peers[i].rank)->connect(std::vector<char>(address.begin(), address.end()));
     } catch (const std::exception& error) {
       throw make_error(Errc::unreachable, "cannot connect to rank {}: {}", peers[i].rank, error.what());
     }
   }
+  proof.exchange(*interruptible_, deadline);
 }
 
 void MeshContext::interrupt() noexcept {

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+// Random numbers that nobody can guess (getrandom(2)). Thread-safe. Both throw Errc::io.
+namespace ddprun {
+
+void fill_random(std::span<unsigned char> bytes);
+
+// So many random bytes in hexadecimal digits.
+std::string random_hex(std::size_t bytes);
+
+}  // namespace ddprun

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include "ddprun/common/unique_fd.h"
+#include "ddprun/rendezvous/store/log_limiter.h"
+#include "ddprun/rendezvous/store/ready_set.h"
+#include "ddprun/rendezvous/trust/admission.h"
+#include "ddprun/rendezvous/trust/client_admission.h"
+#include "ddprun/rendezvous/trust/job_sockets.h"
+#include "ddprun/rendezvous/trust/socket_owner.h"
+#include "ddprun/rendezvous/trust/tls_channel.h"
+
+namespace ddprun::rendezvous {
+
+// The connections of a store server that are not admitted yet: reads from them what ClientAdmission asks for, hands
+// over those that it admits and closes the others. As little as possible is done for one before its first bytes are
+// judged, since anybody can open thousands of them a second.
+//
+// Ownership: owns the sockets until they are admitted; the event loop must outlive it. Handlers that are queued keep it
+// alive and do nothing after stop(), which may be called from within a handler. Threads: the loop's. Errors: the
+// constructor throws Errc::unsupported where the kernel does not say whose a socket is, and Errc::io; add() throws
+// Errc::io.
+class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
+ public:
+  using Id = ClientAdmission::Id;
+  struct Admitted {
+    Id id;
+    UniqueFd socket;
+    bool by_token;
+    std::unique_ptr<TlsChannel> channel;  // null: clear text
+    std::string rest;                     // what the client has sent already, clear text
+  };
+  struct Handlers {
+    std::function<void(Admitted)> admit;
+    // A question for an agent that was admitted.
+    std::function<void(Id agent, const std::string& question)> ask;
+    // What tells a refused client why, from the first bytes that it has sent.
+    std::function<std::string(std::string_view sent)> explain;
+    // A connection may be accepted after has_room() has returned false.
+    std::function<void()> room;
+  };
+
+  AdmissionGate(boost::asio::io_context& loop, std::shared_ptr<const Admission> admission, Handlers handlers);
+
+  void start() { wait_for_events(); }
+  void stop();
+
+  // While as many connections are pending as may be, others stay in the kernel's queue: until one of them is through
+  // with its handshake, or the oldest has been closed.
+  bool has_room();
+  // peer: where the client is. REQUIRES: has_room(), and an id above all before.
+  void add(Id id, UniqueFd socket, const sockaddr_storage& peer);
+  // Descriptors are short: closes what has not been admitted for this long. Returns whether there was any.
+  bool close_older_than(std::chrono::milliseconds age);
+
+  // An admitted connection answers for the host at this address; its answers; it has closed, as any may.
+  void agent_opened(Id agent, const std::string& address);
+  void answered(Id agent, std::int64_t answer);
+  void closed(Id id);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Client {
+    UniqueFd socket;
+    sockaddr_storage peer;  // described when it is needed, which for most it never is
+    Clock::time_point began;
+    bool watched = false;  // in ready_
+  };
+  using Clients = std::map<Id, Client>;
+
+  SocketEnds ends_of(Id id) const;
+  void wait_for_events();
+  void serve_events();
+  // Returns false if nothing has come.
+  bool read(Id id);
+  void execute(ClientAdmission::Actions actions);
+  void execute(ClientAdmission::Send& action);
+  void execute(ClientAdmission::Hold& action);
+  void execute(ClientAdmission::Ask& action);
+  void execute(ClientAdmission::Admit& action);
+  void execute(ClientAdmission::Refuse& action);
+  void log_refusal(Id id, const std::string& reason);
+  Client take(Id id);
+  void offer_room();
+  std::optional<Clock::time_point> next_expiry() const;
+  void arm_timer();
+  void expire();
+
+  const std::shared_ptr<const Admission> admission_;
+  const Handlers handlers_;
+  SocketOwners owners_;
+  JobSockets job_;
+  ClientAdmission clients_;
+  ReadySet ready_;
+  Clients sockets_;  // by age
+  boost::asio::steady_timer timer_;
+  std::optional<Clock::time_point> timer_set_for_;
+  bool full_ = false;  // has_room() has returned false
+  LogLimiter limiter_{{.burst = 1, .window = std::chrono::minutes(1)}};
+  bool stopped_ = false;
+};
+
+}  // namespace ddprun::rendezvous
