@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,13 @@ UniqueFd request_stop(const LocalAgent& agent, const std::string& requester, Dea
 
 // The agent's view of its job as JSON. Throws as request_stop().
 std::string request_view(const LocalAgent& agent, Deadline deadline);
+
+// A connection on which the agent sends its last view before it exits.
+UniqueFd await_end(const LocalAgent& agent);
+
+// Reads that view; none if the deadline passes first. Throws Errc::connection_lost if the agent has ended without it,
+// as one that was killed.
+std::optional<std::string> last_view(int connection, Deadline deadline);
 
 // A connection that closes when the agent exits.
 UniqueFd connect_to_agent(const LocalAgent& agent);

@@ -65,7 +65,9 @@ struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
   OutputAttempt attempt;
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<int, std::shared_ptr<Capture>> errors;    // by local rank
+  std::map<int, std::shared_ptr<Capture>> outputs;   // standard output, likewise
   std::map<int, std::filesystem::path> error_files;  // standard error that goes to a file only
+  std::map<int, std::filesystem::path> output_files;
   std::map<Console::Stream, std::shared_ptr<LogFile>> filtered;
   std::vector<UniqueFd> worker_ends;
 
@@ -94,7 +96,7 @@ int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, cons
   const bool shown = !spec.shown || spec.shown->contains(local_rank);
   const bool tee = selects(spec.tee) && shown;
   if ((selects(spec.redirects) || selects(spec.tee)) && !tee) {
-    if (is_err) error_files[local_rank] = file;
+    (is_err ? error_files : output_files)[local_rank] = file;
     return to_file(file);
   }
   if (!shown && !is_err) return to_file("/dev/null");
@@ -107,7 +109,7 @@ int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, cons
   captured->source = 2 * local_rank + (is_err ? 1 : 0);
   if (tee && file != "/dev/null") captured->copy.emplace(file);
   if (tee) add_filter(*captured);
-  if (is_err) errors[local_rank] = captured;
+  (is_err ? errors : outputs)[local_rank] = captured;
   watch(captured);
   return worker_ends.back().get();
 }
@@ -174,7 +176,7 @@ std::size_t OutputRouter::Impl::read_some(Capture& stream) {
 }
 
 void OutputRouter::Impl::forward(Capture& stream, std::string_view bytes) {
-  if (stream.to == Console::Stream::err) stream.tail.feed(bytes);
+  stream.tail.feed(bytes);
   if (stream.copy) stream.copy->write(bytes);
   std::string text;
   if (stream.filter) {
@@ -234,6 +236,18 @@ OutputRouter::Descriptors OutputRouter::open(int local_rank, const std::filesyst
 
 void OutputRouter::started() {
   impl_->worker_ends.clear();
+}
+
+OutputRouter::Recent OutputRouter::recent(int local_rank) const {
+  constexpr int most_lines = 100;
+  const auto end_of = [&](const auto& files, const auto& captures) -> std::optional<std::string> {
+    if (const auto file = files.find(local_rank); file != files.end())
+      return Tail::last_lines(read_end_of_file(file->second, Tail::max_bytes), most_lines);
+    const auto found = captures.find(local_rank);
+    if (found == captures.end()) return std::nullopt;
+    return found->second->tail.lines(most_lines);
+  };
+  return {.out = end_of(impl_->output_files, impl_->outputs), .err = end_of(impl_->error_files, impl_->errors)};
 }
 
 std::string OutputRouter::last_lines(int local_rank) {

@@ -69,6 +69,12 @@ class OutputRouter {
   // The console's terminal was resized: resizes the workers' pseudo-terminals. Returns false when there are none.
   bool window_changed();
 
+  // The ends of what a worker has written, at most a hundred lines and 16 KiB of each, as far as they pass through this
+  // process or are in files; standard output that is this process's own is not known.
+  struct Recent {
+    std::optional<std::string> out, err;
+  };
+  Recent recent(int local_rank) const;
   // The end of the worker's standard error, including what its pipe holds now.
   std::string last_lines(int local_rank);
   // Call when no worker of the attempt is left: forwards what the pipes still hold, including lines without an end, and

@@ -87,6 +87,8 @@ class WorkerGroup {
   void note_signal(pid_t worker, int signal_number, const std::string& reason);
   // The workers of the current round, by local rank.
   std::vector<WorkerStatus> workers() const;
+  // The end of what a worker of the current round has written; of its predecessors, too, if it has replaced them.
+  OutputRouter::Recent recent_output(int local_rank) const;
   // The terminal of this process was resized: passes the size and SIGWINCH on to the workers.
   void window_changed();
   // Call on SIGCHLD.

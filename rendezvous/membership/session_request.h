@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,8 @@
 #include "ddprun/rendezvous/membership/job_status.h"
 #include "ddprun/rendezvous/trust/credentials.h"
 
-// Requests that any process may send to a rendezvous server (ddprun status, ddprun stop). Both block, for any thread.
+// Requests that any process may send to a rendezvous server (ddprun status, ddprun stop). Both block, for any thread,
+// until the answer, the deadline or a stop request.
 // They throw Errc::unreachable, Errc::timeout, Errc::connection_lost or Errc::protocol naming the server, and
 // Errc::usage with the server's message if it refuses, and AuthenticationError.
 namespace ddprun {
@@ -19,7 +21,11 @@ struct ServerAddress {
   std::string host;
   std::uint16_t port = 29400;
   std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
+  std::stop_token stop{};  // ends a request, with Errc::unreachable or connection_lost
 };
+
+// The server of an endpoint as it is typed: without a host on this one, without a port at the usual one.
+ServerAddress server_at(const std::string& endpoint, std::shared_ptr<const Credentials> credentials = nullptr);
 
 // The job of this run id, or all jobs of the server if it is empty.
 std::vector<JobStatus> ask_for_status(const ServerAddress& server, const std::string& run_id, Deadline deadline);

@@ -21,7 +21,7 @@ class Workplace {
     // The launcher leaves the keys of a train.cfg to the worker, but for those of [launch].
     const auto launcher = shell + "program=" + DDPRUN_PROGRAM + "\nworker=" + DDPRUN_WORKER + R"(
 case $1 in
-  doctor | status | stop | top)
+  dashboard | doctor | status | stop | top)
     known=$("$program" "$1" --help)
     for option in "${@:2}"; do
       [[ $known == *"${option%%=*} "* ]] || { echo "unknown: $option" >&2; exit 1; }
