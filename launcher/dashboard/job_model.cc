@@ -19,7 +19,8 @@ double seconds_of(Milliseconds duration) {
 
 // A view in which nothing happens changes this often, so that clients know that the agent is there.
 constexpr Milliseconds beat{5'000};
-constexpr Milliseconds point_interval{200};  // at least so long between two points of the curves
+constexpr Milliseconds usage_interval{4'000};  // between two messages about the use of nodes
+constexpr Milliseconds point_interval{200};    // at least so long between two points of the curves
 
 // Two digits, so that a rank does not change with every step; and nothing below 10 us.
 double rounded(double lateness) {
@@ -472,7 +473,7 @@ void JobModel::others(Milliseconds now, const JobStatus& job) {
       if (worker.now.training) next.shares = shares_of(*worker.now.training);
       update(view_.ranks[index], next);
     }
-    if (node.usage) take_usage(*known, *node.usage);
+    if (node.usage) take_usage(now, *known, *node.usage);
   }
 }
 
@@ -510,18 +511,23 @@ void JobModel::groups(Milliseconds now, const std::vector<GroupProgress>& groups
   collectives_changed_ = view_.version;
 }
 
-// A change of less than a percent of the machine is no news.
-void JobModel::take_usage(NodeView& node, const NodeUsage& usage) {
+// A change of less than a percent of the machine is no news, and of many nodes some change at any time.
+void JobModel::take_usage(Milliseconds now, NodeView& node, const NodeUsage& usage) {
   const auto near = [](double one, double other, double all) { return std::abs(one - other) <= all / 100; };
   const auto bytes = [](std::int64_t size) { return static_cast<double>(size); };
   const auto& former = node.usage;
   const double network = former ? std::max({former->received, former->sent, usage.received, usage.sent, 1e5}) : 0;
-  if (former && near(former->busy, usage.busy, usage.processors) &&
+  const bool known =
+      former && near(former->busy, usage.busy, usage.processors) &&
       near(bytes(former->memory_used), bytes(usage.memory_used), bytes(usage.memory)) &&
       near(bytes(former->shared_memory_used), bytes(usage.shared_memory_used), bytes(usage.shared_memory)) &&
-      near(former->received, usage.received, network) && near(former->sent, usage.sent, network))
-    return;
-  node.usage = usage;
+      near(former->received, usage.received, network) && near(former->sent, usage.sent, network);
+  if (!known) node.usage = usage;
+  usage_is_news_ |= !known;
+  if (!usage_is_news_ || now - usage_told_ < usage_interval) return;
+  usage_is_news_ = false;
+  usage_told_ = now;
+  changed(now);
   nodes_changed_ = view_.version;
 }
 
@@ -529,8 +535,7 @@ void JobModel::usage(Milliseconds now, const NodeUsage& usage) {
   if (!round_ || round_->self < 0) return;
   for (auto& node : view_.nodes) {
     if (node.group_rank != round_->members.at(static_cast<std::size_t>(round_->self)).group_rank) continue;
-    changed(now);
-    take_usage(node, usage);
+    take_usage(now, node, usage);
   }
 }
 

@@ -86,7 +86,7 @@ class JobModel {
   void recovered(Milliseconds& duration, const char* phase, Milliseconds value);
   void append_generation(Milliseconds now, GenerationView generation);
   void update(RankView& rank, const RankView& next);
-  void take_usage(NodeView& node, const NodeUsage& usage);
+  void take_usage(Milliseconds now, NodeView& node, const NodeUsage& usage);
   RankView* own_rank(int local_rank);
 
   JobView view_;
@@ -95,6 +95,8 @@ class JobModel {
   Version nodes_changed_ = 0;
   Version generations_changed_ = 0;
   Version collectives_changed_ = 0;
+  bool usage_is_news_ = false;  // clients have not been told of it
+  Milliseconds usage_told_{};
   Milliseconds changed_at_{};
   std::map<int, TrainingRecord> told_;  // the last records of the processes that run, by local rank
   int leader_ = 0;                      // the local rank that tells of the whole job

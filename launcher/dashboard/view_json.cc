@@ -57,8 +57,9 @@ std::string job_json(const JobView& view) {
   const auto& facts = view.facts;
   return fmt::format(
       R"({{"run_id":{},"program":{},"host":{},"version":{},"min_nodes":{},"max_nodes":{},"max_restarts":{},)"
-      R"("began":{},"state":{},"sentence":{},"waiting_for":{},"result":{},"heard":{},"silence":{},"generation":{},"world_size":{},)"
-      R"("restarts_used":{},"recoveries":{},"goodput":{},"checkpoint":{},"seconds":{},"training":{}}})",
+      R"("began":{},"state":{},"sentence":{},"waiting_for":{},"result":{},"heard":{},"silence":{},)"
+      R"("generation":{},"world_size":{},"restarts_used":{},"recoveries":{},"goodput":{},"checkpoint":{},)"
+      R"("seconds":{},"training":{}}})",
       json_text(facts.run_id), json_text(facts.program), json_text(facts.host), json_text(facts.version),
       facts.min_nodes, facts.max_nodes, facts.max_restarts, view.began.count(), json_text(name_of(view.state)),
       json_text(sentence(view)), json_text(view.waiting_for), json_text(view.result), view.heard.count(),

@@ -120,6 +120,37 @@ TEST_CASE("the page follows a job through the end of a worker, and asks nobody e
   CHECK_THAT(browser.complaints(), !Catch::Contains("Content Security Policy") && !Catch::Contains("exception"));
 }
 
+// observability_test "[pictures]" writes them into docs/, of a job of its own.
+TEST_CASE("the pictures of the page in the documents", "[.pictures]") {
+  Training training{.train_keys = "log_every = 100000\n"};
+  Words launch{"--standalone", "--nproc_per_node=4", "--max_restarts=3", "--dashboard"};
+  Child child(training.job(launch, {"--train.epochs=40", "--data.samples=12800"}), training.marker.variables());
+  child.wait_until([&] { return !page_of(child).empty(); }, "the page's address");
+  Browser browser;
+  browser.resize(1240, 1700, false);
+  browser.open(page_of(child));
+  browser.wait_for("view.job !== null && view.points.length > 40", std::chrono::seconds(120));
+  ::kill(workers_of(training.marker, "2").at(0), SIGKILL);
+  browser.wait_for("view.job.recoveries === 1 && view.job.state === 'training'");
+  const auto points = browser.evaluate("view.points.length").as_int64();
+  browser.evaluate("choose(2, false)");
+  browser.wait_for("view.points.length > " + std::to_string(points + 30) + " && view.collectives.length > 0",
+                   std::chrono::seconds(120));
+  const auto draw = [&](const std::string& name, int width, int height, bool dark) {
+    browser.resize(width, height, dark);
+    browser.evaluate("new Promise((done) => setTimeout(done, 500))");  // the next frames have the size
+    const TempDir folder;
+    std::ofstream(folder / "base64") << browser.screenshot();
+    const auto result = run_child({"/bin/sh", "-c", "base64 -d \"$0\" > \"$1\"", (folder / "base64").string(),
+                                   std::string(DDPRUN_DOCS) + "/" + name});
+    CHECK(result.code == 0);
+  };
+  draw("dashboard.png", 1240, 1700, false);
+  draw("dashboard-phone.png", 375, 1480, true);
+  child.signal(SIGTERM);
+  child.wait();
+}
+
 TEST_CASE("a page of a thousand ranks fits a phone and the dark, and stays text") {
   if (!Browser::installed()) SKIP("Chromium is not installed (package chromium)");
   const WatchedJob job;

@@ -223,17 +223,21 @@ TEST_CASE("another number of ranks is an event, the same number is none") {
   CHECK(job.model.view().events.back().text == "3 ranks, where there were 2");
 }
 
-TEST_CASE("a node's use of its machine is news where it has changed by a percent") {
+TEST_CASE("a node's use of its machine is news where it has changed by a percent, every few seconds") {
   WatchedModel job;
   job.propose(0);
   job.start(0);
-  const auto told = [&](double busy) {
-    job.after(1'000);
+  const auto told = [&](double busy, int after = 5'000) {
+    job.after(after);
+    const auto before = job.model.view().version;
     job.model.usage(job.now, {.processors = 4, .busy = busy, .memory = 1000, .memory_used = 500});
-    return job.model.nodes_changed() == job.model.view().version;
+    return job.model.view().version > before && job.model.nodes_changed() == job.model.view().version;
   };
   CHECK(told(1));
   CHECK_FALSE(told(1.02));
+  CHECK(told(1.2));
+  CHECK_FALSE(told(3, 1'000));  // it is told with the next one
+  CHECK(told(3));
   CHECK(told(1.2));
   CHECK(job.model.view().nodes[0].usage->busy == 1.2);
 }
