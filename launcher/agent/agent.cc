@@ -456,9 +456,9 @@ class Agent {
     if (backend_ && round_) backend_->rendezvous().report_node(round_->generation, report);
   }
 
-  // For ddprun status on other hosts; on this one it asks the agent, which then reads what is new.
+  // For ddprun status on other hosts, and ddprun dashboard; on this one status asks the agent, which then reads what is
+  // new.
   void report_training() {
-    if (spec_.policy.max_nodes == 1) return;
     training_.every(training_interval, [this] {
       report_node({.workers = training_.changed(group_.reports()),
                    .replaced = replaced_,

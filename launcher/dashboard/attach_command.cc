@@ -18,6 +18,7 @@
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/version.h"
+#include "ddprun/launcher/dashboard/collectives.h"
 #include "ddprun/launcher/dashboard/followed_job.h"
 #include "ddprun/launcher/dashboard/job_poller.h"
 #include "ddprun/launcher/dashboard/local_agent.h"
@@ -145,8 +146,8 @@ class AttachedDashboard {
   }
 
   void take(const std::vector<GroupProgress>& groups) {
-    groups_ = groups;
-    model_.groups(wall_clock(), groups);
+    groups_ = living_groups(groups);
+    model_.groups(wall_clock(), groups_);
   }
 
   asio::io_context loop_{1};
@@ -162,10 +163,11 @@ class AttachedDashboard {
 }  // namespace
 
 int attach_dashboard(const SubcommandLine& line, const Environment& environment) {
-  auto address = address_of(line);
+  const auto address = address_of(line);
+  const auto credentials = credentials_of(line);
   auto endpoint = line.value("rdzv_endpoint");
   if (endpoint.empty()) endpoint = local_agent(line.value("rdzv_id"), environment).record.endpoint;
-  const auto server = server_at(endpoint, credentials_of(line));
+  const auto server = server_at(endpoint, credentials);
   const auto job = only_job(server, line.value("rdzv_id"));
   AttachedDashboard(server, job, address).run();
   return exit_success;

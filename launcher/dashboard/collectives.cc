@@ -111,6 +111,16 @@ GroupPlace place_in(const GroupProgress& group, const RankProgress& rank) {
 
 }  // namespace
 
+std::vector<GroupProgress> living_groups(std::vector<GroupProgress> groups) {
+  constexpr std::chrono::seconds long_ago(6);  // a living rank tells something each second
+  const auto is_silent = [&](const GroupProgress& group) {
+    return std::none_of(group.ranks.begin(), group.ranks.end(),
+                        [&](const auto& rank) { return rank.record && rank.report_age < long_ago; });
+  };
+  if (!std::all_of(groups.begin(), groups.end(), is_silent)) std::erase_if(groups, is_silent);
+  return groups;
+}
+
 std::vector<CollectiveView> collectives_of(const std::vector<GroupProgress>& groups, const RankOf& rank_of) {
   std::vector<CollectiveView> views;
   for (const auto& group : groups)

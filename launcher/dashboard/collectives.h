@@ -13,6 +13,10 @@ namespace ddprun::dashboard {
 // The rank in the job of a process; -1: not known.
 using RankOf = std::function<int(const RankRecord&)>;
 
+// Those of which a rank has told something in the last seconds, without those that ranks have given up for the next
+// generation; all if no rank has told anything.
+std::vector<GroupProgress> living_groups(std::vector<GroupProgress> groups);
+
 // A row for each kind and size of the groups, those with the longest sum of times first; at most 12.
 //
 // The time of a collective at a rank includes that it waits for others. So what moves the bytes is the shortest of the

@@ -7,6 +7,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/launcher/dashboard/collectives.h"
 #include "ddprun/launcher/dashboard/view_json.h"
 
 namespace ddprun::dashboard {
@@ -130,8 +131,8 @@ void JobWatch::ask_others_at(const ServerAddress& server) {
                           .wanted = wanted,
                           .groups =
                               [this](const std::vector<GroupProgress>& groups) {
-                                groups_ = groups;
-                                model_.groups(wall_clock(), groups);
+                                groups_ = living_groups(groups);
+                                model_.groups(wall_clock(), groups_);
                               }});
 }
 

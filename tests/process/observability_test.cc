@@ -122,9 +122,11 @@ TEST_CASE("the page follows a job through the end of a worker, and asks nobody e
 
 // observability_test "[pictures]" writes them into docs/, of a job of its own.
 TEST_CASE("the pictures of the page in the documents", "[.pictures]") {
-  Training training{.train_keys = "log_every = 100000\n"};
+  const Training training;
   Words launch{"--standalone", "--nproc_per_node=4", "--max_restarts=3", "--dashboard"};
-  Child child(training.job(launch, {"--train.epochs=40", "--data.samples=12800"}), training.marker.variables());
+  Child child(training.job(launch, {"--train.epochs=40", "--data.samples=12800", "--train.log_every=50",
+                                    "--checkpoint.every_steps=150"}),
+              training.marker.variables());
   child.wait_until([&] { return !page_of(child).empty(); }, "the page's address");
   Browser browser;
   browser.resize(1240, 1700, false);
@@ -133,7 +135,7 @@ TEST_CASE("the pictures of the page in the documents", "[.pictures]") {
   ::kill(workers_of(training.marker, "2").at(0), SIGKILL);
   browser.wait_for("view.job.recoveries === 1 && view.job.state === 'training'");
   const auto points = browser.evaluate("view.points.length").as_int64();
-  browser.evaluate("choose(2, false)");
+  browser.evaluate("choose(0, false)");
   browser.wait_for("view.points.length > " + std::to_string(points + 30) + " && view.collectives.length > 0",
                    std::chrono::seconds(120));
   const auto draw = [&](const std::string& name, int width, int height, bool dark) {

@@ -53,6 +53,17 @@ TEST_CASE("nobody is named where all ranks take as long, or one alone reports") 
   CHECK(collectives_of({{"group/0", {{}, {}}}}, rank_of).empty());
 }
 
+TEST_CASE("a group that its ranks have given up is left out, unless all are silent") {
+  auto silent = rank(100, {});
+  silent.report_age = 20s;
+  const GroupProgress former{"generation/0", {silent, silent}}, now{"generation/1", {rank(100, {}), silent}};
+  const auto living = living_groups({former, now});
+  REQUIRE(living.size() == 1);
+  CHECK(living[0].name == "generation/1");
+  CHECK(living_groups({former}).size() == 1);
+  CHECK(living_groups({}).empty());
+}
+
 TEST_CASE("each kind, size and group has a row, those that take longest first, and there are not too many") {
   std::vector<GroupProgress> groups;
   for (int i = 0; i < 20; ++i)
