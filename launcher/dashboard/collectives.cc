@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t most_rows = 12;
 // Others wait for a rank if it is quicker by this share of the time that the collective takes them.
 constexpr double least_wait = 0.1;
+constexpr double shortest_wait = 10e-6;  // seconds
 
 // Bytes on each link for each byte of the buffer, or of one rank's part of it.
 double bus_factor(std::string_view kind, std::size_t ranks) {
@@ -62,7 +63,7 @@ void name_slowest(CollectiveView& view, const std::vector<RankTiming>& ranks, co
   const auto& record = *ranks[static_cast<std::size_t>(quickest - means.begin())].record;
   means.erase(quickest);
   const double others = middle(std::move(means));
-  if (others - quickest_mean < least_wait * others) return;
+  if (others - quickest_mean < std::max(least_wait * others, shortest_wait)) return;
   view.slowest = rank_of(record);
   view.wait = others - quickest_mean;
 }

@@ -394,8 +394,10 @@ void JobModel::regained(Milliseconds now) {
   const auto spent = [](Milliseconds part) { return std::max(Milliseconds(0), part); };
   const auto all = spent(generation.detect) + spent(generation.agree) + spent(generation.restart) +
                    spent(generation.heal) + spent(generation.replay);
-  add_event(now, "recovered",
-            fmt::format("generation {} trains again after {}", generation.generation, duration_text(seconds_of(all))));
+  add_event(
+      now, "recovered",
+      fmt::format("generation {} trains again after {}", generation.generation,
+                  all < Milliseconds(1'000) ? fmt::format("{} ms", all.count()) : duration_text(seconds_of(all))));
 }
 
 void JobModel::note_checkpoint(const TrainingRecord& record) {

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include <fmt/format.h>
+
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"
 
@@ -253,8 +255,9 @@ TEST_CASE("values out of range are refused by name") {
 
 TEST_CASE("the error for another protocol version names both versions") {
   std::string bytes = encode(example_join());
-  bytes[1] = 9;
-  CHECK_THROWS_WITH(decode_node_frame(bytes), Catch::Contains("version 9"));
+  constexpr int other = session_protocol_version + 1;
+  bytes[1] = static_cast<char>(other);
+  CHECK_THROWS_WITH(decode_node_frame(bytes), Catch::Contains(fmt::format("version {}", other)));
 }
 
 TEST_CASE("texts beyond the limit are cut, and the largest report fits a frame") {

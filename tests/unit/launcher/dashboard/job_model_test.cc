@@ -110,6 +110,7 @@ TEST_CASE("a worker that is replaced alone is a recovery without a replay, and t
   CHECK(view.generations[1].heal == Milliseconds(700));
   CHECK(view.generations[1].replay.count() < 1);
   CHECK(seconds(view, Part::heal) == Approx(0.7));
+  CHECK(view.events.back().text == "generation 0 trains again after 1 s");
   CHECK(view.totals.samples == samples + 64);
 }
 
