@@ -114,7 +114,11 @@ struct TrainingReport {
   double loss = 0;
   double samples_per_s = 0;
   double seconds_left = 0;
-  double lateness = 0;  // seconds a step: how much longer this rank takes on its own than the median of all
+  double lateness = 0;      // seconds a step: how much longer this rank takes on its own than the median of all
+  double step_seconds = 0;  // of a step, the mean at this rank
+  double data = 0;          // shares of that time, 0 .. 1
+  double compute = 0;
+  double communication = 0;
 };
 
 // The state of one worker, reported while the round lasts.
@@ -126,6 +130,25 @@ struct WorkerReport {
   int exit_code = 0;                            // ended
   int signal_number = 0;                        // ended: by this signal; stopped: likewise
   std::optional<TrainingReport> training = {};  // none: it has told nothing, or nothing new
+};
+
+// What a node's machine is used for. Bytes, and bytes a second.
+struct NodeUsage {
+  int processors = 0;
+  double busy = 0;  // processors
+  std::int64_t memory = 0;
+  std::int64_t memory_used = 0;
+  double received = 0;  // by all network interfaces but the loopback interface
+  double sent = 0;
+  std::int64_t shared_memory = 0;  // size of /dev/shm
+  std::int64_t shared_memory_used = 0;
+};
+
+// What a node tells of itself while a round lasts.
+struct NodeReport {
+  std::vector<WorkerReport> workers;    // those that have changed
+  int replaced = 0;                     // workers that were started again alone, in all rounds; they count as restarts
+  std::optional<NodeUsage> usage = {};  // none: nothing new
 };
 
 // How a job ended, the same on every node.
@@ -179,8 +202,8 @@ class Rendezvous {
   // All local workers of generation have exited, some with exit_preempted: they have saved their state. JobEnded with
   // that code follows when the workers of all nodes have exited.
   virtual void report_preempted(std::int64_t generation) = 0;
-  // The state of these local workers has changed (for ddprun status). No event follows.
-  virtual void report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) = 0;
+  // What has changed on this node (for ddprun status). No event follows.
+  virtual void report_node(std::int64_t generation, const NodeReport& report) = 0;
   // Stops the whole job at the request of `who`. JobEnded follows on every node.
   virtual void request_stop(const std::string& who) = 0;
   // A local worker failed. RoundProposed or JobEnded follows on every node.

@@ -20,6 +20,7 @@
 #include "ddprun/launcher/agent/agent_state.h"
 #include "ddprun/launcher/agent/descriptor_limit.h"
 #include "ddprun/launcher/agent/job_end.h"
+#include "ddprun/launcher/agent/node_usage.h"
 #include "ddprun/launcher/agent/own_record.h"
 #include "ddprun/launcher/agent/requested_signals.h"
 #include "ddprun/launcher/agent/store_hint.h"
@@ -27,6 +28,7 @@
 #include "ddprun/launcher/agent/workers_store.h"
 #include "ddprun/launcher/attach/attached_clients.h"
 #include "ddprun/launcher/control/control_socket.h"
+#include "ddprun/launcher/dashboard/screen_text.h"
 #include "ddprun/launcher/output/console.h"
 #include "ddprun/launcher/output/log_folder.h"
 #include "ddprun/launcher/output/log_through_console.h"
@@ -34,6 +36,7 @@
 #include "ddprun/launcher/report/failure_report.h"
 #include "ddprun/launcher/workers/descendants.h"
 #include "ddprun/launcher/workers/guardian_watch.h"
+#include "ddprun/launcher/workers/process_evidence.h"
 #include "ddprun/launcher/workers/watchdog.h"
 
 namespace ddprun {
@@ -114,7 +117,7 @@ class Agent {
     if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
     try {
       backend_ = spec_.open_rendezvous(loop_);
-      watch_.ask_others_at(backend_->endpoint());
+      watch_.ask_others_at(server_at(backend_->endpoint(), spec_.trust.credentials));
       backend_->on_server_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
       open_control_socket();
       report_training();
@@ -159,7 +162,32 @@ class Agent {
                       .max_restarts = spec.policy.max_restarts},
             .journal = keeps_logs(spec, logs_) ? logs_.root() : std::filesystem::path(),
             .dashboard = spec.dashboard,
-            .training = [this] { return training_.records(group_.reports()); }};
+            .curve = shows_curve(),
+            .training = [this] { return training_.records(group_.reports()); },
+            .evidence = [this](int local_rank) { return evidence_of(local_rank); },
+            .usage = [this] { return usage_.read(std::chrono::steady_clock::now()); },
+            .store_operations = [this] { return store_.operations(); },
+            .own_status = [this] { return record().own; }};
+  }
+
+  bool shows_curve() const { return spec_.loss_curve.value_or(console_.window(Console::Stream::err).has_value()); }
+
+  // Behind what the workers have printed.
+  void show_curve() {
+    constexpr int columns_of_file = 100;
+    const auto window = console_.window(Console::Stream::err);
+    if (shows_curve())
+      console_.write(Console::Stream::err,
+                     dashboard::loss_text(watch_.view(), window ? window->columns : columns_of_file));
+  }
+
+  dashboard::RankEvidence evidence_of(int local_rank) const {
+    const auto output = group_.recent_output(local_rank);
+    dashboard::RankEvidence evidence{.out = output.out, .err = output.err, .process = {}};
+    for (const auto& worker : group_.workers())
+      if (worker.local_rank == local_rank && !worker.exit)
+        for (auto& fact : process_facts(worker.pid)) evidence.process.emplace_back(fact.name, fact.value);
+    return evidence;
   }
 
   GroupSpec group_spec(const AgentSpec& spec) {
@@ -309,7 +337,8 @@ class Agent {
   // The living workers wait for the members of the next generation, in which the replacements join.
   void execute(const ReplaceWorkers& action) {
     round_->restarts_used = action.restarts_used;
-    watch_.workers_replaced(action.restarts_used);
+    watch_.workers_replaced(action.local_ranks, action.restarts_used);
+    if (events_) events_->workers_replaced(some_workers(action.local_ranks), action.restarts_used);
     for (const int local_rank : action.local_ranks) {
       try {
         group_.replace(local_rank, action.generation);
@@ -319,9 +348,18 @@ class Agent {
         return act(state_.on_workers_failed({not_started(local_rank, e)}, workers));
       }
     }
+    replaced_ += static_cast<int>(action.local_ranks.size());
     attached_.workers_started();
     store_.announce(round_->generation, action);
-    if (events_) events_->workers_started(group_.workers());
+    if (events_) events_->workers_started(some_workers(action.local_ranks));
+  }
+
+  std::vector<WorkerStatus> some_workers(const std::vector<int>& local_ranks) const {
+    auto workers = group_.workers();
+    std::erase_if(workers, [&](const WorkerStatus& worker) {
+      return std::find(local_ranks.begin(), local_ranks.end(), worker.local_rank) == local_ranks.end();
+    });
+    return workers;
   }
 
   void execute(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
@@ -335,6 +373,7 @@ class Agent {
     backend_->rendezvous().report_failure(action.generation, action.failures);
   }
   void execute(const LeaveJob& action) {
+    watch_.leaving(action.reason);
     if (backend_) backend_->withdraw(action.reason);
   }
   void execute(const Announce& action) {
@@ -382,15 +421,20 @@ class Agent {
   // For ddprun status.
   void report_workers(const std::vector<WorkerReport>& changed) {
     watch_.changed(changed);
-    if (backend_ && round_) backend_->rendezvous().report_workers(round_->generation, changed);
+    report_node({.workers = changed, .replaced = replaced_});
   }
 
-  // For ddprun status on other hosts; on this one it asks the agent, which then reads what is new.
+  void report_node(const NodeReport& report) {
+    if (backend_ && round_) backend_->rendezvous().report_node(round_->generation, report);
+  }
+
+  // For ddprun status on other hosts, and ddprun dashboard; on this one status asks the agent, which then reads what is
+  // new.
   void report_training() {
-    if (spec_.policy.max_nodes == 1) return;
     training_.every(training_interval, [this] {
-      const auto changed = training_.changed(group_.reports());
-      if (!changed.empty() && round_) backend_->rendezvous().report_workers(round_->generation, changed);
+      report_node({.workers = training_.changed(group_.reports()),
+                   .replaced = replaced_,
+                   .usage = usage_.read(std::chrono::steady_clock::now())});
     });
   }
 
@@ -422,7 +466,9 @@ class Agent {
   int end() {
     const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
     if (events_) events_->agent_ended(finish.exit_code == exit_success);
-    watch_.finish();
+    watch_.finish(finish.exit_code);
+    if (control_) control_->tell_end(watch_.snapshot());
+    show_curve();
     store_.close_connections();
     backend_.reset();
     store_.close();
@@ -440,6 +486,7 @@ class Agent {
   std::unique_ptr<Watchdog> watchdog_;  // null: not enabled
   TrainingWatch training_;
   AttachedClients attached_;
+  NodeUsageMeter usage_;
   dashboard::JobWatch watch_;
   asio::signal_set signals_;
   GuardianWatch guardian_watch_;
@@ -450,6 +497,7 @@ class Agent {
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // the round whose workers were started last
+  int replaced_ = 0;            // workers of this node, in all rounds, while the others ran on
   std::deque<AgentAction> queue_;
   bool acting_ = false;
   std::optional<int> signal_;

@@ -39,6 +39,7 @@ struct AgentSpec {
   std::string watchdog_pipe;                                       // its path; empty: in the log folder
   std::string backend;                                             // of the rendezvous, for events
   std::optional<dashboard::DashboardAddress> dashboard;            // none: no page is served
+  std::optional<bool> loss_curve;                                  // is printed at the end; unset: on a terminal
   std::vector<int> end_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // signals that end the job
   std::function<std::unique_ptr<RendezvousBackend>(boost::asio::io_context&)> open_rendezvous;
   JobTrust trust;

@@ -13,6 +13,10 @@ namespace {
 // close.
 constexpr std::uint64_t own_descriptors = 32;
 
+// The listener of the page, a request to the rendezvous server or the workers' store, and some clients; more of them
+// wait.
+constexpr std::uint64_t dashboard_descriptors = 10;
+
 // Pipes for the two output streams and the result of exec; the copies of tee'd streams; a socket for PMI, both ends.
 constexpr std::uint64_t pipes_of_worker = 3;
 constexpr std::uint64_t tee_files_of_worker = 2;
@@ -28,7 +32,8 @@ constexpr std::uint64_t connections_of_recovery = 3;
 std::uint64_t needed_descriptors(const AgentSpec& spec, const ServedClients& clients) {
   const std::uint64_t local = pipes_of_worker + (spec.group.output.tee.any() ? tee_files_of_worker : 0) +
                               (spec.group.exported.pmi ? pmi_ends_of_worker : 0);
-  return own_descriptors + local * static_cast<std::uint64_t>(spec.node.nproc) +
+  return own_descriptors + (spec.dashboard ? dashboard_descriptors : 0) +
+         local * static_cast<std::uint64_t>(spec.node.nproc) +
          (connections_of_worker + (spec.group.exported.recovery ? connections_of_recovery : 0)) *
              static_cast<std::uint64_t>(clients.connections_of_workers) +
          static_cast<std::uint64_t>(clients.sessions);

@@ -152,6 +152,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   if (!o.dashboard.empty()) spec.dashboard = dashboard::parse_dashboard_address(o.dashboard);
   if (spec.dashboard && !o.dashboard_token_file.empty() && !o.dry_run)
     spec.dashboard->token = dashboard::token_in(o.dashboard_token_file);
+  if (o.loss_curve != "auto") spec.loss_curve = o.loss_curve == "always";
   spec.end_signals = parse_signals(o.signals_to_handle, "signals_to_handle");
   return spec;
 }

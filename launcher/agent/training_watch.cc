@@ -12,13 +12,19 @@ namespace ddprun {
 namespace {
 
 TrainingReport report_of(const TrainingRecord& record) {
+  const double all = record.step_seconds();
+  const auto share = [&](double part) { return all > 0 ? part / all : TrainingRecord::unknown; };
   return {.step = record.step,
           .total_steps = record.total_steps,
           .epoch = record.epoch,
           .loss = record.loss,
           .samples_per_s = record.samples_per_s,
           .seconds_left = record.seconds_left,
-          .lateness = record.lateness};
+          .lateness = record.lateness,
+          .step_seconds = record.steps > 0 ? all / static_cast<double>(record.steps) : TrainingRecord::unknown,
+          .data = share(record.data),
+          .compute = share(record.compute),
+          .communication = share(record.communication)};
 }
 
 }  // namespace

@@ -71,6 +71,10 @@ void WorkersStore::announce(std::int64_t generation, const ReplaceWorkers& repla
   store.set_key(on_wire(keys.members(replacements.generation)), member_list(replacements.members));
 }
 
+std::map<std::string, std::uint64_t> WorkersStore::operations() const {
+  return server_ ? server_->operations() : std::map<std::string, std::uint64_t>();
+}
+
 void WorkersStore::close_connections() {
   probe_.reset();
   confirmer_.reset();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,9 @@ class WorkersStore {
   std::vector<bool> able(std::int64_t generation) const;
   // Tells the living workers, which wait for it, the members of the next generation.
   void announce(std::int64_t generation, const ReplaceWorkers& replacements);
+
+  // How often clients of the server have asked for what; empty where another process serves the store.
+  std::map<std::string, std::uint64_t> operations() const;
 
   void close_connections();  // those to stores elsewhere
   void close();              // the server; its clients lose their connections

@@ -29,7 +29,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto reply_timeout = 10s;
-constexpr std::uint16_t default_port = 29400;
 
 struct Request {
   int rank = 0;
@@ -52,11 +51,6 @@ Request request_of(const SubcommandLine& line) {
   Request request{.rank = *rank, .run_id = line.value("rdzv_id"), .endpoint = line.value("rdzv_endpoint")};
   if (line.has("signal")) request.signal_number = parse_signal(line.value("signal"), "signal");
   return request;
-}
-
-ServerAddress server_at(const std::string& endpoint) {
-  const auto parsed = parse_host_port(endpoint);
-  return {.host = parsed.host.empty() ? "127.0.0.1" : parsed.host, .port = parsed.port_or(default_port)};
 }
 
 const JobStatus::Node* node_of(const JobStatus& job, int rank) {

@@ -208,6 +208,11 @@ LaunchSettings::LaunchSettings() {
       "dashboard_token_file", o.dashboard_token_file,
       {.help = "a file (mode 0600) with the token of the page and the metrics, made if there is none; default: a new "
                "token for each job"});
+  define(
+      "loss_curve", o.loss_curve,
+      {.help = "the curve of the training's loss as a line of characters, printed at the end: always, never; auto: on "
+               "a terminal",
+       .choices = {"auto", "always", "never"}});
   for (const auto& refused : refusals)
     table_.push_back({.name = refused.name, .flag = refused.flag, .refusal = refused.why});
 }

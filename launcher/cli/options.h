@@ -54,6 +54,7 @@ struct LaunchOptions {
   bool virtual_local_rank = false;
   std::string dashboard;
   std::filesystem::path dashboard_token_file;
+  std::string loss_curve = "auto";
 };
 
 // One option as the command line sees it. Its type, bounds and help are in the Setting "launch.<name>"; an option that

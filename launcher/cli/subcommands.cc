@@ -72,6 +72,23 @@ Subcommand top() {
           .options = {run_id("the job's name, if there are several jobs"), help}};
 }
 
+Subcommand dashboard() {
+  return {.name = "dashboard",
+          .help = "serves the page of a job that runs, also of one on other hosts, until it is interrupted",
+          .options = {endpoint,
+                      run_id("the job's name, if there are several jobs or its agents have a token"),
+                      {.name = "rdzv_conf",
+                       .help = "token_file=FILE if the job's agents have it, and tls=off",
+                       .value_name = "KEY=VALUE[,KEY=VALUE...]"},
+                      {.name = "dashboard",
+                       .help = "where the page is served; default: a free port of the loopback interface",
+                       .value_name = "[ADDRESS:]PORT"},
+                      {.name = "dashboard_token_file",
+                       .help = "a file with the page's token, made if there is none; default: a new token",
+                       .value_name = "FILE"},
+                      help}};
+}
+
 Subcommand report() {
   return {.name = "report",
           .help = "writes the page of a job, also of one that was killed, from LOGDIR, the --log_dir it had",
@@ -85,7 +102,7 @@ Subcommand report() {
 }  // namespace
 
 const std::vector<Subcommand>& subcommands() {
-  static const std::vector<Subcommand> all{status(), stop(), attach(), top(), report(), doctor()};
+  static const std::vector<Subcommand> all{status(), stop(), attach(), top(), dashboard(), report(), doctor()};
   return all;
 }
 

@@ -120,6 +120,16 @@ UniqueFd request_attach(const LocalAgent& agent, int rank) {
   return socket;
 }
 
+UniqueFd await_end(const LocalAgent& agent) {
+  return send_request(agent.socket, "end\n");
+}
+
+std::optional<std::string> last_view(int connection, Deadline deadline) {
+  constexpr std::chrono::seconds transfer_time(5);
+  if (!wait_readable(connection, deadline)) return std::nullopt;
+  return read_line(connection, Deadline::in(transfer_time));
+}
+
 UniqueFd connect_to_agent(const LocalAgent& agent) {
   return connect_to(agent.socket);
 }

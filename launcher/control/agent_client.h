@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,13 @@ std::string request_signal(const LocalAgent& agent, int rank, int signal_number,
 // Asks an agent for the output of a rank. The connection that is returned, which blocks, has the agent's answer:
 // attach/attach_protocol.h. Throws as request_stop().
 UniqueFd request_attach(const LocalAgent& agent, int rank);
+
+// A connection on which the agent sends its last view before it exits.
+UniqueFd await_end(const LocalAgent& agent);
+
+// Reads that view; none if the deadline passes first. Throws Errc::connection_lost if the agent has ended without it,
+// as one that was killed.
+std::optional<std::string> last_view(int connection, Deadline deadline);
 
 // A connection that closes when the agent exits.
 UniqueFd connect_to_agent(const LocalAgent& agent);

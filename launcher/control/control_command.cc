@@ -27,7 +27,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto reply_timeout = 10s;
-constexpr std::uint16_t default_port = 29400;
 
 template <class... Args>
 void write_output(fmt::format_string<Args...> format, Args&&... args) {
@@ -48,14 +47,10 @@ Request request_of(const SubcommandLine& line) {
           .json = line.has("json")};
 }
 
-ServerAddress server_at(const std::string& endpoint) {
-  const auto parsed = parse_host_port(endpoint);
-  return {.host = parsed.host.empty() ? "127.0.0.1" : parsed.host, .port = parsed.port_or(default_port)};
-}
-
-// The agents know at once how far their workers' training is; the server hears of it now and then.
-void add_training(JobStatus& job, const std::vector<LocalAgent>& agents) {
+// The agents know at once how far their workers' training is, and of replacements; the server hears of it later.
+void add_own(JobStatus& job, const std::vector<LocalAgent>& agents) {
   std::map<std::pair<std::string, std::int64_t>, TrainingReport> told;  // by host and process
+  for (const auto& agent : agents) job.restarts_used = std::max(job.restarts_used, agent.record.own.restarts_used);
   for (const auto& agent : agents)
     for (const auto& node : agent.record.own.nodes)
       for (const auto& worker : node.workers)
@@ -70,7 +65,7 @@ void add_training(JobStatus& job, const std::vector<LocalAgent>& agents) {
 std::vector<JobStatus> status_of(const JobKey& key, const std::vector<LocalAgent>& agents) {
   try {
     auto jobs = ask_for_status(server_at(key.second), key.first, Deadline::in(reply_timeout));
-    for (auto& job : jobs) add_training(job, agents);
+    for (auto& job : jobs) add_own(job, agents);
     return jobs;
   } catch (const Error& e) {
     log::warn("{}; the output has only what the agents on this machine know", e.what());

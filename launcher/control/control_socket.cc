@@ -31,6 +31,7 @@ struct Connection {
   stream_protocol::socket socket;
   std::string request;
   std::string answer;
+  bool awaits_end = false;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 
@@ -59,6 +60,16 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   const std::filesystem::path& path() const { return path_; }
+
+  void tell_end(const std::string& answer) {
+    const auto line = answer + "\n";
+    for (const auto& connection : connections_) {
+      if (!connection->awaits_end) continue;
+      error_code ignored;
+      connection->socket.non_blocking(true, ignored);
+      connection->socket.send(asio::buffer(line), 0, ignored);
+    }
+  }
 
   void close() {
     error_code ignored;
@@ -116,6 +127,7 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
     constexpr std::string_view stop = "stop ";
     const bool is_stop = request.starts_with(stop);
     const bool is_view = request == "view";
+    if (request == "end") return await_end(connection);
     if (!is_stop && !is_view && request != "status") return drop(connection);
     answer(connection, is_view ? handlers_.view() : handlers_.status(), is_stop);
     if (is_stop) handlers_.stop(request.substr(stop.size()));
@@ -145,6 +157,15 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
                       });
   }
 
+  // Nothing more is read but the end of a client that has gone.
+  void await_end(const ConnectionPtr& connection) {
+    connection->awaits_end = true;
+    connection->request.resize(1);
+    connection->socket.async_read_some(
+        asio::buffer(connection->request),
+        [self = shared_from_this(), connection](error_code, std::size_t) { self->drop(connection); });
+  }
+
   void drop(const ConnectionPtr& connection) {
     const bool was_full = connections_.size() >= max_connections;
     std::erase(connections_, connection);
@@ -162,6 +183,10 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
 ControlSocket::ControlSocket(asio::io_context& loop, const Environment& environment, Handlers handlers)
     : impl_(std::make_shared<Impl>(loop, std::move(handlers))) {
   impl_->open(environment);
+}
+
+void ControlSocket::tell_end(const std::string& answer) {
+  impl_->tell_end(answer);
 }
 
 const std::filesystem::path& ControlSocket::path() const {

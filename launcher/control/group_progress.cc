@@ -69,11 +69,13 @@ bool all_have_left(const GroupProgress& group) {
 
 }  // namespace
 
-std::vector<GroupProgress> query_progress(const JobStatus& job, Deadline deadline) {
+std::vector<GroupProgress> query_progress(const JobStatus& job, Deadline deadline, const StoreAccess& access) {
   if (job.store.empty())
     throw make_error(Errc::unreachable, "job {} has no running workers, and therefore no store", job.run_id);
   const auto address = parse_host_port(job.store);
-  TcpStore store({.host = address.host, .port = address.port_or(0)}, deadline);
+  TcpStore store(
+      {.host = address.host, .port = address.port_or(0), .stop = access.stop, .credentials = access.credentials},
+      deadline);
   const auto own_prefix = worker_prefix(job.generation) + "/";
   std::vector<std::string> texts;
   std::vector<RankRecordKey> keys;

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/membership/job_status.h"
 #include "ddprun/rendezvous/progress/rank_record.h"
+#include "ddprun/rendezvous/trust/credentials.h"
 
 // The process groups of a running job, as their ranks report themselves in the workers' store.
 namespace ddprun {
@@ -28,8 +31,14 @@ struct GroupProgress {
   std::vector<RankProgress> ranks;
 };
 
+// How a client of the workers' store speaks to it.
+struct StoreAccess {
+  std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
+  std::stop_token stop{};                                    // a stop request ends a call, with Errc::aborted
+};
+
 // The groups that at least one rank has not left, sorted by name, from the workers' store. Throws what the store's
 // client throws, and Errc::unreachable if the job has no store at the moment.
-std::vector<GroupProgress> query_progress(const JobStatus& job, Deadline deadline);
+std::vector<GroupProgress> query_progress(const JobStatus& job, Deadline deadline, const StoreAccess& access = {});
 
 }  // namespace ddprun

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include <boost/asio/ip/address.hpp>
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
@@ -11,6 +10,8 @@
 
 namespace ddprun::dashboard {
 namespace {
+
+constexpr std::uint16_t default_port = 80;  // of HTTP, which a browser leaves out
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -25,31 +26,45 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-bool is_address(const std::string& host) {
+using boost::asio::ip::address;
+
+// None for a name. An IPv4 address that is written as an IPv6 one is the same.
+std::optional<address> address_in(const std::string& text) {
   boost::system::error_code failure;
-  boost::asio::ip::make_address(host, failure);
-  return !failure;
+  const auto found = boost::asio::ip::make_address(without_v4_mapping(text), failure);
+  return failure ? std::nullopt : std::optional(found);
+}
+
+// A header has an IPv6 address in brackets alone.
+bool well_formed(std::string_view header) {
+  return header.starts_with('[') || std::count(header.begin(), header.end(), ':') < 2;
 }
 
 }  // namespace
 
 HostRule::HostRule(std::string_view address, std::uint16_t port, std::string_view host)
     : port_(port), any_address_(address == "0.0.0.0" || address == "::") {
-  const auto add = [&](std::string_view name) { names_.push_back(lower(format_host_port(name, port))); };
+  const auto add = [&](std::string_view name) {
+    if (const auto literal = address_in(std::string(name)))
+      addresses_.push_back(*literal);
+    else
+      names_.push_back(lower(name));
+  };
+  const bool loopback = is_loopback_address(address);
   if (!any_address_) add(address);
-  if (any_address_ || is_loopback_address(address)) {
+  if (any_address_ || loopback)
     for (const auto* name : {"localhost", "127.0.0.1", "::1"}) add(name);
-  }
-  if (!is_loopback_address(address)) add(host);
+  if (!loopback) add(host);
 }
 
 bool HostRule::allows(std::string_view header) const {
-  const auto name = lower(header);
-  if (std::find(names_.begin(), names_.end(), name) != names_.end()) return true;
-  if (!any_address_) return false;
+  if (!well_formed(header)) return false;
   try {
-    const auto given = parse_host_port(name);
-    return is_address(given.host) && given.port_or(80) == port_;
+    const auto given = parse_host_port(lower(header));
+    if (given.host.empty() || given.port_or(default_port) != port_) return false;
+    const auto literal = address_in(given.host);
+    if (!literal) return std::find(names_.begin(), names_.end(), given.host) != names_.end();
+    return any_address_ || std::find(addresses_.begin(), addresses_.end(), *literal) != addresses_.end();
   } catch (const Error&) {
     return false;
   }

@@ -6,11 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/asio/ip/address.hpp>
+
 // Who may ask the dashboard for what. No I/O.
 namespace ddprun::dashboard {
 
-// Names that a browser may have in its Host header for a server that listens at an address. A page from elsewhere whose
-// name was made to resolve to this host (DNS rebinding) has another one.
+// Which Host headers a browser may send to a server that listens at an address: a page from elsewhere whose name was
+// made to resolve to this host (DNS rebinding) sends another one. A header without a port means port 80. Names are
+// compared without regard to case, IPv6 addresses stand in brackets and are compared as addresses.
 class HostRule {
  public:
   // address: a literal, "0.0.0.0" and "::" for all interfaces. host: this machine's name.
@@ -19,7 +22,8 @@ class HostRule {
   bool allows(std::string_view header) const;
 
  private:
-  std::vector<std::string> names_;  // with the port, in lower case
+  std::vector<std::string> names_;  // in lower case
+  std::vector<boost::asio::ip::address> addresses_;
   std::uint16_t port_;
   bool any_address_;  // literals of other addresses of this machine are allowed: no name stands for them
 };

@@ -18,6 +18,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
 #include "ddprun/launcher/dashboard/http_rules.h"
 #include "ddprun/rendezvous/trust/secret.h"
 
@@ -32,6 +33,8 @@ using tcp = asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 using Request = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
+
+constexpr std::chrono::milliseconds accept_pause{200};
 
 constexpr const char* stream_head =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
@@ -55,7 +58,7 @@ std::string text_of(const StreamEvent& event) {
 class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(asio::io_context& loop, HttpSpec spec, Handlers handlers)
-      : spec_(std::move(spec)), handlers_(std::move(handlers)), acceptor_(loop), timer_(loop) {}
+      : spec_(std::move(spec)), handlers_(std::move(handlers)), acceptor_(loop), accept_timer_(loop), timer_(loop) {}
 
   void open() {
     error_code failure;
@@ -80,6 +83,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   void close() {
     error_code ignored;
     acceptor_.close(ignored);
+    accept_timer_.cancel();
     timer_.cancel();
     for (const auto& client : std::set(clients_)) drop(client);
     handlers_ = {};
@@ -130,12 +134,22 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   void accept() {
     acceptor_.async_accept([self = shared_from_this()](error_code failure, tcp::socket socket) {
       if (!self->acceptor_.is_open()) return;
-      if (!failure) {
-        const auto client = std::make_shared<Client>(std::move(socket));
-        self->clients_.insert(client);
-        self->read(client);
-      }
+      if (failure) return self->accept_later(failure);
+      self->accept_failed_ = false;
+      const auto client = std::make_shared<Client>(std::move(socket));
+      self->clients_.insert(client);
+      self->read(client);
       if (self->clients_.size() < self->spec_.limits.clients) self->accept();
+    });
+  }
+
+  // Out of descriptors or memory: the client stays in the backlog, so that another try at once would fail again.
+  void accept_later(error_code failure) {
+    if (!std::exchange(accept_failed_, true))
+      log::warn("dashboard: cannot accept a connection: {}; it is tried again", failure.message());
+    accept_timer_.expires_after(accept_pause);
+    accept_timer_.async_wait([self = shared_from_this()](error_code cancelled) {
+      if (!cancelled && self->acceptor_.is_open()) self->accept();
     });
   }
 
@@ -168,12 +182,14 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   void handle(const ClientPtr& client) {
     const auto& request = client->parser->get();
     auto path = std::string(request.target().data(), request.target().size());
-    path = path.substr(0, path.find('?'));
+    const auto mark = std::min(path.find('?'), path.size());
+    const auto query = path.substr(std::min(mark + 1, path.size()));
+    path.resize(mark);
     if (const auto refused = refuse(request, path)) return answer(client, *refused, request.keep_alive());
     if (path == "/") return answer(client, handlers_.page(), request.keep_alive());
     if (path == "/login") return answer(client, login(), request.keep_alive());
     if (path == "/events") return start_stream(client);
-    answer(client, handlers_.get({.path = path, .accept = view_of(request, http::field::accept)}),
+    answer(client, handlers_.get({.path = path, .query = query, .accept = view_of(request, http::field::accept)}),
            request.keep_alive());
   }
 
@@ -280,6 +296,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   const HttpSpec spec_;
   Handlers handlers_;
   tcp::acceptor acceptor_;
+  asio::steady_timer accept_timer_;
+  bool accept_failed_ = false;  // since a connection was accepted last
   asio::steady_timer timer_;
   std::optional<HostRule> hosts_;
   std::string cookie_;

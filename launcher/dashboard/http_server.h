@@ -17,6 +17,7 @@ namespace ddprun::dashboard {
 
 struct HttpRequest {
   std::string path;    // without the query
+  std::string query;   // behind the question mark
   std::string accept;  // the Accept header
 };
 

@@ -8,6 +8,7 @@
 
 #include "ddprun/common/printable.h"
 #include "ddprun/common/signal_name.h"
+#include "ddprun/launcher/dashboard/collectives.h"
 
 namespace ddprun::dashboard {
 namespace {
@@ -18,7 +19,8 @@ double seconds_of(Milliseconds duration) {
 
 // A view in which nothing happens changes this often, so that clients know that the agent is there.
 constexpr Milliseconds beat{5'000};
-constexpr Milliseconds point_interval{200};  // at least so long between two points of the curves
+constexpr Milliseconds usage_interval{4'000};  // between two messages about the use of nodes
+constexpr Milliseconds point_interval{200};    // at least so long between two points of the curves
 
 // Two digits, so that a rank does not change with every step; and nothing below 10 us.
 double rounded(double lateness) {
@@ -30,6 +32,12 @@ double rounded(double lateness) {
 // Returns whether the numbers are equal, or both unknown.
 bool same(double one, double other) {
   return one == other || (std::isnan(one) && std::isnan(other));
+}
+
+bool same(const CollectiveView& one, const CollectiveView& other) {
+  return one.group == other.group && one.operation == other.operation && one.bytes == other.bytes &&
+         one.count == other.count && one.seconds == other.seconds && same(one.median, other.median) &&
+         same(one.bus_bandwidth, other.bus_bandwidth) && one.slowest == other.slowest && same(one.wait, other.wait);
 }
 
 RankView::State state_of(const WorkerReport& worker) {
@@ -45,8 +53,30 @@ std::array<double, 3> shares_of(const TrainingRecord& record) {
   return {percent(record.data), percent(record.compute), percent(record.communication)};
 }
 
+// A worker that fails because another one is silent says so.
+bool is_freeze(std::string_view text) {
+  return text.find("frozen") != std::string_view::npos || text.find("uninterruptible sleep") != std::string_view::npos;
+}
+
+std::array<double, 3> shares_of(const TrainingReport& report) {
+  if (!std::isfinite(report.data)) return {TrainingRecord::unknown, 0, 0};
+  const auto percent = [](double part) { return std::round(100 * part) / 100; };
+  return {percent(report.data), percent(report.compute), percent(report.communication)};
+}
+
+// A fault elsewhere, by the reason that the server gives for a round.
+std::string fault_in(std::string_view reason) {
+  if (is_freeze(reason) && reason.find("cut off") == std::string_view::npos) return "freeze";
+  if (reason.find("no heartbeat") != std::string_view::npos) return "cut";
+  if (reason.find("failed: out of memory") != std::string_view::npos) return "oom";
+  if (reason.find("failed: ended by SIG") != std::string_view::npos) return "signal";
+  if (reason.find("failed: exit code") != std::string_view::npos) return "exit";
+  return "membership";
+}
+
 std::string fault_of(const WorkerFailure& failure) {
   if (failure.cause.starts_with("out of memory")) return "oom";
+  if (is_freeze(failure.cause) || is_freeze(failure.message)) return "freeze";
   return failure.signal_number != 0 ? "signal" : "exit";
 }
 
@@ -118,23 +148,30 @@ void JobModel::waiting(Milliseconds now, const std::string& text) {
   add_event(now, "node", text);
 }
 
-void JobModel::round_proposed(Milliseconds now, const RoundProposed& proposed) {
-  changed(now);
-  view_.waiting_for.clear();
-  GenerationView generation{.generation = proposed.round.generation, .reason = proposed.reason, .proposed = now};
-  generation.recovers = round_ || proposed.round.generation > 0;
-  if (round_) {
-    enter(now, Part::agree, State::recovering);
+void JobModel::append_generation(Milliseconds now, GenerationView generation) {
+  if (generation.recovers) {
     recovered(generation.detect, "detect", detect_);
     phase_began_ = noticed_.value_or(now);
     ++view_.totals.recoveries[std::exchange(fault_, "membership")];
-  } else {
-    enter(now, Part::startup, State::starting);
   }
   detect_ = Milliseconds(-1);
   view_.generations.push_back(std::move(generation));
   if (view_.generations.size() > limits_.generations) view_.generations.erase(view_.generations.begin());
   generations_changed_ = view_.version;
+}
+
+void JobModel::round_proposed(Milliseconds now, const RoundProposed& proposed) {
+  changed(now);
+  view_.waiting_for.clear();
+  if (round_)
+    enter(now, Part::agree, State::recovering);
+  else
+    enter(now, Part::startup, State::starting);
+  // Of a node that joins a job in its third round, neither the time nor the fault of the recovery is known.
+  const bool recovers = round_.has_value();
+  if (fault_ == "membership") fault_ = fault_in(proposed.reason);
+  append_generation(
+      now, {.generation = proposed.round.generation, .reason = proposed.reason, .proposed = now, .recovers = recovers});
   add_event(now, "round", fmt::format("generation {}: {}", proposed.round.generation, proposed.reason));
 }
 
@@ -144,10 +181,11 @@ void JobModel::round_started(Milliseconds now, const Round& round) {
   round_ = round;
   stepped_ = false;
   taken_ = {};
-  told_ms_.clear();
+  told_.clear();
+  leader_ = 0;
   enter(now, first ? Part::startup : Part::restart, first ? State::running : State::recovering);
   view_.generation = round.generation;
-  view_.world_size = round.world_size;
+  const int former = std::exchange(view_.world_size, round.world_size);
   view_.restarts_used = round.restarts_used;
   view_.nodes.clear();
   view_.ranks.assign(static_cast<std::size_t>(round.world_size), {.version = view_.version});
@@ -163,21 +201,55 @@ void JobModel::round_started(Milliseconds now, const Round& round) {
       rank.local_rank = local;
     }
   }
+  if (!first && former != round.world_size)
+    add_event(now, "layout", fmt::format("{} ranks, where there were {}", round.world_size, former));
   // The ranks of another size of the world cannot be told as changes.
   oldest_ = view_.version;
   nodes_changed_ = view_.version;
   generation_started(now, round);
 }
 
-void JobModel::workers_replaced(Milliseconds now, int restarts_used) {
+void JobModel::workers_replaced(Milliseconds now, const std::vector<int>& local_ranks, int restarts_used) {
   if (!round_) return;
-  round_->restarts_used = restarts_used;
-  round_proposed(now, {.round = *round_, .reason = "replacements for the failed workers; the others go on"});
-  enter(now, Part::restart, State::recovering);
-  stepped_ = false;
-  view_.restarts_used = restarts_used;
+  changed(now);
+  round_->restarts_used = view_.restarts_used = restarts_used;
   ++view_.replacements;
+  const bool first = view_.generations.empty() || view_.generations.back().generation != round_->generation;
+  append_generation(now, {.generation = round_->generation,
+                          .replacement = first ? 1 : view_.generations.back().replacement + 1,
+                          .reason = "replacements for the failed workers; the others go on",
+                          .proposed = now,
+                          .recovers = true});
+  add_event(now, "round", fmt::format("generation {}: {}", round_->generation, view_.generations.back().reason));
+  for (const int local_rank : local_ranks) {
+    told_.erase(local_rank);
+    if (auto* rank = own_rank(local_rank)) {
+      ++rank->replacements;
+      rank->version = view_.version;
+    }
+  }
+  if (std::find(local_ranks.begin(), local_ranks.end(), leader_) != local_ranks.end()) change_leader();
+  enter(now, Part::heal, State::recovering);
+  stepped_ = false;
   generation_started(now, *round_);
+}
+
+// Every rank counts the steps of the whole job. So the totals go on from what another one has counted since its start,
+// less what it has counted beyond the last step of the former one.
+void JobModel::change_leader() {
+  if (told_.empty()) return;
+  const auto& [local_rank, record] = *told_.begin();
+  leader_ = local_rank;
+  if (taken_.pid == 0 || record.steps == 0) {
+    taken_ = {.pid = record.pid};
+    return;
+  }
+  const auto former = std::exchange(taken_, record);
+  const auto ahead = taken_.step - former.step;
+  const auto of_steps = [&](std::int64_t count) { return count / taken_.steps * ahead; };
+  taken_.samples -= of_steps(taken_.samples);
+  taken_.tokens -= of_steps(taken_.tokens);
+  taken_.steps -= ahead;
 }
 
 void JobModel::generation_started(Milliseconds now, const Round& round) {
@@ -200,16 +272,16 @@ void JobModel::recovered(Milliseconds& duration, const char* phase, Milliseconds
 }
 
 RankView* JobModel::own_rank(int local_rank) {
-  if (!round_) return nullptr;
+  if (!round_ || round_->self < 0) return nullptr;
   const auto& self = round_->members.at(static_cast<std::size_t>(round_->self));
   const auto rank = static_cast<std::size_t>(self.first_rank + local_rank);
   return local_rank < self.nproc && rank < view_.ranks.size() ? &view_.ranks[rank] : nullptr;
 }
 
 void JobModel::update(RankView& rank, const RankView& next) {
-  const bool equal = rank.pid == next.pid && rank.state == next.state && same(rank.lateness, next.lateness) &&
-                     same(rank.shares[0], next.shares[0]) && rank.shares[1] == next.shares[1] &&
-                     rank.shares[2] == next.shares[2];
+  const bool equal = rank.pid == next.pid && rank.state == next.state && rank.started == next.started &&
+                     same(rank.lateness, next.lateness) && same(rank.shares[0], next.shares[0]) &&
+                     rank.shares[1] == next.shares[1] && rank.shares[2] == next.shares[2];
   if (equal) return;
   rank = next;
   rank.version = view_.version;
@@ -221,6 +293,11 @@ void JobModel::workers(Milliseconds now, const std::vector<WorkerReport>& report
     auto* rank = own_rank(worker.local_rank);
     if (!rank) continue;
     auto next = *rank;
+    if (next.pid != worker.pid) {
+      next.lateness = TrainingRecord::unknown;  // what its predecessor told
+      next.shares = RankView().shares;
+      next.started = now;
+    }
     next.pid = worker.pid;
     next.state = state_of(worker);
     update(*rank, next);
@@ -246,10 +323,12 @@ void JobModel::contact_broken(Milliseconds now, const std::string& text) {
   changed(now);
   enter(now, Part::agree, State::recovering);
   noticed_ = now;
+  fault_ = "cut";
   add_event(now, "fault", text);
 }
 
 void JobModel::ended(Milliseconds now, const JobResult& result) {
+  if (view_.state == State::succeeded || view_.state == State::failed) return;
   changed(now);
   enter(now, Part::idle, result.success ? State::succeeded : State::failed);
   view_.result = printable(result.reason, 400);
@@ -258,24 +337,28 @@ void JobModel::ended(Milliseconds now, const JobResult& result) {
 
 void JobModel::training(Milliseconds now, int local_rank, const TrainingRecord& record) {
   auto* rank = own_rank(local_rank);
-  if (!rank || std::exchange(told_ms_[local_rank], record.time_ms) == record.time_ms) return;
+  const auto last = told_.find(local_rank);
+  const bool known = last != told_.end() && last->second.time_ms == record.time_ms && last->second.pid == record.pid;
+  if (!rank || known) return;
+  told_[local_rank] = record;
   changed(now);
   auto next = *rank;
   next.lateness = rounded(record.lateness);
   next.shares = shares_of(record);
   update(*rank, next);
-  if (local_rank == 0) lead(now, record);
+  if (local_rank == leader_) lead(now, record);
 }
 
-// The node's first rank tells of the whole job.
+// One rank of the node tells of the whole job: the first, or another one after its process was replaced.
 void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
-  const bool new_step = !view_.training || view_.training->step != record.step || view_.training->pid != record.pid;
-  const bool evaluated = record.evaluation_step > 0 && taken_.evaluation_step != record.evaluation_step;
-  // A process counts from its own start.
-  if (view_.training && view_.training->pid != record.pid) taken_ = {};
+  const bool same_process = taken_.pid == record.pid;
+  const bool new_step = !view_.training || view_.training->step != record.step || !same_process;
+  const bool evaluated =
+      record.evaluation_step > 0 && !(same_process && taken_.evaluation_step == record.evaluation_step);
   view_.training = record;
   note_checkpoint(record);
-  if (record.steps > 0 && !std::exchange(stepped_, true)) first_step(now, record);
+  const bool stepped = record.steps > (same_process ? taken_.steps : 0);
+  if (stepped && !std::exchange(stepped_, true)) first_step(now, record);
   highest_ = std::max(highest_, record.step);
   const bool apart = view_.points.empty() || now - view_.points.back().time >= point_interval;
   if (new_step && record.steps > 0 && apart) add_point(now, record);
@@ -295,7 +378,10 @@ void JobModel::first_step(Milliseconds noticed, const TrainingRecord& record) {
   auto& generation = view_.generations.back();
   generation.from_step = replays ? before : record.step - record.steps;
   generations_changed_ = view_.version;
-  if (generation.recovers) recovered(generation.restart, "restart", now - phase_began_);
+  if (generation.recovers && generation.replacement > 0)
+    recovered(generation.heal, "heal", now - phase_began_);
+  else if (generation.recovers)
+    recovered(generation.restart, "restart", now - phase_began_);
   phase_began_ = now;
   if (!replays && generation.recovers) regained(now);
 }
@@ -306,10 +392,12 @@ void JobModel::regained(Milliseconds now) {
   recovered(generation.replay, "replay", now - phase_began_);
   generations_changed_ = view_.version;
   const auto spent = [](Milliseconds part) { return std::max(Milliseconds(0), part); };
-  const auto all =
-      spent(generation.detect) + spent(generation.agree) + spent(generation.restart) + spent(generation.replay);
-  add_event(now, "recovered",
-            fmt::format("generation {} trains again after {}", generation.generation, duration_text(seconds_of(all))));
+  const auto all = spent(generation.detect) + spent(generation.agree) + spent(generation.restart) +
+                   spent(generation.heal) + spent(generation.replay);
+  add_event(
+      now, "recovered",
+      fmt::format("generation {} trains again after {}", generation.generation,
+                  all < Milliseconds(1'000) ? fmt::format("{} ms", all.count()) : duration_text(seconds_of(all))));
 }
 
 void JobModel::note_checkpoint(const TrainingRecord& record) {
@@ -345,12 +433,13 @@ void JobModel::add_evaluation(const TrainingRecord& record) {
   keep_newest(view_.evaluations, limits_.evaluations, oldest_);
 }
 
-// The record's sums are of one process; those of the view are of the job.
+// The record's sums are of one process, which counts from its start; those of the view are of the job.
 void JobModel::take_totals(const TrainingRecord& record) {
   auto& totals = view_.totals;
-  if (taken_.pid != record.pid) taken_ = {.pid = record.pid};
+  if (taken_.pid != record.pid || record.steps < taken_.steps) taken_ = {.pid = record.pid};
   totals.steps += record.steps - taken_.steps;
   totals.samples += record.samples - taken_.samples;
+  totals.tokens += record.tokens - taken_.tokens;
   totals.step_seconds += record.step_seconds() - taken_.step_seconds();
   for (std::size_t i = 0; i < totals.step_counts.size(); ++i)
     totals.step_counts[i] += record.step_counts[i] - taken_.step_counts[i];
@@ -381,10 +470,79 @@ void JobModel::others(Milliseconds now, const JobStatus& job) {
       auto next = view_.ranks[index];
       next.pid = worker.now.pid;
       next.state = state_of(worker.now);
+      next.started = next.pid != view_.ranks[index].pid ? now - worker.since : next.started;
       if (worker.now.training) next.lateness = rounded(worker.now.training->lateness);
+      if (worker.now.training) next.shares = shares_of(*worker.now.training);
       update(view_.ranks[index], next);
     }
+    if (node.usage) take_usage(now, *known, *node.usage);
   }
+}
+
+void JobModel::job_training(Milliseconds now, const TrainingRecord& record) {
+  changed(now);
+  lead(now, record);
+}
+
+void JobModel::heard(Milliseconds now) {
+  view_.heard = now;
+  view_.silence.clear();
+}
+
+void JobModel::silent(Milliseconds now, const std::string& why) {
+  if (std::exchange(view_.silence, printable(why, 400)) != view_.silence) changed(now);
+}
+
+void JobModel::groups(Milliseconds now, const std::vector<GroupProgress>& groups) {
+  std::map<std::pair<std::string, std::int64_t>, int> ranks;  // by host and process
+  for (std::size_t rank = 0; rank < view_.ranks.size(); ++rank)
+    for (const auto& node : view_.nodes)
+      if (node.group_rank == view_.ranks[rank].node) ranks[{node.host, view_.ranks[rank].pid}] = static_cast<int>(rank);
+  const auto rank_of = [&](const RankRecord& record) {
+    const auto found = ranks.find({record.host, record.pid});
+    return found == ranks.end() ? -1 : found->second;
+  };
+  auto collectives = collectives_of(groups, rank_of);
+  auto waits = waits_of(groups);
+  const bool equal = std::equal(collectives.begin(), collectives.end(), view_.collectives.begin(),
+                                view_.collectives.end(), [](const auto& a, const auto& b) { return same(a, b); });
+  if (equal && waits == view_.waits) return;
+  changed(now);
+  view_.collectives = std::move(collectives);
+  view_.waits = std::move(waits);
+  collectives_changed_ = view_.version;
+}
+
+// A change of less than a percent of the machine is no news, and of many nodes some change at any time.
+void JobModel::take_usage(Milliseconds now, NodeView& node, const NodeUsage& usage) {
+  const auto near = [](double one, double other, double all) { return std::abs(one - other) <= all / 100; };
+  const auto bytes = [](std::int64_t size) { return static_cast<double>(size); };
+  const auto& former = node.usage;
+  const double network = former ? std::max({former->received, former->sent, usage.received, usage.sent, 1e5}) : 0;
+  const bool known =
+      former && near(former->busy, usage.busy, usage.processors) &&
+      near(bytes(former->memory_used), bytes(usage.memory_used), bytes(usage.memory)) &&
+      near(bytes(former->shared_memory_used), bytes(usage.shared_memory_used), bytes(usage.shared_memory)) &&
+      near(former->received, usage.received, network) && near(former->sent, usage.sent, network);
+  if (!known) node.usage = usage;
+  usage_is_news_ |= !known;
+  if (!usage_is_news_ || now - usage_told_ < usage_interval) return;
+  usage_is_news_ = false;
+  usage_told_ = now;
+  changed(now);
+  nodes_changed_ = view_.version;
+}
+
+void JobModel::usage(Milliseconds now, const NodeUsage& usage) {
+  if (!round_ || round_->self < 0) return;
+  for (auto& node : view_.nodes) {
+    if (node.group_rank != round_->members.at(static_cast<std::size_t>(round_->self)).group_rank) continue;
+    take_usage(now, node, usage);
+  }
+}
+
+void JobModel::store_operations(const std::map<std::string, std::uint64_t>& counted) {
+  view_.store_operations = counted;
 }
 
 void JobModel::tick(Milliseconds now) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/launcher/control/group_progress.h"
 #include "ddprun/launcher/dashboard/job_view.h"
 #include "ddprun/rendezvous/membership/job_status.h"
 #include "ddprun/rendezvous/rendezvous.h"
@@ -36,14 +37,26 @@ class JobModel {
   void workers(Milliseconds now, const std::vector<WorkerReport>& changed);
   // Workers of this node have failed, the root cause first.
   void failed(Milliseconds now, const std::vector<WorkerFailure>& failures);
-  // Failed workers are started again while the others keep their processes.
-  void workers_replaced(Milliseconds now, int restarts_used);
+  // These workers of this node, which have failed, are started again while the others keep their processes.
+  void workers_replaced(Milliseconds now, const std::vector<int>& local_ranks, int restarts_used);
   void contact_broken(Milliseconds now, const std::string& text);
+  // Of the first call alone: an agent may leave a job that ends.
   void ended(Milliseconds now, const JobResult& result);
   // What a worker of this node tells of its training.
   void training(Milliseconds now, int local_rank, const TrainingRecord& record);
   // What the rendezvous server knows of the other nodes.
   void others(Milliseconds now, const JobStatus& job);
+  // The same, where no agent of the job tells its own view: of the whole job. steps: done since it is watched.
+  void job_training(Milliseconds now, const TrainingRecord& record);
+  // The job is heard, or is not, for this reason. An agent's own job always is.
+  void heard(Milliseconds now);
+  void silent(Milliseconds now, const std::string& why);
+  // The process groups of the workers, as their ranks report them.
+  void groups(Milliseconds now, const std::vector<GroupProgress>& groups);
+  // The use of this agent's machine.
+  void usage(Milliseconds now, const NodeUsage& usage);
+  // How many operations the workers' store has executed, by name.
+  void store_operations(const std::map<std::string, std::uint64_t>& counted);
   // Brings the times up to date.
   void tick(Milliseconds now);
 
@@ -53,6 +66,7 @@ class JobModel {
   // The versions in which these were changed last.
   Version nodes_changed() const { return nodes_changed_; }
   Version generations_changed() const { return generations_changed_; }
+  Version collectives_changed() const { return collectives_changed_; }
 
  private:
   void changed(Milliseconds now);
@@ -64,12 +78,15 @@ class JobModel {
   void add_evaluation(const TrainingRecord& record);
   void note_checkpoint(const TrainingRecord& record);
   void lead(Milliseconds now, const TrainingRecord& record);
+  void change_leader();
   void take_totals(const TrainingRecord& record);
   void first_step(Milliseconds noticed, const TrainingRecord& record);
   void regained(Milliseconds now);
   void generation_started(Milliseconds now, const Round& round);
   void recovered(Milliseconds& duration, const char* phase, Milliseconds value);
+  void append_generation(Milliseconds now, GenerationView generation);
   void update(RankView& rank, const RankView& next);
+  void take_usage(Milliseconds now, NodeView& node, const NodeUsage& usage);
   RankView* own_rank(int local_rank);
 
   JobView view_;
@@ -77,8 +94,12 @@ class JobModel {
   Version oldest_ = 0;
   Version nodes_changed_ = 0;
   Version generations_changed_ = 0;
+  Version collectives_changed_ = 0;
+  bool usage_is_news_ = false;  // clients have not been told of it
+  Milliseconds usage_told_{};
   Milliseconds changed_at_{};
-  std::map<int, std::int64_t> told_ms_;  // TrainingRecord::time_ms of the last record, by local rank
+  std::map<int, TrainingRecord> told_;  // the last records of the processes that run, by local rank
+  int leader_ = 0;                      // the local rank that tells of the whole job
   std::optional<Round> round_;
   Part part_ = Part::startup;            // what the time since accounted_ counts as
   Milliseconds accounted_{};             // up to which seconds are accounted

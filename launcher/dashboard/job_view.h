@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddprun/rendezvous/progress/training_record.h"
+#include "ddprun/rendezvous/rendezvous.h"
 
 // The state of a job as those who watch it see it: /metrics, the page, ddprun top, and the record from which ddprun
 // report makes a page. Plain values. Times are milliseconds since the epoch by the agent's clock; a number that is not
@@ -38,10 +39,11 @@ inline std::string_view name_of(State state) {
   return state_names.at(static_cast<std::size_t>(state));
 }
 
-// Where the time of the job goes. Training is what is left of a step without data; the other parts are lost.
-enum class Part : std::uint8_t { training, startup, data, checkpoint, detect, agree, restart, replay, idle };
-inline constexpr std::array<std::string_view, 9> part_names = {"training", "startup", "data",   "checkpoint", "detect",
-                                                               "agree",    "restart", "replay", "idle"};
+// Where the time of the job goes. Training is what is left of a step without data; the other parts are lost. After a
+// failure all workers start again (restart), or the others wait for a replacement to get their state (heal).
+enum class Part : std::uint8_t { training, startup, data, checkpoint, detect, agree, restart, heal, replay, idle };
+inline constexpr std::array<std::string_view, 10> part_names = {"training", "startup", "data", "checkpoint", "detect",
+                                                                "agree",    "restart", "heal", "replay",     "idle"};
 inline std::string_view name_of(Part part) {
   return part_names.at(static_cast<std::size_t>(part));
 }
@@ -66,12 +68,27 @@ struct RankView {
   Version version = 0;  // of its last change
   int node = -1;        // group rank
   int local_rank = 0;
-  std::int64_t pid = 0;  // 0: not known
+  std::int64_t pid = 0;    // 0: not known
+  int replacements = 0;    // processes of this round that were started in place of one that had failed
+  Milliseconds started{};  // when its process was; 0: not known
   enum class State : std::uint8_t { unknown, running, stopped, succeeded, failed } state = State::unknown;
   double lateness = TrainingRecord::unknown;                    // seconds a step, two digits
   std::array<double, 3> shares{TrainingRecord::unknown, 0, 0};  // data, compute, communication, of its time in steps
 };
 inline constexpr std::array<std::string_view, 5> rank_state_names = {"unknown", "running", "frozen", "done", "failed"};
+
+// The collectives of one kind and size of a process group (OperationTiming), over its ranks.
+struct CollectiveView {
+  std::string group;
+  std::string operation;
+  std::int64_t bytes = 0;
+  std::int64_t count = 0;                          // that were timed, at all ranks
+  double seconds = 0;                              // of these
+  double median = TrainingRecord::unknown;         // of the ranks' medians
+  double bus_bandwidth = TrainingRecord::unknown;  // bytes a second
+  int slowest = -1;                                // the rank for which the others wait; -1: none
+  double wait = TrainingRecord::unknown;           // how long they do each time
+};
 
 struct NodeView {
   std::string host;
@@ -80,11 +97,14 @@ struct NodeView {
   int first_rank = -1;
   int workers = 1;
   Milliseconds heard{};  // when; 0: this agent, or not known
+  std::optional<NodeUsage> usage = {};
 };
 
-// One round and, but for the first, the recovery by which it came to be. A duration is less than 0 until it is known.
+// One round and, but for the first, the recovery by which it came to be; or a recovery in the same round, by
+// replacements. A duration is less than 0 until it is known.
 struct GenerationView {
   std::int64_t generation = 0;
+  int replacement = 0;  // the number of the replacement in the round; 0: it is a round
   std::string reason;
   Milliseconds proposed{};
   Milliseconds started{};
@@ -94,7 +114,8 @@ struct GenerationView {
   std::int64_t from_step = -1;  // done when its training began
   Milliseconds detect{-1};      // from the failure, as its worker tells the time, until the agent knew
   Milliseconds agree{-1};       // until all nodes were ready for the round, with the end of the former workers
-  Milliseconds restart{-1};     // until the first step
+  Milliseconds restart{-1};     // until the first step, where all workers have started again
+  Milliseconds heal{-1};        // until the next step, where the others have kept their processes
   Milliseconds replay{-1};      // until the training was where it had been
 };
 
@@ -106,13 +127,18 @@ struct EventView {
   std::int64_t step = -1;  // of the training then; -1: none
 };
 
+// What a recovery followed: a worker's exit, its end by a signal or by a shortage of memory, a worker that does not run
+// any more, a node or server that is not heard any more, nodes that come and go.
+inline constexpr std::array<const char*, 6> fault_names = {"exit", "signal", "oom", "freeze", "cut", "membership"};
+
 // The sums of all generations.
 struct Totals {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
+  std::int64_t tokens = 0;  // 0: the samples have none
   double step_seconds = 0;
   std::array<std::int64_t, TrainingRecord::step_bounds.size() + 1> step_counts{};
-  std::map<std::string, std::int64_t> recoveries;       // by fault: "exit", "signal", "oom", "membership"
+  std::map<std::string, std::int64_t> recoveries;       // by fault, see fault_names
   std::map<std::string, double> recovery_seconds;       // by phase
   std::map<std::string, std::int64_t> recovery_counts;  // of recovery_seconds
 };
@@ -125,11 +151,13 @@ struct JobView {
   State state = State::forming;
   std::string waiting_for;  // forming: one line
   std::string result;       // how the job ended
+  Milliseconds heard{};     // when the job was heard last; 0: this process runs it
+  std::string silence;      // why it is not heard any more; empty: it is
   std::int64_t generation = -1;
   int world_size = 0;
   int restarts_used = 0;
   int replacements = 0;                    // recoveries in which workers were replaced alone, in the same round
-  std::optional<TrainingRecord> training;  // of this node's first rank
+  std::optional<TrainingRecord> training;  // of one rank of this node
   Milliseconds checkpoint{};               // the last one that is known; 0: none
   TimeByPart seconds{};
   Totals totals;
@@ -139,6 +167,9 @@ struct JobView {
   std::vector<NodeView> nodes;
   std::vector<GenerationView> generations;
   std::vector<EventView> events;
+  std::vector<CollectiveView> collectives;  // those with the longest times first
+  std::vector<std::string> waits;           // a line for each process group that is held up: who waits for whom
+  std::map<std::string, std::uint64_t> store_operations;  // of the workers' store, where this agent serves it
 
   int recoveries() const {
     return replacements + static_cast<int>(generations.empty() ? 0 : generations.back().generation);

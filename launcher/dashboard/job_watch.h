@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,29 +11,26 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/launcher/dashboard/http_server.h"
 #include "ddprun/launcher/dashboard/job_model.h"
+#include "ddprun/launcher/dashboard/job_poller.h"
 #include "ddprun/launcher/dashboard/journal.h"
-#include "ddprun/launcher/dashboard/status_poller.h"
+#include "ddprun/launcher/dashboard/rank_details.h"
+#include "ddprun/launcher/dashboard/view_server.h"
 
 namespace ddprun::dashboard {
-
-// The value of --dashboard: where the page is served.
-struct DashboardAddress {
-  std::string address = "127.0.0.1";
-  std::uint16_t port = 0;  // 0: any free one
-  std::string token = {};  // empty: a new one
-};
-// "PORT" or "ADDRESS:PORT", of which the address is a literal or localhost. Throws Errc::usage.
-DashboardAddress parse_dashboard_address(const std::string& text);
 
 // What a watch of a job needs besides its events.
 struct WatchSpec {
   JobFacts facts;
   std::filesystem::path journal;              // a folder; empty: none is written
   std::optional<DashboardAddress> dashboard;  // none: no page
-  // The training of this node's workers that run, by local rank.
+  bool curve = false;                         // the curves are shown at the end: also those of a short run
+  // Of this node's workers that run, by local rank.
   std::function<std::vector<std::pair<int, TrainingRecord>>()> training;
+  std::function<RankEvidence(int local_rank)> evidence;
+  std::function<std::optional<NodeUsage>()> usage;                         // of this node; none: not known yet
+  std::function<std::map<std::string, std::uint64_t>()> store_operations;  // of the workers' store, by name
+  std::function<JobStatus()> own_status;                                   // the job with this node only
 };
 
 // The view of the job that an agent runs: brought up to date by the agent's events and by what the workers publish,
@@ -49,32 +47,38 @@ class JobWatch {
 
   void on(const RendezvousEvent& event);
   void failed(const std::vector<WorkerFailure>& failures);
-  void workers_replaced(int restarts_used);
+  // These workers are about to be replaced, while the others run on.
+  void workers_replaced(const std::vector<int>& local_ranks, int restarts_used);
   void changed(const std::vector<WorkerReport>& workers);
-  // The address of the rendezvous server is known: other nodes are asked for there.
-  void ask_others_at(const std::string& endpoint);
+  // The rendezvous server is known: it is asked for other nodes, and the workers' store for their process groups, while
+  // somebody looks at the page.
+  void ask_others_at(const ServerAddress& server);
+  // This agent leaves the job, for this reason, and its workers end.
+  void leaving(const std::string& reason) { leaving_ = reason; }
   // Returns the view of this moment as JSON.
   std::string snapshot();
-  // The job has ended: clients and journal get what is left to tell.
-  void finish();
+  // The view that the terminal shows at the end.
+  const JobView& view() const { return model_.view(); }
+  // The agent ends with this exit code: clients and journal get what is left to tell.
+  void finish(int exit_code);
 
  private:
   void wait();
   void refresh();
   void publish();
-  HttpAnswer get(const HttpRequest& request);
-  std::optional<StreamEvent> next(const std::string& last_id);
-  void serve(boost::asio::io_context& loop);
+  std::string details(int rank) const;
 
   boost::asio::io_context& loop_;
   const WatchSpec spec_;
   JobModel model_;
-  const std::string instance_;  // part of the ids of events, so that those of another agent are not taken for its own
   boost::asio::steady_timer timer_;
-  Milliseconds published_{};
   std::unique_ptr<Journal> journal_;
-  std::unique_ptr<HttpServer> server_;
-  std::unique_ptr<StatusPoller> poller_;
+  std::unique_ptr<ViewServer> server_;
+  std::vector<GroupProgress> groups_;  // as the workers' store had them last
+  std::optional<int> self_;            // first rank of this node
+  int workers_ = 0;                    // of this node
+  std::string leaving_;
+  std::unique_ptr<JobPoller> poller_;
 };
 
 }  // namespace ddprun::dashboard

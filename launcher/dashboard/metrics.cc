@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -86,6 +88,10 @@ void write_training(MetricsWriter& out, const JobView& view) {
   out.sample(static_cast<double>(view.totals.steps));
   out.begin("ddprun_samples", "counter", "Samples trained by all ranks together.");
   out.sample(static_cast<double>(view.totals.samples));
+  if (view.totals.tokens > 0) {
+    out.begin("ddprun_tokens", "counter", "Tokens trained by all ranks together.");
+    out.sample(static_cast<double>(view.totals.tokens));
+  }
   out.begin("ddprun_training_step", "gauge", "The last step that is done, 1 for the first.");
   out.sample(static_cast<double>(training.step));
   out.begin("ddprun_training_steps_planned", "gauge", "Steps of the whole run.");
@@ -116,7 +122,7 @@ void write_steps(MetricsWriter& out, const JobView& view) {
   out.write("_count", static_cast<double>(count));
   const auto& training = *view.training;
   const double all = training.step_seconds();
-  out.begin("ddprun_step_share_ratio", "gauge", "Share of the time of steps, at this node's first rank.");
+  out.begin("ddprun_step_share_ratio", "gauge", "Share of the time of steps, at one rank of this node.");
   if (all <= 0) return;
   out.sample(training.data / all, {{"phase", "data"}});
   out.sample(training.compute / all, {{"phase", "compute"}});
@@ -133,7 +139,7 @@ void write_goodput(MetricsWriter& out, const JobView& view) {
 
 void write_recoveries(MetricsWriter& out, const JobView& view) {
   out.begin("ddprun_recoveries", "counter", "New rounds after the first, by the fault that this node saw.");
-  for (const auto* fault : {"exit", "signal", "oom", "membership"}) {
+  for (const auto* fault : fault_names) {
     const auto found = view.totals.recoveries.find(fault);
     out.sample(static_cast<double>(found == view.totals.recoveries.end() ? 0 : found->second), {{"fault", fault}});
   }
@@ -160,6 +166,58 @@ void write_lateness(MetricsWriter& out, const JobView& view) {
   for (const auto rank : ranks) out.sample(view.ranks[rank].lateness, {{"rank", std::to_string(rank)}});
 }
 
+// By operation: a row is of one group and size.
+void write_collectives(MetricsWriter& out, const JobView& view) {
+  struct Sums {
+    double seconds = 0;
+    double median = 0;  // of what took longest
+    double longest = 0;
+    std::int64_t count = 0;
+  };
+  std::map<std::string, Sums> operations;
+  for (const auto& row : view.collectives) {
+    auto& sums = operations[row.operation];
+    sums.seconds += row.seconds;
+    sums.count += row.count;
+    if (row.seconds > sums.longest) std::tie(sums.longest, sums.median) = std::pair(row.seconds, row.median);
+  }
+  out.begin("ddprun_collective_duration_seconds", "summary",
+            "Time of collectives at all ranks, of about one in eight, waiting for others included.");
+  for (const auto& [operation, sums] : operations) {
+    out.write("", sums.median, {{"op", operation}, {"quantile", "0.5"}});
+    out.write("_sum", sums.seconds, {{"op", operation}});
+    out.write("_count", static_cast<double>(sums.count), {{"op", operation}});
+  }
+}
+
+void write_store(MetricsWriter& out, const JobView& view) {
+  out.begin("ddprun_store_operations", "counter", "Operations of the workers' store that this agent serves.");
+  for (const auto& [operation, count] : view.store_operations)
+    out.sample(static_cast<double>(count), {{"op", operation}});
+}
+
+void write_nodes(MetricsWriter& out, const JobView& view) {
+  const auto each = [&](const char* name, const char* help, auto value) {
+    out.begin(name, "gauge", help);
+    for (const auto& node : view.nodes)
+      if (node.usage) out.sample(value(*node.usage), {{"node", std::to_string(node.group_rank)}, {"host", node.host}});
+  };
+  const auto bytes = [](std::int64_t size) { return static_cast<double>(size); };
+  each("ddprun_node_processors", "Processors of a node.", [](const NodeUsage& u) { return u.processors; });
+  each("ddprun_node_processors_busy", "Processors of a node that are busy.", [](const NodeUsage& u) { return u.busy; });
+  each("ddprun_node_memory_bytes", "Memory of a node.", [&](const NodeUsage& u) { return bytes(u.memory); });
+  each("ddprun_node_memory_used_bytes", "Memory of a node in use.",
+       [&](const NodeUsage& u) { return bytes(u.memory_used); });
+  each("ddprun_node_shared_memory_bytes", "Size of /dev/shm of a node.",
+       [&](const NodeUsage& u) { return bytes(u.shared_memory); });
+  each("ddprun_node_shared_memory_used_bytes", "What is in /dev/shm of a node.",
+       [&](const NodeUsage& u) { return bytes(u.shared_memory_used); });
+  each("ddprun_node_network_receive_bytes_per_second", "What the network interfaces of a node receive.",
+       [](const NodeUsage& u) { return u.received; });
+  each("ddprun_node_network_transmit_bytes_per_second", "What the network interfaces of a node send.",
+       [](const NodeUsage& u) { return u.sent; });
+}
+
 }  // namespace
 
 MetricsFormat metrics_format(std::string_view accept) {
@@ -182,6 +240,9 @@ std::string metrics_text(const JobView& view, MetricsFormat format) {
     write_steps(out, view);
   }
   write_lateness(out, view);
+  write_collectives(out, view);
+  write_store(out, view);
+  write_nodes(out, view);
   if (view.checkpoint.count() > 0) {
     out.begin("ddprun_checkpoint_age_seconds", "gauge", "Time since the last checkpoint that is known.");
     out.sample(std::chrono::duration<double>(view.now - view.checkpoint).count());

@@ -14,7 +14,6 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/printable.h"
-#include "ddprun/launcher/dashboard/job_view.h"
 
 namespace ddprun::dashboard {
 namespace {
@@ -127,7 +126,7 @@ std::string recovery_lines(const json::object& view, std::size_t columns) {
   for (std::size_t i = first; i < generations.size(); ++i) {
     const auto& generation = generations[i].as_object();
     std::string phases;
-    for (const auto* phase : {"detect", "agree", "restart", "replay"})
+    for (const auto* phase : {"detect", "agree", "restart", "heal", "replay"})
       if (const auto value = generation.at(phase).to_number<std::int64_t>(); value >= 0)
         phases += fmt::format("{} {} ms, ", phase, number_text(value));
     lines += line(fmt::format("round {}", generation.at("generation").to_number<std::int64_t>()),
@@ -165,6 +164,24 @@ std::string screen(const json::object& view, std::size_t columns, std::size_t ro
 }
 
 }  // namespace
+
+std::string loss_text(const JobView& view, int columns) {
+  constexpr std::size_t least_points = 4;
+  constexpr std::size_t widest = 60;
+  constexpr std::size_t figures_width = 48;
+  std::vector<double> losses;
+  for (const auto& point : view.points)
+    if (std::isfinite(point.loss)) losses.push_back(point.loss);
+  if (losses.size() < least_points || !view.training) return "";
+  // The last steps may be too close to the point before for one of their own.
+  const bool is_last = view.points.back().step == view.training->step;
+  if (!is_last && std::isfinite(view.training->loss)) losses.push_back(view.training->loss);
+  const auto all = static_cast<std::size_t>(std::max(20, columns));
+  const auto room = std::clamp<std::size_t>(all > figures_width ? all - figures_width : 0, 8, widest);
+  const auto [low, high] = std::minmax_element(losses.begin(), losses.end());
+  return fmt::format("loss {} {:.4g} after {} steps, {:.4g} to {:.4g}\n", curve_text(losses, room), losses.back(),
+                     number_text(view.training->step), *low, *high);
+}
 
 std::string curve_text(const std::vector<double>& values, std::size_t columns) {
   if (values.empty() || columns == 0) return "";

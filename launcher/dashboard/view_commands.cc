@@ -1,15 +1,12 @@
 #include "ddprun/launcher/dashboard/view_commands.h"
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <optional>
 #include <sys/ioctl.h>
-#include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
@@ -17,7 +14,10 @@
 #include "ddprun/common/standard_output.h"
 #include "ddprun/launcher/cli/subcommands.h"
 #include "ddprun/launcher/control/agent_client.h"
+#include "ddprun/launcher/dashboard/attach_command.h"
+#include "ddprun/launcher/dashboard/job_view.h"
 #include "ddprun/launcher/dashboard/journal.h"
+#include "ddprun/launcher/dashboard/local_agent.h"
 #include "ddprun/launcher/dashboard/page.h"
 #include "ddprun/launcher/dashboard/screen_text.h"
 
@@ -39,54 +39,72 @@ int report(const SubcommandLine& line) {
   return exit_success;
 }
 
-// The one agent of this machine, or of one run id. Several agents of a job know the same of it.
-LocalAgent agent_of(const std::string& wanted, const Environment& environment) {
-  std::vector<std::string> jobs;
-  std::optional<LocalAgent> found;
-  for (auto& agent : local_agents(environment, Deadline::in(reply_timeout))) {
-    const auto& run_id = agent.record.own.run_id;
-    if (!wanted.empty() && run_id != wanted) continue;
-    if (std::find(jobs.begin(), jobs.end(), run_id) == jobs.end()) jobs.push_back(run_id);
-    if (!found) found = std::move(agent);
-  }
-  if (jobs.size() > 1)
-    throw make_error(Errc::usage, "there are several jobs ({}): choose one with --rdzv_id", fmt::join(jobs, ", "));
-  if (!found) throw make_error(Errc::unreachable, "no such job of this user runs on this machine");
-  return std::move(*found);
-}
-
 winsize terminal_size() {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return {.ws_row = 40, .ws_col = 100};
   return size;
 }
 
-std::string screen_of(const LocalAgent& agent) {
+std::string screen_of(const std::string& view) {
   const auto size = terminal_size();
-  return screen_text(request_view(agent, Deadline::in(reply_timeout)), size.ws_col, size.ws_row);
+  return screen_text(view, size.ws_col, size.ws_row);
 }
 
-// On a terminal until the agent has ended or the user interrupts it, otherwise once.
-int top(const SubcommandLine& line, const Environment& environment) {
-  const auto agent = agent_of(line.value("rdzv_id"), environment);
-  write_standard_output(::isatty(STDOUT_FILENO) == 1 ? clear_screen + screen_of(agent) : screen_of(agent));
-  while (::isatty(STDOUT_FILENO) == 1) {
-    std::this_thread::sleep_for(redraw_interval);
+// Draws the view anew each second until the job has ended on this machine, and says how.
+class LiveScreen {
+ public:
+  explicit LiveScreen(LocalAgent agent) : agent_(std::move(agent)), end_(await_end(agent_)) {}
+
+  void show() {
+    draw(request_view(agent_, Deadline::in(reply_timeout)));
     try {
-      write_standard_output(clear_screen + screen_of(agent));
+      while (!ended()) draw(request_view(agent_, Deadline::in(reply_timeout)));
     } catch (const Error& e) {
       if (e.code() != Errc::unreachable && e.code() != Errc::connection_lost) throw;
-      write_standard_output("the job has ended on this machine\n");
-      break;
+      tell_silence();
     }
   }
+
+ private:
+  // Waits for a second, or less if the job ends.
+  bool ended() {
+    const auto last = last_view(end_.get(), Deadline::in(redraw_interval));
+    if (!last) return false;
+    draw(*last);
+    write_standard_output("the job has ended on this machine\n");
+    return true;
+  }
+
+  void draw(const std::string& view) {
+    write_standard_output(clear_screen + screen_of(view));
+    heard_ = std::chrono::steady_clock::now();
+  }
+
+  void tell_silence() const {
+    const auto age = std::chrono::duration<double>(std::chrono::steady_clock::now() - heard_).count();
+    write_standard_output(fmt::format("the agent has ended without a word, as one that was killed: last heard {} ago\n",
+                                      duration_text(age)));
+  }
+
+  const LocalAgent agent_;
+  const UniqueFd end_;
+  std::chrono::steady_clock::time_point heard_;
+};
+
+int top(const SubcommandLine& line, const Environment& environment) {
+  const auto agent = local_agent(line.value("rdzv_id"), environment);
+  if (::isatty(STDOUT_FILENO) == 1)
+    LiveScreen(agent).show();
+  else
+    write_standard_output(screen_of(request_view(agent, Deadline::in(reply_timeout))));
   return exit_success;
 }
 
 }  // namespace
 
 bool is_view_command(const std::vector<std::string>& arguments) {
-  return !arguments.empty() && (arguments.front() == "top" || arguments.front() == "report");
+  return !arguments.empty() &&
+         (arguments.front() == "top" || arguments.front() == "report" || arguments.front() == "dashboard");
 }
 
 int run_view_command(const std::vector<std::string>& arguments, const Environment& environment) {
@@ -96,6 +114,7 @@ int run_view_command(const std::vector<std::string>& arguments, const Environmen
     write_standard_output(help_text(subcommand));
     return exit_success;
   }
+  if (subcommand.name == "dashboard") return attach_dashboard(line, environment);
   return subcommand.name == "top" ? top(line, environment) : report(line);
 }
 

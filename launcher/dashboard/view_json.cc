@@ -57,12 +57,14 @@ std::string job_json(const JobView& view) {
   const auto& facts = view.facts;
   return fmt::format(
       R"({{"run_id":{},"program":{},"host":{},"version":{},"min_nodes":{},"max_nodes":{},"max_restarts":{},)"
-      R"("began":{},"state":{},"sentence":{},"waiting_for":{},"result":{},"generation":{},"world_size":{},)"
-      R"("restarts_used":{},"recoveries":{},"goodput":{},"checkpoint":{},"seconds":{},"training":{}}})",
+      R"("began":{},"state":{},"sentence":{},"waiting_for":{},"result":{},"heard":{},"silence":{},)"
+      R"("generation":{},"world_size":{},"restarts_used":{},"recoveries":{},"goodput":{},"checkpoint":{},)"
+      R"("seconds":{},"training":{}}})",
       json_text(facts.run_id), json_text(facts.program), json_text(facts.host), json_text(facts.version),
       facts.min_nodes, facts.max_nodes, facts.max_restarts, view.began.count(), json_text(name_of(view.state)),
-      json_text(sentence(view)), json_text(view.waiting_for), json_text(view.result), view.generation, view.world_size,
-      view.restarts_used, view.recoveries(), number(goodput(view)), view.checkpoint.count(), seconds_json(view.seconds),
+      json_text(sentence(view)), json_text(view.waiting_for), json_text(view.result), view.heard.count(),
+      json_text(view.silence), view.generation, view.world_size, view.restarts_used, view.recoveries(),
+      number(goodput(view)), view.checkpoint.count(), seconds_json(view.seconds),
       view.training ? training_json(*view.training) : "null");
 }
 
@@ -75,23 +77,39 @@ std::string evaluation_json(const Evaluation& evaluation, std::size_t) {
 }
 
 std::string rank_json(const RankView& rank, std::size_t index) {
-  return fmt::format("[{},{},{},{},{},{},{},{},{}]", index, rank.node, rank.local_rank, rank.pid,
-                     static_cast<int>(rank.state), number(1e6 * rank.lateness), number(rank.shares[0]),
-                     number(rank.shares[1]), number(rank.shares[2]));
+  auto text = fmt::format("[{},{},{},{},{},{},{},{},{}", index, rank.node, rank.local_rank, rank.pid,
+                          static_cast<int>(rank.state), number(1e6 * rank.lateness), number(rank.shares[0]),
+                          number(rank.shares[1]), number(rank.shares[2]));
+  if (rank.replacements > 0) text += fmt::format(",{}", rank.replacements);
+  return text + "]";
+}
+
+std::string usage_json(const NodeUsage& usage) {
+  return fmt::format(
+      R"({{"processors":{},"busy":{},"memory":{},"memory_used":{},"received":{},"sent":{},"shm":{},"shm_used":{}}})",
+      usage.processors, number(usage.busy), usage.memory, usage.memory_used, number(usage.received), number(usage.sent),
+      usage.shared_memory, usage.shared_memory_used);
+}
+
+std::string collective_json(const CollectiveView& collective, std::size_t) {
+  return fmt::format("[{},{},{},{},{},{},{},{},{}]", json_text(collective.group), json_text(collective.operation),
+                     collective.bytes, collective.count, number(collective.seconds), number(collective.median),
+                     number(collective.bus_bandwidth), collective.slowest, number(collective.wait));
 }
 
 std::string node_json(const NodeView& node, std::size_t) {
-  return fmt::format(R"({{"host":{},"address":{},"rank":{},"first_rank":{},"workers":{},"heard":{}}})",
+  return fmt::format(R"({{"host":{},"address":{},"rank":{},"first_rank":{},"workers":{},"heard":{},"usage":{}}})",
                      json_text(node.host), json_text(node.address), node.group_rank, node.first_rank, node.workers,
-                     node.heard.count());
+                     node.heard.count(), node.usage ? usage_json(*node.usage) : "null");
 }
 
 std::string generation_json(const GenerationView& g, std::size_t) {
   return fmt::format(
-      R"({{"generation":{},"reason":{},"proposed":{},"started":{},"world_size":{},"restarts_used":{},"from_step":{},)"
-      R"("detect":{},"agree":{},"restart":{},"replay":{}}})",
-      g.generation, json_text(g.reason), g.proposed.count(), g.started.count(), g.world_size, g.restarts_used,
-      g.from_step, g.detect.count(), g.agree.count(), g.restart.count(), g.replay.count());
+      R"({{"generation":{},"replacement":{},"reason":{},"proposed":{},"started":{},"world_size":{},"restarts_used":{},)"
+      R"("from_step":{},"detect":{},"agree":{},"restart":{},"heal":{},"replay":{}}})",
+      g.generation, g.replacement, json_text(g.reason), g.proposed.count(), g.started.count(), g.world_size,
+      g.restarts_used, g.from_step, g.detect.count(), g.agree.count(), g.restart.count(), g.heal.count(),
+      g.replay.count());
 }
 
 std::string event_json(const EventView& event, std::size_t) {
@@ -113,6 +131,10 @@ std::string message(const JobModel& model, Version since) {
   if (model.nodes_changed() > since || full) text += R"(,"nodes":)" + list(view.nodes, any, node_json);
   if (model.generations_changed() > since || full)
     text += R"(,"generations":)" + list(view.generations, any, generation_json);
+  if (model.collectives_changed() > since || full) {
+    text += R"(,"collectives":)" + list(view.collectives, any, collective_json);
+    text += R"(,"waits":)" + list(view.waits, any, [](const auto& wait, std::size_t) { return json_text(wait); });
+  }
   return valid_json(text + "}");
 }
 

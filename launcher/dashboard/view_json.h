@@ -7,10 +7,11 @@
 // What a page gets, one line of JSON each:
 //   {"v": version, "full": true|false, "now": ms, "job": {...}, "points": [[ms, step, loss, samples/s], ...],
 //    "evaluations": [[step, loss, accuracy], ...],
-//    "ranks": [[rank, node, local rank, pid, state, lateness in us, data, compute, communication], ...],
-//    "nodes": [...], "generations": [...], "events": [{"ms", "kind", "text", "step"}, ...]}
+//    "ranks": [[rank, node, local rank, pid, state, lateness in us, data, compute, communication(, replacements)],
+//    ...], "nodes": [...], "generations": [...], "events": [{"ms", "kind", "text", "step"}, ...], "collectives":
+//    [[group, operation, bytes, count, seconds, median, bus bandwidth, slowest rank, wait], ...], "waits": [line, ...]}
 // A message that is not full has the points, evaluations and events that are new, the ranks that have changed, and
-// nodes or generations if any of them has changed. A number that is not known is null.
+// nodes, generations, or collectives and waits if any of them has changed. A number that is not known is null.
 namespace ddprun::dashboard {
 
 std::string snapshot_json(const JobModel& model);

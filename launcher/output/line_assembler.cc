@@ -212,12 +212,12 @@ void Tail::feed(std::string_view bytes) {
   if (bytes_.size() > 2 * max_bytes) bytes_.erase(0, bytes_.size() - max_bytes);
 }
 
-std::string Tail::last_lines(std::string_view text) {
+std::string Tail::last_lines(std::string_view text, int most) {
   const bool cut = text.size() > max_bytes;
   if (cut) text.remove_prefix(text.size() - max_bytes);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   std::size_t begin = text.size();
-  for (int lines = 0; lines < max_lines; ++lines) {
+  for (int lines = 0; lines < most; ++lines) {
     const auto newline = begin == 0 ? std::string_view::npos : text.rfind('\n', begin - 1);
     if (newline == std::string_view::npos) {
       begin = 0;

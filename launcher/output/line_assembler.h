@@ -106,10 +106,10 @@ class Tail {
   static constexpr int max_lines = 20;
 
   void feed(std::string_view bytes);
-  // At most max_lines lines, the first one complete, without a newline after the last. A redrawn line counts as drawn
+  // At most so many lines, the first one complete, without a newline after the last. A redrawn line counts as drawn
   // last; colours are removed.
-  std::string lines() const { return last_lines(bytes_); }
-  static std::string last_lines(std::string_view text);
+  std::string lines(int most = max_lines) const { return last_lines(bytes_, most); }
+  static std::string last_lines(std::string_view text, int most = max_lines);
 
  private:
   std::string bytes_;

@@ -66,8 +66,8 @@ struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
   OutputSpec spec;
   OutputAttempt attempt;
   std::vector<std::shared_ptr<Capture>> captures;
-  std::map<int, std::shared_ptr<Capture>> errors;                          // by local rank
-  std::map<int, std::map<Console::Stream, std::filesystem::path>> unseen;  // by local rank
+  std::map<int, std::map<Console::Stream, std::shared_ptr<Capture>>> seen;  // by local rank
+  std::map<int, std::map<Console::Stream, std::filesystem::path>> unseen;   // likewise
   std::map<Console::Stream, std::shared_ptr<LogFile>> filtered;
   std::vector<UniqueFd> worker_ends;
 
@@ -114,7 +114,7 @@ int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, cons
   captured->source = 2 * local_rank + (is_err ? 1 : 0);
   if (tee && file != "/dev/null") captured->copy.emplace(file);
   if (tee) add_filter(*captured);
-  if (is_err) errors[local_rank] = captured;
+  seen[local_rank][stream] = captured;
   watch(captured);
   return worker_ends.back().get();
 }
@@ -183,7 +183,7 @@ std::size_t OutputRouter::Impl::read_some(Capture& stream) {
 
 void OutputRouter::Impl::forward(Capture& stream, std::string_view bytes) {
   if (spec.seen) spec.seen(attempt.first_rank + stream.local_rank, stream.to, bytes);
-  if (stream.to == Console::Stream::err) stream.tail.feed(bytes);
+  stream.tail.feed(bytes);
   if (stream.copy) stream.copy->write(bytes);
   std::string text;
   if (stream.filter) {
@@ -252,12 +252,26 @@ std::vector<UnseenStream> OutputRouter::unseen(int local_rank) const {
   return streams;
 }
 
+OutputRouter::Recent OutputRouter::recent(int local_rank) const {
+  constexpr int most_lines = 100;
+  Recent recent;
+  const auto of = [&](Console::Stream stream) -> auto& {
+    return stream == Console::Stream::err ? recent.err : recent.out;
+  };
+  if (const auto found = impl_->seen.find(local_rank); found != impl_->seen.end())
+    for (const auto& [stream, capture] : found->second) of(stream) = capture->tail.lines(most_lines);
+  for (const auto& each : unseen(local_rank))
+    if (!each.file.empty())
+      of(each.stream) = Tail::last_lines(read_end_of_file(each.file, Tail::max_bytes), most_lines);
+  return recent;
+}
+
 std::string OutputRouter::last_lines(int local_rank) {
   for (const auto& each : unseen(local_rank))
     if (each.stream == Console::Stream::err) return Tail::last_lines(read_end_of_file(each.file, Tail::max_bytes));
-  const auto found = impl_->errors.find(local_rank);
-  if (found == impl_->errors.end()) return {};
-  auto& stream = *found->second;
+  const auto found = impl_->seen.find(local_rank);
+  if (found == impl_->seen.end() || !found->second.contains(Console::Stream::err)) return {};
+  auto& stream = *found->second.at(Console::Stream::err);
   // Bounded by what the pipe held, since a child of the worker may continue to write.
   for (std::size_t bytes = 0; bytes < pipe_capacity && stream.reader.is_open();) {
     const auto got = impl_->read_some(stream);

@@ -81,6 +81,12 @@ class OutputRouter {
 
   // Those of a worker that do not pass through this process.
   std::vector<UnseenStream> unseen(int local_rank) const;
+  // The ends of what a worker has written, at most a hundred lines and 16 KiB of each, as far as they pass through this
+  // process or are in files; standard output that is this process's own is not known.
+  struct Recent {
+    std::optional<std::string> out, err;
+  };
+  Recent recent(int local_rank) const;
   // The end of the worker's standard error, including what its pipe holds now.
   std::string last_lines(int local_rank);
   // Call when no worker of the attempt is left: forwards what the pipes still hold, including lines without an end, and

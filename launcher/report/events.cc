@@ -157,6 +157,15 @@ void EventReporter::workers_started(const std::vector<WorkerStatus>& workers) {
 
 void EventReporter::workers_ended(const std::vector<WorkerStatus>& workers) {
   waiting_since_ = clock_();
+  report_ends(workers);
+}
+
+void EventReporter::workers_replaced(const std::vector<WorkerStatus>& failed, int restarts_used) {
+  report_ends(failed);
+  round_.restarts_used = restarts_used;
+}
+
+void EventReporter::report_ends(const std::vector<WorkerStatus>& workers) {
   for (const auto& worker : workers) {
     const bool success = worker.exit && worker.exit->success();
     report_worker(worker.failed ? "FAILED" : success ? "SUCCEEDED" : "TERMINATED", worker);

@@ -45,6 +45,8 @@ class EventReporter {
   void on(const RendezvousEvent& event);
   void workers_started(const std::vector<WorkerStatus>& workers);
   void workers_ended(const std::vector<WorkerStatus>& workers);
+  // These have failed, and others are started in their place while the round goes on.
+  void workers_replaced(const std::vector<WorkerStatus>& failed, int restarts_used);
   void agent_ended(bool success);
 
  private:
@@ -64,6 +66,7 @@ class EventReporter {
   void on_event(const ContactLost& event);
   void report(const RendezvousRecord& event);
   void report_agent(const char* state, std::optional<std::chrono::milliseconds> duration);
+  void report_ends(const std::vector<WorkerStatus>& workers);
   void report_worker(const char* state, const WorkerStatus& worker);
 
   EventFacts facts_;

@@ -395,6 +395,10 @@ void WorkerGroup::reap() {
   self.advance();
 }
 
+OutputRouter::Recent WorkerGroup::recent_output(int local_rank) const {
+  return impl_->output ? impl_->output->recent(local_rank) : OutputRouter::Recent{};
+}
+
 std::vector<WorkerReport> WorkerGroup::reports() const {
   std::vector<WorkerReport> reports;
   for (const auto& worker : impl_->workers) reports.push_back(worker.report());

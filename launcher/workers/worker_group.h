@@ -89,6 +89,8 @@ class WorkerGroup {
   std::vector<WorkerStatus> workers() const;
   // The streams of a worker that do not pass through this process.
   std::vector<UnseenStream> unseen_streams(int local_rank) const;
+  // The end of what a worker of the current round has written; of its predecessors, too, if it has replaced them.
+  OutputRouter::Recent recent_output(int local_rank) const;
   // The terminal of this process was resized: passes the size and SIGWINCH on to the workers.
   void window_changed();
   // Call on SIGCHLD.

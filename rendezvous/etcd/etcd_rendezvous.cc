@@ -448,7 +448,7 @@ void EtcdRendezvous::report_preempted(std::int64_t generation) {
   if (session_) session_->update([&](JobNode& node) { node.preempted(now(), generation); });
 }
 
-void EtcdRendezvous::report_workers(std::int64_t, const std::vector<WorkerReport>&) {}
+void EtcdRendezvous::report_node(std::int64_t, const NodeReport&) {}
 
 void EtcdRendezvous::request_stop(const std::string& who) {
   if (session_) session_->update([&](JobNode& node) { node.request_stop(who); });

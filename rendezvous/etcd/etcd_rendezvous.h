@@ -40,7 +40,7 @@ class EtcdRendezvous final : public Rendezvous {
   void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override;
   void report_preempted(std::int64_t generation) override;
   // No effect: the state of workers is not kept in etcd.
-  void report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) override;
+  void report_node(std::int64_t generation, const NodeReport& report) override;
   void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;
 

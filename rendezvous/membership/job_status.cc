@@ -46,7 +46,11 @@ json::object to_object(const TrainingReport& training) {
           {"loss", figure(training.loss)},
           {"samples_per_s", figure(training.samples_per_s)},
           {"seconds_left", figure(training.seconds_left)},
-          {"lateness_s", figure(training.lateness)}};
+          {"lateness_s", figure(training.lateness)},
+          {"step_s", figure(training.step_seconds)},
+          {"data", figure(training.data)},
+          {"compute", figure(training.compute)},
+          {"communication", figure(training.communication)}};
 }
 
 TrainingReport training_from(const json::object& object) {
@@ -56,7 +60,11 @@ TrainingReport training_from(const json::object& object) {
           .loss = figure_in(object, "loss"),
           .samples_per_s = figure_in(object, "samples_per_s"),
           .seconds_left = figure_in(object, "seconds_left"),
-          .lateness = figure_in(object, "lateness_s")};
+          .lateness = figure_in(object, "lateness_s"),
+          .step_seconds = figure_in(object, "step_s"),
+          .data = figure_in(object, "data"),
+          .compute = figure_in(object, "compute"),
+          .communication = figure_in(object, "communication")};
 }
 
 json::object to_object(const JobStatus::Worker& worker, int first_rank) {
@@ -71,18 +79,42 @@ json::object to_object(const JobStatus::Worker& worker, int first_rank) {
   return object;
 }
 
+json::object to_object(const NodeUsage& usage) {
+  return {{"processors", usage.processors},
+          {"busy", figure(usage.busy)},
+          {"memory", usage.memory},
+          {"memory_used", usage.memory_used},
+          {"received_per_s", figure(usage.received)},
+          {"sent_per_s", figure(usage.sent)},
+          {"shared_memory", usage.shared_memory},
+          {"shared_memory_used", usage.shared_memory_used}};
+}
+
+NodeUsage usage_from(const json::object& object) {
+  return {.processors = object.at("processors").to_number<int>(),
+          .busy = figure_in(object, "busy"),
+          .memory = object.at("memory").to_number<std::int64_t>(),
+          .memory_used = object.at("memory_used").to_number<std::int64_t>(),
+          .received = figure_in(object, "received_per_s"),
+          .sent = figure_in(object, "sent_per_s"),
+          .shared_memory = object.at("shared_memory").to_number<std::int64_t>(),
+          .shared_memory_used = object.at("shared_memory_used").to_number<std::int64_t>()};
+}
+
 json::object to_object(const JobStatus::Node& node) {
   json::array workers;
   for (const auto& worker : node.workers) workers.push_back(to_object(worker, node.first_rank));
-  return {{"host", node.host},
-          {"address", node.address},
-          {"state", node.state},
-          {"group_rank", node.group_rank},
-          {"first_rank", node.first_rank},
-          {"nproc", node.nproc},
-          {"since_ms", node.since.count()},
-          {"heard_ms", node.heard.count()},
-          {"workers", std::move(workers)}};
+  json::object object{{"host", node.host},
+                      {"address", node.address},
+                      {"state", node.state},
+                      {"group_rank", node.group_rank},
+                      {"first_rank", node.first_rank},
+                      {"nproc", node.nproc},
+                      {"since_ms", node.since.count()},
+                      {"heard_ms", node.heard.count()},
+                      {"workers", std::move(workers)}};
+  if (node.usage) object["usage"] = to_object(*node.usage);
+  return object;
 }
 
 json::object to_object(const JobStatus& job) {
@@ -135,6 +167,7 @@ JobStatus::Node node_from(const json::object& object) {
                        .since = age(object.at("since_ms")),
                        .heard = age(object.at("heard_ms"))};
   for (const auto& worker : object.at("workers").as_array()) node.workers.push_back(worker_from(worker.as_object()));
+  if (const auto* usage = object.if_contains("usage")) node.usage = usage_from(usage->as_object());
   return node;
 }
 

@@ -29,6 +29,7 @@ struct JobStatus {
     int nproc = 1;
     Age since{};  // it joined
     Age heard{};  // since its last frame
+    std::optional<NodeUsage> usage = {};
     std::vector<Worker> workers;
   };
 
@@ -37,7 +38,7 @@ struct JobStatus {
   std::string phase;        // "forming", "starting", "running", "ended"
   std::string waiting_for;  // forming: one line
   std::int64_t generation = 0;
-  int restarts_used = 0;
+  int restarts_used = 0;  // replacements of single workers included
   int max_restarts = 0;
   int min_nodes = 1;
   int max_nodes = 1;

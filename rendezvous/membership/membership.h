@@ -81,8 +81,8 @@ class Membership {
   bool has_formed() const { return next_generation_ > 0; }
   // Ends the job at a user's request; `who` appears in the job result.
   MembershipMessages stop(Time now, const std::string& who);
-  // Updates the state of a node's workers, for status() alone.
-  void workers(Time now, const std::string& node, std::int64_t generation, const std::vector<WorkerReport>& changed);
+  // Updates what a node tells of itself, for status() alone.
+  void report(Time now, const std::string& node, std::int64_t generation, const NodeReport& report);
   // Acts on deadlines that have passed.
   MembershipMessages tick(Time now);
   Time next_tick() const;
@@ -124,6 +124,8 @@ class Membership {
       Time since{};
     };
     std::vector<Worker> workers;  // of the round, by local rank, as far as reported
+    int replaced = 0;             // workers, in all rounds
+    std::optional<NodeUsage> usage = {};
   };
   using Nodes = std::map<std::string, Node>;
 

@@ -15,12 +15,13 @@ JobStatus::Age age(StallAwareClock::Duration duration) {
 
 }  // namespace
 
-void Membership::workers(Time now, const std::string& id, std::int64_t generation,
-                         const std::vector<WorkerReport>& changed) {
+void Membership::report(Time now, const std::string& id, std::int64_t generation, const NodeReport& report) {
   record_activity(now, id);
   Node* node = current_member(id, generation, Phase::running);
   if (!node) return;
-  for (const auto& status : changed) {
+  node->replaced = report.replaced;
+  if (report.usage) node->usage = report.usage;
+  for (const auto& status : report.workers) {
     const auto index = static_cast<std::size_t>(status.local_rank);
     if (status.local_rank < 0 || status.local_rank >= node->info.nproc) continue;
     if (node->workers.size() <= index) node->workers.resize(index + 1);
@@ -41,7 +42,8 @@ JobStatus::Node Membership::status_of(Time now, const Node& node) const {
                                                              : "spare",
                          .nproc = node.info.nproc,
                          .since = age(now - node.joined),
-                         .heard = age(liveness_clock_.elapsed() - node.last_heard)};
+                         .heard = age(liveness_clock_.elapsed() - node.last_heard),
+                         .usage = node.usage};
   if (in_round && node.rank && *node.rank < static_cast<int>(round_.members.size())) {
     const RoundMember& member = round_.members[static_cast<std::size_t>(*node.rank)];
     status.address = member.address;
@@ -68,7 +70,10 @@ JobStatus Membership::status(Time now) const {
                    .store = phase_ == Phase::running ? round_.store() : "",
                    .node_count = static_cast<int>(nodes_.size()),
                    .since = age(now - phase_since_)};
-  for (const auto& [id, node] : nodes_) status.nodes.push_back(status_of(now, node));
+  for (const auto& [id, node] : nodes_) {
+    status.nodes.push_back(status_of(now, node));
+    status.restarts_used += node.replaced;
+  }
   // Members by rank, then the others in order of joining.
   std::sort(status.nodes.begin(), status.nodes.end(), [](const auto& a, const auto& b) {
     const auto key = [](const JobStatus::Node& n) {

@@ -547,8 +547,8 @@ void SessionClient::report_preempted(std::int64_t generation) {
   if (session_) session_->send(SessionPreempted{generation});
 }
 
-void SessionClient::report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) {
-  if (session_) session_->send(SessionWorkers{generation, changed});
+void SessionClient::report_node(std::int64_t generation, const NodeReport& report) {
+  if (session_) session_->send(SessionNode{generation, report});
 }
 
 void SessionClient::request_stop(const std::string& who) {

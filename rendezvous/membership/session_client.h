@@ -54,7 +54,7 @@ class SessionClient final : public Rendezvous {
   void ready(std::int64_t generation, std::uint16_t worker_store_port) override;
   void report_success(std::int64_t generation) override;
   void report_preempted(std::int64_t generation) override;
-  void report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) override;
+  void report_node(std::int64_t generation, const NodeReport& report) override;
   void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override;
   void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;

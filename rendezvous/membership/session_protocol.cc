@@ -17,7 +17,7 @@ enum class Kind : std::uint8_t {
   failure = 0x04,
   leave = 0x05,
   preempted = 0x06,
-  workers = 0x07,
+  node = 0x07,
   beat = 0x10,
   status = 0x20,
   stop = 0x21,
@@ -220,8 +220,10 @@ std::vector<WorkerFailure> read_failures(Reader& in) {
   return failures;
 }
 
-constexpr double TrainingReport::*training_figures[] = {&TrainingReport::loss, &TrainingReport::samples_per_s,
-                                                        &TrainingReport::seconds_left, &TrainingReport::lateness};
+constexpr double TrainingReport::*training_figures[] = {&TrainingReport::loss,         &TrainingReport::samples_per_s,
+                                                        &TrainingReport::seconds_left, &TrainingReport::lateness,
+                                                        &TrainingReport::step_seconds, &TrainingReport::data,
+                                                        &TrainingReport::compute,      &TrainingReport::communication};
 
 void write(Writer& out, const TrainingReport& training) {
   out.integer<std::int64_t>(training.step);
@@ -238,6 +240,25 @@ TrainingReport read_training(Reader& in) {
   for (const auto figure : training_figures)
     training.*figure = std::bit_cast<double>(in.integer<std::int64_t>("figure", lowest, any_long));
   return training;
+}
+
+constexpr double NodeUsage::*usage_figures[] = {&NodeUsage::busy, &NodeUsage::received, &NodeUsage::sent};
+constexpr std::int64_t NodeUsage::*usage_sizes[] = {&NodeUsage::memory, &NodeUsage::memory_used,
+                                                    &NodeUsage::shared_memory, &NodeUsage::shared_memory_used};
+
+void write(Writer& out, const NodeUsage& usage) {
+  out.integer<std::int32_t>(usage.processors);
+  for (const auto figure : usage_figures) out.integer(std::bit_cast<std::int64_t>(usage.*figure));
+  for (const auto size : usage_sizes) out.integer<std::int64_t>(usage.*size);
+}
+
+NodeUsage read_usage(Reader& in) {
+  constexpr auto lowest = std::numeric_limits<std::int64_t>::min();
+  NodeUsage usage{.processors = in.integer<std::int32_t>("processors", 0, any_int)};
+  for (const auto figure : usage_figures)
+    usage.*figure = std::bit_cast<double>(in.integer<std::int64_t>("figure", lowest, any_long));
+  for (const auto size : usage_sizes) usage.*size = in.integer<std::int64_t>("size", 0, any_long);
+  return usage;
 }
 
 void write(Writer& out, const WorkerReport& status) {
@@ -367,11 +388,15 @@ std::string encode_one(const SessionPreempted& frame) {
   out.integer(frame.generation);
   return out.take();
 }
-std::string encode_one(const SessionWorkers& frame) {
-  Writer out(Kind::workers);
+std::string encode_one(const SessionNode& frame) {
+  const auto& report = frame.report;
+  Writer out(Kind::node);
   out.integer(frame.generation);
-  out.integer(static_cast<std::uint32_t>(frame.changed.size()));
-  for (const auto& worker : frame.changed) write(out, worker);
+  out.integer<std::int32_t>(report.replaced);
+  out.integer(static_cast<std::uint32_t>(report.workers.size()));
+  for (const auto& worker : report.workers) write(out, worker);
+  out.integer<std::uint8_t>(report.usage ? 1 : 0);
+  if (report.usage) write(out, *report.usage);
   return out.take();
 }
 std::string encode_one(const StatusRequest& frame) {
@@ -464,10 +489,13 @@ NodeDropped read_dropped(Reader& in) {
   return {.text = in.text("text", Limits::text), .may_return = may_return};
 }
 
-SessionWorkers read_workers(Reader& in) {
-  SessionWorkers frame{.generation = in.integer<std::int64_t>("generation", 0, any_long)};
+SessionNode read_node_report(Reader& in) {
+  SessionNode frame{.generation = in.integer<std::int64_t>("generation", 0, any_long)};
+  auto& report = frame.report;
+  report.replaced = in.integer<std::int32_t>("replaced", 0, any_int);
   const auto count = in.integer<std::uint32_t>("worker count", 0, Limits::workers);
-  for (std::uint32_t i = 0; i < count; ++i) frame.changed.push_back(read_worker(in));
+  for (std::uint32_t i = 0; i < count; ++i) report.workers.push_back(read_worker(in));
+  if (in.flag("tells of its use")) report.usage = read_usage(in);
   return frame;
 }
 
@@ -505,8 +533,8 @@ NodeFrame read_node_frame(Reader& in) {
       return SessionLeave{in.text("reason", Limits::text)};
     case Kind::preempted:
       return SessionPreempted{in.integer<std::int64_t>("generation", 0, any_long)};
-    case Kind::workers:
-      return read_workers(in);
+    case Kind::node:
+      return read_node_report(in);
     case Kind::status:
       return read_status_request(in);
     case Kind::stop:

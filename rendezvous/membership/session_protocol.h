@@ -13,7 +13,7 @@
 // field.
 namespace ddprun {
 
-inline constexpr std::uint16_t session_protocol_version = 8;
+inline constexpr std::uint16_t session_protocol_version = 9;
 
 // The version in a JOIN, STATUS or STOP of any version, of which the first bytes are given; nullopt for other frames.
 std::optional<std::uint16_t> announced_version(std::string_view frame_head);
@@ -57,9 +57,9 @@ struct SessionLeave {
 struct SessionPreempted {
   std::int64_t generation = 0;
 };
-struct SessionWorkers {
+struct SessionNode {
   std::int64_t generation = 0;
-  std::vector<WorkerReport> changed;
+  NodeReport report;
 };
 // From any client: the status of one job, or of all if the run id is empty. The session ends after the answer.
 struct StatusRequest {
@@ -71,7 +71,7 @@ struct StopRequest {
   std::string who;  // for messages
 };
 using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionLeave,
-                               SessionPreempted, SessionWorkers, StatusRequest, StopRequest>;
+                               SessionPreempted, SessionNode, StatusRequest, StopRequest>;
 
 // From the server to an agent.
 struct SessionShutdown {  // the server shuts down and may be restarted; the session ends

@@ -41,7 +41,8 @@ std::vector<JobStatus> jobs_of(const ServerFrame& answer) {
 
 std::vector<JobStatus> ask(const ServerAddress& server, const NodeFrame& question, Deadline deadline) {
   try {
-    const auto socket = rendezvous::connect_once(server.host, server.port, deadline);
+    const auto socket = rendezvous::connect_once(server.host, server.port, deadline, server.stop);
+    const rendezvous::ShutdownOnStop guard(socket.get(), server.stop);
     const auto frame = encode(question);
     const Channel channel =
         server.credentials ? rendezvous::authenticate(socket.get(), *server.credentials, deadline) : nullptr;
@@ -59,6 +60,13 @@ std::vector<JobStatus> ask(const ServerAddress& server, const NodeFrame& questio
 }
 
 }  // namespace
+
+ServerAddress server_at(const std::string& endpoint, std::shared_ptr<const Credentials> credentials) {
+  const auto parsed = parse_host_port(endpoint);
+  ServerAddress server{.host = parsed.host.empty() ? "127.0.0.1" : parsed.host, .credentials = std::move(credentials)};
+  server.port = parsed.port_or(server.port);
+  return server;
+}
 
 std::vector<JobStatus> ask_for_status(const ServerAddress& server, const std::string& run_id, Deadline deadline) {
   return ask(server, StatusRequest{run_id}, deadline);

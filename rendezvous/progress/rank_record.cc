@@ -1,6 +1,7 @@
 #include "ddprun/rendezvous/progress/rank_record.h"
 
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::string_view version = "4";  // of the text; its first line
+constexpr std::string_view version = "5";  // of the text; its first line
 constexpr std::string_view key_word = "record/";
 constexpr std::size_t largest_record = 64 * 1024;
 constexpr std::size_t most_operations = 64;
@@ -36,6 +37,36 @@ std::optional<RankOperation> decode_operation(std::string_view line) {
   operation.state = static_cast<RankOperation::State>(state);
   operation.description = std::move(*description);
   return operation;
+}
+
+std::string encode(const OperationTiming& timing) {
+  return fmt::format("{} {} {} {:.6g} {:.6g}\n", timing.kind, timing.bytes, timing.count, timing.seconds,
+                     timing.median);
+}
+
+std::optional<OperationTiming> decode_timing(std::string_view line) {
+  Fields fields(line);
+  OperationTiming timing{.kind = std::string(fields.next(' ')),
+                         .bytes = fields.number<std::uint64_t>(' '),
+                         .count = fields.number<std::uint64_t>(' '),
+                         .seconds = fields.number<double>(' '),
+                         .median = fields.number<double>('\n')};
+  const auto is_time = [](double seconds) { return std::isfinite(seconds) && seconds >= 0; };
+  if (!fields.good() || !fields.at_end() || timing.kind.empty() || timing.count == 0) return std::nullopt;
+  if (!is_time(timing.seconds) || !is_time(timing.median)) return std::nullopt;
+  return timing;
+}
+
+// The number of timings, and each. False if they are malformed.
+bool decode_timings(Fields& fields, std::vector<OperationTiming>& timings) {
+  const auto count = fields.number<std::size_t>('\n');
+  if (count > OperationTiming::most) return false;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto timing = decode_timing(fields.next('\n'));
+    if (!timing) return false;
+    timings.push_back(std::move(*timing));
+  }
+  return true;
 }
 
 // A rank that is in a collective, or past its first one, names one. Readers subtract from times and ages.
@@ -67,6 +98,8 @@ std::string encode(const RankRecord& record) {
   auto text = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", version, record.beat, record.sequence,
                           record.inside ? 1 : 0, record.left ? 1 : 0, record.size, record.pid, record.time.count(),
                           record.host, record.label, record.operation ? encode(*record.operation) : "");
+  text += fmt::format("{}\n", record.timings.size());
+  for (const auto& timing : record.timings) text += encode(timing);
   for (const auto& operation : record.operations) text += encode(operation);
   return text;
 }
@@ -88,6 +121,7 @@ std::optional<RankRecord> decode_rank_record(std::string_view text) {
     record.operation = decode_operation_description(line);
     if (!record.operation) return std::nullopt;
   }
+  if (!decode_timings(fields, record.timings)) return std::nullopt;
   while (!fields.at_end()) {
     auto operation = decode_operation(fields.next('\n'));
     if (!operation || record.operations.size() == most_operations) return std::nullopt;

@@ -31,6 +31,20 @@ struct RankOperation {
 };
 std::string_view name_of(RankOperation::State state);
 
+// How long a rank's collectives of one kind and size have taken, waiting for others included, since its group formed.
+// Some of them are timed, the same ones at all ranks of the group.
+struct OperationTiming {
+  static constexpr std::size_t most = 8;  // of a record
+
+  std::string kind;         // as OperationDescription has it
+  std::uint64_t bytes = 0;  // of the buffer, or of one rank's part of it; the mean of some similar sizes
+  std::uint64_t count = 0;  // that were timed
+  double seconds = 0;       // their sum
+  double median = 0;        // seconds
+
+  friend bool operator==(const OperationTiming&, const OperationTiming&) = default;
+};
+
 struct RankRecord {
   std::uint64_t beat = 0;      // grows with each publication: a record that stays the same is a missed heartbeat
   std::uint64_t sequence = 0;  // of the collective the rank is in, or else of its next one
@@ -42,7 +56,8 @@ struct RankRecord {
   std::string host;
   std::string label;  // one line: what the rank is called besides, such as its place in a mesh; empty: nothing
   std::optional<OperationDescription>
-      operation;                          // the collective it is in, or else its last one; none: none called yet
+      operation;  // the collective it is in, or else its last one; none: none called yet
+  std::vector<OperationTiming> timings;
   std::vector<RankOperation> operations;  // recent collectives by sequence, then sends and receives in progress
 
   std::string identity() const;  // "pid 42 on host b"; with a label "data 1, tensor 1, pid 42 on host b"

@@ -20,10 +20,15 @@ namespace {
 constexpr std::size_t record_words = sizeof(TrainingRecord) / sizeof(std::uint64_t);
 constexpr int most_workers = 65536;
 
-// How a record lies in its page. Each word is atomic, so that a reader may meet a writer.
-struct Slot {
-  std::atomic<std::uint64_t> sequence;  // odd while the record changes
+// Each word is atomic, so that a reader may meet a writer.
+struct Copy {
+  std::atomic<std::uint64_t> sequence;  // grows with each record of the page; odd while the record changes; 0: none
   std::atomic<std::uint64_t> words[record_words];
+};
+
+// How the records of a worker lie in its page.
+struct Slot {
+  Copy copies[2];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -37,17 +42,31 @@ Slot& slot_at(std::byte* page) {
   return *reinterpret_cast<Slot*>(page);
 }
 
-// Nothing if the record changed meanwhile.
-std::optional<TrainingRecord> read_once(const Slot& slot) {
-  const auto before = slot.sequence.load(std::memory_order_acquire);
-  if (before % 2 != 0) return std::nullopt;
+// Nothing if there is no whole record, or it changed meanwhile.
+std::optional<TrainingRecord> read_once(const Copy& copy) {
+  const auto before = copy.sequence.load(std::memory_order_acquire);
+  if (before == 0 || before % 2 != 0) return std::nullopt;
   std::uint64_t words[record_words];
-  for (std::size_t i = 0; i < record_words; ++i) words[i] = slot.words[i].load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < record_words; ++i) words[i] = copy.words[i].load(std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (slot.sequence.load(std::memory_order_relaxed) != before) return std::nullopt;
+  if (copy.sequence.load(std::memory_order_relaxed) != before) return std::nullopt;
   TrainingRecord record;
   std::memcpy(&record, words, sizeof(record));
   return record;
+}
+
+// The record with the higher number is the newer one; one that changes has the highest.
+int newest(const Slot& slot) {
+  return slot.copies[1].sequence.load(std::memory_order_acquire) >
+                 slot.copies[0].sequence.load(std::memory_order_acquire)
+             ? 1
+             : 0;
+}
+
+std::optional<TrainingRecord> read_newest(const Slot& slot) {
+  const int first = newest(slot);
+  if (auto record = read_once(slot.copies[first])) return record;
+  return read_once(slot.copies[1 - first]);
 }
 
 }  // namespace
@@ -89,7 +108,7 @@ std::optional<TrainingRecord> TrainingMemory::read(int local_rank) const {
   const auto& slot = slot_at(pages_.data() + page_size() * static_cast<std::size_t>(local_rank));
   constexpr int attempts = 8;  // a writer needs less than a microsecond
   for (int attempt = 0; attempt < attempts; ++attempt)
-    if (const auto record = read_once(slot)) return record->time_ms > 0 ? record : std::nullopt;
+    if (const auto record = read_newest(slot)) return record->time_ms > 0 ? record : std::nullopt;
   return std::nullopt;
 }
 
@@ -118,11 +137,15 @@ void TrainingPublisher::publish(const TrainingRecord& record) {
   auto& slot = slot_at(page_.data());
   std::uint64_t words[record_words];
   std::memcpy(words, &record, sizeof(record));
-  const auto sequence = slot.sequence.load(std::memory_order_relaxed) | 1;
-  slot.sequence.store(sequence, std::memory_order_relaxed);
+  const int last = newest(slot);
+  const auto sequence = slot.copies[last].sequence.load(std::memory_order_relaxed);
+  // A process that was killed while it wrote leaves an odd number: its copy has no record that could be lost.
+  auto& copy = slot.copies[sequence % 2 != 0 ? last : 1 - last];
+  const auto next = (sequence | 1) + 1;
+  copy.sequence.store(next - 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  for (std::size_t i = 0; i < record_words; ++i) slot.words[i].store(words[i], std::memory_order_relaxed);
-  slot.sequence.store(sequence + 1, std::memory_order_release);
+  for (std::size_t i = 0; i < record_words; ++i) copy.words[i].store(words[i], std::memory_order_relaxed);
+  copy.sequence.store(next, std::memory_order_release);
 }
 
 }  // namespace ddprun

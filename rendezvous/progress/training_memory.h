@@ -10,7 +10,8 @@
 // Memory in which each worker of a node publishes its TrainingRecord and the node's agent reads it: a memfd of one page
 // for each worker. Publishing takes no system call and waits for nobody: a sequence number before and after a change
 // tells the reader whether it has read one whole record (a seqlock; Boehm, "Can seqlocks get along with programming
-// language memory models?", 2012).
+// language memory models?", 2012). Two records take turns, so that a worker that is killed while it writes one leaves
+// the one before, and a worker that takes its place continues behind it.
 namespace ddprun {
 
 inline constexpr const char* training_record_variable = "DDPRUN_TRAINING_RECORD";
@@ -40,7 +41,7 @@ class TrainingMemory {
 
   // What a worker opens, with ":<local rank>" behind it: "/proc/<process>/fd/<descriptor>".
   std::string address() const;
-  // The last record of this worker; none before its first, or if the worker ended while it wrote one.
+  // The last whole record of this worker, which may be of a process that has ended; none before the first.
   std::optional<TrainingRecord> read(int local_rank) const;
   // Removes all records. REQUIRES: no worker runs. Throws Errc::io.
   void clear();

@@ -34,7 +34,8 @@ struct TrainingRecord {
   std::int64_t first_step_ms = 0;  // when that was done, since the epoch
   std::int64_t steps = 0;
   std::int64_t samples = 0;
-  double data = 0;  // waiting for the loader, and copies to a device
+  std::int64_t tokens = 0;  // of these samples; 0: they have none
+  double data = 0;          // waiting for the loader, and copies to a device
   double compute = 0;
   double communication = 0;  // what is not hidden behind computation
   double checkpoint = 0;     // on the rank that writes it

@@ -137,8 +137,8 @@ class StaticRendezvous final : public Rendezvous {
     end_here(exit_preempted, "preempted: the workers of this node have saved their state and stopped");
   }
 
-  void report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) override {
-    if (client_) client_->report_workers(generation, changed);
+  void report_node(std::int64_t generation, const NodeReport& report) override {
+    if (client_) client_->report_node(generation, report);
   }
 
   void request_stop(const std::string& who) override {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -155,6 +156,14 @@ using Request =
                  NumKeysRequest, DeleteKeyRequest, AppendRequest, MultiGetRequest, MultiSetRequest, CancelWaitRequest,
                  PingRequest, QueuePushRequest, QueuePopRequest, QueueLengthRequest, ListKeysRequest, BarrierRequest,
                  SessionRequest, LastWillRequest, ClearLastWillRequest, WaitGetRequest, ConfirmRequest>;
+
+// What the requests are called, in the order of the variant.
+inline constexpr std::array<std::string_view, std::variant_size_v<Request>> request_names = {
+    "validate",        "set",       "compare_set",  "get",       "add",       "check",       "wait",
+    "num_keys",        "delete",    "append",       "multi_get", "multi_set", "cancel_wait", "ping",
+    "queue_push",      "queue_pop", "queue_length", "list_keys", "barrier",   "session",     "last_will",
+    "clear_last_will", "wait_get",  "confirm"};
+static_assert(request_names.back() == "confirm");
 
 // Appends the encoded request. The caller checks the limits.
 void encode(const Request& request, std::string& out);

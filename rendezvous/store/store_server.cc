@@ -1,6 +1,7 @@
 #include "ddprun/rendezvous/store/store_server.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <poll.h>
 #include <set>
@@ -129,6 +130,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::size_t connections() const { return connections_.size(); }
   void erase_if(const std::function<bool(std::string_view)>& predicate) { state_.erase_if(predicate); }
   std::optional<std::string> find(std::string_view key) const { return state_.find(key); }
+  std::map<std::string, std::uint64_t> operations() const;
   void announce_end(std::function<void()> on_change);
   std::size_t unaware() const;
   void set_hub(SessionHub* hub) { hub_ = hub; }
@@ -215,6 +217,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::unordered_map<ConnectionId, ConnectionPtr> connections_;
   std::set<ConnectionId> starting_;  // of connections_, which have not sent VALIDATE; by age
   ConnectionId next_id_ = 1;
+  std::array<std::uint64_t, std::variant_size_v<rendezvous::Request>> operations_{};  // by index of the variant
   std::vector<rendezvous::Reply> replies_;
   std::vector<ConnectionPtr> dirty_;
   std::vector<char> buffer_ = std::vector<char>(receive_bytes);  // shared by all connections
@@ -520,9 +523,17 @@ void StoreServer::Impl::process(const ConnectionPtr& c) {
 void StoreServer::Impl::handle(const ConnectionPtr& c, const rendezvous::Request& request) {
   if (const auto* set = std::get_if<rendezvous::SetRequest>(&request)) report_key(c, set->key, set->value);
   if (const auto* set = std::get_if<rendezvous::CompareSetRequest>(&request)) report_key(c, set->key, set->desired);
+  ++operations_[request.index()];
   state_.apply(c->id, request, replies_);
   deliver();
   if (on_end_change_) note_end_known(c, request);
+}
+
+std::map<std::string, std::uint64_t> StoreServer::Impl::operations() const {
+  std::map<std::string, std::uint64_t> counted;
+  for (std::size_t i = 0; i < operations_.size(); ++i)
+    if (operations_[i] > 0) counted[std::string(rendezvous::request_names[i])] = operations_[i];
+  return counted;
 }
 
 void StoreServer::Impl::note_end_known(const ConnectionPtr& c, const rendezvous::Request& request) {
@@ -798,6 +809,10 @@ std::size_t StoreServer::unaware() const {
 void StoreServer::erase_if(const std::function<bool(std::string_view)>& predicate) {
   impl_->erase_if(predicate);
 }
+std::map<std::string, std::uint64_t> StoreServer::operations() const {
+  return impl_->operations();
+}
+
 std::optional<std::string> StoreServer::find(std::string_view key) const {
   return impl_->find(key);
 }

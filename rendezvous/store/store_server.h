@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,6 +63,9 @@ class StoreServer {
   void announce_end(std::function<void()> on_change);
   // The clients that have not asked since.
   std::size_t unaware() const;
+
+  // How many requests of its clients it has answered, by operation: "set", "get", ...; sessions are none.
+  std::map<std::string, std::uint64_t> operations() const;
 
   // The value of a key, by its name on the wire; none: there is no such key. session_sender() sets and erases keys.
   std::optional<std::string> find(std::string_view key) const;

@@ -29,6 +29,8 @@ constexpr Row rows[] = {
      ddprun::bench::hosts_bench},
     {"launch", "starting workers: wall time and memory beside fork and exec, and peers", ddprun::bench::launch_bench},
     {"mpi", "under mpirun: an allreduce over the back end mpi beside the plain calls of MPI", ddprun::bench::mpi_bench},
+    {"page", "the page of a job: bytes and processor time of its clients, from an update to the screen",
+     ddprun::bench::page_bench},
     {"recovery", "from a worker's or a node's failure until all workers run again", ddprun::bench::recovery_bench},
     {"rendezvous", "many agents in one round, many store clients in one barrier, memory of each",
      ddprun::bench::rendezvous_bench},

@@ -25,6 +25,7 @@ Run hooks_link_bench(CLI::App& subcommand);
 Run hosts_bench(CLI::App& subcommand);
 Run launch_bench(CLI::App& subcommand);
 Run mpi_bench(CLI::App& subcommand);
+Run page_bench(CLI::App& subcommand);
 Run parallel_bench(CLI::App& subcommand);
 Run pipeline_bench(CLI::App& subcommand);
 Run recovery_bench(CLI::App& subcommand);

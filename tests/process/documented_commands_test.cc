@@ -21,7 +21,7 @@ class Workplace {
     // The launcher leaves the keys of a train.cfg to the worker, but for those of [launch].
     const auto launcher = shell + "program=" + DDPRUN_PROGRAM + "\nworker=" + DDPRUN_WORKER + R"(
 case $1 in
-  attach | doctor | status | stop | top)
+  attach | dashboard | doctor | status | stop | top)
     known=$("$program" "$1" --help)
     for option in "${@:2}"; do
       [[ $1 == attach && $option == [0-9] ]] && continue

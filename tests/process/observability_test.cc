@@ -4,6 +4,8 @@
 #include "tests/process/training.h"
 #include "tests/support/browser.h"
 #include "tests/support/catch.h"
+#include "tests/support/free_port.h"
+#include "tests/support/terminal_child.h"
 
 // What those who watch a running job see of it.
 namespace ddprun::testing {
@@ -85,9 +87,28 @@ TEST_CASE("the page follows a job through the end of a worker, and asks nobody e
   ::kill(victims[0], SIGKILL);
   browser.wait_for("view.job.recoveries === 1 && view.job.state === 'training'");
   browser.wait_for("$('events').textContent.includes('was ended by SIGKILL')");
-  browser.wait_for("$('generations').textContent.includes('restart ')");
+  browser.wait_for("$('generations').textContent.includes('heal ')");
   browser.evaluate("choose(1, true)");
   browser.wait_for("$('rank').textContent.startsWith('Rank 1: running, pid ')");
+  browser.wait_for("$('rank').textContent.includes('replaced once')");
+  const auto successor = workers_of(job.training.marker, "1");
+  REQUIRE(successor.size() == 1);
+  CHECK(browser.evaluate("view.ranks[1][3]").as_int64() == successor[0]);
+
+  // What the agent knows of the rank, and of the collectives of all.
+  browser.wait_for("$('details').textContent.includes('open files')");
+  browser.wait_for("$('details').textContent.includes('Standard error')");
+  browser.wait_for("[...document.querySelectorAll('#details dd')].some((e) => /#\\d+ allreduce/.test(e.textContent))");
+  browser.wait_for("view.collectives.some((c) => c[1] === 'allreduce' && c[6] > 0)");
+  browser.wait_for("/of \\d+/.test($('nodes').textContent)");
+  CHECK(browser.evaluate("fetch('/metrics').then((a) => a.text()).then((t) => t.includes("
+                         "'ddprun_collective_duration_seconds_count{op=\"allreduce\"}') && t.includes("
+                         "'ddprun_store_operations_total{op='))") == boost::json::value(true));
+  CHECK(browser.evaluate(
+            "fetch('/trace').then((a) => a.json()).then((t) => t.traceEvents.some((e) => e.name === 'heal'))") ==
+        boost::json::value(true));
+  CHECK(browser.evaluate("fetch('/report').then((a) => a.text()).then((t) => t.startsWith('<!doctype html>') && "
+                         "t.includes('was ended by SIGKILL'))") == boost::json::value(true));
 
   child.signal(SIGKILL);
   child.wait();
@@ -97,6 +118,39 @@ TEST_CASE("the page follows a job through the end of a worker, and asks nobody e
     CHECK((request.starts_with(origin) || request == "data:,"));
   }
   CHECK_THAT(browser.complaints(), !Catch::Contains("Content Security Policy") && !Catch::Contains("exception"));
+}
+
+// observability_test "[pictures]" writes them into docs/, of a job of its own.
+TEST_CASE("the pictures of the page in the documents", "[.pictures]") {
+  const Training training;
+  Words launch{"--standalone", "--nproc_per_node=4", "--max_restarts=3", "--dashboard"};
+  Child child(training.job(launch, {"--train.epochs=40", "--data.samples=12800", "--train.log_every=50",
+                                    "--checkpoint.every_steps=150"}),
+              training.marker.variables());
+  child.wait_until([&] { return !page_of(child).empty(); }, "the page's address");
+  Browser browser;
+  browser.resize(1240, 1700, false);
+  browser.open(page_of(child));
+  browser.wait_for("view.job !== null && view.points.length > 40", std::chrono::seconds(120));
+  ::kill(workers_of(training.marker, "2").at(0), SIGKILL);
+  browser.wait_for("view.job.recoveries === 1 && view.job.state === 'training'");
+  const auto points = browser.evaluate("view.points.length").as_int64();
+  browser.evaluate("choose(0, false)");
+  browser.wait_for("view.points.length > " + std::to_string(points + 30) + " && view.collectives.length > 0",
+                   std::chrono::seconds(120));
+  const auto draw = [&](const std::string& name, int width, int height, bool dark) {
+    browser.resize(width, height, dark);
+    browser.evaluate("new Promise((done) => setTimeout(done, 500))");  // the next frames have the size
+    const TempDir folder;
+    std::ofstream(folder / "base64") << browser.screenshot();
+    const auto result = run_child({"/bin/sh", "-c", "base64 -d \"$0\" > \"$1\"", (folder / "base64").string(),
+                                   std::string(DDPRUN_DOCS) + "/" + name});
+    CHECK(result.code == 0);
+  };
+  draw("dashboard.png", 1240, 1700, false);
+  draw("dashboard-phone.png", 375, 1480, true);
+  child.signal(SIGTERM);
+  child.wait();
 }
 
 TEST_CASE("a page of a thousand ranks fits a phone and the dark, and stays text") {
@@ -119,6 +173,129 @@ TEST_CASE("a page of a thousand ranks fits a phone and the dark, and stays text"
   CHECK(browser.text("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 24)");
   child.signal(SIGTERM);
   child.wait();
+}
+
+TEST_CASE("the page continues when the agent of its port is back, with the token of its file") {
+  if (!Browser::installed()) SKIP("Chromium is not installed (package chromium)");
+  const WatchedJob job;
+  const auto port = std::to_string(free_port());
+  const Words launch =
+      two_workers({"--dashboard=" + port, "--dashboard_token_file=" + (job.training.folder / "token").string()});
+  Browser browser;
+  {
+    auto child = job.start(launch);
+    child.wait_until([&] { return !page_of(child).empty(); }, "the page's address");
+    browser.open(page_of(child));
+    browser.wait_for("view.job !== null && view.points.length > 0");
+    child.signal(SIGKILL);
+    child.wait();
+  }
+  browser.wait_for("$('heard').textContent.startsWith('last heard ')");
+  CHECK_THAT(browser.text("$('heard').textContent"), Catch::Contains("it was training then"));
+  const auto began = browser.evaluate("view.job.began").as_int64();
+  auto child = job.start(launch);
+  browser.wait_for("view.job.began > " + std::to_string(began) + " && view.job.state === 'training'");
+  browser.wait_for("$('heard').textContent === ''");
+  child.signal(SIGTERM);
+  child.wait();
+  browser.wait_for("view.job.state === 'failed' && $('sentence').textContent.includes('stopped by SIGTERM')");
+}
+
+TEST_CASE("a dashboard attaches to a job that runs without one, and says how the job ended as far as it knows") {
+  if (!Browser::installed()) SKIP("Chromium is not installed (package chromium)");
+  const WatchedJob job;
+  const auto endpoint = "127.0.0.1:" + std::to_string(free_port());
+  auto child = job.start(
+      {"--nnodes=1", "--nproc_per_node=2", "--max_restarts=1", "--rdzv_backend=c10d", "--rdzv_endpoint=" + endpoint});
+  child.wait_until([&] { return trains(job.status()); }, "the first step");
+  Child attached({DDPRUN_PROGRAM, "dashboard", "--rdzv_endpoint=" + endpoint}, job.variables());
+  attached.wait_until([&] { return !page_of(attached).empty(); }, "the page's address");
+  Browser browser;
+  browser.open(page_of(attached));
+  browser.wait_for("view.job !== null && view.job.state === 'training' && view.ranks.length === 2");
+  browser.wait_for("view.collectives.length > 0");
+  const auto victims = workers_of(job.training.marker, "1");
+  REQUIRE(victims.size() == 1);
+  ::kill(victims[0], SIGKILL);
+  browser.wait_for("view.job.recoveries === 1 && view.job.restarts_used === 1");
+  browser.wait_for("view.ranks[1][3] !== " + std::to_string(victims[0]) + " && view.ranks[1][4] === 1");
+  browser.evaluate("choose(1, true)");
+  browser.wait_for("$('details').textContent.includes('the page of an agent there has them')");
+  child.signal(SIGKILL);
+  child.wait();
+  browser.wait_for("$('heard').textContent.startsWith('last heard ')");
+  attached.signal(SIGTERM);
+  CHECK(attached.wait().code == 0);
+  const auto none = Child({DDPRUN_PROGRAM, "dashboard", "--rdzv_endpoint=" + endpoint}, job.variables()).wait();
+  CHECK(none.code == 1);
+  CHECK_THAT(none.err, Catch::Contains("the rendezvous server at " + endpoint));
+}
+
+TEST_CASE("ddprun dashboard refuses settings that are none") {
+  const auto refused = [](const Words& words) {
+    const auto result = run_child(words);
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  CHECK_THAT(refused({DDPRUN_PROGRAM, "dashboard", "--rdzv_conf=x=y"}),
+             Catch::Contains("--rdzv_conf: 'x=y': ddprun dashboard takes token_file=FILE and tls=on|off alone"));
+  CHECK_THAT(refused({DDPRUN_PROGRAM, "dashboard", "--dashboard=x"}), Catch::Contains("expected PORT or ADDRESS:PORT"));
+  CHECK_THAT(refused({DDPRUN_PROGRAM, "dashboard", "--rdzv_endpoint=127.0.0.1:1", "--rdzv_conf=token_file=/nowhere"}),
+             Catch::Contains("/nowhere"));
+}
+
+TEST_CASE("status, metrics and events follow a worker that is replaced alone") {
+  const WatchedJob job;
+  const auto events = job.training.folder / "events";
+  auto child =
+      job.start(two_workers({"--max_restarts=2", "--dashboard", "--event_log_handler=file:" + events.string()}));
+  boost::json::value seen;
+  child.wait_until([&] { return trains(seen = job.status()); }, "the first step");
+  const auto pid_of = [](const boost::json::value& status, int rank) {
+    return status.at("nodes").at(0).at("workers").at(static_cast<std::size_t>(rank)).at("pid").as_int64();
+  };
+  const auto before = seen;
+  ::kill(static_cast<pid_t>(pid_of(before, 0)), SIGKILL);  // the rank that tells of the whole job
+  child.wait_until([&] { return trains(seen = job.status()) && seen.at("restarts_used").as_int64() == 1; },
+                   "a restart");
+  CHECK(pid_of(seen, 1) == pid_of(before, 1));
+  CHECK(pid_of(seen, 0) != pid_of(before, 0));
+  CHECK(seen.at("generation").as_int64() == 0);
+  const auto step = seen.at("training").at("step").as_int64();
+  child.wait_until([&] { return (seen = job.status()).at("training").at("step").as_int64() > step; }, "more steps");
+  child.signal(SIGTERM);
+  child.wait();
+  std::map<std::string, int> counted;
+  std::ifstream file(events);
+  for (std::string line; std::getline(file, line);) {
+    const auto event = boost::json::parse(line);
+    if (const auto* source = event.as_object().if_contains("source"); source && *source == "WORKER")
+      ++counted[std::string(event.at("metadata").at("state").as_string())];
+  }
+  CHECK(counted["START"] == 3);
+  CHECK(counted["FAILED"] == 1);
+}
+
+TEST_CASE("ddprun top on a terminal says how the job ended, or that its agent is gone") {
+  const int signal = GENERATE(SIGTERM, SIGKILL);
+  const WatchedJob job;
+  auto child = job.start(two_workers());
+  child.wait_until([&] { return trains(job.status()); }, "the first step");
+  TerminalChild top({DDPRUN_PROGRAM, "top"}, job.variables());
+  top.wait_for("training, step ");
+  child.signal(signal);
+  child.wait();
+  CHECK(top.wait() == 0);
+  CHECK_THAT(top.text(), Catch::Contains(signal == SIGTERM ? "end: stopped by SIGTERM" : "last heard "));
+}
+
+TEST_CASE("the curve of the loss is printed at the end where it is asked for") {
+  const Training training;
+  const auto result = Child(training.job(two_workers({"--loss_curve=always"}), {"--data.samples=9600"})).wait();
+  CHECK(result.code == 0);
+  CHECK_THAT(result.err, Catch::Contains("\nloss ") && Catch::Contains(" after 300 steps, "));
+  const auto without = Child(training.job(two_workers())).wait();
+  CHECK(without.err.find("loss ") == std::string::npos);
 }
 
 TEST_CASE("ddprun top prints one screen where there is no terminal") {

@@ -70,6 +70,7 @@ ddprun_process_test(observability_test
   LIBS ddprun::common ddprun::asio Boost::json
   TIMEOUT 300)
 add_dependencies(observability_test ddprun-worker)
+target_compile_definitions(observability_test PRIVATE DDPRUN_DOCS="${PROJECT_SOURCE_DIR}/docs")
 
 ddprun_test(preemption_storm_test SOURCES preemption_storm_test.cc LIBS ddprun::trainer ddprun::common DNNL::dnnl)
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -84,6 +85,15 @@ class Browser {
     boost::json::array features{
         boost::json::object{{"name", "prefers-color-scheme"}, {"value", dark ? "dark" : "light"}}};
     send("Emulation.setEmulatedMedia", {{"features", features}});
+  }
+  // A key as a user presses it: "Tab", "ArrowRight", "Enter".
+  void press(const std::string& key) {
+    static const std::map<std::string, int> codes{{"Tab", 9},         {"Enter", 13},     {"End", 35},
+                                                  {"Home", 36},       {"ArrowLeft", 37}, {"ArrowUp", 38},
+                                                  {"ArrowRight", 39}, {"ArrowDown", 40}};
+    for (const auto* type : {"rawKeyDown", "keyUp"})
+      send("Input.dispatchKeyEvent",
+           {{"type", type}, {"key", key}, {"code", key}, {"windowsVirtualKeyCode", codes.at(key)}});
   }
   // Returns a PNG in base64.
   std::string screenshot() {

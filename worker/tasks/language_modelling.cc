@@ -34,6 +34,7 @@ class LanguageModelling : public Task {
 
   std::int64_t outputs() const override { return vocabulary_; }
   double items_per_sample() const override { return static_cast<double>(context_); }
+  bool items_are_tokens() const override { return true; }
 
   WeightedLoss loss(const Forward& model, const data::Batch& batch) const override {
     // Scores of a large vocabulary are most of a device's memory: there the loss computes them in parts.

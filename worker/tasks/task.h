@@ -52,6 +52,8 @@ class Task {
   virtual std::int64_t outputs() const = 0;
   // Of each sample, so that the weight of a step is known before its batches are computed.
   virtual double items_per_sample() const { return 1; }
+  // Whether the items are tokens of a text.
+  virtual bool items_are_tokens() const { return false; }
 
   // Calls model exactly once. REQUIRES: a batch of at least one sample.
   virtual WeightedLoss loss(const Forward& model, const data::Batch& batch) const = 0;

@@ -110,6 +110,23 @@ TEST_CASE("workers are reported by how they ended") {
   CHECK(json::parse(killed.at("metadata").as_string()).at("exit_code") == json::array({-9}));
 }
 
+TEST_CASE("a worker that is replaced has an end of its own, and the round goes on with the restarts used") {
+  EventLog log;
+  log.reporter.on(RoundProposed{.round = round_of_two(), .reason = "first round"});
+  log.reporter.on(RoundStarted{.round = round_of_two()});
+  log.lines.clear();
+  log.reporter.workers_replaced(
+      {{.local_rank = 1, .pid = 51, .exit = ProcessExit{.pid = 51, .signal_number = 9}, .failed = true}}, 2);
+  log.reporter.workers_started({{.local_rank = 1, .pid = 77}});
+  CHECK(log.names() ==
+        std::vector<std::string>{"torchelastic.worker.status.FAILED", "torchelastic.worker.status.START"});
+  const auto failed = json::parse(log.lines[0]).at("metadata");
+  CHECK(failed.at("worker_id") == "51");
+  CHECK(failed.at("global_rank") == 3);
+  CHECK(log.last().at("metadata").at("worker_id") == "77");
+  CHECK(log.last().at("metadata").at("agent_restarts") == 2);
+}
+
 TEST_CASE("the end of the job and the loss of the rendezvous are reported") {
   EventLog log;
   log.reporter.on(RendezvousWaiting{.text = "waiting for 1 node"});

@@ -67,10 +67,11 @@ std::vector<JobStatus> jobs_in(const ServerFrame& answer) {
 TEST_CASE("a status lists members, spares and the state of workers, each with its age") {
   RunningJob job;
   job.now += 5s;
-  job.membership.workers(job.now, "b", 0, {{.local_rank = 1, .pid = 4711}, {.local_rank = 0, .pid = 4710}});
+  job.membership.report(job.now, "b", 0, {.workers = {{.local_rank = 1, .pid = 4711}, {.local_rank = 0, .pid = 4710}}});
   job.now += 3s;
-  job.membership.workers(job.now, "b", 0,
-                         {{.local_rank = 0, .pid = 4710, .state = WorkerReport::State::ended, .exit_code = 3}});
+  job.membership.report(
+      job.now, "b", 0,
+      {.workers = {{.local_rank = 0, .pid = 4710, .state = WorkerReport::State::ended, .exit_code = 3}}});
   job.now += 1s;
   const auto status = job.membership.status(job.now);
   CHECK(status.phase == "running");
@@ -97,12 +98,13 @@ TEST_CASE("a status lists members, spares and the state of workers, each with it
 
 TEST_CASE("a status has what the workers tell of their training, which is no change of their state") {
   RunningJob job;
-  job.membership.workers(job.now, "b", 0, {{.local_rank = 0, .pid = 4710}, {.local_rank = 1, .pid = 4711}});
+  job.membership.report(job.now, "b", 0, {.workers = {{.local_rank = 0, .pid = 4710}, {.local_rank = 1, .pid = 4711}}});
   job.now += 3s;
-  job.membership.workers(
+  job.membership.report(
       job.now, "b", 0,
-      {{.local_rank = 0, .pid = 4710, .training = TrainingReport{.step = 8, .total_steps = 10, .loss = 0.5}},
-       {.local_rank = 1, .pid = 4711, .training = TrainingReport{.step = 9, .total_steps = 10}}});
+      {.workers = {
+           {.local_rank = 0, .pid = 4710, .training = TrainingReport{.step = 8, .total_steps = 10, .loss = 0.5}},
+           {.local_rank = 1, .pid = 4711, .training = TrainingReport{.step = 9, .total_steps = 10}}}});
   auto status = job.membership.status(job.now);
   CHECK(status.nodes[1].workers[0].since == 3s);
   REQUIRE(training_of(status));
@@ -112,12 +114,28 @@ TEST_CASE("a status has what the workers tell of their training, which is no cha
   CHECK_THAT(text, Catch::Contains(R"("training":{"step":8,"total_steps":10,"epoch":0,"loss":5E-1)"));
 
   using State = WorkerReport::State;
-  job.membership.workers(job.now, "b", 0, {{.local_rank = 1, .pid = 4711, .state = State::stopped}});
+  job.membership.report(job.now, "b", 0, {.workers = {{.local_rank = 1, .pid = 4711, .state = State::stopped}}});
   status = job.membership.status(job.now);
   CHECK(status.nodes[1].workers[1].since == 0s);
   CHECK(training_of(status)->step == 9);
-  job.membership.workers(job.now, "b", 0, {{.local_rank = 1, .pid = 4799}});
+  job.membership.report(job.now, "b", 0, {.workers = {{.local_rank = 1, .pid = 4799}}});
   CHECK(training_of(job.membership.status(job.now))->step == 8);
+}
+
+TEST_CASE("replacements count as restarts of the job, and the newest use of a machine is kept") {
+  RunningJob job;
+  job.membership.report(job.now, "a", 0,
+                        {.workers = {}, .replaced = 2, .usage = NodeUsage{.processors = 4, .busy = 1.5}});
+  job.membership.report(job.now, "b", 0, {.workers = {}, .replaced = 1});
+  job.membership.report(job.now, "a", 0, {.workers = {}, .replaced = 2});
+  const auto status = job.membership.status(job.now);
+  CHECK(status.restarts_used == 3);
+  REQUIRE(status.nodes[0].usage);
+  CHECK(status.nodes[0].usage->busy == 1.5);
+  CHECK_FALSE(status.nodes[1].usage);
+  const auto text = to_json({status});
+  CHECK(to_json(parse_job_statuses(text)) == text);
+  CHECK(parse_job_statuses(text).at(0).nodes[0].usage->processors == 4);
 }
 
 TEST_CASE("a figure that is not known has no number in JSON") {
@@ -129,9 +147,9 @@ TEST_CASE("a figure that is not known has no number in JSON") {
 
 TEST_CASE("a status leaves out workers of another generation, of a spare node, and of unknown local ranks") {
   RunningJob job;
-  job.membership.workers(job.now, "a", 7, {{.local_rank = 0, .pid = 1}});
-  job.membership.workers(job.now, "a", 0, {{.local_rank = 2, .pid = 1}});
-  job.membership.workers(job.now, "spare", 0, {{.local_rank = 0, .pid = 1}});
+  job.membership.report(job.now, "a", 7, {.workers = {{.local_rank = 0, .pid = 1}}});
+  job.membership.report(job.now, "a", 0, {.workers = {{.local_rank = 2, .pid = 1}}});
+  job.membership.report(job.now, "spare", 0, {.workers = {{.local_rank = 0, .pid = 1}}});
   for (const auto& node : job.membership.status(job.now).nodes) CHECK(node.workers.empty());
 }
 
@@ -149,8 +167,9 @@ TEST_CASE("the status of a forming job says what it waits for") {
 
 TEST_CASE("a status survives a round trip through JSON, and invalid JSON is refused") {
   RunningJob job;
-  job.membership.workers(job.now, "a", 0,
-                         {{.local_rank = 0, .pid = 9, .state = WorkerReport::State::stopped, .signal_number = 19}});
+  job.membership.report(
+      job.now, "a", 0,
+      {.workers = {{.local_rank = 0, .pid = 9, .state = WorkerReport::State::stopped, .signal_number = 19}}});
   const auto text = to_json({job.membership.status(job.now)});
   CHECK(to_json(parse_job_statuses(text)) == text);
   CHECK_THAT(text, Catch::Contains(R"("rank":0,"local_rank":0,"pid":9,"state":"stopped","since_ms":0)"));

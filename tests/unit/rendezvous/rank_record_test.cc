@@ -23,6 +23,7 @@ RankRecord example() {
           .time = 1'700'000'000'123ms,
           .host = "b",
           .operation = OperationDescription{},
+          .timings = {{.kind = "allreduce", .bytes = 1 << 20, .count = 17, .seconds = 0.5, .median = 0.03125}},
           .operations = {{.sequence = 40,
                           .state = RankOperation::State::done,
                           .age = 3s,
@@ -62,11 +63,16 @@ TEST_CASE("text that is not a rank's record is not parsed") {
     return decode_rank_record(text.replace(text.find(part), part.size(), other));
   };
   CHECK(decode_rank_record("") == std::nullopt);
-  CHECK(decode_rank_record("4\n1\n1") == std::nullopt);
-  CHECK(but("4\n", "3\n") == std::nullopt);
+  CHECK(decode_rank_record("5\n1\n1") == std::nullopt);
+  CHECK(but("5\n", "4\n") == std::nullopt);
   CHECK(but("\n12\n", "\nmany\n") == std::nullopt);
   CHECK(but("\n1700000000123\n", "\n-1\n") == std::nullopt);
   CHECK(but("40 2 3000", "40 4 3000") == std::nullopt);
+  CHECK(but("\n1\nallreduce", "\n2\nallreduce") == std::nullopt);
+  CHECK(but("\n1\nallreduce", "\n9\nallreduce") == std::nullopt);
+  CHECK(but(" 17 0.5", " 0 0.5") == std::nullopt);
+  CHECK(but(" 17 0.5", " 17 nan") == std::nullopt);
+  CHECK(but(" 0.03125", " -1") == std::nullopt);
   CHECK(but("40 2 3000", "x 2 3000") == std::nullopt);
   CHECK(but("40 2 3000", "40 2 -3") == std::nullopt);
   CHECK(but("40 2 3000", "40 2 9223372036854775807") == std::nullopt);

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include <fmt/format.h>
+
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"
 
@@ -65,7 +67,22 @@ TrainingReport example_training() {
           .loss = 0.25,
           .samples_per_s = 1e6,
           .seconds_left = std::numeric_limits<double>::quiet_NaN(),
-          .lateness = 0.003};
+          .lateness = 0.003,
+          .step_seconds = 0.5,
+          .data = 0.125,
+          .compute = 0.625,
+          .communication = 0.25};
+}
+
+NodeUsage example_usage() {
+  return {.processors = 8,
+          .busy = 2.5,
+          .memory = 64,
+          .memory_used = 32,
+          .received = 1e6,
+          .sent = 2e6,
+          .shared_memory = 16,
+          .shared_memory_used = 4};
 }
 
 std::vector<NodeFrame> node_frames() {
@@ -77,10 +94,12 @@ std::vector<NodeFrame> node_frames() {
           SessionFailure{3, 123, {example_failure(), example_failure()}},
           SessionLeave{"SIGTERM"},
           SessionPreempted{3},
-          SessionWorkers{3,
-                         {{.local_rank = 1, .pid = 4711},
-                          {.local_rank = 2, .pid = 4712, .state = WorkerReport::State::ended, .exit_code = 7},
-                          {.local_rank = 3, .pid = 4713, .training = example_training()}}},
+          SessionNode{3,
+                      {.workers = {{.local_rank = 1, .pid = 4711},
+                                   {.local_rank = 2, .pid = 4712, .state = WorkerReport::State::ended, .exit_code = 7},
+                                   {.local_rank = 3, .pid = 4713, .training = example_training()}},
+                       .replaced = 2,
+                       .usage = example_usage()}},
           StatusRequest{"job"},
           StopRequest{"job", "root on host b"}};
 }
@@ -124,10 +143,10 @@ TEST_CASE("every field of a join survives encoding") {
 }
 
 TEST_CASE("every field of a worker's training survives encoding") {
-  const SessionWorkers frame{3, {{.local_rank = 3, .pid = 4713, .training = example_training()}}};
-  const auto workers = std::get<SessionWorkers>(decode_node_frame(encode(NodeFrame(frame))));
-  REQUIRE(workers.changed.at(0).training);
-  const auto& training = *workers.changed[0].training;
+  const SessionNode frame{3, {.workers = {{.local_rank = 3, .pid = 4713, .training = example_training()}}}};
+  const auto node = std::get<SessionNode>(decode_node_frame(encode(NodeFrame(frame))));
+  REQUIRE(node.report.workers.at(0).training);
+  const auto& training = *node.report.workers[0].training;
   CHECK(training.step == 12);
   CHECK(training.total_steps == 100);
   CHECK(training.epoch == 2);
@@ -135,6 +154,25 @@ TEST_CASE("every field of a worker's training survives encoding") {
   CHECK(training.samples_per_s == 1e6);
   CHECK(std::isnan(training.seconds_left));
   CHECK(training.lateness == 0.003);
+  CHECK(training.step_seconds == 0.5);
+  CHECK(training.data == 0.125);
+  CHECK(training.compute == 0.625);
+  CHECK(training.communication == 0.25);
+}
+
+TEST_CASE("every field of what a node tells of its machine survives encoding") {
+  const SessionNode frame{3, {.workers = {}, .replaced = 2, .usage = example_usage()}};
+  const auto node = std::get<SessionNode>(decode_node_frame(encode(NodeFrame(frame))));
+  CHECK(node.report.replaced == 2);
+  REQUIRE(node.report.usage);
+  CHECK(node.report.usage->processors == 8);
+  CHECK(node.report.usage->busy == 2.5);
+  CHECK(node.report.usage->memory == 64);
+  CHECK(node.report.usage->memory_used == 32);
+  CHECK(node.report.usage->received == 1e6);
+  CHECK(node.report.usage->sent == 2e6);
+  CHECK(node.report.usage->shared_memory == 16);
+  CHECK(node.report.usage->shared_memory_used == 4);
 }
 
 TEST_CASE("every field of a failure and a job result survives encoding") {
@@ -217,8 +255,9 @@ TEST_CASE("values out of range are refused by name") {
 
 TEST_CASE("the error for another protocol version names both versions") {
   std::string bytes = encode(example_join());
-  bytes[1] = 9;
-  CHECK_THROWS_WITH(decode_node_frame(bytes), Catch::Contains("version 9"));
+  constexpr int other = session_protocol_version + 1;
+  bytes[1] = static_cast<char>(other);
+  CHECK_THROWS_WITH(decode_node_frame(bytes), Catch::Contains(fmt::format("version {}", other)));
 }
 
 TEST_CASE("texts beyond the limit are cut, and the largest report fits a frame") {

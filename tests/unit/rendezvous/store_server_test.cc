@@ -26,6 +26,8 @@ using ddprun::testing::from_hex;
 using ddprun::testing::RawSocket;
 using Views = std::vector<std::string_view>;
 
+namespace asio = boost::asio;
+
 namespace {
 
 std::string vec(std::string_view bytes) {
@@ -129,6 +131,24 @@ TEST_CASE("many requests in one packet are answered in order") {
   }
   socket.send(requests);
   CHECK(socket.receive(answers.size()) == answers);
+}
+
+TEST_CASE("the operations of clients are counted by their names") {
+  asio::io_context loop;
+  StoreServer server(loop, {.host = "127.0.0.1"});
+  CHECK(server.operations().empty());
+  std::jthread client([&] {
+    TcpStore store({.host = "127.0.0.1", .port = server.port()}, Deadline::in(10s));
+    for (int i = 0; i < 3; ++i) store.add("n", 1, Deadline::in(10s));
+    store.set("k", "v", Deadline::in(10s));
+    CHECK(store.get("k", Deadline::in(10s)) == "v");
+    asio::post(loop, [&] { loop.stop(); });
+  });
+  loop.run();
+  const auto counted = server.operations();
+  CHECK(counted.at("add") == 3);
+  CHECK(counted.at("set") == 1);
+  CHECK_FALSE(counted.contains("append"));
 }
 
 TEST_CASE("a client that reads late gets all replies in order") {

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstring>
+#include <fcntl.h>
 #include <thread>
 
 #include "ddprun/common/error.h"
@@ -49,6 +51,29 @@ TEST_CASE("records that were cleared are gone") {
   REQUIRE(memory.read(0));
   memory.clear();
   CHECK_FALSE(memory.read(0));
+}
+
+TEST_CASE("a worker that was killed while it wrote leaves the record before, and its successor continues") {
+  const TrainingMemory memory(1);
+  auto publisher = publisher_for(memory, 0);
+  publisher.publish(record_of(1));
+  publisher.publish(record_of(2));
+  // As the next publication leaves the page in its middle: the older of two copies, each a number and a record, has an
+  // odd number.
+  const UniqueFd file(::open(memory.address().c_str(), O_RDWR | O_CLOEXEC));
+  const SharedPages page(file.get(), 0, 4096);
+  const auto older = page.data() + sizeof(std::uint64_t) + sizeof(TrainingRecord);
+  std::memset(older, 0xff, sizeof(std::uint64_t) + sizeof(TrainingRecord));
+  const std::uint64_t odd = 5;
+  std::memcpy(older, &odd, sizeof(odd));
+  REQUIRE(memory.read(0));
+  CHECK(memory.read(0)->step == 2);
+  auto successor = publisher_for(memory, 0);
+  CHECK(memory.read(0)->step == 2);
+  for (std::int64_t number = 3; number <= 5; ++number) {
+    successor.publish(record_of(number));
+    CHECK(memory.read(0)->step == number);
+  }
 }
 
 TEST_CASE("a reader never gets parts of two records") {

@@ -54,6 +54,8 @@ OperationLog::Slot OperationLog::begin(const Operation& operation, std::uint64_t
                                        std::chrono::milliseconds timeout) {
   const Slot slot = sequence % collectives_kept;
   write(entries_[slot], operation, sequence, timeout, State::started);
+  const bool timed = OperationTimes::chosen(sequence);
+  entries_[slot].began.store(timed ? Clock::now().time_since_epoch().count() : 0, std::memory_order_relaxed);
   begun_.store(sequence + 1, std::memory_order_release);
   return slot;
 }
@@ -75,8 +77,17 @@ OperationLog::Slot OperationLog::begin_transfer(const Operation& operation, std:
   return no_slot;
 }
 
+// The slot is not reused before the operation has ended.
+void OperationLog::note_time(Slot slot) {
+  const auto began = entries_[slot].began.exchange(0, std::memory_order_relaxed);
+  if (began == 0) return;
+  const auto entry = read(slot);
+  if (entry) times_.add(entry->operation, Clock::now().time_since_epoch() - Clock::duration(began));
+}
+
 void OperationLog::end(Slot slot, bool failed) {
   if (slot == no_slot) return;
+  if (slot < collectives_kept && !failed) note_time(slot);
   entries_[slot].progress.store(progress_now(failed ? State::failed : State::done), std::memory_order_release);
 }
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ddprun/worker/comm/health/operation_times.h"
 #include "ddprun/worker/comm/operations/operation.h"
 
 namespace ddprun::comm {
@@ -21,7 +22,7 @@ namespace ddprun::comm {
 // sequence numbers, and several may be in progress at once; sends and receives are recorded by any thread. There is no
 // lock: each slot has one writer at a time, and a version by which readers notice that it changed while they read.
 // Errors: none.
-// Units: times by the steady clock, some milliseconds coarse.
+// Units: times by the steady clock, some milliseconds coarse; those of OperationTimes are exact.
 class OperationLog {
  public:
   using Clock = std::chrono::steady_clock;
@@ -69,6 +70,8 @@ class OperationLog {
   void for_each_in_progress(Visit visit) const;
   // Those of the count collectives from first on that are kept, in order.
   std::vector<Entry> collectives(std::uint64_t first, std::size_t count) const;
+  // How long those that have ended took, by kind and size.
+  std::vector<OperationTiming> timings() const { return times_.read(); }
 
  private:
   static_assert(std::is_trivially_copyable_v<Operation> && sizeof(Operation) % sizeof(std::uint64_t) == 0);
@@ -80,15 +83,18 @@ class OperationLog {
     std::array<std::atomic<std::uint64_t>, operation_words> operation{};
     std::atomic<std::uint64_t> sequence = 0;
     std::atomic<std::chrono::milliseconds::rep> timeout = 0;
+    std::atomic<Clock::rep> began = 0;  // by the exact clock, of a collective that is timed; else 0
   };
 
   std::optional<std::uint64_t> oldest_in_progress() const;
+  void note_time(Slot slot);
   static std::uint64_t progress_now(State state);
   static State state_of(std::uint64_t progress);
   static void write(StoredEntry& entry, const Operation& operation, std::uint64_t sequence,
                     std::chrono::milliseconds timeout, State state);
 
   std::array<StoredEntry, collectives_kept + transfers_kept> entries_;
+  OperationTimes times_;
   std::atomic<std::uint64_t> begun_ = 0;
   alignas(64) std::atomic<std::uint64_t> transfers_ = 0;
 };

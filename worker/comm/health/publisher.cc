@@ -64,6 +64,7 @@ RankRecord Publisher::current_record(bool left) const {
                     .time = since_epoch(),
                     .host = local_host_name(),
                     .label = options_.config.label,
+                    .timings = operation_log_.timings(),
                     .operations = recent_operations(operation_log_, Clock::now())};
   if (const auto latest = operation_log_.current()) {
     record.inside = latest->state == OperationLog::State::started;

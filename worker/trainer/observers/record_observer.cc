@@ -34,6 +34,7 @@ class RecordObserver : public Observer {
                                 .epoch = result.epoch,
                                 .epochs = epochs_,
                                 .samples = result.samples,
+                                .tokens = result.tokens,
                                 .loss = result.has_figures ? std::optional(result.loss) : std::nullopt,
                                 .learning_rate = run.lr,
                                 .gradient_norm = result.has_figures ? result.grad_norm : std::nullopt,

@@ -52,6 +52,7 @@ void TrainingAccount::count_step(const Steps& steps) {
   if (record_.steps == 0) record_.first_step_ms = record_.time_ms;
   record_.steps += steps.count;
   record_.samples += steps.samples;
+  record_.tokens += steps.tokens;
   record_.data += (steps.times.data + steps.times.upload).count();
   record_.compute += steps.times.compute().count();
   record_.communication += steps.times.communication().count();

@@ -31,6 +31,7 @@ class TrainingAccount {
     std::int64_t epoch = 0;
     std::int64_t epochs = 0;
     std::int64_t samples = 0;         // of all ranks
+    std::int64_t tokens = 0;          // of these samples; 0: they have none
     std::optional<double> loss = {};  // none: not known yet
     double learning_rate = 0;
     std::optional<double> gradient_norm = {};

@@ -71,7 +71,9 @@ StepResult AsynchronousSession::step(bool request_stop) {
       result.steps, [&](std::int64_t number) { compute(number, share); }, [&] { update(share); });
   std::vector<double> sums{share.loss_sum, request_stop ? 1.0 : 0.0};
   group_.allreduce(span_of(sums), ReduceOp::sum, {.blocking = true});
-  result.loss = without_nan_sign(sums[0] / (static_cast<double>(result.samples) * task_.items_per_sample()));
+  const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
+  if (task_.items_are_tokens()) result.tokens = static_cast<std::int64_t>(items);
+  result.loss = without_nan_sign(sums[0] / items);
   result.stop_requested = sums[1] > 0;
   result.own_samples = share.samples;
   result.activation_peak = share.activation_peak;

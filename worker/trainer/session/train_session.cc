@@ -136,6 +136,7 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples, PhaseT
 void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result,
                             PhaseTimer& timer) {
   const auto items = static_cast<double>(result.samples) * forms_.task.items_per_sample();
+  if (forms_.task.items_are_tokens()) result.tokens = static_cast<std::int64_t>(items);
   forms_.parallelism.zero_grad();
   timer.end(&StepTimes::optimizer);
   const TrainingScope scope(config_.train);

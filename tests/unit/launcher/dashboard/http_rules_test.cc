@@ -26,6 +26,38 @@ TEST_CASE("a server on another interface has its address and the name of its hos
   CHECK_FALSE(rule.allows("10.0.0.2:80"));
 }
 
+TEST_CASE("a browser leaves out port 80") {
+  const HostRule rule("10.0.0.1", 80, "node1");
+  for (const auto* host : {"10.0.0.1", "node1", "NODE1"}) {
+    CAPTURE(host);
+    CHECK(rule.allows(host));
+  }
+  for (const auto* host : {"10.0.0.1:8000", "evil.example", "node1.evil.example", "node1:"}) {
+    CAPTURE(host);
+    CHECK_FALSE(rule.allows(host));
+  }
+  const HostRule other("10.0.0.1", 8000, "node1");
+  CHECK_FALSE(other.allows("10.0.0.1"));
+  CHECK_FALSE(other.allows("node1"));
+}
+
+TEST_CASE("an IPv6 address stands in brackets, and may be written in any way") {
+  const HostRule rule("fd00::A", 8000, "node1");
+  for (const auto* host : {"[fd00::a]:8000", "[FD00::A]:8000", "[fd00:0:0:0:0:0:0:a]:8000"}) {
+    CAPTURE(host);
+    CHECK(rule.allows(host));
+  }
+  for (const auto* host :
+       {"fd00::a:8000", "fd00::a", "[fd00::a]", "[fd00::b]:8000", "[::1]:8000", "[fd00::a:8000", "[fd00::a]8000"}) {
+    CAPTURE(host);
+    CHECK_FALSE(rule.allows(host));
+  }
+  const HostRule standard("::1", 80, "node1");
+  CHECK(standard.allows("[::1]"));
+  CHECK(standard.allows("localhost"));
+  CHECK_FALSE(standard.allows("::1"));
+}
+
 TEST_CASE("a server on all interfaces has every address, but no name of another host") {
   const HostRule rule("0.0.0.0", 8000, "node1");
   for (const auto* host : {"10.1.2.3:8000", "[fe80::1]:8000", "localhost:8000", "node1:8000"}) CHECK(rule.allows(host));

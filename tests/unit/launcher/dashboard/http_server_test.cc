@@ -1,7 +1,9 @@
 #include "ddprun/launcher/dashboard/http_server.h"
 
 #include <atomic>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/executor_work_guard.hpp>
@@ -14,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -216,6 +219,56 @@ TEST_CASE("more clients than the limit wait until one has gone") {
   third.send("GET / HTTP/1.1\r\nHost: " + served.host() + "\r\n\r\n");
   first.reset();
   CHECK(status_of(third.head()) == "HTTP/1.1 200 OK");
+}
+
+namespace {
+
+// No descriptor can be opened while it exists.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const int lowest_free = ::dup(STDIN_FILENO);
+    ::close(lowest_free);
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(lowest_free), .rlim_max = before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("a server without descriptors says so once, serves its clients, and accepts more when it can") {
+  std::atomic<int> warnings{0};
+  log::set_writer([&](std::string_view line) {
+    if (line.find("dashboard: cannot accept a connection") != std::string_view::npos) ++warnings;
+  });
+  {
+    const Served served;
+    Connection first(served);
+    first.get("/a");
+    CHECK(first.until("/a ") == "/a ");
+    asio::io_context loop;
+    tcp::socket second(loop, tcp::v4());
+    {
+      const NoDescriptors none;
+      second.connect(tcp::endpoint(asio::ip::make_address("127.0.0.1"), served.port()));
+      while (warnings == 0) std::this_thread::yield();
+      CHECK(status_of(first.get("/b")) == "HTTP/1.1 200 OK");
+      CHECK(first.until("/b ") == "/b ");
+    }
+    asio::write(second, asio::buffer("GET / HTTP/1.1\r\nHost: " + served.host() + "\r\n\r\n"));
+    std::string answer;
+    asio::read_until(second, asio::dynamic_buffer(answer), "\r\n\r\n");
+    CHECK(status_of(answer) == "HTTP/1.1 200 OK");
+    CHECK(warnings == 1);
+  }
+  log::set_writer(nullptr);
 }
 
 TEST_CASE("an address that is in use is named") {

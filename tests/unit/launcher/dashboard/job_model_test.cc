@@ -1,6 +1,7 @@
 #include "ddprun/launcher/dashboard/job_model.h"
 
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "tests/support/catch.h"
@@ -90,7 +91,7 @@ TEST_CASE("a worker that is replaced alone is a recovery without a replay, and t
   const auto& view = job.model.view();
   const auto samples = view.totals.samples;
   job.after(300);
-  job.model.workers_replaced(job.now, 1);
+  job.model.workers_replaced(job.now, {1}, 1);
   CHECK(view.state == State::recovering);
   CHECK(view.restarts_used == 1);
   CHECK(view.ranks[0].pid == 1);
@@ -104,9 +105,142 @@ TEST_CASE("a worker that is replaced alone is a recovery without a replay, and t
   CHECK(view.recoveries() == 1);
   REQUIRE(view.generations.size() == 2);
   CHECK(view.generations[1].agree == Milliseconds(300));
-  CHECK(view.generations[1].restart == Milliseconds(700));
+  CHECK(view.generations[1].replacement == 1);
+  CHECK(view.generations[1].restart.count() < 0);
+  CHECK(view.generations[1].heal == Milliseconds(700));
   CHECK(view.generations[1].replay.count() < 1);
+  CHECK(seconds(view, Part::heal) == Approx(0.7));
+  CHECK(view.events.back().text == "generation 0 trains again after 1 s");
   CHECK(view.totals.samples == samples + 64);
+}
+
+TEST_CASE("a replacement's process, and nothing that its predecessor told, is shown of its rank") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  auto record = job.record(0, 1, 1);
+  record.pid = 2;
+  record.lateness = 0.5;
+  job.model.training(job.now, 1, record);
+  job.after(1'000);
+  job.model.failed(job.now, {{.rank = 1, .local_rank = 1, .host = "a", .exit_code = 3}});
+  job.model.workers_replaced(job.now, {1}, 1);
+  job.after(10);
+  job.model.workers(job.now, {{.local_rank = 1, .pid = 77}});
+  const auto& rank = job.model.view().ranks[1];
+  CHECK(rank.pid == 77);
+  CHECK(rank.state == RankView::State::running);
+  CHECK(rank.started == job.now);
+  CHECK(rank.replacements == 1);
+  CHECK(std::isnan(rank.lateness));
+  CHECK(std::isnan(rank.shares[0]));
+  CHECK(job.model.view().ranks[0].replacements == 0);
+  CHECK(job.model.view().ranks[0].started < job.now);
+}
+
+TEST_CASE("when the rank that tells of the job is replaced, another one does, and no step counts twice or not at all") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  const auto tell = [&](int local_rank, std::int64_t pid, std::int64_t step, std::int64_t steps) {
+    job.after(1'000);
+    auto record = job.record(0, step, steps);
+    record.pid = pid;
+    record.tokens = 10 * record.samples;
+    job.model.training(job.now, local_rank, record);
+  };
+  const auto& view = job.model.view();
+  tell(0, 1, 10, 10);
+  tell(1, 2, 11, 11);  // it has been read a step later
+  CHECK(view.totals.steps == 10);
+  job.model.failed(job.now, {{.rank = 0, .local_rank = 0, .host = "a", .signal_number = 9}});
+  job.model.workers_replaced(job.now, {0}, 1);
+  job.model.workers(job.now, {{.local_rank = 0, .pid = 70}});
+  tell(1, 2, 15, 15);
+  CHECK(view.state == State::training);
+  CHECK(view.training->step == 15);
+  CHECK(view.totals.steps == 15);
+  CHECK(view.totals.samples == 15 * 64);
+  CHECK(view.totals.tokens == 15 * 640);
+  tell(0, 70, 16, 1);  // the replacement counts from its start
+  tell(1, 2, 16, 16);
+  CHECK(view.totals.steps == 16);
+  // The next one is followed from there, too.
+  job.model.failed(job.now, {{.rank = 1, .local_rank = 1, .host = "a", .signal_number = 9}});
+  job.model.workers_replaced(job.now, {1}, 2);
+  tell(0, 70, 20, 5);
+  CHECK(view.totals.steps == 20);
+  CHECK(view.totals.samples == 20 * 64);
+  CHECK(view.recoveries() == 2);
+  CHECK(view.generations.back().replacement == 2);
+}
+
+TEST_CASE("how a job ended that its agent leaves is told once, and not over what the rendezvous has said") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  job.model.ended(job.now, {.exit_code = 143, .reason = "stopped by SIGTERM"});
+  job.model.ended(job.now, {.success = true, .reason = "the agent has ended with exit code 0"});
+  CHECK(job.model.view().state == State::failed);
+  CHECK(job.model.view().result == "stopped by SIGTERM");
+  CHECK(sentence(job.model.view()) == "failed");
+}
+
+TEST_CASE("what a recovery followed: exit, signal, memory, freeze, a cut, or a change of membership") {
+  const auto fault = [](const std::function<void(WatchedModel&)>& happens, const std::string& reason) {
+    WatchedModel job;
+    job.propose(0);
+    job.start(0);
+    happens(job);
+    job.propose(1, reason);
+    REQUIRE(job.model.view().totals.recoveries.size() == 1);
+    return job.model.view().totals.recoveries.begin()->first;
+  };
+  const auto fails = [](const WorkerFailure& failure) {
+    return [=](WatchedModel& job) { job.model.failed(job.now, {failure}); };
+  };
+  const auto nothing = [](WatchedModel&) {};
+  CHECK(fault(fails({.exit_code = 3}), "x") == "exit");
+  CHECK(fault(fails({.signal_number = 9}), "x") == "signal");
+  CHECK(fault(fails({.signal_number = 9, .cause = "out of memory: 1 GiB"}), "x") == "oom");
+  CHECK(fault(fails({.exit_code = 1, .message = "rank 2 is frozen by SIGSTOP"}), "x") == "freeze");
+  CHECK(fault([](WatchedModel& job) { job.model.contact_broken(job.now, "lost"); }, "x") == "cut");
+  CHECK(fault(nothing, "node b lost: no heartbeat for 5 s, frozen or cut off") == "cut");
+  CHECK(fault(nothing, "rank 3 (local rank 1) on host b failed: ended by SIGKILL; restart 1 of 3") == "signal");
+  CHECK(fault(nothing, "rank 3 (local rank 1) on host b failed: exit code 3; restart 1 of 3") == "exit");
+  CHECK(fault(nothing, "node c joined") == "membership");
+}
+
+TEST_CASE("another number of ranks is an event, the same number is none") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  job.propose(1);
+  job.start(1);
+  CHECK(job.model.view().events.back().kind == "round");
+  job.propose(2);
+  job.start(2, 3);
+  CHECK(job.model.view().events.back().kind == "layout");
+  CHECK(job.model.view().events.back().text == "3 ranks, where there were 2");
+}
+
+TEST_CASE("a node's use of its machine is news where it has changed by a percent, every few seconds") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  const auto told = [&](double busy, int after = 5'000) {
+    job.after(after);
+    const auto before = job.model.view().version;
+    job.model.usage(job.now, {.processors = 4, .busy = busy, .memory = 1000, .memory_used = 500});
+    return job.model.view().version > before && job.model.nodes_changed() == job.model.view().version;
+  };
+  CHECK(told(1));
+  CHECK_FALSE(told(1.02));
+  CHECK(told(1.2));
+  CHECK_FALSE(told(3, 1'000));  // it is told with the next one
+  CHECK(told(3));
+  CHECK(told(1.2));
+  CHECK(job.model.view().nodes[0].usage->busy == 1.2);
 }
 
 TEST_CASE("the cause of a failure, which may repeat how the process ended") {

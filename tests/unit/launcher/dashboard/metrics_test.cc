@@ -20,6 +20,14 @@ std::string metrics(const JobModel& model) {
   return metrics_text(model.view(), MetricsFormat::prometheus);
 }
 
+OperationTiming timing(const char* kind, double seconds) {
+  return {.kind = kind, .bytes = 1024, .count = 4, .seconds = seconds, .median = seconds / 4};
+}
+
+RankProgress rank_in_group(std::vector<OperationTiming> timings) {
+  return {.record = RankRecord{.size = 2, .timings = std::move(timings)}};
+}
+
 WatchedModel recovered_job() {
   WatchedModel job;
   job.fail_after_ten_steps();
@@ -33,6 +41,13 @@ WatchedModel recovered_job() {
   record.checkpoint_ms = job.now.count() - 1'500;
   job.model.tick(job.now);
   job.model.training(job.now, 0, record);
+  job.model.groups(
+      job.now,
+      {{"group/0",
+        {rank_in_group({timing("allreduce", 2), timing("barrier", 1)}), rank_in_group({timing("allreduce", 2)})}},
+       {"group/1", {rank_in_group({timing("allreduce", 8)})}}});
+  job.model.store_operations({{"get", 7}, {"multi_set", 2}});
+  job.model.usage(job.now, {.processors = 4, .busy = 1.5, .memory = 1000, .memory_used = 500, .sent = 12});
   return job;
 }
 
@@ -70,6 +85,35 @@ TEST_CASE("the metrics of a job that recovered") {
     CAPTURE(line);
     CHECK_THAT("\n" + text, Catch::Contains("\n" + std::string(line) + "\n"));
   }
+}
+
+TEST_CASE("collectives, the store's operations, tokens and nodes have metrics") {
+  auto job = recovered_job();
+  auto record = job.record(1, 15, 8);
+  record.tokens = 4'000;
+  job.after(1'000);
+  record.time_ms = job.now.count();
+  job.model.training(job.now, 0, record);
+  const auto text = metrics(job.model);
+  for (const auto* line :
+       {"ddprun_tokens_total 4000", "ddprun_collective_duration_seconds{op=\"allreduce\",quantile=\"0.5\"} 2",
+        "ddprun_collective_duration_seconds_sum{op=\"allreduce\"} 12",
+        "ddprun_collective_duration_seconds_count{op=\"allreduce\"} 12",
+        "ddprun_collective_duration_seconds_sum{op=\"barrier\"} 1", "ddprun_store_operations_total{op=\"get\"} 7",
+        "ddprun_store_operations_total{op=\"multi_set\"} 2", "ddprun_node_processors_busy{node=\"0\",host=\"a\"} 1.5",
+        "ddprun_node_memory_used_bytes{node=\"0\",host=\"a\"} 500",
+        "ddprun_node_network_transmit_bytes_per_second{node=\"0\",host=\"a\"} 12",
+        "ddprun_badput_seconds_total{reason=\"heal\"} 0", "ddprun_recoveries_total{fault=\"freeze\"} 0",
+        "ddprun_recoveries_total{fault=\"cut\"} 0"}) {
+    CAPTURE(line);
+    CHECK_THAT("\n" + text, Catch::Contains("\n" + std::string(line) + "\n"));
+  }
+  if (std::system("command -v promtool > /dev/null") != 0) return;
+  const TempDir folder;
+  std::ofstream(folder / "metrics") << text;
+  const auto result = run_child({"/bin/sh", "-c", "promtool check metrics < \"$0\"", (folder / "metrics").string()});
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
 }
 
 TEST_CASE("what is not known has no metric") {

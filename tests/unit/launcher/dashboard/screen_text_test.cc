@@ -42,6 +42,17 @@ TEST_CASE("the screen of a job that recovered") {
   CHECK(std::count(low.begin(), low.end(), '\n') == 11);
 }
 
+TEST_CASE("the curve of the loss at the end of a run is one line, and none of a run too short for one") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  for (std::int64_t step = 1; step <= 3; ++step, job.after(1'000)) job.train(0, step, step);
+  CHECK(loss_text(job.model.view(), 80).empty());
+  for (std::int64_t step = 4; step <= 8; ++step, job.after(1'000)) job.train(0, step, step);
+  CHECK(loss_text(job.model.view(), 80) == "loss █▄▃▂▂▁▁▁ 0.125 after 8 steps, 0.125 to 1\n");
+  CHECK(loss_text(job.model.view(), 10).ends_with("0.125 to 1\n"));
+}
+
 TEST_CASE("the state of ranks that do not run, and of a job without a training") {
   WatchedModel job;
   job.propose(0);

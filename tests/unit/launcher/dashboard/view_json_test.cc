@@ -56,6 +56,33 @@ TEST_CASE("a client gets the whole view first, then only what is new") {
   CHECK(size(third, "points") == 0);
 }
 
+TEST_CASE("collectives and waits are sent when they have changed, and a replaced rank says so") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  const auto seen = job.model.view().version;
+  const GroupProgress group{
+      "group/0",
+      {{.record = RankRecord{.size = 1, .timings = {{.kind = "barrier", .count = 1, .seconds = 1, .median = 1}}}}}};
+  job.after(100);
+  job.model.groups(job.now, {group});
+  const auto first = changes(job.model, seen);
+  REQUIRE(size(first, "collectives") == 1);
+  CHECK(first.at("collectives").at(0).at(1).as_string() == "barrier");
+  CHECK(first.at("collectives").at(0).at(6).is_null());
+  CHECK(size(first, "waits") == 0);
+  CHECK(size(first, "ranks") == 0);
+  job.after(100);
+  job.model.groups(job.now, {group});
+  CHECK(job.model.view().version == first.at("v").to_number<Version>());
+  job.model.workers_replaced(job.now, {1}, 1);
+  const auto second = changes(job.model, first.at("v").to_number<Version>());
+  CHECK_FALSE(second.contains("collectives"));
+  REQUIRE(size(second, "ranks") == 1);
+  CHECK(second.at("ranks").at(0).at(9).to_number<int>() == 1);
+  CHECK(second.at("generations").at(1).at("replacement").to_number<int>() == 1);
+}
+
 TEST_CASE("a client that is too far behind, or ahead, gets the whole view") {
   WatchedModel job;
   job.propose(0);

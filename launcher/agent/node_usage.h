@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+// What grows: to be compared with an earlier reading.
+struct UsageCounters {
+  double busy_ticks = 0;  // of all processors
+  double all_ticks = 0;
+  int processors = 0;
+  std::int64_t received = 0;  // bytes
+  std::int64_t sent = 0;
+};
+// Of the text of proc_stat(5), and of proc_pid_net(5)'s dev: the loopback interface is left out.
+void parse_processor_times(std::string_view stat, UsageCounters& counters);
+void parse_network_bytes(std::string_view dev, UsageCounters& counters);
+// The bytes of a field of proc_meminfo(5); 0 if there is none.
+std::int64_t parse_memory(std::string_view meminfo, std::string_view field);
+
+// Measures what this machine is used for, as far as /proc shows it to this process.
+//
+// Threads: not thread-safe. Errors: none; what cannot be read counts as unused.
+class NodeUsageMeter {
+ public:
+  explicit NodeUsageMeter(std::filesystem::path proc = "/proc") : proc_(std::move(proc)) {}
+
+  // Between the last call and this one; a call within a second gets the former answer. None before there are two.
+  std::optional<NodeUsage> read(std::chrono::steady_clock::time_point now);
+
+ private:
+  UsageCounters counters() const;
+
+  std::filesystem::path proc_;
+  std::optional<UsageCounters> last_;
+  std::chrono::steady_clock::time_point read_at_{};
+  std::optional<NodeUsage> usage_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "ddprun/common/environment.h"
+#include "ddprun/launcher/cli/subcommands.h"
+
+namespace ddprun::dashboard {
+
+// ddprun dashboard: serves the page of a job that runs, from what its rendezvous server and the workers' store tell,
+// until SIGINT or SIGTERM. Returns the exit code. Throws Errc::usage, Errc::unreachable, Errc::timeout, Errc::io and
+// AuthenticationError.
+int attach_dashboard(const SubcommandLine& line, const Environment& environment);
+
+}  // namespace ddprun::dashboard

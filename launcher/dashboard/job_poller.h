@@ -1,0 +1,54 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include "ddprun/launcher/control/group_progress.h"
+#include "ddprun/launcher/dashboard/request_thread.h"
+#include "ddprun/rendezvous/membership/job_status.h"
+#include "ddprun/rendezvous/membership/session_request.h"
+
+namespace ddprun::dashboard {
+
+// Asks for what an agent does not know by itself: the job's status at the rendezvous server, and the process groups of
+// the workers at their store. A request blocks, so it is made in a thread; the next one is made two seconds after the
+// answer.
+//
+// Ownership: the loop outlives it; the destructor ends a request that is in progress. Threads: single-threaded on the
+// loop, which calls the handlers. Errors: reported through `unheard`; it goes on asking.
+class JobPoller {
+ public:
+  struct Spec {
+    ServerAddress server;
+    std::string run_id;       // empty: the only job of the server
+    bool asks_status = true;  // of the job
+    std::chrono::milliseconds interval{2'000};
+  };
+  struct Handlers {
+    std::function<void(const JobStatus&)> status;
+    std::function<void(const std::string& problem)> unheard;  // the server gave no status, or has no such job
+    // The job whose process groups are wanted now; none: nobody looks at them.
+    std::function<std::optional<JobStatus>()> wanted;
+    std::function<void(const std::vector<GroupProgress>&)> groups;
+  };
+
+  JobPoller(boost::asio::io_context& loop, Spec spec, Handlers handlers);
+
+ private:
+  void ask();
+  void ask_status();
+  void ask_groups();
+  void wait();
+
+  const Spec spec_;
+  const Handlers handlers_;
+  boost::asio::steady_timer timer_;
+  RequestThread requests_;
+};
+
+}  // namespace ddprun::dashboard

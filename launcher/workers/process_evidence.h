@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <vector>
+
+namespace ddprun {
+
+// A line about a process, as people read it: {"resident memory", "1.2 GiB"}.
+struct ProcessFact {
+  std::string name;
+  std::string value;
+  friend bool operator==(const ProcessFact&, const ProcessFact&) = default;
+};
+
+// Of the text of proc_pid_status(5): its state, threads and memory. Pure.
+std::vector<ProcessFact> facts_of_status(std::string_view status);
+
+// What /proc shows of a process: also where its main thread waits in the kernel, its processor time and its open files.
+// Empty once it has ended. What may not be read is left out.
+std::vector<ProcessFact> process_facts(pid_t process);
+
+}  // namespace ddprun
