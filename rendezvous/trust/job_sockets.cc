@@ -5,6 +5,7 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 namespace ddprun {
 namespace {
 
+constexpr std::size_t max_known = 65'536;
 constexpr int max_ancestors = 64;  // a chain of parents that changes while it is followed might have no end
 
 struct CloseFolder {
@@ -67,7 +69,10 @@ std::optional<std::uint64_t> socket_inode(std::string_view link) {
 }  // namespace
 
 bool JobSockets::hold(std::uint64_t inode) {
-  if (known_.contains(inode) || search(inode)) return true;
+  if (const auto found = known_.find(inode); found != known_.end() && counts(found->second)) return true;
+  if (known_.size() > max_known) known_.clear();
+  add_children();
+  if (search(inode)) return true;
   find_processes();
   return search(inode);
 }
@@ -75,7 +80,7 @@ bool JobSockets::hold(std::uint64_t inode) {
 bool JobSockets::search(std::uint64_t inode) {
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     const auto at = (next_ + i) % processes_.size();
-    if (!counts(processes_[at]) || !remember_sockets_of(processes_[at], inode)) continue;
+    if (!remember_sockets_of(processes_[at], inode) || !counts(processes_[at])) continue;
     next_ = at + 1;
     return true;
   }
@@ -90,18 +95,32 @@ bool JobSockets::remember_sockets_of(pid_t process, std::uint64_t wanted) {
     const auto size = ::readlinkat(::dirfd(folder.get()), entry->d_name, link, sizeof link);
     const auto inode = size > 0 ? socket_inode({link, static_cast<std::size_t>(size)}) : std::nullopt;
     if (!inode) continue;
-    known_.insert(*inode);
+    known_.insert_or_assign(*inode, process);
     found = found || *inode == wanted;
   }
   return found;
 }
 
+void JobSockets::add(pid_t process) {
+  if (listed_.insert(process).second) processes_.push_back(process);
+}
+
+// The kernel lists them in one file, if it was built so.
+void JobSockets::add_children() {
+  const auto old = processes_.size();
+  const auto agent = std::to_string(agent_);
+  std::ifstream file("/proc/" + agent + "/task/" + agent + "/children");
+  for (pid_t child = 0; file >> child;) add(child);
+  if (processes_.size() > old) next_ = old;
+}
+
 void JobSockets::find_processes() {
   known_.clear();
   processes_.clear();
+  listed_.clear();
   const Folder folder(::opendir("/proc"));
   while (const auto* entry = folder ? ::readdir(folder.get()) : nullptr)
-    if (const auto process = number<pid_t>(entry->d_name); process && counts(*process)) processes_.push_back(*process);
+    if (const auto process = number<pid_t>(entry->d_name); process && counts(*process)) add(*process);
   next_ = 0;
 }
 

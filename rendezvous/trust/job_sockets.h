@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <sys/types.h>
 #include <unistd.h>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -15,9 +16,9 @@ namespace ddprun {
 // from it, and of those that run the agent's program, such as ddprun status. The agent is the parent of its orphaned
 // descendants (PR_SET_CHILD_SUBREAPER), so that a program that starts its own session still counts.
 //
-// A search reads the descriptors of one process after the other and begins after the one in which the last was found,
-// because workers start and connect in the same order. Sockets that it passes are remembered: when many workers connect
-// at once, one search finds them all.
+// A search reads the descriptors of one process after the other. It begins with children of the agent that are new,
+// else after the process in which the last socket was found, because workers start and connect in the same order.
+// Sockets that it passes are remembered: when many workers connect at once, one search finds them all.
 //
 // Ownership: a value. Threads: one at a time. Errors: none thrown; the sockets of a process that cannot be examined,
 // because it has changed its user or has made itself undumpable, do not count.
@@ -33,15 +34,18 @@ class JobSockets {
  private:
   bool search(std::uint64_t inode);
   bool remember_sockets_of(pid_t process, std::uint64_t wanted);
+  void add_children();
   void find_processes();
+  void add(pid_t process);
   bool counts(pid_t process) const;
   bool runs_program(pid_t process) const;
 
   const pid_t agent_;
   const std::filesystem::path program_;
   std::vector<pid_t> processes_;
-  std::size_t next_ = 0;  // of processes_, where the next search begins
-  std::unordered_set<std::uint64_t> known_;
+  std::unordered_set<pid_t> listed_;  // in processes_
+  std::size_t next_ = 0;              // of processes_, where the next search begins
+  std::unordered_map<std::uint64_t, pid_t> known_;
 };
 
 }  // namespace ddprun
