@@ -142,7 +142,11 @@ class AttachedDashboard {
   void unheard(const std::string& problem) {
     const bool news = model_.view().silence.empty() && model_.view().result.empty();
     job_.unheard(wall_clock(), problem);
-    if (news) log::info("{}; the page stays until this command is interrupted", sentence(model_.view()));
+    if (!news) return;
+    const auto& view = model_.view();
+    const auto what = view.silence.empty() ? fmt::format("{}: {}", name_of(view.state), view.result)
+                                           : "the job is not heard any more: " + view.silence;
+    log::info("{}; the page stays until this command is interrupted", what);
   }
 
   void take(const std::vector<GroupProgress>& groups) {

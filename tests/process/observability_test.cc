@@ -224,6 +224,8 @@ TEST_CASE("a dashboard attaches to a job that runs without one, and says how the
   child.signal(SIGKILL);
   child.wait();
   browser.wait_for("$('heard').textContent.startsWith('last heard ')");
+  attached.wait_until([&] { return attached.err().find("the job is not heard any more: ") != std::string::npos; },
+                      "a line about the silence");
   attached.signal(SIGTERM);
   CHECK(attached.wait().code == 0);
   const auto none = Child({DDPRUN_PROGRAM, "dashboard", "--rdzv_endpoint=" + endpoint}, job.variables()).wait();
@@ -301,8 +303,12 @@ TEST_CASE("the curve of the loss is printed at the end where it is asked for") {
 TEST_CASE("ddprun top prints one screen where there is no terminal") {
   const WatchedJob job;
   auto child = job.start(two_workers());
-  child.wait_until([&] { return trains(job.status()); }, "the first step");
-  const auto shown = Child({DDPRUN_PROGRAM, "top"}, job.variables()).wait();
+  Child::Result shown;
+  const auto trains = [&] {
+    shown = Child({DDPRUN_PROGRAM, "top"}, job.variables()).wait();
+    return shown.out.find("training, step ") != std::string::npos;
+  };
+  child.wait_until(trains, "the first step");
   CHECK(shown.code == 0);
   CHECK_THAT(shown.out, Catch::StartsWith("none (train.cfg) on host ") && Catch::Contains("training, step ") &&
                             Catch::Contains("\nranks       ") && !Catch::Contains("\x1b"));
