@@ -63,7 +63,7 @@ class Trainer::Impl {
              .task = *task_,
              .shared = context.shared,
              .recovers = recovery_ != nullptr} {
-    if (recovery_) record_.emplace(state_, [this](std::int64_t step) { recovery_->on_applied(step); });
+    if (recovery_) backup_.emplace(state_, [this](std::int64_t step) { recovery_->on_applied(step); });
     if (context.group) session_ = make_session(job_, state_, *context.group);
     if (!config.checkpoint.dir.empty() && rank_of(context) == 0)
       checkpoints_.emplace(
@@ -88,7 +88,7 @@ class Trainer::Impl {
   checkpoint::Checkpoints* checkpoints() { return checkpoints_ ? &*checkpoints_ : nullptr; }
 
   Summary train() {
-    const auto end = run_loop(*session_, *observers_, record_ ? &*record_ : nullptr);
+    const auto end = run_loop(*session_, *observers_, backup_ ? &*backup_ : nullptr);
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
     summary_.parameter_digest = parameter_digest([this](const auto& visitor) { session_->visit_parameters(visitor); });
@@ -119,9 +119,9 @@ class Trainer::Impl {
 
   void begin_in_next_group(const std::string& failure) {
     const auto begin = std::chrono::steady_clock::now();
-    record_->undo_events();
+    backup_->undo_events();
     const auto resumed = recovery_->recover(failure, [this](ProcessGroup& group, const Catchup& catchup, bool) {
-      copy_state(state_, *record_, group, catchup.source);
+      copy_state(state_, *backup_, group, catchup.source);
     });
     session_ = make_session(job_, state_, resumed.group);
     const auto spent = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin);
@@ -164,7 +164,7 @@ class Trainer::Impl {
   const std::unique_ptr<tasks::Task> task_;
   TrainState state_;
   const TrainJob job_;
-  std::optional<StepRecord> record_;                    // where the run can recover
+  std::optional<StepBackup> backup_;                    // where the run can recover
   std::unique_ptr<Session> session_;                    // null: none in the next group yet
   std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
   Summary summary_;

@@ -145,10 +145,10 @@ std::vector<double> broadcast_numbers(std::vector<double> numbers, ProcessGroup&
 
 }  // namespace
 
-void copy_state(TrainState& state, StepRecord& record, ProcessGroup& group, int source) {
+void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source) {
   Numbers own;
   add(own, state.run);
-  add(own, record.last());
+  add(own, backup.last());
   const auto numbers = broadcast_numbers(std::move(own.values), group, source);
   broadcast_tensors(tensors_of(*state.model), group, source);
   broadcast_tensors(state.optimizer->state(), group, source);
@@ -159,7 +159,7 @@ void copy_state(TrainState& state, StepRecord& record, ProcessGroup& group, int 
   if (group.rank() == source) return;
   NumberReader from(numbers);
   read(from, state.run);
-  record.set_last(read_last(from));
+  backup.set_last(read_last(from));
   state.continue_from(checkpoint::RunState(state.run));
   if (has_averages[0] != 0) state.ema->set_started();
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/trainer/session/step_record.h"
+#include "ddprun/worker/trainer/session/step_backup.h"
 #include "ddprun/worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
@@ -9,6 +9,6 @@ namespace ddprun::trainer {
 // Gives all ranks source's state, of which every rank has a copy: parameters, buffers, the optimizer's state, averages,
 // the loss scale, the position in the data and what the rules of the run know; and its last step. Throws what the
 // group throws; the state is within a copy then. Collective.
-void copy_state(TrainState& state, StepRecord& record, ProcessGroup& group, int source);
+void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source);
 
 }  // namespace ddprun::trainer

@@ -22,10 +22,10 @@ struct LastStep {
 // change, as they were before the step in progress, and the last step that is done.
 //
 // Ownership: the state outlives this object. Threads: one at a time.
-class StepRecord {
+class StepBackup {
  public:
   // on_applied: called after each step with its number.
-  StepRecord(TrainState& state, std::function<void(std::int64_t step)> on_applied);
+  StepBackup(TrainState& state, std::function<void(std::int64_t step)> on_applied);
 
   void begin_step();
   // The step has failed: the state is as before it. Gradients are no part of it.
