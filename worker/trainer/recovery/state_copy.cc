@@ -4,9 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "ddprun/worker/checkpoint/run_state.h"
+#include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/trainer/state/run_checkpoint.h"
 
 namespace ddprun::trainer {
@@ -68,30 +71,6 @@ std::optional<checkpoint::Plateau> read_plateau(NumberReader& from) {
   return plateau;
 }
 
-// What steps and evaluations change of it.
-void add(Numbers& to, const checkpoint::RunState& run) {
-  for (const auto value : {run.step, run.epoch, run.samples, run.skipped_steps}) to.add(value);
-  to.add(run.lr);
-  to.add(run.best_loss);
-  to.add(run.loss_scale ? std::optional(run.loss_scale->scale) : std::nullopt);
-  to.add(run.loss_scale ? run.loss_scale->good_steps : 0);
-  add(to, run.plateau);
-  to.add(std::ssize(run.gradient_norms));
-  for (const double norm : run.gradient_norms) to.add(norm);
-}
-
-void read(NumberReader& from, checkpoint::RunState& run) {
-  for (auto* value : {&run.step, &run.epoch, &run.samples, &run.skipped_steps}) *value = from.integer();
-  run.lr = from.real();
-  run.best_loss = from.optional();
-  const auto scale = from.optional();
-  const auto good_steps = from.integer();
-  if (scale) run.loss_scale = checkpoint::LossScale{.scale = *scale, .good_steps = good_steps};
-  run.plateau = read_plateau(from);
-  run.gradient_norms.resize(static_cast<std::size_t>(from.integer()));
-  for (double& norm : run.gradient_norms) norm = from.real();
-}
-
 // What observers read of a step.
 constexpr std::array times = {&StepTimes::data,      &StepTimes::upload, &StepTimes::forward, &StepTimes::backward,
                               &StepTimes::optimizer, &StepTimes::start,  &StepTimes::wait};
@@ -101,6 +80,9 @@ void add(Numbers& to, const StepResult& result) {
   to.add(result.loss);
   to.add(result.grad_norm);
   to.add(result.loss_scale);
+  to.add(result.experts ? std::int64_t{1} : 0);
+  if (result.experts)
+    for (const double value : {result.experts->load, result.experts->dropped}) to.add(value);
   for (const bool value : {result.skipped, result.ends_epoch, result.stop_requested}) to.add(std::int64_t{value});
   to.add(static_cast<std::int64_t>(result.bytes_sent));
   for (const auto time : times) to.add((result.times.*time).count());
@@ -112,6 +94,7 @@ StepResult read_result(NumberReader& from) {
   result.loss = from.real();
   result.grad_norm = from.optional();
   result.loss_scale = from.optional();
+  if (from.flag()) result.experts = ExpertUse{.load = from.real(), .dropped = from.real()};
   for (auto* value : {&result.skipped, &result.ends_epoch, &result.stop_requested}) *value = from.flag();
   result.bytes_sent = static_cast<std::uint64_t>(from.integer());
   for (const auto time : times) result.times.*time = profiler::Seconds(from.real());
@@ -146,21 +129,21 @@ std::vector<double> broadcast_numbers(std::vector<double> numbers, ProcessGroup&
 }  // namespace
 
 void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source) {
+  const auto run = broadcast_bytes(group, checkpoint::to_json(state.run), source);
   Numbers own;
-  add(own, state.run);
   add(own, backup.last());
   const auto numbers = broadcast_numbers(std::move(own.values), group, source);
-  broadcast_tensors(tensors_of(*state.model), group, source);
-  broadcast_tensors(state.optimizer->state(), group, source);
+  const auto tensors = tensors_of(state);
+  broadcast_tensors(tensors.model, group, source);
+  broadcast_tensors(tensors.optimizer, group, source);
   std::vector<std::int64_t> has_averages{state.ema && state.ema->started() ? 1 : 0};
   group.broadcast(span_of(has_averages), source, {.blocking = true});
-  if (has_averages[0] != 0) broadcast_tensors(state.ema->averages(), group, source);
+  if (has_averages[0] != 0) broadcast_tensors(tensors.averages, group, source);
 
   if (group.rank() == source) return;
   NumberReader from(numbers);
-  read(from, state.run);
   backup.set_last(read_last(from));
-  state.continue_from(checkpoint::RunState(state.run));
+  state.continue_from(checkpoint::run_state_from_json(run, "the state of rank " + std::to_string(source)));
   if (has_averages[0] != 0) state.ema->set_started();
 }
 

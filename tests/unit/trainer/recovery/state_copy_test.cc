@@ -79,6 +79,9 @@ TEST_CASE("a rank that copies another one's state goes on to the same bits, whic
 
   Ranks ranks(job, 2), fresh(job, 1);
   ranks.train(5);
+  auto last_step = *ranks.backups[1 - replaced]->last();
+  last_step.result.experts = ExpertUse{.load = 1.5, .dropped = 0.25};
+  ranks.backups[1 - replaced]->set_last(last_step);
   const auto expected = digest(ranks.replicas[1 - replaced]->state);
   ranks.replicas[replaced] = std::move(fresh.replicas[0]);
   ranks.backups[replaced] = std::move(fresh.backups[0]);
@@ -92,6 +95,9 @@ TEST_CASE("a rank that copies another one's state goes on to the same bits, whic
   CHECK(last->result.loss == ranks.backups[1 - replaced]->last()->result.loss);
   CHECK(last->result.epoch == ranks.backups[1 - replaced]->last()->result.epoch);
   CHECK(last->result.samples == 8);
+  REQUIRE(last->result.experts);
+  CHECK(last->result.experts->load == 1.5);
+  CHECK(last->result.experts->dropped == 0.25);
   ranks.train(3);
   for (const auto& replica : ranks.replicas) CHECK(digest(replica->state) == digest(undisturbed.replicas[0]->state));
 }
