@@ -171,6 +171,13 @@ class Trainer::Impl {
   std::unique_ptr<Observer> observers_;
 };
 
+void Trainer::Context::abort(const std::string& reason) const {
+  if (recovery)
+    recovery->abort(reason);
+  else
+    group->abort(reason);
+}
+
 Trainer::Trainer(const TrainConfig& config, std::map<std::string, std::string> deciding, const Datasets& datasets,
                  Context context)
     : impl_(std::make_unique<Impl>(config, std::move(deciding), datasets, context)) {}
