@@ -21,6 +21,7 @@
 namespace ddprun::trainer {
 namespace {
 
+using Clock = std::chrono::system_clock;
 using NamedSettings = std::map<std::string, std::string>;
 
 plugin::Registry registry_of(const Trainer::Context& context) {
@@ -63,7 +64,7 @@ class Trainer::Impl {
              .task = *task_,
              .shared = context.shared,
              .recovers = recovery_ != nullptr} {
-    if (recovery_) backup_.emplace(state_, [this](std::int64_t step) { recovery_->on_applied(step); });
+    if (recovery_) backup_.emplace(state_, [this](std::int64_t step) { on_applied(step); });
     if (context.group) session_ = make_session(job_, state_, *context.group);
     if (!config.checkpoint.dir.empty() && rank_of(context) == 0)
       checkpoints_.emplace(
@@ -98,14 +99,23 @@ class Trainer::Impl {
 
   // Until the run has ended in some group.
   Summary train_and_recover() {
+  void on_applied(std::int64_t step) {
+    recovery_->on_applied(step);
+    auto times = std::exchange(recovering_, std::nullopt);
+    if (!times || config_.recovery.file.empty()) return;
+    times->applied = Clock::now();
+    append_recovery(config_.recovery.file, *times);
+  }
+
     std::string failure = "this process is to replace a lost rank";
     if (session_) {
       recovery_->on_applied(state_.run.step);
+    auto noticed = Clock::now();
       recovery_->announce();
     }
     while (true) {
       try {
-        if (!session_) begin_in_next_group(failure);
+        if (!session_) begin_in_next_group(failure, noticed);
         const auto summary = train();
         recovery_->withdraw();
         return summary;
@@ -113,18 +123,21 @@ class Trainer::Impl {
         if (!is_consequence(error.code()) || !recovery_->is_able()) throw;
         failure = error.what();
         session_.reset();
+        if (session_ && !recovering_) noticed = Clock::now();  // a failure within a recovery is part of it
       }
     }
   }
 
-  void begin_in_next_group(const std::string& failure) {
-    const auto begin = std::chrono::steady_clock::now();
+  void begin_in_next_group(const std::string& failure, Clock::time_point noticed) {
     backup_->undo_events();
-    const auto resumed = recovery_->recover(failure, [this](ProcessGroup& group, const Catchup& catchup, bool) {
+    auto resumed = recovery_->recover(failure, [this](ProcessGroup& group, const Catchup& catchup, bool) {
       copy_state(state_, *backup_, group, catchup.source);
     });
     session_ = make_session(job_, state_, resumed.group);
-    const auto spent = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin);
+    recovering_ = resumed.times;
+    recovering_->noticed = noticed;
+    recovering_->ready = Clock::now();
+    const auto spent = std::chrono::duration<double, std::milli>(recovering_->ready - noticed);
     if (resumed.group.rank() == resumed.catchup.source)
       log::info("{}: the ranks go on after step {} in generation {} of their group, {:.0f} ms later", failure,
                 resumed.catchup.step, resumed.generation, spent.count());
@@ -168,6 +181,7 @@ class Trainer::Impl {
   std::unique_ptr<Session> session_;                    // null: none in the next group yet
   std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
   Summary summary_;
+  std::optional<RecoveryTimes> recovering_;             // until the first step in that group is done
   std::unique_ptr<Observer> observers_;
 };
 

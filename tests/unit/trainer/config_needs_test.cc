@@ -136,6 +136,7 @@ const std::vector<Example> examples{
     {"model.hidden=64", {"model.name=mlp"}, {"model.name=cnn"}},
     {"recovery.wait=5", {}, {"recovery.mode=restart"}},
     {"model.dropout=0.1", {"model.name=mlp"}, {"model.name=cnn"}},
+    {"recovery.file=r.jsonl", {}, {"recovery.mode=restart"}},
     {"model.stem=imagenet", {"model.name=resnet50"}, {}},
     {"model.channels=8", {"model.name=resnet18"}, {}},
     {"model.preset=small", gpt, {}},

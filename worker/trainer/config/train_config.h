@@ -191,6 +191,7 @@ struct TrainConfig {
     std::string mode = "in_process";
     double wait = 60;
   } recovery;
+    std::filesystem::path file;
   struct Checkpoint {
     std::filesystem::path dir;
     std::int64_t every_steps = 0;

@@ -16,6 +16,8 @@ namespace {
 constexpr std::chrono::seconds plan_bound{10};
 constexpr std::chrono::seconds store_timeout{10};
 
+using Clock = std::chrono::system_clock;
+
 Deadline soon() {
   return Deadline::in(store_timeout);
 }
@@ -64,6 +66,7 @@ void Recovery::withdraw() noexcept {
 
 Recovery::Resumed Recovery::recover(const std::string& reason, const Copy& copy) {
   auto request = state_.on_failure(reason);
+  RecoveryTimes times{.rank = rank_};
   std::optional<PlanWatch> watch;  // while there is a group, or one forms, which a newer plan ends
   while (!std::holds_alternative<State::Train>(request)) {
     if (const auto* end = std::get_if<State::GiveUp>(&request)) {
@@ -73,6 +76,7 @@ Recovery::Resumed Recovery::recover(const std::string& reason, const Copy& copy)
     if (const auto* await = std::get_if<State::AwaitPlan>(&request)) {
       watch.reset();
       request = await_plan(*await);
+      times.planned = Clock::now();
       continue;
     }
     try {
@@ -80,14 +84,19 @@ Recovery::Resumed Recovery::recover(const std::string& reason, const Copy& copy)
         watch_for_newer_plan(watch, bound_, "not all ranks have joined within the bound (recovery.wait)");
       if (std::holds_alternative<State::CopyState>(request))
         watch_for_newer_plan(watch, copy_bound_, "the copy of the state was not complete in time (dist.timeout)");
+      const bool forms = std::holds_alternative<State::FormGroup>(request);
       request = execute(request, copy);
+      if (forms) times.formed = Clock::now();
     } catch (const Error& error) {
       if (!is_consequence(error.code())) throw;
       log::debug("recovery: {}", error.what());
       request = state_.on_failure(error.what());
     }
   }
-  return {world_.group().group(), catchup_, state_.generation()};
+  times.healed = Clock::now();
+  times.generation = state_.generation();
+  times.step = catchup_.step + 1;
+  return {world_.group().group(), catchup_, state_.generation(), times};
 }
 
 RecoveryState::Request Recovery::execute(const State::Request& request, const Copy& copy) {

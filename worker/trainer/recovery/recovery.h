@@ -13,6 +13,7 @@
 #include "ddprun/worker/trainer/recovery/plan_watch.h"
 #include "ddprun/worker/trainer/recovery/positions.h"
 #include "ddprun/worker/trainer/recovery/recovery_state.h"
+#include "ddprun/worker/trainer/recovery/recovery_times.h"
 
 namespace ddprun::trainer {
 
@@ -52,6 +53,7 @@ class Recovery {
     ProcessGroup& group;
     Catchup catchup;
     std::uint64_t generation;
+    RecoveryTimes times;  // as far as recover() knows them
   };
   // After a failure of the group, or to join: forms the next generation, in which all ranks then stand at the same
   // step. No session uses the current group any more. Throws Errc::peer_lost when the job has to be restarted instead;
