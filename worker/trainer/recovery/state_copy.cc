@@ -15,13 +15,15 @@
 namespace ddprun::trainer {
 namespace {
 
+// In one operation, since ranks wait for each other in each.
 void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group, int source) {
-  for (const auto& [name, tensor] : tensors) {
-    if (tensor.bytes() == 0) continue;
-    Tensor target = tensor;
-    group.broadcast({target.raw(), target.bytes(), DType::uint8}, source, {.blocking = true});
-    target.storage()->bump_version();
-  }
+  std::vector<Span> spans;
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.bytes() > 0) spans.push_back({Tensor(tensor).raw(), tensor.bytes(), DType::uint8});
+  if (spans.empty()) return;
+  group.broadcast_coalesced(spans, source, {.blocking = true});
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.bytes() > 0) tensor.storage()->bump_version();
 }
 
 // Numbers that a double holds exactly, in order. Text would round them.
@@ -131,20 +133,21 @@ std::vector<double> broadcast_numbers(std::vector<double> numbers, ProcessGroup&
 void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source) {
   const auto run = broadcast_bytes(group, checkpoint::to_json(state.run), source);
   Numbers own;
+  own.add(state.ema && state.ema->started() ? std::int64_t{1} : 0);
   add(own, backup.last());
   const auto numbers = broadcast_numbers(std::move(own.values), group, source);
+  NumberReader from(numbers);
+  const bool has_averages = from.flag();
   const auto tensors = tensors_of(state);
-  broadcast_tensors(tensors.model, group, source);
-  broadcast_tensors(tensors.optimizer, group, source);
-  std::vector<std::int64_t> has_averages{state.ema && state.ema->started() ? 1 : 0};
-  group.broadcast(span_of(has_averages), source, {.blocking = true});
-  if (has_averages[0] != 0) broadcast_tensors(tensors.averages, group, source);
+  auto copied = tensors.model;
+  copied.insert(copied.end(), tensors.optimizer.begin(), tensors.optimizer.end());
+  if (has_averages) copied.insert(copied.end(), tensors.averages.begin(), tensors.averages.end());
+  broadcast_tensors(copied, group, source);
 
   if (group.rank() == source) return;
-  NumberReader from(numbers);
   backup.set_last(read_last(from));
   state.continue_from(checkpoint::run_state_from_json(run, "the state of rank " + std::to_string(source)));
-  if (has_averages[0] != 0) state.ema->set_started();
+  if (has_averages) state.ema->set_started();
 }
 
 }  // namespace ddprun::trainer
