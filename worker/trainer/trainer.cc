@@ -74,7 +74,9 @@ class Trainer::Impl {
                                  .checkpoints = checkpoints(),
                                  .preemption = context.preemption,
                                  .summary = summary_,
-                                 .training_record = context.training_record});
+                                 .training_record = context.training_record,
+                                 .epoch_samples = samples_of_epoch_,
+                                 .first_of_host = context.first_of_host});
   }
 
   Summary run() {
@@ -97,8 +99,6 @@ class Trainer::Impl {
     return summary_;
   }
 
-  // Until the run has ended in some group.
-  Summary train_and_recover() {
   void on_applied(std::int64_t step) {
     recovery_->on_applied(step);
     auto times = std::exchange(recovering_, std::nullopt);
@@ -107,10 +107,12 @@ class Trainer::Impl {
     append_recovery(config_.recovery.file, *times);
   }
 
+  // Until the run has ended in some group.
+  Summary train_and_recover() {
     std::string failure = "this process is to replace a lost rank";
+    auto noticed = Clock::now();
     if (session_) {
       recovery_->on_applied(state_.run.step);
-    auto noticed = Clock::now();
       recovery_->announce();
     }
     while (true) {
@@ -121,9 +123,9 @@ class Trainer::Impl {
         return summary;
       } catch (const Error& error) {
         if (!is_consequence(error.code()) || !recovery_->is_able()) throw;
+        if (session_ && !recovering_) noticed = Clock::now();  // a failure within a recovery is part of it
         failure = error.what();
         session_.reset();
-        if (session_ && !recovering_) noticed = Clock::now();  // a failure within a recovery is part of it
       }
     }
   }
@@ -179,9 +181,9 @@ class Trainer::Impl {
   const TrainJob job_;
   std::optional<StepBackup> backup_;                    // where the run can recover
   std::unique_ptr<Session> session_;                    // null: none in the next group yet
+  std::optional<RecoveryTimes> recovering_;             // until the first step in that group is done
   std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
   Summary summary_;
-  std::optional<RecoveryTimes> recovering_;             // until the first step in that group is done
   std::unique_ptr<Observer> observers_;
 };
 

@@ -29,6 +29,7 @@ RunState some_state() {
           .loss_scale = LossScale{.scale = 8192, .good_steps = 17},
           .plateau = Plateau{.lr = 0.01, .best = 0.25, .bad_evaluations = 2, .cooldown = 1},
           .gradient_norms = {1.5, 0.1},
+          .ledger = "0123abcd",
           .config = {{"optim.lr", "0.1"}, {"model.name", "cnn"}}};
 }
 

@@ -78,7 +78,7 @@ constexpr std::array times = {&StepTimes::data,      &StepTimes::upload, &StepTi
                               &StepTimes::optimizer, &StepTimes::start,  &StepTimes::wait};
 
 void add(Numbers& to, const StepResult& result) {
-  for (const auto value : {result.epoch, result.steps, result.samples}) to.add(value);
+  for (const auto value : {result.epoch, result.steps, result.samples, result.first}) to.add(value);
   to.add(result.loss);
   to.add(result.grad_norm);
   to.add(result.loss_scale);
@@ -92,7 +92,7 @@ void add(Numbers& to, const StepResult& result) {
 
 StepResult read_result(NumberReader& from) {
   StepResult result;
-  for (auto* value : {&result.epoch, &result.steps, &result.samples}) *value = from.integer();
+  for (auto* value : {&result.epoch, &result.steps, &result.samples, &result.first}) *value = from.integer();
   result.loss = from.real();
   result.grad_norm = from.optional();
   result.loss_scale = from.optional();

@@ -71,6 +71,7 @@ void TrainState::continue_from(const checkpoint::RunState& saved) {
   run.samples = saved.samples;
   run.skipped_steps = saved.skipped_steps;
   run.lr = saved.lr;
+  run.ledger = saved.ledger;
   optimizer->set_step_count(saved.step - saved.skipped_steps);
   run.best_loss = saved.best_loss;
   if (plateau && saved.plateau) plateau->set_state(*saved.plateau);
