@@ -425,7 +425,10 @@ void JobModel::add_point(Milliseconds now, const TrainingRecord& record) {
   view_.points = std::move(rest);
 }
 
+// An evaluation that a replaced process repeats takes the place of the first one.
 void JobModel::add_evaluation(const TrainingRecord& record) {
+  auto& all = view_.evaluations;
+  if (!all.empty() && all.back().step == record.evaluation_step) all.pop_back();
   view_.evaluations.push_back({.version = view_.version,
                                .step = record.evaluation_step,
                                .loss = record.evaluation_loss,

@@ -1,3 +1,4 @@
+#include "ddprun/common/random.h"
 #include "ddprun/launcher/dashboard/view_server.h"
 
 #include <charconv>

@@ -8,7 +8,7 @@
 
 // What workers and their agent tell each other through the workers' store, so that a worker that dies can be replaced
 // while the others keep their processes. Workers announce that they can recover; the agent decides the members of each
-// generation of the process group.
+// generation of the process group. Names and texts alone: pure functions.
 namespace ddprun {
 
 // DDPRUN_RECOVERY: set by an agent that replaces single workers, to the first generation of the process group that the
@@ -30,6 +30,7 @@ struct RecoveryKeys {
 
 // The name of a worker among the members: "2.0" for rank 2 from the start, "2.5" for one that joins in generation 5.
 std::string member_name(int rank, std::uint64_t joined_in);
+// The text of a list, and its inverse: the names with a space in between.
 std::string member_list(const std::vector<std::string>& members);
 std::vector<std::string> parse_member_list(std::string_view text);
 

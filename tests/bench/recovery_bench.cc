@@ -1,264 +1,231 @@
-// From a failure to the moment at which every worker of the next attempt runs. The workers end at the first SIGTERM and
-// say when they run; the same number of them, stopped and started by this program itself, is the floor.
+// A training job whose ranks are killed at random: from each kill until the other ranks have made the step that it
+// interrupted, by phase, beside the time of a step.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
-#include <functional>
+#include <fstream>
+#include <map>
 #include <memory>
-#include <poll.h>
+#include <random>
 #include <string>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <boost/json.hpp>
 #include <fmt/core.h>
 
 #include "ddprun/common/deadline.h"
+#include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/standard_output.h"
-#include "ddprun/common/unique_fd.h"
 #include "tests/bench/launchers.h"
+#include "tests/bench/median.h"
 #include "tests/bench/process.h"
-#include "tests/bench/recovery_record.h"
 #include "tests/bench/subcommand.h"
-#include "tests/support/free_port.h"
-#include "tests/support/netns.h"
+#include "tests/support/processes.h"
 #include "tests/support/temp_dir.h"
 
 namespace ddprun::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+namespace json = boost::json;
 
 struct Options {
-  std::vector<int> workers{2, 8};
-  int rounds = 11;
-  int budget_s = 50;  // for all of it; launchers that take seconds get as many runs as fit
-  std::string torch_python;
+  std::vector<std::string> backends{"shm", "gloo"};
+  std::vector<int> ranks{4, 8};
+  int kills = 5;
+  int batch = 16;  // of a rank
+  unsigned seed = 1;
 };
 
-constexpr std::chrono::seconds time_limit{30};  // for one run
+constexpr std::chrono::seconds time_limit{60};  // for one recovery
+constexpr int undisturbed_steps = 20;           // before the first kill
+constexpr int steps_between = 5;                // two recoveries
 
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
-// What the workers of one run say.
-class Records {
+// The lines of a file that is being written, as they come.
+class Lines {
  public:
-  Records() {
-    if (::mkfifo(path().c_str(), 0600) != 0)
-      throw make_error(Errc::io, "cannot make the FIFO {}: {}", path(), errno_text(errno));
-    fd_ = UniqueFd(::open(path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-    if (!fd_) throw make_error(Errc::io, "cannot open {}: {}", path(), errno_text(errno));
-  }
+  explicit Lines(std::filesystem::path path) : path_(std::move(path)) {}
 
-  Words worker() const { return {beside("ddprun-bench-worker"), path()}; }
-
-  // Until as many workers of one attempt run; of a later attempt than `after`.
-  std::vector<RecoveryRecord> wait_for(int workers, int after, const std::string& launcher) {
-    const auto deadline = Deadline::in(time_limit);
-    for (;;) {
-      const int newest = newest_attempt();
-      std::vector<RecoveryRecord> running;
-      for (const auto& record : seen_)
-        if (record.attempt == newest) running.push_back(record);
-      if (newest > after && std::ssize(running) == workers) return running;
-      pollfd entry{fd_.get(), POLLIN, 0};
-      if (::poll(&entry, 1, deadline.poll_timeout_ms()) == 0 && deadline.expired())
-        throw make_error(Errc::timeout, "{}: {} of {} workers of attempt {} ran within {} s", launcher, running.size(),
-                         workers, newest, time_limit.count());
-      RecoveryRecord record;
-      while (::read(fd_.get(), &record, sizeof record) == sizeof record) seen_.push_back(record);
+  // Those that are complete since the last call.
+  std::vector<json::object> take() {
+    std::vector<json::object> records;
+    std::ifstream file(path_);
+    file.seekg(at_);
+    for (std::string line; std::getline(file, line) && !file.eof();) {
+      at_ += static_cast<std::streamoff>(line.size()) + 1;
+      records.push_back(json::parse(line).as_object());
     }
+    return records;
   }
 
  private:
-  std::string path() const { return (folder_ / "records").string(); }
-  int newest_attempt() const {
-    int newest = -1;
-    for (const auto& record : seen_) newest = std::max(newest, record.attempt);
-    return newest;
-  }
-
-  testing::TempDir folder_;
-  UniqueFd fd_;
-  std::vector<RecoveryRecord> seen_;
+  const std::filesystem::path path_;
+  std::streamoff at_ = 0;
 };
 
-double ms_until_last(const std::vector<RecoveryRecord>& running, std::int64_t since_ns) {
-  std::int64_t last = 0;
-  for (const auto& record : running) last = std::max(last, record.time_ns);
-  return static_cast<double>(last - since_ns) / 1e6;
-}
+// The ends of the phases, of the slowest rank that was not killed, since the kill.
+struct Phases {
+  double noticed = 0, planned = 0, formed = 0, healed = 0, ready = 0, applied = 0;  // ms
+  double replacement = 0;  // until the replacement has made a step
+};
 
-pid_t pid_of(const std::vector<RecoveryRecord>& running, int rank) {
-  for (const auto& record : running)
-    if (record.rank == rank) return record.pid;
-  throw make_error(Errc::internal, "no worker of rank {}", rank);
-}
+class Job {
+ public:
+  Job(const Options& options, const std::string& backend, int ranks)
+      : ranks_(ranks), recoveries_(folder_ / "recoveries"), process_(start(options, backend)) {}
 
-// The workers' own stop and start: all but the failed one are told to end and waited for, then all are started.
-double floor_once(int workers) {
-  Records records;
-  const auto start_all = [&] {
-    std::vector<Process> started;
-    for (int i = 0; i < workers; ++i) started.emplace_back(records.worker());
-    return started;
-  };
-  auto first = start_all();
-  records.wait_for(workers, -1, "the floor");
-  const auto since = now_ns();
-  for (auto& process : first) ::kill(process.pid(), SIGTERM);
-  first.clear();
-  std::vector<RecoveryRecord> running;
-  Records again;
-  std::vector<Process> second;
-  for (int i = 0; i < workers; ++i) second.emplace_back(again.worker());
-  return ms_until_last(again.wait_for(workers, -1, "the floor"), since);
-}
-
-// A worker of rank 1 is killed.
-double worker_failure_once(const Launcher& launcher, int workers) {
-  Records records;
-  const Process process(launcher.line(workers, records.worker(), {"--max_restarts=1"}), {.own_group = true});
-  const auto before = records.wait_for(workers, -1, launcher.name);
-  const auto since = now_ns();
-  ::kill(pid_of(before, 1), SIGKILL);
-  return ms_until_last(records.wait_for(workers, before.front().attempt, launcher.name), since);
-}
-
-// Three agents of two workers each; the last one is lost, and the other four workers start again.
-constexpr int nodes = 3, workers_a_node = 2, survivors = (nodes - 1) * workers_a_node;
-
-// enter: what stands before the command line of a node, if anything.
-std::vector<Process> start_nodes(const Records& records, const std::string& endpoint, const std::string& conf,
-                                 const std::function<Words(int node)>& enter) {
-  std::vector<Process> agents;
-  for (int node = 0; node < nodes; ++node) {
-    Words words = enter(node);
-    for (const auto& word :
-         {beside("ddprun"), std::string("--no_python"), std::string("--nnodes=2:3"), "--rdzv_endpoint=" + endpoint,
-          fmt::format("--rdzv_conf=is_host={}{}", node == 0, conf), fmt::format("--nproc_per_node={}", workers_a_node)})
-      words.push_back(word);
-    for (const auto& word : records.worker()) words.push_back(word);
-    agents.emplace_back(words, ProcessOptions{.own_group = true});
+  // Returns the median time of an undisturbed step, ms.
+  double step_ms() {
+    const auto rates = wait_for_steps(undisturbed_steps);
+    return 1e3 * static_cast<double>(samples_) / median(rates);
   }
-  return agents;
-}
 
-double node_loss_once() {
-  Records records;
-  const auto agents =
-      start_nodes(records, fmt::format("127.0.0.1:{}", testing::free_port()), "", [](int) { return Words(); });
-  const auto before = records.wait_for(nodes * workers_a_node, -1, "ddprun");
-  const auto since = now_ns();
-  ::kill(agents.back().pid(), SIGKILL);
-  return ms_until_last(records.wait_for(survivors, before.front().attempt, "ddprun"), since);
-}
+  Phases kill(int rank) {
+    const auto pid = pid_of(rank);
+    const auto began = now_us();
+    ::kill(pid, SIGKILL);
+    Phases phases;
+    const auto since = [began](const json::object& record, const char* key) {
+      return static_cast<double>(record.at(key).to_number<std::int64_t>() - began) / 1e3;
+    };
+    const auto latest = [](double& value, double other) { value = std::max(value, other); };
+    const auto deadline = Deadline::in(time_limit);
+    for (int left = ranks_; left > 0;) {
+      for (const auto& record : recoveries_.take()) {
+        --left;
+        if (record.at("rank").to_number<int>() == rank) {
+          phases.replacement = since(record, "applied_us");
+          continue;
+        }
+        latest(phases.noticed, since(record, "noticed_us"));
+        latest(phases.planned, since(record, "planned_us"));
+        latest(phases.formed, since(record, "formed_us"));
+        latest(phases.healed, since(record, "healed_us"));
+        latest(phases.ready, since(record, "ready_us"));
+        latest(phases.applied, since(record, "applied_us"));
+      }
+      wait_a_little(deadline, fmt::format("{} ranks to recover", left));
+    }
+    wait_for_steps(steps_between);
+    return phases;
+  }
 
-// A node is lost at the latest after so many heartbeats that did not come, one second apart.
-constexpr int missed_heartbeats = 2;
-constexpr double keep_alive_bound_ms = 1000.0 * missed_heartbeats;
+ private:
+  Process start(const Options& options, const std::string& backend) {
+    samples_ = static_cast<std::int64_t>(options.batch) * ranks_;
+    std::ofstream(folder_ / "train.cfg")
+        << "[model]\nname = cnn\n[data]\nname = digits\nsamples = " << 200 * samples_
+        << "\ntest_samples = 100\n[train]\nepochs = 1000000\nlog_every = 0\nbatch_size = " << options.batch
+        << "\n[eval]\nevery_epochs = 0\n[metrics]\nfile = " << (folder_ / "metrics").string()
+        << "\n[recovery]\nfile = " << (folder_ / "recoveries").string() << "\n[dist]\nbackend = " << backend << "\n";
+    auto environment = Environment::capture();
+    environment.set("OMP_NUM_THREADS", "1");
+    environment.set("DDPRUN_BENCH_JOB", folder_.path().string());
+    return Process({beside("ddprun"), "--standalone", fmt::format("--nproc_per_node={}", ranks_),
+                    fmt::format("--max_restarts={}", options.kills), (folder_ / "train.cfg").string()},
+                   {.environment = environment.entries(), .show_errors = false, .own_group = true});
+  }
 
-double link_loss_once() {
-  if (const auto why = testing::NetnsHosts::why_not(); !why.empty()) throw Error(Errc::unsupported, why);
-  testing::NetnsHosts hosts(nodes);
-  Records records;
-  const auto agents = start_nodes(records, hosts.address(0) + ":29400",
-                                  fmt::format(",keep_alive_interval=1,keep_alive_max_attempt={}", missed_heartbeats),
-                                  [&](int node) { return hosts.enter(node); });
-  const auto before = records.wait_for(nodes * workers_a_node, -1, "ddprun");
-  const auto since = now_ns();
-  hosts.link_down(nodes - 1);
-  return ms_until_last(records.wait_for(survivors, before.front().attempt, "ddprun"), since);
+  pid_t pid_of(int rank) const {
+    const auto wanted = '\0' + fmt::format("RANK={}", rank) + '\0';
+    for (const pid_t pid : testing::processes_with("DDPRUN_BENCH_JOB=" + folder_.path().string()))
+      if (('\0' + testing::proc_text(std::to_string(pid), "environ")).find(wanted) != std::string::npos) return pid;
+    throw make_error(Errc::io, "there is no process of rank {}", rank);
+  }
+
+  // So many more; returns their samples a second.
+  std::vector<double> wait_for_steps(int count) {
+    std::vector<double> rates;
+    const auto deadline = Deadline::in(time_limit);
+    Lines metrics(folder_ / "metrics");
+    metrics.take();
+    while (std::ssize(rates) < count) {
+      for (const auto& record : metrics.take())
+        if (record.contains("step")) rates.push_back(record.at("samples_per_s").to_number<double>());
+      wait_a_little(deadline, "steps");
+    }
+    return rates;
+  }
+
+  static void wait_a_little(const Deadline& deadline, const std::string& what) {
+    if (deadline.expired())
+      throw make_error(Errc::timeout, "waited {} s for {}: the job has ended, or hangs", time_limit.count(), what);
+    ::usleep(1000);
+  }
+
+  const int ranks_;
+  const testing::TempDir folder_;
+  std::int64_t samples_ = 0;  // of a step
+  Lines recoveries_;
+  const Process process_;
+};
+
+double percentile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
 struct Row {
-  std::string event, launcher;
-  int workers = 0;
-  bool slow = false;
-  double bound_ms = 0;  // within which the loss has to be noticed; 0: at once
-  std::function<double()> once;
-  std::vector<double> times_ms{};
-  std::string failure{};
+  std::string backend;
+  int ranks;
+  double step_ms;
+  std::vector<Phases> recoveries;
+
+  template <class Value>
+  std::vector<double> each(Value value) const {
+    std::vector<double> all;
+    for (const auto& one : recoveries) all.push_back(value(one));
+    return all;
+  }
 };
 
-std::vector<Row> make_rows(const Options& options, int workers) {
-  std::vector<Row> rows{
-      {.event = "floor", .launcher = "none", .workers = workers, .once = [workers] { return floor_once(workers); }}};
-  std::vector<Launcher> launchers{ddprun_launcher()};
-  for (auto& launcher : torchruns(options.torch_python)) launchers.push_back(std::move(launcher));
-  for (const auto& launcher : launchers)
-    rows.push_back(
-        {.event = "worker", .launcher = launcher.name, .workers = workers, .slow = launcher.slow, .once = [=] {
-           return worker_failure_once(launcher, workers);
-         }});
-  return rows;
+Row measure(const Options& options, const std::string& backend, int ranks) {
+  Job job(options, backend, ranks);
+  Row row{.backend = backend, .ranks = ranks, .step_ms = job.step_ms(), .recoveries = {}};
+  std::mt19937 random(options.seed);
+  while (std::ssize(row.recoveries) < options.kills)
+    row.recoveries.push_back(job.kill(static_cast<int>(random() % static_cast<unsigned>(ranks))));
+  return row;
 }
 
-void measure(std::vector<Row>& rows, const Options& options, Clock::time_point end) {
-  for (int round = 0; round < options.rounds; ++round)
-    for (auto& row : rows) {
-      if (!row.failure.empty() || (row.slow && round > 0 && Clock::now() > end)) continue;
-      try {
-        row.times_ms.push_back(row.once());
-      } catch (const Error& e) {
-        row.failure = e.what();
-      }
-    }
-}
-
-void print(bool json, const Row& row, const Row& floor) {
-  if (!row.failure.empty())
-    return static_cast<void>(
-        std::fprintf(stderr, "%s, %s is left out: %s\n", row.event.c_str(), row.launcher.c_str(), row.failure.c_str()));
-  const double wall = median(row.times_ms), above = wall - median(floor.times_ms);
+void print(const Row& row, bool json) {
+  const auto of = [&](auto value) { return median(row.each(value)); };
+  const double detect = of([](const Phases& p) { return p.noticed; });
+  const double plan = of([](const Phases& p) { return p.planned - p.noticed; });
+  const double form = of([](const Phases& p) { return p.formed - p.planned; });
+  const double heal = of([](const Phases& p) { return p.healed - p.formed; });
+  const double session = of([](const Phases& p) { return p.ready - p.healed; });
+  const double replay = of([](const Phases& p) { return p.applied - p.ready; });
+  const auto all = row.each([](const Phases& p) { return p.applied; });
+  const double replacement = of([](const Phases& p) { return p.replacement; });
   if (json)
-    fmt::print(
-        "{{\"event\": \"{}\", \"launcher\": \"{}\", \"workers\": {}, \"runs\": {}, \"recovery_ms\": {:.3f}, "
-        "\"recovery_ms_max\": {:.3f}, \"above_floor_ms\": {:.3f}, \"bound_ms\": {:.0f}}}\n",
-        row.event, row.launcher, row.workers, row.times_ms.size(), wall,
-        *std::max_element(row.times_ms.begin(), row.times_ms.end()), above, row.bound_ms);
+    fmt::print(R"({{"backend": "{}", "ranks": {}, "kills": {}, "step_ms": {:.2f}, "detect_ms": {:.2f}, )"
+               R"("plan_ms": {:.2f}, "form_ms": {:.2f}, "heal_ms": {:.2f}, "session_ms": {:.2f}, "replay_ms": {:.2f}, )"
+               R"("p50_ms": {:.2f}, "p99_ms": {:.2f}, "max_ms": {:.2f}, "replacement_ms": {:.2f}}})"
+               "\n",
+               row.backend, row.ranks, all.size(), row.step_ms, detect, plan, form, heal, session, replay,
+               percentile(all, 0.5), percentile(all, 0.99), percentile(all, 1), replacement);
   else
-    fmt::print("{:<8} {:<22} {:>7} {:>5} {:>12.2f} {:>10.2f} {:>15.2f} {:>9}\n", row.event, row.launcher, row.workers,
-               row.times_ms.size(), wall, *std::max_element(row.times_ms.begin(), row.times_ms.end()), above,
-               row.bound_ms > 0 ? fmt::format("{:.0f}", row.bound_ms) : "");
+    fmt::print("{:<8}{:>6}{:>6}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n",
+               row.backend, row.ranks, all.size(), row.step_ms, detect, plan, form, heal, session, replay,
+               percentile(all, 0.5), percentile(all, 0.99), percentile(all, 1));
+  flush_standard_output();
 }
 
 void run(const Options& options, bool json) {
   if (!json)
-    fmt::print("{:<8} {:<22} {:>7} {:>5} {:>12} {:>10} {:>15} {:>9}\n", "event", "launcher", "workers", "runs",
-               "recovery_ms", "max_ms", "above_floor_ms", "bound_ms");
-  const auto began = Clock::now();
-  std::vector<std::vector<Row>> tables;
-  for (const int workers : options.workers) tables.push_back(make_rows(options, workers));
-  tables.push_back(
-      {{.event = "floor", .launcher = "none", .workers = survivors, .once = [] { return floor_once(survivors); }},
-       {.event = "node", .launcher = "ddprun", .workers = survivors, .once = node_loss_once},
-       {.event = "link",
-        .launcher = "ddprun",
-        .workers = survivors,
-        .slow = true,
-        .bound_ms = keep_alive_bound_ms,
-        .once = link_loss_once}});
-  const auto share = std::chrono::seconds(options.budget_s) / static_cast<double>(tables.size());
-  for (std::size_t i = 0; i < tables.size(); ++i) {
-    measure(tables[i], options,
-            began + std::chrono::duration_cast<Clock::duration>(share * static_cast<double>(i + 1)));
-    for (const auto& row : tables[i]) print(json, row, tables[i].front());
-    flush_standard_output();
-  }
+    fmt::print("{:<8}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>10}{:>10}\n", "backend", "ranks", "kills",
+               "step ms", "detect", "plan", "form", "heal", "session", "replay", "p50", "p99", "max");
+  for (const auto& backend : options.backends)
+    for (const int ranks : options.ranks) print(measure(options, backend, ranks), json);
 }
 
 }  // namespace
@@ -266,27 +233,21 @@ void run(const Options& options, bool json) {
 Run recovery_bench(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
   subcommand.footer(
-      "worker: a worker is killed; node: the agent of one of three nodes is (its two workers with it); link: that "
-      "node's\n"
-      "network is cut without a word, and its heartbeats, one a second, have to be missed until it counts as lost, at\n"
-      "the latest after bound_ms (nodes in network namespaces, needs root). recovery_ms: from then until the last "
-      "worker\n"
-      "of the next attempt runs, median and largest of the runs. floor: the same number of workers told to end, "
-      "waited\n"
-      "for and started again by this program; above_floor_ms is what the launcher adds. torchrun is measured where "
-      "there\n"
-      "is a python with torch: with its defaults, and with a monitor interval of 10 ms.");
-  subcommand.add_option("--workers", options->workers, "workers of the node whose worker fails, each a table")
+      "The CNN on generated digits, one thread a rank. Each time a random rank gets SIGKILL. p50, p99, max: from then\n"
+      "until the last of the other ranks has made the next step in the group that formed. The phases are medians, "
+      "from\n"
+      "the end of one at the slowest rank to that of the next: detect, until the failure is noticed; plan, until the\n"
+      "launcher's decision is there; form, until all, the replacement too, have formed a group; heal, until all stand\n"
+      "at the same step; session, until the training is set up; replay, until the step is made.");
+  subcommand.add_option("--backend", options->backends, "shm, gloo or hierarchical")
       ->delimiter(',')
       ->capture_default_str();
-  subcommand.add_option("--rounds", options->rounds, "of each row, those apart that take seconds")
+  subcommand.add_option("--ranks", options->ranks, "each a row")->delimiter(',')->capture_default_str();
+  subcommand.add_option("--kills", options->kills, "of each row")->check(CLI::PositiveNumber)->capture_default_str();
+  subcommand.add_option("--batch", options->batch, "samples of a rank's step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  subcommand.add_option("--budget", options->budget_s, "seconds for all of it, about")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  subcommand.add_option("--torch-python", options->torch_python,
-                        "the interpreter whose torchrun is measured (default: DDPRUN_TORCH_PYTHON, else python3)");
+  subcommand.add_option("--seed", options->seed, "of the choice of ranks")->capture_default_str();
   return [options](bool json) { run(*options, json); };
 }
 

@@ -30,6 +30,7 @@ Run parallel_bench(CLI::App& subcommand);
 Run pipeline_bench(CLI::App& subcommand);
 Run recovery_bench(CLI::App& subcommand);
 Run rendezvous_bench(CLI::App& subcommand);
+Run restart_bench(CLI::App& subcommand);
 Run store_bench(CLI::App& subcommand);
 Run train_bench(CLI::App& subcommand);
 Run train_step_bench(CLI::App& subcommand);

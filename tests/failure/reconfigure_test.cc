@@ -230,6 +230,29 @@ TEST_CASE("an abort while the next group connects ends it with the caller's reas
   }
 }
 
+TEST_CASE("a generation that a newer one supersedes does not form, also if it begins to form later") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
+      auto elastic = make_elastic(backend, rank, port);
+      elastic.reconfigure(0, members_upto(2));
+      if (rank == 0) {
+        elastic.abort_before(2, "rank 1 was lost");
+        if (const auto failure = failure_of([&] { elastic.group().barrier()->wait(); });
+            failure != "aborted: rank 1 was lost")
+          return "a group that stands: " + failure;
+        if (const auto failure = failure_of([&] { elastic.reconfigure(1, members_upto(2)); });
+            failure != "aborted: rank 1 was lost")
+          return "a later call: " + failure;
+      }
+      auto& group = elastic.reconfigure(2, members_upto(2));
+      elastic.abort_before(2, "late news");  // which concerns older generations alone
+      return works(group);
+    });
+    for (int rank = 0; rank < 2; ++rank) CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(rank, 2));
+  }
+}
+
 TEST_CASE("a member that loses the store while it agrees does not keep the others waiting") {
   ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
     const auto store = connect(port);

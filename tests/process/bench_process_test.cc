@@ -97,6 +97,17 @@ TEST_CASE("a form of parallel training is measured beside one process and DDP, a
   CHECK_THAT(refused.err, Catch::Contains("there is no form 'ddq'"));
 }
 
+TEST_CASE("recoveries of a job whose ranks are killed are measured by phase") {
+  const auto result =
+      Child({BENCH_PROGRAM, "recovery", "--json", "--backend=shm", "--ranks=2", "--kills=2", "--batch=4"}).wait();
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::StartsWith(R"({"backend": "shm", "ranks": 2, "kills": 2, "step_ms": )"));
+  for (const auto* phase : {"detect_ms", "plan_ms", "form_ms", "heal_ms", "session_ms", "replay_ms", "max_ms"})
+    CHECK_THAT(result.out, Catch::Contains(phase));
+  CHECK_THAT(result.out, !Catch::Contains("\"p50_ms\": 0.00"));
+}
+
 TEST_CASE("a hook is measured over a slow link, with the bytes that it sends") {
   for (const auto& why : {NetnsHosts::why_not(), NetnsHosts::why_not_isolated()})
     if (!why.empty()) SKIP(why);

@@ -196,6 +196,35 @@ TEST_CASE("two ranks that die at once are both replaced") {
   CHECK(recorded_steps(training) == first_steps(80));
 }
 
+TEST_CASE("replacements that are killed as soon as they start are replaced in turn") {
+  const auto expected = undisturbed_digest();
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=4"}), training.marker.variables());
+  wait_for_step(child, training, 20);
+  for (int kills = 0; kills < 4; ++kills) replace(child, training, 2);
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out) == expected);
+  CHECK(recorded_steps(training) == first_steps(80));
+  for (const auto* each : {"restart 1 of 4", "restart 2 of 4", "restart 3 of 4", "restart 4 of 4"})
+    CHECK(occurrences(result.err, each + std::string(": a replacement for this rank alone")) == 1);
+  CHECK(training.marker.processes() == 0);
+}
+
+TEST_CASE("a replacement that is killed as soon as it starts uses the budget, and its end is the job's") {
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}, {"--train.epochs=1000"}), training.marker.variables());
+  wait_for_step(child, training, 5);
+  for (int kills = 0; kills < 2; ++kills) replace(child, training, 3);
+  REQUIRE(::kill(workers_by_rank(training).at(3), SIGKILL) == 0);
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 128 + SIGKILL);
+  CHECK(occurrences(result.err, "all 2 restarts used") == 1);
+  CHECK(training.marker.processes() == 0);
+}
+
 TEST_CASE("a kill with no restart left ends the job with the signal's exit code") {
   const Training training;
   Child child(job_of(training, {"--max_restarts=1"}, {"--train.epochs=1000"}), training.marker.variables());

@@ -65,6 +65,13 @@ ddprun_process_test(recovery_in_process_test
   TIMEOUT 600)
 add_dependencies(recovery_in_process_test ddprun-worker)
 
+ddprun_process_test(ledger_test
+  SOURCES ledger_test.cc
+  LIBS ddprun::common
+  TIMEOUT 300)
+add_dependencies(ledger_test ddprun-worker)
+target_compile_definitions(ledger_test PRIVATE DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>")
+
 ddprun_process_test(observability_test
   SOURCES observability_test.cc
   LIBS ddprun::common ddprun::asio Boost::json

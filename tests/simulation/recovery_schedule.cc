@@ -7,9 +7,12 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <variant>
 
 #include <fmt/format.h>
 
+#include "ddprun/launcher/agent/agent_state.h"
+#include "ddprun/rendezvous/recovery/recovery_keys.h"
 #include "ddprun/worker/trainer/recovery/recovery_state.h"
 
 namespace ddprun::testing {
@@ -26,9 +29,13 @@ Digest after_step(Digest before, std::int64_t step) {
 }
 
 struct Rank {
-  Rank(std::string own_name, Position own, std::uint64_t generation)
-      : name(std::move(own_name)), state(name, own, generation), request(RecoveryState::Train{}) {}
+  Rank(int own_number, std::uint64_t joined_in, Position own)
+      : number(own_number),
+        name(member_name(own_number, joined_in)),
+        state(name, own, joined_in > 0 ? joined_in - 1 : 0),
+        request(RecoveryState::Train{}) {}
 
+  int number;
   std::string name;
   RecoveryState state;
   RecoveryState::Request request;
@@ -50,12 +57,19 @@ struct Group {
 
 class Schedule {
  public:
-  explicit Schedule(const RecoveryOptions& options) : options_(options), random_(options.seed) {
+  explicit Schedule(const RecoveryOptions& options)
+      : options_(options),
+        random_(options.seed),
+        agent_({}, {.single_workers = true, .max_restarts = options.restarts}),
+        able_(static_cast<std::size_t>(options.ranks), true) {
+    const Round round{.members = {{.node_id = "a", .host = "a", .nproc = options.ranks}}, .world_size = options.ranks};
+    agent_.on(RoundProposed{.round = round, .reason = "first round"});
+    agent_.on(RoundStarted{round});
     MembershipPlan first{0, {}};
     for (int i = 0; i < options.ranks; ++i) {
-      first.members.push_back(fmt::format("{}.0", i));
-      Rank rank(first.members.back(), 0, 0);
+      Rank rank(i, 0, 0);
       rank.digest = 1;
+      first.members.push_back(rank.name);
       ranks_.push_back(std::move(rank));
     }
     plans_.push_back(first);
@@ -64,7 +78,7 @@ class Schedule {
 
   RecoveryOutcome run() {
     for (int event = 0; event < 200'000; ++event) {
-      if (outcome_.gave_up || all_finished()) return end();
+      if (outcome_.gave_up || outcome_.restarted || all_finished()) return end();
       std::vector<std::function<void()>> possible = events();
       if (possible.empty()) break;
       possible[random_() % possible.size()]();
@@ -98,7 +112,7 @@ class Schedule {
     if (!unplanned_.empty()) all.emplace_back([this] { publish(); });
     // Deaths come close together now and then, and rarely otherwise.
     const bool soon = random_() % 4 == 0;
-    if (outcome_.deaths < options_.deaths && !any_finished() && (random_() % 40 == 0 || (soon && !unplanned_.empty())))
+    if (outcome_.deaths < options_.deaths && (random_() % 40 == 0 || (soon && !unplanned_.empty())))
       all.assign(1, [this] { kill(); });
     return all;
   }
@@ -106,7 +120,7 @@ class Schedule {
   void kill() {
     std::vector<Rank*> targets;
     for (Rank& rank : ranks_)
-      if (rank.alive) targets.push_back(&rank);
+      if (rank.alive && !rank.finished) targets.push_back(&rank);
     if (targets.empty()) return;
     Rank& rank = *targets[random_() % targets.size()];
     ++outcome_.deaths;
@@ -116,25 +130,38 @@ class Schedule {
       ++outcome_.deaths_while_forming;
     if (!unplanned_.empty()) ++outcome_.double_deaths;
     rank.alive = false;
-    unplanned_.push_back(rank.name);
+    unplanned_.push_back(rank.number);
   }
 
-  // The launcher replaces all that have died since the last plan.
+  // The launcher's agent hears of all that have died since it heard last.
   void publish() {
-    MembershipPlan next = plans_.back();
-    ++next.generation;
-    for (const auto& dead : std::exchange(unplanned_, {})) {
-      const auto dot = dead.find('.');
-      const auto name = fmt::format("{}.{}", dead.substr(0, dot), std::stoi(dead.substr(dot + 1)) + 1);
-      std::ranges::replace(next.members, dead, name);
-      Rank rank(name, std::nullopt, next.generation - 1);
+    std::vector<WorkerFailure> failures;
+    for (const int number : std::exchange(unplanned_, {}))
+      failures.push_back({.rank = number, .local_rank = number, .signal_number = 9});
+    const auto actions = agent_.on_workers_failed(failures, able_);
+    for (const auto& action : actions)
+      if (const auto* replace = std::get_if<ReplaceWorkers>(&action)) return start(*replace, failures);
+    outcome_.restarted = true;
+    const bool budget = outcome_.replaced + static_cast<int>(failures.size()) > options_.restarts;
+    const bool none_left = static_cast<int>(failures.size()) == options_.ranks;
+    if (!budget && !none_left && !any_finished()) broken("the launcher refuses to replace a rank");
+    // The job ends with the first failure's exit code, or the rendezvous decides on a restart.
+    if (std::ranges::none_of(actions, [](const auto& each) { return std::holds_alternative<StopWorkers>(each); }))
+      broken("the launcher leaves the other ranks alone");
+  }
+
+  void start(const ReplaceWorkers& replace, const std::vector<WorkerFailure>& failures) {
+    outcome_.replaced += static_cast<int>(failures.size());
+    if (replace.generation != plans_.size()) broken("generation {} follows {}", replace.generation, plans_.size() - 1);
+    if (replace.restarts_used != outcome_.replaced || outcome_.replaced > options_.restarts)
+      broken("{} restarts are counted for {} replacements", replace.restarts_used, outcome_.replaced);
+    for (const int number : replace.local_ranks) {
+      Rank rank(number, replace.generation, std::nullopt);
       rank.request = rank.state.on_failure("it joins");
-      new_ranks_.push_back(std::move(rank));
+      ranks_.push_back(std::move(rank));
     }
-    plans_.push_back(next);
+    plans_.push_back({replace.generation, replace.members});
     groups_.emplace_back();
-    for (auto& rank : new_ranks_) ranks_.push_back(std::move(rank));
-    new_ranks_.clear();
   }
 
   void progress(Rank& rank) {
@@ -192,7 +219,7 @@ class Schedule {
   void execute(Rank& rank, const RecoveryState::Train&) {
     if (rank.owes_effects) return have_effects(rank);
     if (rank.step == options_.steps) {
-      if (collective(rank)) rank.finished = true;  // the comparison of digests
+      if (collective(rank)) finish(rank);  // the comparison of digests
       return;
     }
     if (!collective(rank)) return;
@@ -207,6 +234,12 @@ class Schedule {
       if (other.alive && other.digest && !any_finished())
         broken("{} gives up although {} has the state: {}", rank.name, other.name, request.reason);
     outcome_.gave_up = true;
+  }
+
+  // It withdraws first.
+  void finish(Rank& rank) {
+    able_.at(static_cast<std::size_t>(rank.number)) = false;
+    rank.finished = true;
   }
 
   void resume(Rank& rank) {
@@ -270,7 +303,7 @@ class Schedule {
   }
 
   RecoveryOutcome end() {
-    if (outcome_.gave_up) return outcome_;
+    if (outcome_.gave_up || outcome_.restarted) return outcome_;
     Digest expected = 1;
     for (int step = 1; step <= options_.steps; ++step) expected = after_step(expected, step);
     for (const Rank& rank : ranks_)
@@ -283,12 +316,13 @@ class Schedule {
 
   const RecoveryOptions options_;
   std::mt19937_64 random_;
+  AgentState agent_;
+  std::vector<bool> able_;             // by rank, as it has announced
   std::vector<MembershipPlan> plans_;  // by generation
   std::vector<Group> groups_;          // likewise
   std::vector<Rank> ranks_;            // dead ones too
-  std::vector<Rank> new_ranks_;
   std::map<std::pair<std::uint64_t, std::string>, std::pair<Digest, std::int64_t>> copies_;
-  std::vector<std::string> unplanned_;  // dead, and in no plan yet
+  std::vector<int> unplanned_;  // ranks that have died, and in no plan yet
   std::vector<std::int64_t> records_;
   RecoveryOutcome outcome_;
 };

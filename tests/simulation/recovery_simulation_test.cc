@@ -7,14 +7,16 @@ using namespace ddprun::testing;
 namespace {
 
 struct Reach {
-  int recoveries = 0, copies = 0, double_deaths = 0, while_forming = 0, while_copying = 0, gave_up = 0, ended = 0;
+  int recoveries = 0, copies = 0, double_deaths = 0, while_forming = 0, while_copying = 0, gave_up = 0, restarted = 0,
+      ended = 0;
 };
 
 Reach sweep(std::uint64_t first, std::uint64_t last, int most_ranks) {
   Reach reach;
   for (auto seed = first; seed <= last; ++seed) {
     const int ranks = 1 + static_cast<int>(seed % static_cast<std::uint64_t>(most_ranks));
-    const auto outcome = run_recovery_schedule({.seed = seed, .ranks = ranks});
+    const int restarts = seed % 4 == 0 ? 2 : 6;
+    const auto outcome = run_recovery_schedule({.seed = seed, .ranks = ranks, .restarts = restarts});
     CAPTURE(seed, ranks, outcome.broken);
     REQUIRE(outcome.broken.empty());
     reach.recoveries += outcome.recoveries;
@@ -22,7 +24,7 @@ Reach sweep(std::uint64_t first, std::uint64_t last, int most_ranks) {
     reach.double_deaths += outcome.double_deaths;
     reach.while_forming += outcome.deaths_while_forming;
     reach.while_copying += outcome.deaths_while_copying;
-    ++(outcome.gave_up ? reach.gave_up : reach.ended);
+    ++(outcome.gave_up ? reach.gave_up : outcome.restarted ? reach.restarted : reach.ended);
   }
   return reach;
 }
@@ -37,7 +39,8 @@ TEST_CASE("recovery in 4,000 schedules: each step is applied once, and all ranks
   CHECK(reach.while_forming > 1000);
   CHECK(reach.while_copying > 100);
   CHECK(reach.ended > 1000);
-  CHECK(reach.gave_up > 10);  // all that had the state died
+  CHECK(reach.gave_up > 10);     // all that had the state died
+  CHECK(reach.restarted > 100);  // no restart was left, or no rank
 }
 
 TEST_CASE("the same with up to 64 ranks") {

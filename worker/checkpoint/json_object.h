@@ -10,20 +10,9 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/printable.h"
-#include "ddprun/worker/checkpoint/unique_keys.h"
+#include "ddprun/worker/checkpoint/json_parser.h"
 
 namespace ddprun::checkpoint {
-
-// Parses JSON from a file. Throws Errc::io naming source and what is wrong, in words and without the parser's position.
-inline boost::json::value parse_json(std::string_view text, const std::string& source) {
-  boost::json::error_code status;
-  auto value = boost::json::parse({text.data(), text.size()}, status);
-  if (status == boost::json::error::incomplete)
-    throw make_error(Errc::io, "{}: it ends too early, after {} bytes", source, text.size());
-  if (status) throw make_error(Errc::io, "{}: it is not valid JSON: {}", source, status.message());
-  check_unique_keys(text, source);
-  return value;
-}
 
 // An object in a JSON file, whose members are read one by one. Every error is Errc::io and names source and member.
 class JsonObject {

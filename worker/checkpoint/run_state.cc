@@ -57,6 +57,7 @@ std::string to_json(const RunState& s) {
       {"config_digest", config_digest(s.config)},
       {"config", config},
   };
+  if (!s.ledger.empty()) all["ledger"] = s.ledger;
   if (s.best_loss) all["best_loss"] = *s.best_loss;
   if (s.loss_scale) all["loss_scale"] = {{"scale", s.loss_scale->scale}, {"good_steps", s.loss_scale->good_steps}};
   if (s.plateau) all["plateau"] = to_object(*s.plateau);
@@ -85,6 +86,7 @@ RunState run_state_from_json(std::string_view text, const std::string& source) {
   if (in.has("loss_scale")) s.loss_scale = loss_scale_from(value, source);
   if (in.has("plateau")) s.plateau = plateau_from(value, source);
   if (in.has("gradient_norms")) s.gradient_norms = in.numbers("gradient_norms");
+  if (in.has("ledger")) s.ledger = in.text("ledger");
   s.config = in.texts("config");
   const auto digest = config_digest(s.config);
   if (in.has("config_digest") && in.text("config_digest") != digest)

@@ -45,6 +45,7 @@ struct RunState {
   std::optional<LossScale> loss_scale = {};   // none: the run has no scale
   std::optional<Plateau> plateau = {};        // none: the run has another schedule
   std::vector<double> gradient_norms = {};    // the last ones, with optim.skip_outliers
+  std::string ledger = {};                    // the session of data.ledger that made the last step; empty: none
   std::map<std::string, std::string> config;  // settings that decide the bits, for comparison when the run goes on
 
   friend bool operator==(const RunState&, const RunState&) = default;

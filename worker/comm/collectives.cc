@@ -23,4 +23,12 @@ std::vector<std::string> all_gather_bytes(ProcessGroup& group, const std::string
   return result;
 }
 
+std::string broadcast_bytes(ProcessGroup& group, std::string own, int source) {
+  std::vector<std::int64_t> size{std::ssize(own)};
+  group.broadcast(span_of(size), source, {.blocking = true});
+  own.resize(static_cast<std::size_t>(size[0]));
+  if (!own.empty()) group.broadcast({own.data(), own.size(), DType::uint8}, source, {.blocking = true});
+  return own;
+}
+
 }  // namespace ddprun

@@ -17,4 +17,7 @@ void allreduce(ProcessGroup& group, std::vector<T>& values, Reduction reduction 
 // Returns every rank's string, in rank order; lengths may differ.
 std::vector<std::string> all_gather_bytes(ProcessGroup& group, const std::string& own);
 
+// Returns source's string; those of the other ranks are ignored.
+std::string broadcast_bytes(ProcessGroup& group, std::string own, int source);
+
 }  // namespace ddprun

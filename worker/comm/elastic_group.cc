@@ -50,12 +50,7 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);
-    if (generation < least_generation_) {
-      throw make_error(Errc::usage, "generation {} is over: this process has been in generation {} since", generation,
-                       least_generation_ - 1);
-    }
-    stop_reconfigure_ = {};
-    abort_reason_.reset();
+    begin(generation);
     stop = stop_reconfigure_.get_token();
   }
   auto [peer_list, last_will] = agree(agreement, stop);
@@ -83,6 +78,17 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
   group_ = std::move(next);
   previous_ = std::exchange(active_, agreed);
   return *group_;
+}
+
+// REQUIRES mutex_.
+void ElasticGroup::begin(std::uint64_t generation) {
+  if (generation < least_generation_)
+    throw make_error(Errc::usage, "generation {} is over: this process has been in generation {} since", generation,
+                     least_generation_ - 1);
+  if (generation < superseded_below_) throw Error(Errc::aborted, superseded_reason_);
+  newest_generation_ = generation;
+  stop_reconfigure_ = {};
+  abort_reason_.reset();
 }
 
 // Throws unless the members agree.
@@ -227,6 +233,18 @@ void ElasticGroup::abort(const std::string& reason) {
   }
   if (group) group->abort(reason);
   stop.request_stop();
+}
+
+void ElasticGroup::abort_before(std::uint64_t generation, const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (generation > superseded_below_) {
+      superseded_below_ = generation;
+      superseded_reason_ = reason;
+    }
+    if (newest_generation_ >= generation) return;
+  }
+  abort(reason);
 }
 
 }  // namespace ddprun

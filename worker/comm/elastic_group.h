@@ -81,10 +81,14 @@ class ElasticGroup {
 
   // Aborts the group, or a reconfigure() in progress, which throws Errc::aborted with the reason.
   void abort(const std::string& reason);
+  // The same for generations below this one alone, and for good: also a reconfigure() of one that begins later throws
+  // Errc::aborted with the reason. For a thread that learns that a newer generation has been decided.
+  void abort_before(std::uint64_t generation, const std::string& reason);
 
  private:
   comm::Agreed agree(comm::Agreement& agreement, std::stop_token stop);
   std::unique_ptr<ProcessGroup> connect(const GroupOptions& options);
+  void begin(std::uint64_t generation);
   void expect_not_aborted() const;
   std::shared_ptr<comm::PreviousGroup> end_current(const std::shared_ptr<const comm::PeerList>& next);
   void renew_departure_notice(const comm::PeerList& peer_list, int rank);
@@ -108,8 +112,11 @@ class ElasticGroup {
   std::shared_ptr<const comm::PeerList> previous_;  // the last before active_
   std::set<std::string> known_lost_;                // members of agreed_ that lost() has returned
   std::uint64_t least_generation_ = 0;              // that reconfigure() accepts
+  std::uint64_t newest_generation_ = 0;             // for which reconfigure() was called last
   std::stop_source stop_reconfigure_;
   std::optional<std::string> abort_reason_;  // since the last reconfigure() began
+  std::uint64_t superseded_below_ = 0;       // generations that abort_before() has ended
+  std::string superseded_reason_;
 };
 
 }  // namespace ddprun

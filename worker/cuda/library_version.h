@@ -10,25 +10,25 @@
 // CUDA module check what the loader has found for them. Thread-safe.
 namespace ddprun {
 
-struct LibraryVersion {
+struct VersionNumber {
   int major = 0, minor = 0, patch = 0;
-  friend auto operator<=>(const LibraryVersion&, const LibraryVersion&) = default;
+  friend auto operator<=>(const VersionNumber&, const VersionNumber&) = default;
 };
 
 // 22809 is 2.28.9; before NCCL 2.9 and cuDNN 9 a number has one digit less, 8907 is 8.9.7.
-constexpr LibraryVersion library_version(int code) {
+constexpr VersionNumber library_version(int code) {
   if (code < 10000) return {code / 1000, code / 100 % 10, code % 100};
   return {code / 10000, code / 100 % 100, code % 100};
 }
 
-inline std::string version_text(const LibraryVersion& version) {
+inline std::string version_text(const VersionNumber& version) {
   return fmt::format("{}.{}.{}", version.major, version.minor, version.patch);
 }
 
 // A library that was loaded.
 struct LoadedLibrary {
   const char* name;      // "cuDNN"
-  LibraryVersion found;  // as it says itself
+  VersionNumber found;   // as it says itself
   const void* function;  // one of its functions: from which file it was loaded
 };
 
@@ -42,14 +42,14 @@ inline void check_library(const LoadedLibrary& library, bool suits, const std::s
 }
 
 // For libraries that promise compatibility within a major version.
-inline void check_same_major(const LoadedLibrary& library, const LibraryVersion& compiled) {
+inline void check_same_major(const LoadedLibrary& library, const VersionNumber& compiled) {
   check_library(
       library, library.found.major == compiled.major,
       fmt::format("{}.x is needed: the CUDA module was built with {}", compiled.major, version_text(compiled)));
 }
 
 // For libraries of which later versions are compatible.
-inline void check_at_least(const LoadedLibrary& library, const LibraryVersion& least) {
+inline void check_at_least(const LoadedLibrary& library, const VersionNumber& least) {
   check_library(library, library.found >= least, version_text(least) + " or newer is needed");
 }
 

@@ -8,6 +8,8 @@ namespace ddprun {
 
 // What happens in a pass, in order: the same in every pass of a model, so that the last pass says what comes next in
 // this one, and a rank without samples can take part in a pass.
+//
+// A value, of its own. Threads: one at a time. Errors: none.
 class CallOrder {
  public:
   enum class Kind { forward_begins, forward_ends, backward_begins, backward_ends, gradient_ready };

@@ -25,7 +25,10 @@ struct ModelPeaks {
 // Data parallelism as a training loop sees it, whatever of the model each rank keeps. A step: zero_grad(), passes of
 // forward() and a backward pass, an update of what this rank is to update, parameters_updated().
 //
+// Ownership: model and groups outlive it; what it returns by reference or pointer is its own.
 // Threads: one at a time. All ranks call the same methods in the same order.
+// Errors: those of the groups, from each method that communicates. A step in which one throws is not complete:
+//   parameters and buffers are what they were before it, or have to be copied from a rank that has them.
 class DataParallelism {
  public:
   virtual ~DataParallelism() = default;

@@ -11,6 +11,8 @@ namespace ddprun {
 
 // Parameters whose buckets are divided among ranks (shards.h), and this rank's part of each. Handles: the memory is
 // that of the tensors.
+//
+// A value. Threads: as the tensors. Errors: none.
 struct DividedParameters {
   std::vector<std::pair<std::string, Variable>> parameters;
   std::vector<Bucket> buckets;

@@ -15,6 +15,7 @@ namespace ddprun {
 // range of a bucket is gathered from all ranks in place.
 //
 // Ownership: the memory lives as long as this object or a parameter in it. Threads: as the parameters.
+// Errors: those of the group: what allocate_on() throws from the constructor, its failure from gather().
 class FlatParameters {
  public:
   // Moves the values of the parameters into buckets; their gradients are dropped. The memory is the group's.

@@ -13,6 +13,8 @@
 namespace ddprun {
 
 // Tensors as a process group and the reducer take them. References and spans are valid as long as the tensors.
+// Threads: one at a time for a group. Errors: collective functions throw the group's; the tensors have values of no use
+// then.
 ParameterRef reference(const std::string& name, Tensor tensor);
 std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Variable>>& parameters);
 std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Tensor>>& buffers);

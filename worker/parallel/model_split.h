@@ -20,7 +20,7 @@ std::vector<std::size_t> cut_evenly(const std::vector<double>& costs, std::size_
 
 // Places the modules directly below the model: those before the first name on the first device, and so on; names[i] is
 // the first module of devices[i + 1]. Throws Errc::usage for a name that is not there or out of order, and for a
-// parameter that modules on two devices share.
+// parameter that modules on two devices share. Before the model is used; one thread.
 void split_model(nn::Module& model, const std::vector<std::string>& names, const std::vector<Device>& devices);
 
 }  // namespace ddprun

@@ -26,7 +26,7 @@ namespace ddprun {
 // How the state of an optimizer of the parts becomes whole, as one of the whole parameters has it:
 // sharding::placements_of() and sharding::ShardedState.
 //
-// Ownership: handles on the memory of the parts. Threads: one at a time.
+// Ownership: handles on the memory of the parts. Threads: one at a time. Errors: none.
 class ParameterShards {
  public:
   // group: the ranks among which the parameters are divided. Not collective.

@@ -3,15 +3,15 @@
 namespace ddprun::trainer {
 namespace {
 
-StepResult make_step(Session& session, bool request_stop, StepRecord* record) {
-  if (!record) return session.step(request_stop);
-  record->begin_step();
+StepResult make_step(Session& session, bool request_stop, StepBackup* backup) {
+  if (!backup) return session.step(request_stop);
+  backup->begin_step();
   try {
     auto result = session.step(request_stop);
-    record->end_step(result);
+    backup->end_step(result);
     return result;
   } catch (...) {
-    record->undo_step();
+    backup->undo_step();
     throw;
   }
 }
@@ -28,16 +28,16 @@ bool tell(Session& session, Observer& observer, const StepResult& result, bool r
 
 }  // namespace
 
-LoopEnd run_loop(Session& session, Observer& observer, StepRecord* record) {
+LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup) {
   const auto total = session.total_steps();
   const auto& step = session.state().run.step;
   observer.session_started(session);
-  if (record && record->last()) {
-    const auto last = *record->last();
+  if (backup && backup->last()) {
+    const auto last = *backup->last();
     if (tell(session, observer, last.result, true)) return LoopEnd::stopped;
   }
   while (step < total)
-    if (tell(session, observer, make_step(session, observer.stop_requested(), record), false)) return LoopEnd::stopped;
+    if (tell(session, observer, make_step(session, observer.stop_requested(), backup), false)) return LoopEnd::stopped;
   observer.run_finished(session);
   return LoopEnd::finished;
 }

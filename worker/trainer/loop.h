@@ -2,7 +2,7 @@
 
 #include "ddprun/worker/trainer/observer.h"
 #include "ddprun/worker/trainer/session/session.h"
-#include "ddprun/worker/trainer/session/step_record.h"
+#include "ddprun/worker/trainer/session/step_backup.h"
 
 namespace ddprun::trainer {
 
@@ -13,8 +13,8 @@ enum class LoopEnd {
 
 // Trains from where the session's state stands to the end of the run. Collective. Throws what a step or an observer
 // throws.
-// record: given where the run can go on in another group. The events of its last step come first, since they may not
+// backup: given where the run can go on in another group. The events of its last step come first, since they may not
 // have had all their effects in the group before. A step that fails leaves the state as it was before the step.
-LoopEnd run_loop(Session& session, Observer& observer, StepRecord* record = nullptr);
+LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup = nullptr);
 
 }  // namespace ddprun::trainer

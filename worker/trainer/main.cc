@@ -57,6 +57,7 @@ struct Arguments {
   std::vector<ConfigEntry> overrides;
   Command command;
   std::map<std::string, int> counts;  // as CommandContext::counts
+  std::vector<std::string> words;     // of a command without a train.cfg
   bool print_config = false;
   bool reference = false;
   bool help = false;
@@ -98,6 +99,10 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   parsed.help = take_flag("--help");
   parsed.version = take_flag("--version");
   parsed.command = take_command(arguments);
+  if (parsed.command.run_words) {
+    parsed.words = std::move(arguments);
+    return parsed;
+  }
   for (const auto option : parsed.command.counts)
     if (const auto count = take_ranks(std::string(option), arguments)) parsed.counts.emplace(option, *count);
   if (!arguments.empty() && !arguments.front().starts_with("-")) {
@@ -166,6 +171,8 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
     write_standard_output(arguments.help ? help_text() : reference_page());
   } else if (arguments.version) {
     write_standard_output(version_text("ddprun-worker", libraries()));
+  } else if (arguments.command.run_words) {
+    return arguments.command.run_words(arguments.words);
   } else {
     read_settings(settings, config, arguments, file, place);
     if (!arguments.print_config)

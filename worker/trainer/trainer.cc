@@ -21,6 +21,7 @@
 namespace ddprun::trainer {
 namespace {
 
+using Clock = std::chrono::system_clock;
 using NamedSettings = std::map<std::string, std::string>;
 
 plugin::Registry registry_of(const Trainer::Context& context) {
@@ -63,7 +64,7 @@ class Trainer::Impl {
              .task = *task_,
              .shared = context.shared,
              .recovers = recovery_ != nullptr} {
-    if (recovery_) record_.emplace(state_, [this](std::int64_t step) { recovery_->on_applied(step); });
+    if (recovery_) backup_.emplace(state_, [this](std::int64_t step) { on_applied(step); });
     if (context.group) session_ = make_session(job_, state_, *context.group);
     if (!config.checkpoint.dir.empty() && rank_of(context) == 0)
       checkpoints_.emplace(
@@ -73,7 +74,9 @@ class Trainer::Impl {
                                  .checkpoints = checkpoints(),
                                  .preemption = context.preemption,
                                  .summary = summary_,
-                                 .training_record = context.training_record});
+                                 .training_record = context.training_record,
+                                 .epoch_samples = samples_of_epoch_,
+                                 .first_of_host = context.first_of_host});
   }
 
   Summary run() {
@@ -88,7 +91,7 @@ class Trainer::Impl {
   checkpoint::Checkpoints* checkpoints() { return checkpoints_ ? &*checkpoints_ : nullptr; }
 
   Summary train() {
-    const auto end = run_loop(*session_, *observers_, record_ ? &*record_ : nullptr);
+    const auto end = run_loop(*session_, *observers_, backup_ ? &*backup_ : nullptr);
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
     summary_.parameter_digest = parameter_digest([this](const auto& visitor) { session_->visit_parameters(visitor); });
@@ -96,35 +99,47 @@ class Trainer::Impl {
     return summary_;
   }
 
+  void on_applied(std::int64_t step) {
+    recovery_->on_applied(step);
+    auto times = std::exchange(recovering_, std::nullopt);
+    if (!times || config_.recovery.file.empty()) return;
+    times->applied = Clock::now();
+    append_recovery(config_.recovery.file, *times);
+  }
+
   // Until the run has ended in some group.
   Summary train_and_recover() {
     std::string failure = "this process is to replace a lost rank";
+    auto noticed = Clock::now();
     if (session_) {
       recovery_->on_applied(state_.run.step);
       recovery_->announce();
     }
     while (true) {
       try {
-        if (!session_) begin_in_next_group(failure);
+        if (!session_) begin_in_next_group(failure, noticed);
         const auto summary = train();
         recovery_->withdraw();
         return summary;
       } catch (const Error& error) {
         if (!is_consequence(error.code()) || !recovery_->is_able()) throw;
+        if (session_ && !recovering_) noticed = Clock::now();  // a failure within a recovery is part of it
         failure = error.what();
         session_.reset();
       }
     }
   }
 
-  void begin_in_next_group(const std::string& failure) {
-    const auto begin = std::chrono::steady_clock::now();
-    record_->undo_events();
-    const auto resumed = recovery_->recover(failure, [this](ProcessGroup& group, const Catchup& catchup, bool) {
-      copy_state(state_, *record_, group, catchup.source);
+  void begin_in_next_group(const std::string& failure, Clock::time_point noticed) {
+    backup_->undo_events();
+    auto resumed = recovery_->recover(failure, [this](ProcessGroup& group, const Catchup& catchup, bool) {
+      copy_state(state_, *backup_, group, catchup.source);
     });
     session_ = make_session(job_, state_, resumed.group);
-    const auto spent = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin);
+    recovering_ = resumed.times;
+    recovering_->noticed = noticed;
+    recovering_->ready = Clock::now();
+    const auto spent = std::chrono::duration<double, std::milli>(recovering_->ready - noticed);
     if (resumed.group.rank() == resumed.catchup.source)
       log::info("{}: the ranks go on after step {} in generation {} of their group, {:.0f} ms later", failure,
                 resumed.catchup.step, resumed.generation, spent.count());
@@ -164,12 +179,20 @@ class Trainer::Impl {
   const std::unique_ptr<tasks::Task> task_;
   TrainState state_;
   const TrainJob job_;
-  std::optional<StepRecord> record_;                    // where the run can recover
+  std::optional<StepBackup> backup_;                    // where the run can recover
   std::unique_ptr<Session> session_;                    // null: none in the next group yet
+  std::optional<RecoveryTimes> recovering_;             // until the first step in that group is done
   std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
   Summary summary_;
   std::unique_ptr<Observer> observers_;
 };
+
+void Trainer::Context::abort(const std::string& reason) const {
+  if (recovery)
+    recovery->abort(reason);
+  else
+    group->abort(reason);
+}
 
 Trainer::Trainer(const TrainConfig& config, std::map<std::string, std::string> deciding, const Datasets& datasets,
                  Context context)

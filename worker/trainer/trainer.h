@@ -34,6 +34,10 @@ class Trainer {
     Device device{};                                 // train_device()
     std::string training_record = {};                // WorkerEnv::training_record
     Recovery* recovery = nullptr;                    // null: a failure of the group ends the run
+    bool first_of_host = false;                      // as ObserverContext has it
+
+    // Fails the operations of the group that this process is in now: with recovery not always the first one.
+    void abort(const std::string& reason) const;
   };
 
   // datasets and context's parts outlive the trainer. deciding: settings_that_decide().

@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <functional>
+#include <random>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/checkpoint/manifest.h"
@@ -25,6 +29,7 @@ RunState some_state() {
           .loss_scale = LossScale{.scale = 8192, .good_steps = 17},
           .plateau = Plateau{.lr = 0.01, .best = 0.25, .bad_evaluations = 2, .cooldown = 1},
           .gradient_norms = {1.5, 0.1},
+          .ledger = "0123abcd",
           .config = {{"optim.lr", "0.1"}, {"model.name", "cnn"}}};
 }
 
@@ -33,6 +38,24 @@ RunState some_state() {
 TEST_CASE("a run's state reads back as it was") {
   const auto state = some_state();
   CHECK(run_state_from_json(to_json(state), "state.json") == state);
+}
+
+TEST_CASE("all bits of a double read back") {
+  std::mt19937_64 random(1);
+  const auto any_double = [&random] {
+    while (true)
+      if (const auto value = std::bit_cast<double>(random()); std::isfinite(value)) return std::abs(value);
+  };
+  auto state = some_state();
+  state.lr = 0.1 + 0.2;
+  state.best_loss = 1.0 / 3;
+  state.gradient_norms = {1e-310, 5e-324, 1.7976931348623157e308, 1e22, 1e23};
+  CHECK(run_state_from_json(to_json(state), "state.json") == state);
+  state.gradient_norms.resize(100);
+  for (int i = 0; i < 1000; ++i) {
+    std::ranges::generate(state.gradient_norms, any_double);
+    REQUIRE(run_state_from_json(to_json(state), "state.json") == state);
+  }
 }
 
 TEST_CASE("a state that was written before the position was counted globally reads as it did") {

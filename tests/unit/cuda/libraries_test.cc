@@ -70,14 +70,14 @@ bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }  // namespace
 
 TEST_CASE("versions of libraries are read from their numbers of both kinds") {
-  CHECK(library_version(22809) == LibraryVersion{2, 28, 9});
-  CHECK(library_version(130100) == LibraryVersion{13, 1, 0});
-  CHECK(library_version(8907) == LibraryVersion{8, 9, 7});
-  CHECK(library_version(2804) == LibraryVersion{2, 8, 4});
+  CHECK(library_version(22809) == VersionNumber{2, 28, 9});
+  CHECK(library_version(130100) == VersionNumber{13, 1, 0});
+  CHECK(library_version(8907) == VersionNumber{8, 9, 7});
+  CHECK(library_version(2804) == VersionNumber{2, 8, 4});
 }
 
 TEST_CASE("a library has to be of the major version that was built with, or new enough") {
-  const auto loaded = [](const LibraryVersion& found) {
+  const auto loaded = [](const VersionNumber& found) {
     return LoadedLibrary{"cuDNN", found, reinterpret_cast<const void*>(&cudnnGetVersion)};
   };
   check_same_major(loaded({9, 1, 0}), {9, 19, 0});

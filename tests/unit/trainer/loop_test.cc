@@ -94,16 +94,16 @@ TEST_CASE("in another session the events of the last step come first, and the ne
   Replica replica(job);
   std::string seen;
   std::int64_t applied = 0;
-  StepRecord record(replica.state, [&](std::int64_t step) { applied = step; });
+  StepBackup backup(replica.state, [&](std::int64_t step) { applied = step; });
   const auto run = [&](int stop_after) {
     Recorder observer(seen, "", stop_after);
-    run_ranks(1, [&](ProcessGroup& group) { run_loop(*replica.session(group), observer, &record); });
+    run_ranks(1, [&](ProcessGroup& group) { run_loop(*replica.session(group), observer, &backup); });
   };
   run(2);
   CHECK(applied == 2);
-  auto last = *record.last();
+  auto last = *backup.last();
   last.result.stop_requested = false;
-  record.set_last(last);
+  backup.set_last(last);
   run(0);
   CHECK(seen == "start 1/6 2/6 stops start 2/6 again 3/6 epoch 4/6 5/6 6/6 epoch last finished ");
 }

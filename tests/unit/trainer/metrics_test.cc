@@ -1,5 +1,6 @@
 #include "ddprun/worker/trainer/report/metrics.h"
 
+#include <fstream>
 #include <limits>
 
 #include <boost/json.hpp>
@@ -89,6 +90,20 @@ TEST_CASE("a file that is gone on with has every step once") {
   CHECK(read_whole_file(path) == expected + eval_line);
   MetricsFile fresh(path, 0);
   CHECK(read_whole_file(path).empty());
+}
+
+TEST_CASE("a long file is cut where a short one would be, also one whose last line is torn") {
+  std::string whole;
+  for (std::int64_t step = 1; step <= 4000; ++step) whole += step_line(step) + (step % 100 == 0 ? eval_line : "");
+  REQUIRE(whole.size() > 4 * 65536);
+  const TempDir dir;
+  for (const std::string torn : {"", "{\"step\": 4001, \"ep"})
+    for (const std::int64_t last_step : {1, 3, 2500, 3900, 3999, 4000, 5000}) {
+      CAPTURE(torn, last_step);
+      std::ofstream(dir / "m") << whole << torn;
+      const MetricsFile file(dir / "m", last_step);
+      CHECK((read_whole_file(dir / "m") == metrics_up_to(whole, last_step)));
+    }
 }
 
 TEST_CASE("a metrics file that cannot be opened is an error naming it") {

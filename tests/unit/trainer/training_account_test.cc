@@ -99,6 +99,33 @@ TEST_CASE("the time between two steps counts as a checkpoint's if one was begun,
   CHECK(record.checkpoint_ms == 1'012'000);
 }
 
+TEST_CASE("steps that are repeated after a fault count once") {
+  auto account = started();
+  account.steps_done(at(1), step(1, 1));
+  account.steps_done(at(2), step(2, 1));
+  account.checkpoint_begins();  // which the fault interrupts
+  account.start(at(5), {.pid = 7, .rank = 1, .size = 2});
+  account.steps_repeated(at(5), step(2, 1));
+  CHECK(account.record().steps == 2);
+  CHECK(account.record().samples == 200);
+  CHECK(account.record().step_seconds() == 2);
+  account.steps_done(at(6), step(3, 1));
+  CHECK(account.record().steps == 3);
+  CHECK(account.record().checkpoint_ms == 0);
+}
+
+TEST_CASE("a process that replaces another one says where the run stands and counts its own steps") {
+  auto account = started();
+  account.steps_repeated(at(1), step(8, 1));
+  CHECK(account.record().step == 8);
+  CHECK(account.record().total_steps == 10);
+  CHECK(account.record().loss == 0.5);
+  CHECK(account.record().steps == 0);
+  account.steps_done(at(2), step(9, 1));
+  CHECK(account.record().steps == 1);
+  CHECK(account.record().seconds_left == 1);
+}
+
 TEST_CASE("each step counts in the bucket of its duration") {
   auto account = started();
   account.steps_done(at(1), step(1, 0.001));

@@ -19,6 +19,8 @@ namespace ddprun::comm {
 // last to join commits (phase two). A member whose deadline passed, whose proposal differs, or that dies, cancels
 // instead. The decision is a key that is set once, so all members read "commit", or all read the same reason. After a
 // cancelled attempt another one may follow; a committed generation cannot be formed again.
+//
+// A value. Threads: not thread-safe. Errors: as the constructor says; those of an agreement are results, Failed.
 class Agreement {
  public:
   // Requests; the event that answers each is named.

@@ -18,7 +18,10 @@ namespace ddprun::comm {
 
 // A last will for a group that has not formed yet: from when a member has joined the agreement until the group's
 // monitor has set its own. If the member dies in between, the others' attempt to form the group fails at once. The keys
-// are those of one attempt's group, so nothing remains of a cancelled attempt. Owns its connection to the store.
+// are those of one attempt's group, so nothing remains of a cancelled attempt.
+//
+// Ownership: owns its connection to the store. Threads: one at a time. Errors: the constructor throws what the store
+// throws.
 class DeferredLastWill {
  public:
   DeferredLastWill(std::shared_ptr<Store> store, const Agreement& agreement, const std::string& group);
@@ -51,7 +54,8 @@ struct Agreed {
   std::unique_ptr<DeferredLastWill> last_will;
 };
 
-// Runs the agreement to its end. Throws its failure, and what the store throws.
+// Runs the agreement to its end, in the calling thread: at most options.timeout, and less once options.stop is
+// requested, from any thread. Throws its failure, and what the store throws.
 Agreed execute(Agreement& agreement, AgreementOptions options);
 
 }  // namespace ddprun::comm

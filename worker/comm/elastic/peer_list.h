@@ -12,7 +12,8 @@
 #include "ddprun/worker/comm/health/group_failure.h"
 #include "ddprun/worker/comm/membership_change.h"
 
-// The members of a generation, and their state in the store. Functions that take a store throw what it throws.
+// The members of a generation, and their state in the store. Functions that take a store throw what it throws, and may
+// be called by any thread.
 namespace ddprun::comm {
 
 // The members that agreed on a generation, and the prefixes of their keys in the store. A plain value.
@@ -52,8 +53,9 @@ std::vector<ElasticMember> find_lost(Store& store, const PeerList& peer_list, De
 // every member: those that were not in the last generation that any member was in.
 MembershipChange find_change(Store& store, const PeerList* before, const PeerList& now, Deadline deadline);
 
-// Tells the other members of a generation when this one leaves it, by its destructor, or dies, by a last will. Owns its
-// connection to the store. Used by one thread.
+// Tells the other members of a generation when this one leaves it, by its destructor, or dies, by a last will.
+//
+// Ownership: owns its connection to the store. Threads: one at a time. Errors: move_to() throws what the store throws.
 class DepartureNotice {
  public:
   explicit DepartureNotice(std::shared_ptr<Store> store) : store_(std::move(store)) {}

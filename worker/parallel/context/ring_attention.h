@@ -17,7 +17,8 @@ namespace ddprun {
 // (ranks - 1) blocks of 2 batch time width elements three times in all. Arithmetic and gradients are in float32 or
 // float64, keys and values are sent as they are.
 //
-// Collective, forward and backward. Errors: Errc::mismatch for shapes that do not fit; those of the group.
+// Collective, forward and backward; the group outlives the tape. Threads: one at a time for a group. Errors:
+// Errc::mismatch for shapes that do not fit; those of the group.
 Variable ring_attention(const Variable& packed, std::int64_t heads, ContextGroup& group);
 
 }  // namespace ddprun

@@ -53,6 +53,7 @@ class LocalSgd::Average {
     local.average();
   }
   ~Average() {
+    if (kept_) return;
     for (std::size_t i = 0; i < own_.size(); ++i) {
       Tensor tensor = local_.averaged_[i].tensor;
       tensor.copy_from(own_[i]);
@@ -61,9 +62,13 @@ class LocalSgd::Average {
   Average(const Average&) = delete;
   Average& operator=(const Average&) = delete;
 
+  // What is in the model at the end stays there.
+  void keep() { kept_ = true; }
+
  private:
   LocalSgd& local_;
   std::vector<Tensor> own_;
+  bool kept_ = false;
 };
 
 LocalSgd::LocalSgd(nn::Module& model, ProcessGroup& group, const LocalSgdOptions& options)
@@ -128,6 +133,10 @@ std::shared_ptr<void> LocalSgd::evaluated_model() {
   return std::make_shared<Average>(*this);
 }
 
+void LocalSgd::collect_parameters() {
+  collected_ = std::make_shared<Average>(*this);
+}
+
 void LocalSgd::visit_parameters(const Visitor& visit) {
   const auto average = evaluated_model();
   ddp_.visit_parameters(visit);
@@ -135,6 +144,7 @@ void LocalSgd::visit_parameters(const Visitor& visit) {
 
 // What a rank goes on with is the average that was saved, unless its own parameters come from the saved state as well.
 void LocalSgd::distribute_model() {
+  if (collected_) collected_->keep();
   collected_.reset();
   ddp_.distribute_model();
   restart();

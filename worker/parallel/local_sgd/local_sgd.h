@@ -63,7 +63,7 @@ class LocalSgd final : public DataParallelism {
 
   std::shared_ptr<void> evaluated_model() override;
   void visit_parameters(const Visitor& visit) override;
-  void collect_parameters() override { collected_ = evaluated_model(); }
+  void collect_parameters() override;
   void drop_whole_parameters() override { collected_.reset(); }
   void distribute_model() override;
 
@@ -93,7 +93,7 @@ class LocalSgd final : public DataParallelism {
   std::vector<Fragment> fragments_;
   std::int64_t steps_ = 0;       // that have been made
   std::shared_ptr<void> local_;  // while gradients stay local
-  std::shared_ptr<void> collected_;
+  std::shared_ptr<Average> collected_;
   std::chrono::nanoseconds averaging_{};
 };
 

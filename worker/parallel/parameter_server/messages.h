@@ -7,7 +7,7 @@
 #include "ddprun/worker/comm/work.h"
 
 // What workers and servers of parameters send each other, by tag. Messages of one tag between two ranks arrive in
-// order.
+// order. Constants and values; finish() may be called by any thread.
 namespace ddprun::parameter_server {
 
 // To a server: its kind. A gradient follows its request.
@@ -25,7 +25,8 @@ inline constexpr int gradient_tag = 1;
 inline constexpr int ticket_tag = 2;
 inline constexpr int parameters_tag = 3;
 
-// Waits until the memory of these operations is the caller's again, whatever became of them.
+// Waits until the memory of these operations is the caller's again, whatever became of them:
+// it throws nothing.
 void finish(const std::vector<WorkPtr>& works);
 
 inline Span span_of(std::int64_t& number) {

@@ -17,6 +17,7 @@ struct Message {
 
 // How the stages of a pipeline exchange tensors, as one of its ranks sees it: a rank is a process, or a device of one.
 //
+// Ownership: tensors are handles; a channel keeps one that was sent until it has been taken over.
 // Threads: one at a time. Errors: those of the way, and Errc::mismatch for shapes that change.
 class Channel {
  public:

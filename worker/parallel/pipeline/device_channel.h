@@ -12,7 +12,7 @@ namespace ddprun::pipeline {
 
 // Messages between devices of one process, each with a thread of its own.
 //
-// Threads: thread-safe.
+// Ownership: keeps the messages that nobody has taken yet. Threads: thread-safe. Errors: as take() says.
 class DeviceExchange {
  public:
   void put(int rank, const Message& message, Tensor value);

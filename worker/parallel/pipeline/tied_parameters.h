@@ -15,7 +15,7 @@ namespace ddprun::pipeline {
 // Parameters that stages of several ranks use, such as the embedding and the head of a GPT: each of these ranks has a
 // copy. Copies begin equal, and stay so: after each step each gets the sum of all their gradients.
 //
-// Ownership: the group outlives it. Threads: one at a time.
+// Ownership: the group outlives it. Threads: one at a time. Errors: those of the group.
 class TiedParameters {
  public:
   // stages: all of the model's; ranks: how many they are spread over.

@@ -16,6 +16,8 @@ using ReadRange = std::function<void(const Transfer& transfer, Span into)>;
 // that besides both layouts the memory of one tensor's part is needed. All processes of the group call it, each with
 // its part of the plan.
 //
+// Ownership: all arguments are the caller's, and in use until it returns. Threads: one at a time for a group.
+//
 // from, to: by tensor, this process' parts in both layouts, in memory of the host; empty ones of the tensor's dtype
 // where there is none. They do not overlap. Padding in to is not written.
 //

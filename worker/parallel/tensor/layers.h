@@ -8,7 +8,8 @@
 // layer of a whole model (nn::Module::set_substitute), whose parameters are this rank's part by then: see
 // TensorParallel.
 //
-// Ownership: the layer that they take the place of, and the group, outlive them.
+// Ownership: the layer that they take the place of, and the group, outlive them. Threads: one at a time for a group;
+// forward and backward passes are collective. Errors: those of the group.
 namespace ddprun {
 
 // Each rank has some of the outputs of a Linear or a Conv1D: the input is whole at each rank, and so is its gradient;

@@ -30,6 +30,8 @@ struct Command {
   // Returns the exit code. Throws Errc::usage for settings that it cannot do with, and what the parts throw.
   int (*run)(const CommandContext& context) = nullptr;
   std::vector<std::string_view> counts = {};  // options that take a number of ranks: "--ranks"
+  // In place of run, for a command that has no train.cfg: is given the words that follow its name.
+  int (*run_words)(const std::vector<std::string>& words) = nullptr;
 };
 
 // All commands, training first, in the order of --help. The table in commands.cc has a row for each.
@@ -42,6 +44,6 @@ std::string help_lines();
 // Each in a file of its own.
 using CommandMaker = Command();
 CommandMaker train_command, generate_command, predict_command, evaluate_command, profile_command, quantize_command,
-    tokenize_command, plan_command;
+    tokenize_command, plan_command, ledger_command;
 
 }  // namespace ddprun::trainer

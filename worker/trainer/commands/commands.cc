@@ -12,6 +12,7 @@ constexpr CommandMaker* in_order[] = {
     quantize_command,  //
     tokenize_command,  //
     plan_command,      //
+    ledger_command,    //
 };
 
 }  // namespace

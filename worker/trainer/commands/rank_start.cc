@@ -119,7 +119,8 @@ int run_as_rank(const CommandContext& context, const char* command,
                            .shared = &shared,
                            .device = device,
                            .training_record = place.training_record,
-                           .recovery = job.recovery.get()}});
+                           .recovery = job.recovery.get(),
+                           .first_of_host = place.local_rank == 0}});
 }
 
 }  // namespace ddprun::trainer

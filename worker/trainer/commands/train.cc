@@ -24,7 +24,7 @@ int train_in_group(const CommandContext& command, const StartedRank& rank) {
     const auto fault = of_device ? std::nullopt : device_fault(context.device);
     const Error& cause = fault ? static_cast<const Error&>(*fault) : error;
     // The others learn the reason, and nothing waits for them when the trainer ends.
-    if (is_device_fault(cause, context.device)) context.group->abort(cause.what());
+    if (is_device_fault(cause, context.device)) context.abort(cause.what());
     throw fault_of_rank(cause, config, rank.place, context.device);
   }
   context.progress.line(summary_line(summary));

@@ -26,6 +26,10 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
   s.add("data.drop_last", d.drop_last,
         {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
                  "step of train.global_batch_size; otherwise each sample is trained once per epoch"});
+  s.add("data.ledger", d.ledger,
+        {.help = "JSON lines file, on each host, with the samples of each step, from which ddprun-worker ledger verify "
+                 "proves that each sample of each epoch was trained once. Empty: none",
+         .scope = Scope::group});
   s.add("data.workers", d.workers,
         {.help = "threads per rank that prepare batches; 0: batches are prepared between steps",
          .min = 0,

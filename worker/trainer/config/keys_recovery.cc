@@ -15,6 +15,10 @@ void bind_recovery(Settings& s, TrainConfig::Recovery& r) {
          .min = 1,
          .max = 86'400,
          .scope = Scope::group});
+  s.add("recovery.file", r.file,
+        {.help = "JSON lines file to which each rank adds a record for each recovery: when it came to the end of each "
+                 "phase, in microseconds since the epoch. Empty: none",
+         .scope = Scope::process});
 }
 
 }  // namespace ddprun::trainer

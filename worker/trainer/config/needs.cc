@@ -252,6 +252,7 @@ std::vector<Need> gradient_needs() {
           [](const TrainConfig& c) { return !c.parallel.delay_all_reduce_named_params.empty(); },
           "parallel.delay_all_reduce_named_params"),
       // local_sgd averages parameters without regard to it.
+      one_of({"data.ledger"}, "parallel.strategy", {"ddp", "data_parallel", "local_sgd"}),
       one_of({"parallel.ignored_parameters"}, "parallel.strategy", {"ddp", "data_parallel"}),
       where(
           {"parallel.broadcast_buffers"}, {"model.name", "train.quantization_aware"},
@@ -310,7 +311,7 @@ std::vector<Need> layout_needs() {
       where(
           {"checkpoint.every_steps", "checkpoint.keep", "checkpoint.keep_best", "checkpoint.resume"},
           {"checkpoint.dir"}, [](const TrainConfig& c) { return !c.checkpoint.dir.empty(); }, "checkpoint.dir"),
-      one_of({"recovery.wait"}, "recovery.mode", {"in_process"}),
+      one_of({"recovery.wait", "recovery.file"}, "recovery.mode", {"in_process"}),
   };
 }
 

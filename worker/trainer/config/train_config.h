@@ -68,6 +68,7 @@ struct TrainConfig {
     std::int64_t outputs = 1;
     bool labels = false;
     double noise = 0.1;
+    std::filesystem::path ledger;
   } data;
   struct Train {
     std::string task = "auto";
@@ -190,6 +191,7 @@ struct TrainConfig {
   struct Recovery {
     std::string mode = "in_process";
     double wait = 60;
+    std::filesystem::path file;
   } recovery;
   struct Checkpoint {
     std::filesystem::path dir;

@@ -15,15 +15,15 @@ class MetricsObserver : public Observer {
   explicit MetricsObserver(std::filesystem::path path) : path_(std::move(path)) {}
 
   void session_started(Session& session) override {
-    file_.reset();
     waiting_.clear();
-    if (session.is_first()) file_.emplace(path_, session.state().run.step);
+    if (session.is_first() && !file_) file_.emplace(path_, session.state().run.step);
   }
 
   void step_finished(const StepEvent& event) override {
     const auto& result = event.result;
     const auto& run = event.session.state().run;
-    if (event.repeated && file_) file_.emplace(path_, run.step - result.steps);  // without this step's records
+    if (event.repeated && file_) remove_records(run.step, result.steps);
+    if (file_) written_ = {run.step, file_->size()};
     if (run.step == result.steps) add_memory(event);
     if (!file_) return;
     const auto total = std::max(result.times.total(), Seconds(1e-9));
@@ -54,6 +54,14 @@ class MetricsObserver : public Observer {
   }
 
  private:
+  // Those of this step and what follows it, of this process or the one that it replaces.
+  void remove_records(std::int64_t step, std::int64_t steps) {
+    if (!written_)
+      file_.emplace(path_, step - steps);
+    else if (written_->step == step)
+      file_->cut(written_->begin);
+  }
+
   // figures: of all waiting records but the last.
   void write_waiting(const std::vector<StepFigures>& figures) {
     for (std::size_t i = 0; i < figures.size(); ++i) {
@@ -74,8 +82,14 @@ class MetricsObserver : public Observer {
     for (const auto& line : lines) file_->add_line(line);
   }
 
+  struct Written {
+    std::int64_t step;
+    std::size_t begin;  // of its records
+  };
+
   const std::filesystem::path path_;
   std::optional<MetricsFile> file_;  // rank 0
+  std::optional<Written> written_;   // of this process, the last step
   std::vector<StepRecord> waiting_;  // for figures that come with a later step's
 };
 

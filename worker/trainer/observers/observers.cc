@@ -8,6 +8,7 @@ namespace {
 // the checkpoint is complete.
 constexpr ObserverMaker* in_order[] = {
     make_replica_check,           //
+    make_ledger_observer,         //
     make_metrics_observer,        //
     make_tensorboard_observer,    //
     make_progress_observer,       //

@@ -19,6 +19,8 @@ struct ObserverContext {
   const PreemptionListener* preemption;  // null: this rank takes no requests
   Summary& summary;                      // to be filled in
   std::string training_record = {};      // WorkerEnv::training_record
+  std::int64_t epoch_samples = 0;        // in the training data
+  bool first_of_host = false;            // of the ranks of this host, this one writes what each host has
 };
 
 // The observers that the settings ask for. The table in observers.cc has them in the order of their effects.
@@ -26,9 +28,9 @@ std::unique_ptr<Observer> make_observers(const ObserverContext& context);
 
 // Each in a file of its own; null where the settings ask for none. all: where to send events of one's own.
 using ObserverMaker = std::unique_ptr<Observer>(const ObserverContext& context, Observer& all);
-ObserverMaker make_replica_check, make_metrics_observer, make_tensorboard_observer, make_progress_observer,
-    make_record_observer, make_slow_rank_observer, make_profile_observer, make_skipped_steps_observer,
-    make_finite_check, make_evaluation_observer, make_memory_observer, make_checkpoint_observer,
-    make_preemption_observer, make_thread_observer;
+ObserverMaker make_replica_check, make_ledger_observer, make_metrics_observer, make_tensorboard_observer,
+    make_progress_observer, make_record_observer, make_slow_rank_observer, make_profile_observer,
+    make_skipped_steps_observer, make_finite_check, make_evaluation_observer, make_memory_observer,
+    make_checkpoint_observer, make_preemption_observer, make_thread_observer;
 
 }  // namespace ddprun::trainer

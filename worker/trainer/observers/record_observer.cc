@@ -1,3 +1,5 @@
+#include <cstdint>
+#include <optional>
 #include <unistd.h>
 
 #include "ddprun/common/error.h"
@@ -20,7 +22,9 @@ class RecordObserver : public Observer {
  public:
   RecordObserver(const std::string& address, std::int64_t epochs) : publisher_(address), epochs_(epochs) {}
 
+  // A process that joins later does not count the step to which it joins, which the one before has made.
   void session_started(Session& session) override {
+    if (!counted_) counted_ = session.state().run.step;
     account_.start(now(), {.pid = ::getpid(), .rank = session.group().rank(), .size = session.group().size()});
     publish();
   }
@@ -28,19 +32,24 @@ class RecordObserver : public Observer {
   void step_finished(const StepEvent& event) override {
     const auto& result = event.result;
     const auto& run = event.session.state().run;
-    account_.steps_done(now(), {.step = run.step,
-                                .count = result.steps,
-                                .total = event.total_steps,
-                                .epoch = result.epoch,
-                                .epochs = epochs_,
-                                .samples = result.samples,
-                                .tokens = result.tokens,
-                                .loss = result.has_figures ? std::optional(result.loss) : std::nullopt,
-                                .learning_rate = run.lr,
-                                .gradient_norm = result.has_figures ? result.grad_norm : std::nullopt,
-                                .times = result.times,
-                                .rank_times = result.rank_times,
-                                .rank_steps = RankTimes::window});
+    const TrainingAccount::Steps steps{.step = run.step,
+                                       .count = result.steps,
+                                       .total = event.total_steps,
+                                       .epoch = result.epoch,
+                                       .epochs = epochs_,
+                                       .samples = result.samples,
+                                       .tokens = result.tokens,
+                                       .loss = result.has_figures ? std::optional(result.loss) : std::nullopt,
+                                       .learning_rate = run.lr,
+                                       .gradient_norm = result.has_figures ? result.grad_norm : std::nullopt,
+                                       .times = result.times,
+                                       .rank_times = result.rank_times,
+                                       .rank_steps = RankTimes::window};
+    if (run.step > *counted_)
+      account_.steps_done(now(), steps);
+    else
+      account_.steps_repeated(now(), steps);
+    counted_ = run.step;
     publish();
   }
 
@@ -62,6 +71,7 @@ class RecordObserver : public Observer {
   TrainingPublisher publisher_;
   const std::int64_t epochs_;
   TrainingAccount account_;
+  std::optional<std::int64_t> counted_;  // the last step that is in the account
 };
 
 }  // namespace

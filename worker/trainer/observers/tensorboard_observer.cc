@@ -13,10 +13,10 @@ class TensorBoardObserver : public Observer {
  public:
   explicit TensorBoardObserver(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
+  // A process that goes on in another group goes on with its file, as long as no step is repeated.
   void session_started(Session& session) override {
-    file_.reset();
     waiting_.clear();
-    if (session.is_first()) file_.emplace(folder_, session.state().run.step + 1);
+    if (session.is_first() && !file_) file_.emplace(folder_, session.state().run.step + 1);
   }
 
   void step_finished(const StepEvent& event) override {

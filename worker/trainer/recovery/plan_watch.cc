@@ -2,15 +2,17 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
 
 namespace ddprun::trainer {
-PlanWatch::PlanWatch(std::shared_ptr<Store> store, std::string key, Deadline deadline,
-                     std::function<void(const std::string& why)> on_end)
+
+PlanWatch::PlanWatch(std::shared_ptr<Store> store, std::string key, Deadline deadline, std::string late, OnEnd on_end)
     : store_(std::move(store)),
       key_(std::move(key)),
       deadline_(deadline),
+      late_(std::move(late)),
       on_end_(std::move(on_end)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
@@ -23,9 +25,9 @@ PlanWatch::~PlanWatch() {
 void PlanWatch::run(const std::stop_token& stop) try {
   const bool set = is_set();
   if (stop.stop_requested()) return;
-  on_end_(set ? "another rank was lost meanwhile" : "not all ranks have joined within the bound (recovery.wait)");
+  on_end_(set ? "another rank was lost meanwhile" : late_);
 } catch (const Error& error) {
-  log::debug("cannot wait for a newer generation: {}", error.what());
+  if (!stop.stop_requested()) on_end_(fmt::format("cannot wait for a newer generation: {}", error.what()));
 }
 
 bool PlanWatch::is_set() {

@@ -11,14 +11,16 @@
 
 namespace ddprun::trainer {
 
-// Watches for a key of the store, on a thread of its own: once it is set, or the deadline has passed, calls on_end with
-// a sentence that says which. on_end is called at most once, and not after the destructor.
+// Watches for a key of the store, on a thread of its own: once it is set, or the deadline has passed, or the store has
+// failed, calls on_end with a text that says which, `late` of the deadline. on_end is called at most once, and not
+// after the destructor.
 //
-// Ownership: owns its connection to the store. Errors: a store that fails ends the watch without a call.
+// Ownership: owns its connection to the store, and its thread. Threads: construct and destroy in one thread; on_end is
+// called in the watch's. Errors: none; what the store throws is passed to on_end.
 class PlanWatch {
  public:
-  PlanWatch(std::shared_ptr<Store> store, std::string key, Deadline deadline,
-            std::function<void(const std::string& why)> on_end);
+  using OnEnd = std::function<void(const std::string& why)>;
+  PlanWatch(std::shared_ptr<Store> store, std::string key, Deadline deadline, std::string late, OnEnd on_end);
   ~PlanWatch();
   PlanWatch(const PlanWatch&) = delete;
   PlanWatch& operator=(const PlanWatch&) = delete;
@@ -30,7 +32,8 @@ class PlanWatch {
   const std::shared_ptr<Store> store_;
   const std::string key_;
   const Deadline deadline_;
-  const std::function<void(const std::string& why)> on_end_;
+  const std::string late_;
+  const OnEnd on_end_;
   std::jthread thread_;  // last: it uses the others
 };
 

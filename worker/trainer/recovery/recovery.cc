@@ -1,13 +1,13 @@
 #include "ddprun/worker/trainer/recovery/recovery.h"
 
 #include <charconv>
+#include <optional>
 #include <utility>
 #include <variant>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/error_file.h"
-#include "ddprun/worker/trainer/recovery/plan_watch.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -15,6 +15,8 @@ namespace {
 // An agent decides within milliseconds of a death: later it has not seen any, since a rank is frozen or cut off.
 constexpr std::chrono::seconds plan_bound{10};
 constexpr std::chrono::seconds store_timeout{10};
+
+using Clock = std::chrono::system_clock;
 
 Deadline soon() {
   return Deadline::in(store_timeout);
@@ -36,6 +38,7 @@ Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound)
       world_size_(options.env.world_size),
       keys_{options.env.restart_count},
       bound_(bound),
+      copy_bound_(options.config.timeout),
       world_(options, keys_.groups(), member_name(rank_, joined_in_)),
       store_(world_.connect()),
       state_(member_name(rank_, joined_in_), std::nullopt, joined_in_ > 0 ? joined_in_ - 1 : 0),
@@ -63,33 +66,57 @@ void Recovery::withdraw() noexcept {
 
 Recovery::Resumed Recovery::recover(const std::string& reason, const Copy& copy) {
   auto request = state_.on_failure(reason);
+  RecoveryTimes times{.rank = rank_};
+  std::optional<PlanWatch> watch;  // while there is a group, or one forms, which a newer plan ends
   while (!std::holds_alternative<State::Train>(request)) {
     if (const auto* end = std::get_if<State::GiveUp>(&request)) {
       withdraw();
       throw Error(Errc::peer_lost, end->reason);
     }
     if (const auto* await = std::get_if<State::AwaitPlan>(&request)) {
+      watch.reset();
       request = await_plan(*await);
+      times.planned = Clock::now();
       continue;
     }
     try {
+      if (std::holds_alternative<State::FormGroup>(request))
+        watch_for_newer_plan(watch, bound_, "not all ranks have joined within the bound (recovery.wait)");
+      if (std::holds_alternative<State::CopyState>(request))
+        watch_for_newer_plan(watch, copy_bound_, "the copy of the state was not complete in time (dist.timeout)");
+      const bool forms = std::holds_alternative<State::FormGroup>(request);
       request = execute(request, copy);
+      if (forms) times.formed = Clock::now();
     } catch (const Error& error) {
       if (!is_consequence(error.code())) throw;
       log::debug("recovery: {}", error.what());
       request = state_.on_failure(error.what());
     }
   }
-  return {world_.group().group(), catchup_, state_.generation()};
+  times.healed = Clock::now();
+  times.generation = state_.generation();
+  times.step = catchup_.step + 1;
+  return {world_.group().group(), catchup_, state_.generation(), times};
 }
 
 RecoveryState::Request Recovery::execute(const State::Request& request, const Copy& copy) {
-  if (const auto* form = std::get_if<State::FormGroup>(&request)) return form_group(form->plan);
+  if (const auto* form = std::get_if<State::FormGroup>(&request)) {
+    world_.group().reconfigure(form->plan.generation, form->plan.members);
+    return state_.on_formed();
+  }
   if (const auto* compare = std::get_if<State::ComparePositions>(&request))
     return compare_positions_of_all(compare->own);
   const auto& copying = std::get<State::CopyState>(request);
   copy(world_.group().group(), copying.catchup, copying.receives);
   return state_.on_copied();
+}
+
+void Recovery::watch_for_newer_plan(std::optional<PlanWatch>& watch, std::chrono::milliseconds bound,
+                                    std::string late) {
+  const auto next = state_.generation() + 1;
+  watch.reset();
+  watch.emplace(world_.connect(), keys_.members(next), Deadline::in(bound), std::move(late),
+                [this, next](const std::string& why) { world_.group().abort_before(next, why); });
 }
 
 RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
@@ -105,13 +132,6 @@ RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
 MembershipPlan Recovery::newest_plan() {
   const auto generation = parse_generation(store_->get(keys_.newest(), soon()));
   return {generation, parse_member_list(store_->get(keys_.members(generation), soon()))};
-}
-
-RecoveryState::Request Recovery::form_group(const MembershipPlan& plan) {
-  const PlanWatch watch(world_.connect(), keys_.members(plan.generation + 1), Deadline::in(bound_),
-                        [this](const std::string& why) { world_.group().abort(why); });
-  world_.group().reconfigure(plan.generation, plan.members);
-  return state_.on_formed();
 }
 
 RecoveryState::Request Recovery::compare_positions_of_all(Position own) {

@@ -3,25 +3,32 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ddprun/rendezvous/recovery/recovery_keys.h"
 #include "ddprun/worker/comm/elastic_world.h"
 #include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/trainer/recovery/plan_watch.h"
 #include "ddprun/worker/trainer/recovery/positions.h"
 #include "ddprun/worker/trainer/recovery/recovery_state.h"
+#include "ddprun/worker/trainer/recovery/recovery_times.h"
 
 namespace ddprun::trainer {
 
 // A rank's membership of a job that loses and regains ranks without ending the others: executes the requests of a
 // RecoveryState, with the members that the launcher decides. A replacement is a process that joins such a job.
 //
-// Ownership: owns the process group. Threads: one at a time.
-// Errors: what the store and the group throw.
+// Ownership: owns the process groups, one after the other, and its connections to the store. What recover() returns is
+//   valid until the next recover().
+// Threads: one at a time; abort() from any.
+// Errors: what the store and the group throw. No wait is without an end: each has a bound of its own, and a newer plan
+//   ends those for the group of an older one.
 class Recovery {
  public:
-  // REQUIRES: options.env.recovery. bound: how long all members of a new generation may take to join.
+  // REQUIRES: options.env.recovery. bound: how long all members of a new generation may take to join and to compare
+  // their positions. A copy of the state may take as long as an operation of the group, options.config.timeout.
   Recovery(const InitOptions& options, std::chrono::milliseconds bound);
 
   ~Recovery() { withdraw(); }
@@ -46,25 +53,28 @@ class Recovery {
     ProcessGroup& group;
     Catchup catchup;
     std::uint64_t generation;
+    RecoveryTimes times;  // as far as recover() knows them
   };
   // After a failure of the group, or to join: forms the next generation, in which all ranks then stand at the same
   // step. No session uses the current group any more. Throws Errc::peer_lost when the job has to be restarted instead;
   // this rank cannot recover any more then.
   Resumed recover(const std::string& reason, const Copy& copy);
+  // Fails the operations of the group that this process is in now, and those by which it forms the next one.
+  void abort(const std::string& reason) { world_.group().abort(reason); }
 
  private:
   using State = RecoveryState;
   State::Request execute(const State::Request& request, const Copy& copy);
   State::Request await_plan(const State::AwaitPlan& request);
-  State::Request form_group(const MembershipPlan& plan);
   State::Request compare_positions_of_all(Position own);
+  void watch_for_newer_plan(std::optional<PlanWatch>& watch, std::chrono::milliseconds bound, std::string late);
   MembershipPlan newest_plan();
 
   const int rank_;
   const std::uint64_t joined_in_;  // the first generation of this process
   const int world_size_;
   const RecoveryKeys keys_;
-  const std::chrono::milliseconds bound_;
+  const std::chrono::milliseconds bound_, copy_bound_;
   ElasticWorld world_;
   std::shared_ptr<Store> store_;
   RecoveryState state_;

@@ -4,21 +4,26 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "ddprun/worker/checkpoint/run_state.h"
+#include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/trainer/state/run_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {
 
+// In one operation, since ranks wait for each other in each.
 void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group, int source) {
-  for (const auto& [name, tensor] : tensors) {
-    if (tensor.bytes() == 0) continue;
-    Tensor target = tensor;
-    group.broadcast({target.raw(), target.bytes(), DType::uint8}, source, {.blocking = true});
-    target.storage()->bump_version();
-  }
+  std::vector<Span> spans;
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.bytes() > 0) spans.push_back({Tensor(tensor).raw(), tensor.bytes(), DType::uint8});
+  if (spans.empty()) return;
+  group.broadcast_coalesced(spans, source, {.blocking = true});
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.bytes() > 0) tensor.storage()->bump_version();
 }
 
 // Numbers that a double holds exactly, in order. Text would round them.
@@ -68,39 +73,18 @@ std::optional<checkpoint::Plateau> read_plateau(NumberReader& from) {
   return plateau;
 }
 
-// What steps and evaluations change of it.
-void add(Numbers& to, const checkpoint::RunState& run) {
-  for (const auto value : {run.step, run.epoch, run.samples, run.skipped_steps}) to.add(value);
-  to.add(run.lr);
-  to.add(run.best_loss);
-  to.add(run.loss_scale ? std::optional(run.loss_scale->scale) : std::nullopt);
-  to.add(run.loss_scale ? run.loss_scale->good_steps : 0);
-  add(to, run.plateau);
-  to.add(std::ssize(run.gradient_norms));
-  for (const double norm : run.gradient_norms) to.add(norm);
-}
-
-void read(NumberReader& from, checkpoint::RunState& run) {
-  for (auto* value : {&run.step, &run.epoch, &run.samples, &run.skipped_steps}) *value = from.integer();
-  run.lr = from.real();
-  run.best_loss = from.optional();
-  const auto scale = from.optional();
-  const auto good_steps = from.integer();
-  if (scale) run.loss_scale = checkpoint::LossScale{.scale = *scale, .good_steps = good_steps};
-  run.plateau = read_plateau(from);
-  run.gradient_norms.resize(static_cast<std::size_t>(from.integer()));
-  for (double& norm : run.gradient_norms) norm = from.real();
-}
-
 // What observers read of a step.
 constexpr std::array times = {&StepTimes::data,      &StepTimes::upload, &StepTimes::forward, &StepTimes::backward,
                               &StepTimes::optimizer, &StepTimes::start,  &StepTimes::wait};
 
 void add(Numbers& to, const StepResult& result) {
-  for (const auto value : {result.epoch, result.steps, result.samples}) to.add(value);
+  for (const auto value : {result.epoch, result.steps, result.samples, result.first}) to.add(value);
   to.add(result.loss);
   to.add(result.grad_norm);
   to.add(result.loss_scale);
+  to.add(result.experts ? std::int64_t{1} : 0);
+  if (result.experts)
+    for (const double value : {result.experts->load, result.experts->dropped}) to.add(value);
   for (const bool value : {result.skipped, result.ends_epoch, result.stop_requested}) to.add(std::int64_t{value});
   to.add(static_cast<std::int64_t>(result.bytes_sent));
   for (const auto time : times) to.add((result.times.*time).count());
@@ -108,10 +92,11 @@ void add(Numbers& to, const StepResult& result) {
 
 StepResult read_result(NumberReader& from) {
   StepResult result;
-  for (auto* value : {&result.epoch, &result.steps, &result.samples}) *value = from.integer();
+  for (auto* value : {&result.epoch, &result.steps, &result.samples, &result.first}) *value = from.integer();
   result.loss = from.real();
   result.grad_norm = from.optional();
   result.loss_scale = from.optional();
+  if (from.flag()) result.experts = ExpertUse{.load = from.real(), .dropped = from.real()};
   for (auto* value : {&result.skipped, &result.ends_epoch, &result.stop_requested}) *value = from.flag();
   result.bytes_sent = static_cast<std::uint64_t>(from.integer());
   for (const auto time : times) result.times.*time = profiler::Seconds(from.real());
@@ -145,23 +130,24 @@ std::vector<double> broadcast_numbers(std::vector<double> numbers, ProcessGroup&
 
 }  // namespace
 
-void copy_state(TrainState& state, StepRecord& record, ProcessGroup& group, int source) {
+void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source) {
+  const auto run = broadcast_bytes(group, checkpoint::to_json(state.run), source);
   Numbers own;
-  add(own, state.run);
-  add(own, record.last());
+  own.add(state.ema && state.ema->started() ? std::int64_t{1} : 0);
+  add(own, backup.last());
   const auto numbers = broadcast_numbers(std::move(own.values), group, source);
-  broadcast_tensors(tensors_of(*state.model), group, source);
-  broadcast_tensors(state.optimizer->state(), group, source);
-  std::vector<std::int64_t> has_averages{state.ema && state.ema->started() ? 1 : 0};
-  group.broadcast(span_of(has_averages), source, {.blocking = true});
-  if (has_averages[0] != 0) broadcast_tensors(state.ema->averages(), group, source);
+  NumberReader from(numbers);
+  const bool has_averages = from.flag();
+  const auto tensors = tensors_of(state);
+  auto copied = tensors.model;
+  copied.insert(copied.end(), tensors.optimizer.begin(), tensors.optimizer.end());
+  if (has_averages) copied.insert(copied.end(), tensors.averages.begin(), tensors.averages.end());
+  broadcast_tensors(copied, group, source);
 
   if (group.rank() == source) return;
-  NumberReader from(numbers);
-  read(from, state.run);
-  record.set_last(read_last(from));
-  state.continue_from(checkpoint::RunState(state.run));
-  if (has_averages[0] != 0) state.ema->set_started();
+  backup.set_last(read_last(from));
+  state.continue_from(checkpoint::run_state_from_json(run, "the state of rank " + std::to_string(source)));
+  if (has_averages) state.ema->set_started();
 }
 
 }  // namespace ddprun::trainer

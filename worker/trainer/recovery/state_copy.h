@@ -1,14 +1,17 @@
 #pragma once
 
 #include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/trainer/session/step_record.h"
+#include "ddprun/worker/trainer/session/step_backup.h"
 #include "ddprun/worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 
 // Gives all ranks source's state, of which every rank has a copy: parameters, buffers, the optimizer's state, averages,
 // the loss scale, the position in the data and what the rules of the run know; and its last step. Throws what the
-// group throws; the state is within a copy then. Collective.
-void copy_state(TrainState& state, StepRecord& record, ProcessGroup& group, int source);
+// group throws; the state of a rank that receives is within the copy then, and of no use. Collective.
+//
+// Ownership: state, backup and group are the caller's, and in use until it returns; no session uses the state.
+// Threads: one at a time.
+void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source);
 
 }  // namespace ddprun::trainer

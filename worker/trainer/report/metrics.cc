@@ -3,12 +3,12 @@
 #include <cerrno>
 #include <cmath>
 #include <fcntl.h>
+#include <optional>
 #include <unistd.h>
 
 #include <boost/json.hpp>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
 
 namespace ddprun::trainer {
@@ -24,13 +24,58 @@ std::string number(double value) {
   throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
 }
 
-// Whether a line is a record that is kept by a run that resumes at last_step.
-bool belongs(std::string_view line, std::int64_t last_step) {
+enum class Line { earlier, later, other, broken };  // other: without a step
+
+// A record as a run that resumes at last_step sees it.
+Line kind_of(std::string_view line, std::int64_t last_step) {
   json::error_code status;
   const auto value = json::parse({line.data(), line.size()}, status);
-  if (status || !value.is_object()) return false;
+  if (status || !value.is_object()) return Line::broken;
   const auto* step = value.get_object().if_contains("step");
-  return !step || (step->is_int64() && step->get_int64() <= last_step);
+  if (!step) return Line::other;
+  if (!step->is_int64()) return Line::broken;
+  return step->get_int64() <= last_step ? Line::earlier : Line::later;
+}
+
+bool belongs(std::string_view line, std::int64_t last_step) {
+  const auto kind = kind_of(line, last_step);
+  return kind == Line::earlier || kind == Line::other;
+}
+
+// Where the last record of a step up to last_step begins.
+std::optional<std::size_t> last_earlier(std::string_view text, std::int64_t last_step) {
+  std::optional<std::size_t> last;
+  std::size_t begin = 0;
+  for (std::size_t newline; (newline = text.find('\n', begin)) != std::string_view::npos; begin = newline + 1)
+    if (kind_of(text.substr(begin, newline - begin), last_step) == Line::earlier) last = begin;
+  return last;
+}
+
+std::string read_from(int fd, std::size_t begin, std::size_t end) {
+  std::string text(end - begin, '\0');
+  std::size_t got = 0;
+  while (got < text.size()) {
+    const auto n = ::pread(fd, text.data() + got, text.size() - got, static_cast<off_t>(begin + got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    got += static_cast<std::size_t>(n);
+  }
+  text.resize(got);
+  return text;
+}
+
+// metrics_up_to() of a file, of which it reads as much of the end as it has to: steps ascend.
+std::size_t kept_bytes(int fd, std::size_t size, std::int64_t last_step) {
+  constexpr std::size_t first_block = 65536;
+  for (std::size_t block = first_block; block < size; block *= 4) {
+    const auto begin = size - block;
+    const auto text = read_from(fd, begin, size);
+    const auto line = text.find('\n') + 1;  // the first whole one; 0: there is none
+    const auto rest = std::string_view(text).substr(line);
+    if (const auto at = line > 0 ? last_earlier(rest, last_step) : std::nullopt)
+      return begin + line + *at + metrics_up_to(rest.substr(*at), last_step).size();
+  }
+  return metrics_up_to(read_from(fd, 0, size), last_step).size();
 }
 
 }  // namespace
@@ -71,8 +116,16 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_st
   fd_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND, 0644));
   if (!fd_) fail("open", path_);
   if (!std::filesystem::is_regular_file(path)) return;  // a pipe or /dev/stdout holds no earlier records
-  const auto text = last_step == 0 ? std::string() : read_whole_file(path);
-  if (::ftruncate(fd_.get(), static_cast<off_t>(metrics_up_to(text, last_step).size())) != 0) fail("cut", path_);
+  is_file_ = true;
+  cut(last_step == 0 ? 0 : kept_bytes(fd_.get(), size(), last_step));
+}
+
+std::size_t MetricsFile::size() const {
+  return is_file_ ? static_cast<std::size_t>(::lseek(fd_.get(), 0, SEEK_END)) : 0;
+}
+
+void MetricsFile::cut(std::size_t size) {
+  if (is_file_ && ::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) fail("cut", path_);
 }
 
 void MetricsFile::add_line(const std::string& line) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -55,12 +56,16 @@ class MetricsFile {
   void add(const StepRecord& record) { add_line(to_json(record)); }
   void add(const EvalRecord& record) { add_line(to_json(record)); }
   void add_line(const std::string& line);  // a record of another kind, without "step"
+  // Bytes; and removes what is behind so many. A pipe or a terminal has no size and keeps what it was given.
+  std::size_t size() const;
+  void cut(std::size_t size);
   // Flushes to the disk: to be called before a checkpoint records that these steps are done.
   void flush();
 
  private:
   std::filesystem::path path_;
   UniqueFd fd_;
+  bool is_file_ = false;
 };
 
 }  // namespace ddprun::trainer

@@ -26,6 +26,7 @@ void TrainingAccount::start(Now now, Place place) {
   record_.world_size = place.size;
   record_.time_ms = now.wall.count();
   accounted_ = now.steady;
+  checkpoint_under_way_ = false;
 }
 
 void TrainingAccount::steps_done(Now now, const Steps& steps) {
@@ -33,6 +34,16 @@ void TrainingAccount::steps_done(Now now, const Steps& steps) {
   const auto between = std::max(0.0, (now.steady - accounted_ - steps.times.total()).count());
   const auto began = std::chrono::duration_cast<std::chrono::milliseconds>(steps.times.total());
   note_checkpoint(now.wall - began, between);
+  note_position(now, steps);
+  count_step(steps);
+  measure_rate(steps);
+}
+
+void TrainingAccount::steps_repeated(Now now, const Steps& steps) {
+  note_position(now, steps);
+}
+
+void TrainingAccount::note_position(Now now, const Steps& steps) {
   accounted_ = now.steady;
   record_.time_ms = now.wall.count();
   record_.step = steps.step;
@@ -44,8 +55,6 @@ void TrainingAccount::steps_done(Now now, const Steps& steps) {
   if (steps.gradient_norm) record_.gradient_norm = *steps.gradient_norm;
   if (!steps.rank_times.empty())
     record_.lateness = lateness_of(steps.rank_times, static_cast<int>(record_.rank), steps.rank_steps);
-  count_step(steps);
-  measure_rate(steps);
 }
 
 void TrainingAccount::count_step(const Steps& steps) {

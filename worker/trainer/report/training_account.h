@@ -42,14 +42,19 @@ class TrainingAccount {
 
   void start(Now now, Place place);
   void steps_done(Now now, const Steps& steps);
+  // The same steps again, after a fault, or those of a process that this one replaces: where the run stands, without
+  // the time and samples.
+  void steps_repeated(Now now, const Steps& steps);
   void evaluated(Now now, double loss, std::optional<double> accuracy);
-  // This rank begins to write a checkpoint of the last step. It is complete when the next step begins.
+  // This rank begins to write a checkpoint of the last step. It is complete when the next step begins, but not when
+  // start() follows: the process group was lost meanwhile.
   void checkpoint_begins() { checkpoint_under_way_ = true; }
   void run_finished(Now now);
 
   const TrainingRecord& record() const { return record_; }
 
  private:
+  void note_position(Now now, const Steps& steps);
   void note_checkpoint(std::chrono::milliseconds wall, double seconds);
   void count_step(const Steps& steps);
   void measure_rate(const Steps& steps);

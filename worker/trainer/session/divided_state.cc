@@ -105,8 +105,9 @@ bool DividedState::collects() const {
 }
 
 WholeState DividedState::gather() {
-  WholeState whole{.model = {}, .optimizer = sharded(state_.optimizer->state()).gather()};
-  if (state_.ema && state_.ema->started()) whole.averages = sharded(state_.ema->averages()).gather();
+  const auto own = tensors_of(state_);
+  WholeState whole{.model = {}, .optimizer = sharded(own.optimizer).gather()};
+  if (state_.ema && state_.ema->started()) whole.averages = sharded(own.averages).gather();
   forms_.parallelism.collect_parameters();
   whole.model = tensors_of(*state_.model);
   if (forms_.slices()) whole.model = collects() ? of_slices(whole.model).gather() : optim::NamedTensors{};
@@ -114,8 +115,9 @@ WholeState DividedState::gather() {
 }
 
 WholeState DividedState::whole() {
-  WholeState whole{.model = {}, .optimizer = sharded(state_.optimizer->state()).whole_like()};
-  if (state_.ema) whole.averages = sharded(state_.ema->averages()).whole_like();
+  const auto own = tensors_of(state_);
+  WholeState whole{.model = {}, .optimizer = sharded(own.optimizer).whole_like()};
+  if (state_.ema) whole.averages = sharded(own.averages).whole_like();
   forms_.parallelism.collect_parameters();
   whole.model = tensors_of(*state_.model);
   if (forms_.slices()) whole.model = collects() ? of_slices(whole.model).whole_like() : optim::NamedTensors{};

@@ -45,6 +45,7 @@ struct StepResult {
   std::int64_t steps = 1;        // of the optimizer
   std::int64_t samples = 0;      // of all ranks together
   std::int64_t tokens = 0;       // of these samples; 0: they have none
+  std::int64_t first = 0;        // position of the first sample in the order of the epoch
   std::int64_t own_samples = 0;  // of this rank
   // StepFigures of this step. Where a CUDA device computes, they are there in some steps alone.
   bool has_figures = true;

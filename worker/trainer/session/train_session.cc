@@ -75,7 +75,8 @@ StepResult TrainSession::step(bool request_stop) {
   StepResult result;
   const auto sent_before = forms_.bytes_sent();
   result.epoch = state_.run.epoch + 1;
-  result.samples = position_.plan().samples_at(state_.run.samples);
+  result.first = state_.run.samples;
+  result.samples = position_.plan().samples_at(result.first);
   PhaseTimer timer(forms_, phase_listener_, result.times);
   const auto batches = take_batches(result.samples, timer);
   for (const auto& batch : batches) result.own_samples += std::ssize(batch.samples);

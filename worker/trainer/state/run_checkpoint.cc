@@ -9,6 +9,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/trainer/state/hook_checkpoint.h"
 
 namespace ddprun::trainer {
@@ -136,15 +137,6 @@ std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options) {
   return found;
 }
 
-// Rank 0's text at every rank.
-std::string broadcast_text(std::string text, ProcessGroup& group) {
-  std::vector<std::int64_t> size{static_cast<std::int64_t>(text.size())};
-  group.broadcast(span_of(size), 0)->wait();
-  text.resize(static_cast<std::size_t>(size[0]));
-  if (!text.empty()) group.broadcast({text.data(), text.size(), DType::uint8}, 0)->wait();
-  return text;
-}
-
 bool is_true_at_first(bool value, ProcessGroup& group) {
   std::vector<std::int64_t> first{value ? 1 : 0};
   group.broadcast(span_of(first), 0)->wait();
@@ -158,6 +150,12 @@ NamedTensors tensors_of(const nn::Module& model) {
   for (const auto& [name, parameter] : model.named_parameters()) all.emplace_back(name, parameter.value());
   for (const auto& [name, buffer] : model.named_buffers()) all.emplace_back(name, buffer);
   return all;
+}
+
+WholeState tensors_of(const TrainState& state) {
+  return {.model = tensors_of(*state.model),
+          .optimizer = state.optimizer->state(),
+          .averages = state.ema ? state.ema->averages() : NamedTensors{}};
 }
 
 checkpoint::Content content_of(const WholeState& whole, const checkpoint::RunState& state) {
@@ -182,7 +180,7 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const W
       text = checkpoint::to_json(found->state);
     }
   }
-  text = broadcast_text(std::move(text), group);
+  text = broadcast_bytes(group, std::move(text), 0);
   if (text.empty()) return std::nullopt;
   has_averages = is_true_at_first(has_averages, group);
   const auto own = distribute ? distribute(has_averages) : std::vector<HookState>{};

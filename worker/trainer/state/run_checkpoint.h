@@ -12,6 +12,7 @@
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/reducer/comm_hook.h"
 #include "ddprun/worker/trainer/config/resume.h"
+#include "ddprun/worker/trainer/state/train_state.h"
 
 // Copies a run's model, optimizer, communication hook and state into a checkpoint and back.
 namespace ddprun::trainer {
@@ -28,6 +29,9 @@ checkpoint::Content content_of(const WholeState& whole, const checkpoint::RunSta
 
 // Parameters, then buffers.
 optim::NamedTensors tensors_of(const nn::Module& model);
+// All tensors of a run that a rank has; averages also where there have been none yet. The whole state where ranks
+// divide nothing. Together with TrainState::run, what a later step depends on.
+WholeState tensors_of(const TrainState& state);
 
 struct ResumeOptions {
   checkpoint::Checkpoints* checkpoints = nullptr;  // at rank 0; null: no checkpoints

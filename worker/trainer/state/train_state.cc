@@ -70,13 +70,16 @@ void TrainState::continue_from(const checkpoint::RunState& saved) {
   run.epoch = saved.epoch;
   run.samples = saved.samples;
   run.skipped_steps = saved.skipped_steps;
+  run.lr = saved.lr;
+  run.ledger = saved.ledger;
   optimizer->set_step_count(saved.step - saved.skipped_steps);
   run.best_loss = saved.best_loss;
   if (plateau && saved.plateau) plateau->set_state(*saved.plateau);
   if (outliers) outliers->set_norms(saved.gradient_norms);
   note_rules();
-  if (scaler && saved.loss_scale)
-    scaler->set_state({.scale = saved.loss_scale->scale, .good_steps = saved.loss_scale->good_steps});
+  if (!scaler || !saved.loss_scale) return;
+  run.loss_scale = saved.loss_scale;
+  scaler->set_state({.scale = saved.loss_scale->scale, .good_steps = saved.loss_scale->good_steps});
 }
 
 void TrainState::note_rules() {

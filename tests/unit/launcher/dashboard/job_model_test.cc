@@ -243,6 +243,26 @@ TEST_CASE("a node's use of its machine is news where it has changed by a percent
   CHECK(job.model.view().nodes[0].usage->busy == 1.2);
 }
 
+TEST_CASE("an evaluation that a replaced process repeats is there once") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  job.train(0, 1, 1);
+  const auto tell = [&](std::int64_t pid, std::int64_t steps, std::int64_t evaluation_step) {
+    job.after(1'000);
+    auto record = job.record(0, 10, steps);
+    record.pid = pid;
+    record.evaluation_step = evaluation_step;
+    record.evaluation_loss = 0.5;
+    job.model.training(job.now, 0, record);
+  };
+  tell(1, 10, 10);
+  tell(77, 0, 0);
+  tell(77, 0, 10);
+  REQUIRE(job.model.view().evaluations.size() == 1);
+  CHECK(job.model.view().evaluations[0].step == 10);
+}
+
 TEST_CASE("the cause of a failure, which may repeat how the process ended") {
   WatchedModel job;
   job.propose(0);

@@ -118,6 +118,23 @@ TEST_CASE("what is evaluated, visited and collected is the average, and ranks go
   });
 }
 
+TEST_CASE("what is written into the collected parameters of rank 0 becomes that of all ranks") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Local local(group, {.period = 100, .outer = {.lr = 0.5}});
+    local.train(0, group.rank());
+    local.local.collect_parameters();
+    const auto parameters = local.net->named_parameters();
+    if (group.rank() == 0)
+      for (const auto& [name, parameter] : parameters) Tensor(parameter.value()).fill(7);
+    local.local.distribute_model();
+    for (const auto& [name, values] : values_of(*local.net))
+      for (const float value : values) require(value == 7, name);
+    local.local.drop_whole_parameters();
+    for (const auto& [name, values] : values_of(*local.net))
+      for (const float value : values) require(value == 7, name);
+  });
+}
+
 TEST_CASE("running statistics are averaged with the parameters") {
   run_ranks(2, [](ProcessGroup& group) {
     Generator generator(1);

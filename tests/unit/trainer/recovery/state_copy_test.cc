@@ -45,26 +45,26 @@ std::unique_ptr<Session> session_of(Replica& replica, ProcessGroup& group) {
                       replica.state, group);
 }
 
-void make_steps(Session& session, StepRecord& record, int count) {
-  for (int i = 0; i < count; ++i) record.end_step(session.step(false));
+void make_steps(Session& session, StepBackup& backup, int count) {
+  for (int i = 0; i < count; ++i) backup.end_step(session.step(false));
 }
 
-// Replicas and their records, trained by all ranks together.
+// Replicas and their backups, trained by all ranks together.
 struct Ranks {
   explicit Ranks(const TrainingJob& job, int count) {
     for (int i = 0; i < count; ++i) {
       replicas.push_back(std::make_unique<Replica>(job));
-      records.push_back(std::make_unique<StepRecord>(replicas.back()->state, [](std::int64_t) {}));
+      backups.push_back(std::make_unique<StepBackup>(replicas.back()->state, [](std::int64_t) {}));
     }
   }
   void train(int steps) {
     run_ranks(static_cast<int>(replicas.size()), [&](ProcessGroup& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
-      make_steps(*session_of(*replicas[rank], group), *records[rank], steps);
+      make_steps(*session_of(*replicas[rank], group), *backups[rank], steps);
     });
   }
   std::vector<std::unique_ptr<Replica>> replicas;
-  std::vector<std::unique_ptr<StepRecord>> records;
+  std::vector<std::unique_ptr<StepBackup>> backups;
 };
 
 class Ignored : public Observer {};
@@ -79,19 +79,25 @@ TEST_CASE("a rank that copies another one's state goes on to the same bits, whic
 
   Ranks ranks(job, 2), fresh(job, 1);
   ranks.train(5);
+  auto last_step = *ranks.backups[1 - replaced]->last();
+  last_step.result.experts = ExpertUse{.load = 1.5, .dropped = 0.25};
+  ranks.backups[1 - replaced]->set_last(last_step);
   const auto expected = digest(ranks.replicas[1 - replaced]->state);
   ranks.replicas[replaced] = std::move(fresh.replicas[0]);
-  ranks.records[replaced] = std::move(fresh.records[0]);
+  ranks.backups[replaced] = std::move(fresh.backups[0]);
   run_ranks(2, [&](ProcessGroup& group) {
     const auto rank = static_cast<std::size_t>(group.rank());
-    copy_state(ranks.replicas[rank]->state, *ranks.records[rank], group, static_cast<int>(1 - replaced));
+    copy_state(ranks.replicas[rank]->state, *ranks.backups[rank], group, static_cast<int>(1 - replaced));
   });
   CHECK(digest(ranks.replicas[replaced]->state) == expected);
-  const auto& last = ranks.records[replaced]->last();
+  const auto& last = ranks.backups[replaced]->last();
   REQUIRE(last);
-  CHECK(last->result.loss == ranks.records[1 - replaced]->last()->result.loss);
-  CHECK(last->result.epoch == ranks.records[1 - replaced]->last()->result.epoch);
+  CHECK(last->result.loss == ranks.backups[1 - replaced]->last()->result.loss);
+  CHECK(last->result.epoch == ranks.backups[1 - replaced]->last()->result.epoch);
   CHECK(last->result.samples == 8);
+  REQUIRE(last->result.experts);
+  CHECK(last->result.experts->load == 1.5);
+  CHECK(last->result.experts->dropped == 0.25);
   ranks.train(3);
   for (const auto& replica : ranks.replicas) CHECK(digest(replica->state) == digest(undisturbed.replicas[0]->state));
 }
@@ -114,7 +120,7 @@ TEST_CASE("a step whose reduction fails leaves the state as it was before") {
     const auto session = session_of(*ranks.replicas[rank], group);
     if (rank == 1) return group.abort("rank 1 leaves");
     Ignored observer;
-    CHECK_THROWS_AS(run_loop(*session, observer, ranks.records[0].get()), Error);
+    CHECK_THROWS_AS(run_loop(*session, observer, ranks.backups[0].get()), Error);
   });
   CHECK(digest(ranks.replicas[0]->state) == before);
 }
@@ -151,7 +157,7 @@ TEST_CASE("what the events of a step have changed of the run is taken back befor
   const auto before = digest(state);
   state.note_evaluation(0.5);
   REQUIRE(digest(state) != before);
-  ranks.records[0]->undo_events();
+  ranks.backups[0]->undo_events();
   CHECK(digest(state) == before);
 }
 
@@ -161,10 +167,10 @@ TEST_CASE("buffers that passes of a failed step have changed are as before it") 
   ranks.train(1);
   auto& state = ranks.replicas[0]->state;
   const auto before = digest(state);
-  ranks.records[0]->begin_step();
+  ranks.backups[0]->begin_step();
   for (auto& [name, buffer] : state.model->named_buffers()) Tensor(buffer).fill(7);
   REQUIRE(digest(state) != before);
-  ranks.records[0]->undo_step();
+  ranks.backups[0]->undo_step();
   CHECK(digest(state) == before);
 }
 
@@ -182,7 +188,7 @@ TEST_CASE("a rank that is lost once the gradients are reduced leaves the other o
         if (phase == &StepTimes::backward && ++passes == 2) group.abort("rank 1 is lost");
       });
     Ignored observer;
-    CHECK_THROWS_AS(run_loop(*session, observer, ranks.records[rank].get()), Error);
+    CHECK_THROWS_AS(run_loop(*session, observer, ranks.backups[rank].get()), Error);
   });
   CHECK(digest(ranks.replicas[0]->state) == before);
 }

@@ -21,11 +21,12 @@ struct LastStep {
 // What the training loop keeps so that a run can go on in another process group: the model's buffers, which passes
 // change, as they were before the step in progress, and the last step that is done.
 //
-// Ownership: the state outlives this object. Threads: one at a time.
-class StepRecord {
+// Ownership: the state outlives this object, which has memory of its own for a copy of the buffers. Threads: one at a
+// time. Errors: none of its own.
+class StepBackup {
  public:
   // on_applied: called after each step with its number.
-  StepRecord(TrainState& state, std::function<void(std::int64_t step)> on_applied);
+  StepBackup(TrainState& state, std::function<void(std::int64_t step)> on_applied);
 
   void begin_step();
   // The step has failed: the state is as before it. Gradients are no part of it.

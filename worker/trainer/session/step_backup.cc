@@ -1,22 +1,22 @@
-#include "ddprun/worker/trainer/session/step_record.h"
+#include "ddprun/worker/trainer/session/step_backup.h"
 
 #include <cstddef>
 #include <utility>
 
 namespace ddprun::trainer {
 
-StepRecord::StepRecord(TrainState& state, std::function<void(std::int64_t step)> on_applied)
+StepBackup::StepBackup(TrainState& state, std::function<void(std::int64_t step)> on_applied)
     : state_(state), on_applied_(std::move(on_applied)) {
   for (const auto& [name, buffer] : state.model->named_buffers())
     buffers_.push_back(Tensor::empty(buffer.shape(), buffer.dtype()));
 }
 
-void StepRecord::begin_step() {
+void StepBackup::begin_step() {
   const auto buffers = state_.model->named_buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) buffers_[i].copy_from(buffers[i].second);
 }
 
-void StepRecord::undo_step() {
+void StepBackup::undo_step() {
   const auto buffers = state_.model->named_buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     Tensor target = buffers[i].second;
@@ -24,12 +24,12 @@ void StepRecord::undo_step() {
   }
 }
 
-void StepRecord::end_step(const StepResult& result) {
+void StepBackup::end_step(const StepResult& result) {
   last_ = LastStep{.result = result, .best_loss = state_.run.best_loss, .plateau = state_.run.plateau};
   on_applied_(state_.run.step);
 }
 
-void StepRecord::undo_events() {
+void StepBackup::undo_events() {
   if (!last_) return;
   state_.run.best_loss = last_->best_loss;
   state_.run.plateau = last_->plateau;

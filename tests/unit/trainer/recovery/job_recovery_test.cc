@@ -1,0 +1,96 @@
+// Processes that recover with a launcher's plans, which the test makes.
+#include "ddprun/rendezvous/store/tcp_store.h"
+#include "ddprun/worker/trainer/recovery/recovery.h"
+#include "tests/support/catch.h"
+#include "tests/support/forked_ranks.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using namespace ddprun::trainer;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto bound = 60s;  // of a test
+
+std::shared_ptr<Store> connect(std::uint16_t port) {
+  return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, Deadline::in(bound));
+}
+
+InitOptions options_of(int rank, int joins_in, std::uint16_t port) {
+  WorkerEnv env;
+  env.rank = rank;
+  env.world_size = 2;
+  env.local_world_size = 2;
+  env.local_rank = rank;
+  env.master_port = port;
+  env.use_agent_store = true;
+  env.recovery = joins_in;
+  return {.backend = "gloo", .config = {.timeout = 10min, .heartbeat = 100ms}, .env = env};
+}
+
+void decide(Store& store, std::uint64_t generation, const std::vector<std::string>& members) {
+  const RecoveryKeys keys{0};
+  store.set(keys.newest(), std::to_string(generation), Deadline::in(bound));
+  store.set(keys.members(generation), member_list(members), Deadline::in(bound));
+}
+
+// A member of one generation that takes part in nothing but its forming.
+std::unique_ptr<ElasticWorld> join_alone(int rank, std::uint64_t generation, const std::vector<std::string>& members,
+                                         std::uint16_t port) {
+  auto world = std::make_unique<ElasticWorld>(options_of(rank, 0, port), RecoveryKeys{0}.groups(),
+                                              members.at(static_cast<std::size_t>(rank)));
+  world->group().reconfigure(generation, members);
+  return world;
+}
+
+}  // namespace
+
+TEST_CASE("a plan that is decided while the ranks of an older one compare their steps is carried out") {
+  const std::vector<std::string> first{"0.1", "1.0"}, second{"0.2", "1.0"};
+  ForkedRanks ranks(3, [&](int rank, std::uint16_t port) -> std::string {
+    const auto store = connect(port);
+    if (rank == 0) {  // joins the first generation, and no comparison
+      const auto world = join_alone(0, 1, first, port);
+      store->set("joined", "", Deadline::in(bound));
+      store->wait({"end"}, Deadline::in(bound));
+      return "joined";
+    }
+    Recovery recovery(rank == 1 ? options_of(1, 0, port) : options_of(0, 2, port), 10min);
+    if (rank == 1) recovery.on_applied(7);
+    const auto resumed = recovery.recover("a peer was lost", [](ProcessGroup& group, const Catchup& catchup, bool) {
+      std::vector<float> state(10, group.rank() == catchup.source ? 3.5F : 0);
+      group.broadcast(span_of(state), catchup.source, {.blocking = true});
+      if (state.back() != 3.5F) throw Error(Errc::internal, "another state");
+    });
+    std::vector<float> values(10, 1);
+    resumed.group.allreduce(span_of(values), ReduceOp::sum, {.blocking = true});
+    if (rank == 1) store->set("end", "", Deadline::in(bound));
+    return fmt::format("step {} in generation {}, sum {}", resumed.catchup.step, resumed.generation, values[0]);
+  });
+  const auto store = connect(ranks.store_port());
+  decide(*store, 1, first);
+  store->wait({"joined"}, Deadline::in(bound));
+  decide(*store, 2, second);
+  for (const int rank : {1, 2}) CHECK(ranks.result(rank, Deadline::in(bound)) == "step 7 in generation 2, sum 2");
+  CHECK(ranks.result(0, Deadline::in(bound)) == "joined");
+}
+
+TEST_CASE("an abort after a recovery concerns the group that has formed since") {
+  const std::vector<std::string> members{"0.1", "1.0"};
+  ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
+    Recovery recovery(options_of(rank, rank == 0 ? 1 : 0, port), 10min);
+    if (rank == 1) recovery.on_applied(7);
+    const auto resumed = recovery.recover("a peer was lost", [](ProcessGroup&, const Catchup&, bool) {});
+    if (rank == 1) recovery.abort("the device has failed");
+    try {
+      resumed.group.barrier({.blocking = true});
+      return "no failure";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  });
+  decide(*connect(ranks.store_port()), 1, members);
+  for (const int rank : {0, 1})
+    CHECK_THAT(ranks.result(rank, Deadline::in(bound)), Catch::Contains("the device has failed"));
+}

@@ -1,0 +1,59 @@
+#include "ddprun/worker/trainer/recovery/plan_watch.h"
+
+#include <future>
+#include <optional>
+
+#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::trainer;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct StoreForTest {
+  std::optional<StoreServerThread> server{std::in_place};
+
+  std::shared_ptr<Store> connect() const {
+    return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = server->port()}, Deadline::in(10s));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a watch says once that the key was set, that the time is up or that the store has failed") {
+  StoreForTest store;
+  const auto client = store.connect();
+  std::promise<std::string> said;
+  const auto on_end = [&](const std::string& why) { said.set_value(why); };  // a second call throws
+  SECTION("the key was set before") {
+    client->set("key", "", Deadline::in(10s));
+    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", on_end);
+    CHECK(said.get_future().get() == "another rank was lost meanwhile");
+  }
+  SECTION("the key is set later") {
+    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", on_end);
+    client->set("key", "", Deadline::in(10s));
+    CHECK(said.get_future().get() == "another rank was lost meanwhile");
+  }
+  SECTION("the deadline") {
+    const PlanWatch watch(store.connect(), "key", Deadline::in(0s), "late", on_end);
+    CHECK(said.get_future().get() == "late");
+  }
+  SECTION("the store") {
+    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", on_end);
+    store.server.reset();
+    CHECK_THAT(said.get_future().get(), Catch::StartsWith("cannot wait for a newer generation: "));
+  }
+}
+
+TEST_CASE("a watch that ends before says nothing") {
+  const StoreForTest store;
+  bool called = false;
+  {
+    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", [&](const auto&) { called = true; });
+  }
+  CHECK_FALSE(called);
+}

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/worker/trainer/ledger/ledger_lines.h"
+
+namespace ddprun::trainer {
+
+// What the ledgers of a run prove.
+struct LedgerVerdict {
+  std::string session;  // the last one, whose weights are the final ones
+  int sessions = 0;     // from the first one to that
+  std::int64_t steps = 0;
+  std::int64_t epochs = 0;     // that are complete
+  std::int64_t samples = 0;    // trained, in all epochs
+  std::int64_t left_out = 0;   // at the ends of epochs, as they do not divide among the ranks
+  std::int64_t abandoned = 0;  // steps that were made and are not in the final weights
+  // Of the steps and their samples: the same for runs that have trained the same samples in the same order, however
+  // often they were interrupted. Empty where there are problems.
+  std::string hash;
+  std::vector<std::string> problems;  // what is missing, twice or contradictory, a sentence each; empty: nothing
+};
+
+// The history of a run from its ledgers: sessions, each from a step of its parent on. Those steps of a session count
+// that come before the step from which its successor goes on.
+//
+// A value. Threads: not thread-safe. Errors: none thrown, but verdicts.
+class LedgerHistory {
+ public:
+  // file: its name, for messages. Its lines, in their order; those of several hosts may come one after the other.
+  void add_file(std::string_view file, std::string_view text);
+
+  LedgerVerdict verify() const;
+
+ private:
+  struct Session {
+    LedgerSession begin;
+    std::map<std::int64_t, LedgerStep> steps;
+  };
+
+  struct CommittedStep {
+    LedgerStep step;
+    const LedgerSession* session;
+  };
+  using Committed = std::map<std::int64_t, CommittedStep>;
+
+  void add(std::string_view file, const LedgerSession& session);
+  void add(std::string_view file, const LedgerStep& step);
+  std::vector<const Session*> lineage(const std::string& last) const;
+  std::string last_session(std::vector<std::string>& problems) const;
+  static Committed committed(const std::vector<const Session*>& lineage, std::vector<std::string>& problems);
+  std::int64_t steps_made() const;
+
+  std::map<std::string, Session> sessions_;
+  std::vector<std::string> ends_;  // the last session of each file that has one
+  std::vector<std::string> contradictions_;
+};
+
+}  // namespace ddprun::trainer
