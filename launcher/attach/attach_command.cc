@@ -12,7 +12,6 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/common/standard_output.h"

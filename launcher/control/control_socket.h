@@ -16,9 +16,9 @@ namespace ddprun {
 
 // The Unix socket in the runtime folder over which ddprun status and ddprun stop of the same user reach this agent; the
 // kernel says whose a connection is, and those of other users but root are closed (SO_PEERCRED in unix(7)). A
-// request is one line, "status", "view", "end", "stop REQUESTER", "signal RANK NUMBER REQUESTER" or "attach RANK"; so is
-// the answer. After "stop" the connection stays open until the agent exits; "end" is answered then, by what tell_end()
-// is given; after "attach" the connection belongs to the handler.
+// request is one line, "status", "view", "end", "stop REQUESTER", "signal RANK NUMBER REQUESTER" or "attach RANK"; so
+// is the answer. After "stop" the connection stays open until the agent exits; "end" is answered then, by what
+// tell_end() is given; after "attach" the connection belongs to the handler.
 //
 // Ownership: owns the socket, which the destructor removes; the loop must outlive it. Threads: single-threaded on the
 // loop, which calls the handlers. Errors: none thrown; an invalid request closes its connection.

@@ -8,10 +8,10 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/random.h"
+#include "ddprun/launcher/dashboard/collectives.h"
 #include "ddprun/launcher/dashboard/http_rules.h"
 #include "ddprun/launcher/dashboard/metrics.h"
 #include "ddprun/launcher/dashboard/page.h"
-#include "ddprun/launcher/dashboard/collectives.h"
 #include "ddprun/launcher/dashboard/view_json.h"
 
 namespace ddprun::dashboard {

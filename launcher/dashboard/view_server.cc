@@ -1,4 +1,3 @@
-#include "ddprun/common/random.h"
 #include "ddprun/launcher/dashboard/view_server.h"
 
 #include <charconv>
@@ -10,6 +9,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/random.h"
 #include "ddprun/launcher/dashboard/http_rules.h"
 #include "ddprun/launcher/dashboard/metrics.h"
 #include "ddprun/launcher/dashboard/page.h"

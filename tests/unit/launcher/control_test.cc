@@ -126,12 +126,11 @@ TEST_CASE("an agent's socket answers its user, and nobody else who can reach it"
   {
     const testing::AsUser agent(agent_user);
     made.emplace(loop, environment,
-                 ControlSocket::Handlers{
-                     .status = [] { return std::string("here"); },
-                     .view = {},
-                     .stop = {},
-                     .signal = [](int, int, const std::string&) { return std::string("sent"); },
-                     .attach = [&](int rank, const UniqueFd&) { attached = rank; }});
+                 ControlSocket::Handlers{.status = [] { return std::string("here"); },
+                                         .view = {},
+                                         .stop = {},
+                                         .signal = [](int, int, const std::string&) { return std::string("sent"); },
+                                         .attach = [&](int rank, const UniqueFd&) { attached = rank; }});
   }
   const auto& control = *made;
   REQUIRE_FALSE(control.path().empty());
