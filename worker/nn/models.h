@@ -51,7 +51,7 @@ struct ModelOptions {
   ExpertOptions experts;
 };
 
-// Builds the model by name, its parameters drawn from the generator. docs/training.md has a table of the models, the
+// Builds the model by name, its parameters drawn from the generator. docs/models.md has a table of the models, the
 // headers and sources in models/ have their shapes. Throws Errc::usage for an unknown name (naming the known ones), an
 // input that the model cannot take and options that it cannot have.
 std::unique_ptr<Module> make_model(std::string_view name, const ModelOptions& options, Generator& generator);
