@@ -142,8 +142,7 @@ TEST_CASE("an agent's socket answers its user, and nobody else who can reach it"
       client.connect(control.path().string());
     }
     const testing::AsUser agent(agent_user);
-    boost::asio::write(client, boost::asio::buffer(request + "
-"));
+    boost::asio::write(client, boost::asio::buffer(request + "\n"));
     std::string answer;
     boost::asio::async_read(client, boost::asio::dynamic_buffer(answer),
                             [&](boost::system::error_code, std::size_t) { loop.stop(); });
