@@ -138,7 +138,7 @@ class Schedule {
     std::vector<WorkerFailure> failures;
     for (const int number : std::exchange(unplanned_, {}))
       failures.push_back({.rank = number, .local_rank = number, .signal_number = 9});
-    const auto actions = agent_.on_workers_failed(failures, able_);
+    const auto actions = agent_.on_workers_failed(failures, conditions());
     for (const auto& action : actions)
       if (const auto* replace = std::get_if<ReplaceWorkers>(&action)) return start(*replace, failures);
     outcome_.restarted = true;
@@ -148,6 +148,14 @@ class Schedule {
     // The job ends with the first failure's exit code, or the rendezvous decides on a restart.
     if (std::ranges::none_of(actions, [](const auto& each) { return std::holds_alternative<StopWorkers>(each); }))
       broken("the launcher leaves the other ranks alone");
+  }
+
+  // Of the newest process of each rank.
+  std::vector<WorkerCondition> conditions() const {
+    std::vector<WorkerCondition> all(able_.size());
+    for (const Rank& rank : ranks_) all[static_cast<std::size_t>(rank.number)].running = rank.alive && !rank.finished;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].able = able_[i];
+    return all;
   }
 
   void start(const ReplaceWorkers& replace, const std::vector<WorkerFailure>& failures) {
