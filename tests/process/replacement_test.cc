@@ -17,6 +17,9 @@ namespace {
 
 const Deadline soon = Deadline::in(std::chrono::seconds(60));
 
+// The test, which is no process of the job, uses the workers' store.
+const std::string admit_test = "--rdzv_conf=plain_clients=user";
+
 // Two workers, of which rank 1 fails in the first attempt once it is told to. Neither knows how to recover: the test
 // announces it for them.
 struct Job {
@@ -60,7 +63,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 TEST_CASE("a worker that dies while all announce that they can recover gets a replacement") {
   const Job job;
-  Child child(command(two_workers({"--max_restarts=1"}), job.verbs({"if-replacement=0", "exit=3"})),
+  Child child(command(two_workers({admit_test, "--max_restarts=1"}), job.verbs({"if-replacement=0", "exit=3"})),
               job.marker.variables());
   job.announce_and_fail(child);
   child.wait_for_err("exit code 3; restart 1 of 1: a replacement for this rank alone");
@@ -72,9 +75,9 @@ TEST_CASE("a worker that dies while all announce that they can recover gets a re
 
 TEST_CASE("a failed worker whose process still runs gets no replacement, all workers are restarted") {
   const Job job;
-  Child child(
-      command(two_workers({"--max_restarts=1", "--uninterruptible_timeout=0.2"}), job.verbs({"sleep-in-kernel"})),
-      job.marker.variables());
+  Child child(command(two_workers({admit_test, "--max_restarts=1", "--uninterruptible_timeout=0.2"}),
+                      job.verbs({"sleep-in-kernel"})),
+              job.marker.variables());
   job.announce_and_fail(child);
   const auto result = child.wait();
   INFO(result.err);
@@ -90,9 +93,9 @@ TEST_CASE("a failed worker whose process still runs gets no replacement, all wor
 TEST_CASE("a replacement that cannot be started is named in a line, and all workers are restarted") {
   const Job job;
   const auto logs = job.folder / "logs";
-  Child child(
-      command(two_workers({"--max_restarts=2", "--tee=3", "--log_dir=" + logs.string()}), job.verbs({"exit=3"})),
-      job.marker.variables());
+  Child child(command(two_workers({admit_test, "--max_restarts=2", "--tee=3", "--log_dir=" + logs.string()}),
+                      job.verbs({"exit=3"})),
+              job.marker.variables());
   child.wait_until([&] { return Job::count(child.out(), "]:WORLD_SIZE=2\n") == 2; }, "the log folder");
   const auto attempt = fs::directory_iterator(logs)->path() / "attempt_0";
   fs::rename(attempt, job.folder / "moved");
@@ -111,7 +114,7 @@ TEST_CASE("a program that vanishes before its worker is replaced ends the job wi
   const Job job;
   const auto program = job.folder / "victim";
   fs::copy_file(VICTIM_PROGRAM, program);
-  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", "--max_restarts=2", program.string()};
+  Words words{DDPRUN_PROGRAM, "--standalone", admit_test, "--nproc_per_node=2", "--max_restarts=2", program.string()};
   for (const auto& verb : job.verbs({"exit=3"})) words.push_back(verb);
   Child child(words, job.marker.variables());
   child.wait_until([&] { return Job::count(child.out(), "]:WORLD_SIZE=2\n") == 2; }, "both workers");
