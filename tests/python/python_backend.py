@@ -172,8 +172,8 @@ def check_errors(rank, size):
     """The words of errors, the same in both back ends."""
     ones = torch.ones(2)
     wrong = [
-        (NotImplementedError, "ddprun: all_reduce of a Sparse tensor is not supported: make it dense, with to_dense()",
-         lambda: dist.all_reduce(torch.eye(2).to_sparse())),
+        (NotImplementedError, "ddprun: all_reduce of a sparse tensor has the reduction SUM alone",
+         lambda: dist.all_reduce(torch.eye(2).to_sparse(), dist.ReduceOp.MAX)),
         (TypeError, "ddprun: all_gather_into_tensor of tensors of different types: Double and Float",
          lambda: dist.all_gather_into_tensor(torch.ones(2 * size, dtype=torch.double), ones)),
         (ValueError, f"ddprun: all_gather_into_tensor with {size} ranks: 1 elements are not {size} times 2",
