@@ -30,8 +30,8 @@ class SparseAllreduce {
  private:
   // How many elements each rank has. Throws where the tensors are not alike.
   std::vector<std::int64_t> counts_of_ranks(const at::Tensor& input) const {
-    std::vector<std::int64_t> own{input._nnz(), input.sparse_dim(), input.dense_dim(), input.numel(),
-                                  static_cast<std::int64_t>(input.scalar_type())};
+    std::vector<std::int64_t> own{input._nnz(),  input.sparse_dim(),   input.dense_dim(),
+                                  input.numel(), input.element_size(), span_to_move(input.values().contiguous()).dtype};
     std::vector<std::int64_t> all(own.size() * size_);
     allgather({own.data(), own.size(), DDPRUN_INT64}, {all.data(), all.size(), DDPRUN_INT64}, nullptr);
     std::vector<std::int64_t> counts;

@@ -18,7 +18,10 @@ def sparse_sum(given, size, allgather):
 
 def counts_of_ranks(input, size, allgather):
     """How many elements each rank has. Raises where the tensors are not alike."""
-    own = torch.tensor([input._nnz(), input.sparse_dim(), input.dense_dim(), input.numel(), input.dtype.itemsize])
+    dtype = span_to_move(input.values().contiguous()).dtype
+    own = torch.tensor([
+        input._nnz(), input.sparse_dim(), input.dense_dim(), input.numel(), input.dtype.itemsize, dtype
+    ])
     all = empty((size, len(own)), torch.int64)
     allgather(span_to_move(own), span_to_move(all), None)
     for rank, of_rank in enumerate(all.tolist()):
