@@ -132,7 +132,7 @@ struct WorkerReport {
   std::optional<TrainingReport> training = {};  // none: it has told nothing, or nothing new
 };
 
-// What a node's machine is used for. Bytes, and bytes a second.
+// The use of a node's machine, in bytes and bytes a second.
 struct NodeUsage {
   int processors = 0;
   double busy = 0;  // processors

@@ -321,7 +321,7 @@ class Agent {
             .cause = error.what()};
   }
 
-  // Of this node's workers, where single ones can be replaced; else empty.
+  // The conditions of this node's workers, where single workers can be replaced; otherwise none.
   std::vector<WorkerCondition> conditions() const {
     std::vector<WorkerCondition> conditions;
     if (!round_ || !spec_.restarts.single_workers) return conditions;

@@ -21,7 +21,7 @@ struct JobEnd {
   int conclude(const Finish& finish) const;
 };
 
-// Whether there are log files that the user asked for.
+// Returns whether there are log files that the user asked for.
 bool keeps_logs(const AgentSpec& spec, const LogFolder& logs);
 
 }  // namespace ddprun

@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// What grows: to be compared with an earlier reading.
+// Counters that grow: the difference to an earlier reading is the use in between.
 struct UsageCounters {
   double busy_ticks = 0;  // of all processors
   double all_ticks = 0;
@@ -18,7 +18,7 @@ struct UsageCounters {
   std::int64_t received = 0;  // bytes
   std::int64_t sent = 0;
 };
-// Of the text of proc_stat(5), and of proc_pid_net(5)'s dev: the loopback interface is left out.
+// They read the text of proc_stat(5), and of proc_pid_net(5)'s dev without the loopback interface.
 void parse_processor_times(std::string_view stat, UsageCounters& counters);
 void parse_network_bytes(std::string_view dev, UsageCounters& counters);
 // The bytes of a field of proc_meminfo(5); 0 if there is none.

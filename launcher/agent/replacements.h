@@ -30,7 +30,7 @@ struct ReplaceWorkers {
   int restarts_used = 0;             // of the job's budget, with these
 };
 
-// What the agent knows of a worker of this node when some have failed.
+// The condition of a worker of this node at the time when some have failed.
 struct WorkerCondition {
   bool able = false;     // it has announced that it can recover, and has not withdrawn; one that failed, too
   bool running = false;  // its process has not ended

@@ -18,7 +18,7 @@ bool runs_pytorch(pid_t process) {
   try {
     return read_whole_file(fmt::format("/proc/{}/maps", process)).find("/libtorch") != std::string::npos;
   } catch (const Error&) {
-    return false;
+    return false;  // the process has ended
   }
 }
 

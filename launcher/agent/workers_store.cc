@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// As the workers' client of the store writes keys.
+// The key as the workers' client of the store sends it.
 std::string on_wire(const std::string& key) {
   return "/" + key;
 }

@@ -15,7 +15,7 @@ class FileFollower {
   // Begins at most this many bytes before the present end, with a whole line.
   FileFollower(const std::filesystem::path& file, std::size_t last_bytes);
 
-  // At most 64 KiB of what is new; empty when there is nothing.
+  // Returns what has been added since the last call, at most 64 KiB of it.
   std::string read_new();
 
  private:

@@ -25,7 +25,7 @@ struct WatchSpec {
   std::filesystem::path journal;              // a folder; empty: none is written
   std::optional<DashboardAddress> dashboard;  // none: no page
   bool curve = false;                         // the curves are shown at the end: also those of a short run
-  // Of this node's workers that run, by local rank.
+  // This node's workers that run, by local rank.
   std::function<std::vector<std::pair<int, TrainingRecord>>()> training;
   std::function<RankEvidence(int local_rank)> evidence;
   std::function<std::optional<NodeUsage>()> usage;                         // of this node; none: not known yet

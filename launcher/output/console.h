@@ -39,7 +39,7 @@ class Console {
   void update(Stream stream, int source, std::string lines, std::string bars);
   // The current size of the stream's terminal; empty when the stream is not a terminal.
   std::optional<WindowSize> window(Stream stream) const;
-  // Whether the stream is one, also a plain one.
+  // Returns whether the stream is a terminal, also one without the means to redraw lines.
   bool is_terminal(Stream stream) const;
   // Whether nobody reads the stream any more, as far as writing it has shown.
   bool reader_gone(Stream stream) const;

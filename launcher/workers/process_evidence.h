@@ -14,11 +14,11 @@ struct ProcessFact {
   friend bool operator==(const ProcessFact&, const ProcessFact&) = default;
 };
 
-// Of the text of proc_pid_status(5): its state, threads and memory. Pure.
+// Returns the state, threads and memory in the text of proc_pid_status(5). Pure.
 std::vector<ProcessFact> facts_of_status(std::string_view status);
 
-// What /proc shows of a process: also where its main thread waits in the kernel, its processor time and its open files.
-// Empty once it has ended. What may not be read is left out.
+// Returns what /proc shows of a process: also where its main thread waits in the kernel, its processor time and its
+// open files. The result is empty once the process has ended. What may not be read is left out.
 std::vector<ProcessFact> process_facts(pid_t process);
 
 }  // namespace ddprun

@@ -157,7 +157,7 @@ using Request =
                  PingRequest, QueuePushRequest, QueuePopRequest, QueueLengthRequest, ListKeysRequest, BarrierRequest,
                  SessionRequest, LastWillRequest, ClearLastWillRequest, WaitGetRequest, ConfirmRequest>;
 
-// What the requests are called, in the order of the variant.
+// The names of the requests, in the order of the variant.
 inline constexpr std::array<std::string_view, std::variant_size_v<Request>> request_names = {
     "validate",        "set",       "compare_set",  "get",       "add",       "check",       "wait",
     "num_keys",        "delete",    "append",       "multi_get", "multi_set", "cancel_wait", "ping",

@@ -78,7 +78,7 @@ ClientAdmission::Actions ClientAdmission::decide_plain(Id id) {
   return hold(id, std::move(client));
 }
 
-// The oldest one makes room.
+// Where max_held connections are held, the oldest of them is refused.
 ClientAdmission::Actions ClientAdmission::hold(Id id, SocketEnds client) {
   Actions actions;
   if (held_.size() >= admission_.max_held) actions = refuse_held(held_.begin()->first, unconfirmed);

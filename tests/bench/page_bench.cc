@@ -227,7 +227,7 @@ class PageBench {
     std::this_thread::sleep_for(span);
     const double idle = server.processor() - start;
     StreamClients clients(server.port(), options_.clients);
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // the whole view has been sent
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // the first second, with the whole view, is not measured
     clients.received();
     const double before = server.processor();
     std::this_thread::sleep_for(span);

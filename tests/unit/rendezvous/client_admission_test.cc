@@ -201,7 +201,7 @@ TEST_CASE("held clients and pending ones are counted apart, and neither keeps th
   f.open(4, from("10.0.0.2", 5004));
   const auto actions = f.clients.received(4, validate);
   REQUIRE(actions.size() == 2);
-  CHECK(std::get<ClientAdmission::Refuse>(actions[0]).id == 1);  // the oldest makes room
+  CHECK(std::get<ClientAdmission::Refuse>(actions[0]).id == 1);  // the oldest is refused
   CHECK(std::get<ClientAdmission::Hold>(actions[1]).id == 4);
   CHECK(f.clients.held() == 3);
   f.clients.closed(2);

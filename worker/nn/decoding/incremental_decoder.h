@@ -26,7 +26,7 @@ class IncrementalDecoder {
   // Tokens (1, time) that follow those of earlier calls -> what the model gives at their positions, but for rounding.
   // REQUIRES: a NoGradScope; length() + time <= positions
   Variable operator()(const Tensor& tokens);
-  // Of all tokens so far.
+  // The number of tokens so far.
   std::int64_t length() const { return length_; }
 
  private:

@@ -10,7 +10,7 @@
 
 namespace ddprun::trainer {
 
-// What the ledgers of a run prove.
+// The result of verifying the ledgers of a run.
 struct LedgerVerdict {
   std::string session;  // the last one, whose weights are the final ones
   int sessions = 0;     // from the first one to that

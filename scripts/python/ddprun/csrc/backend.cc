@@ -30,6 +30,18 @@ void require_list(const Tensors& list, int size, const char* operation) {
   require_same_type(list, list.front().scalar_type(), operation);
 }
 
+// Counts a call that waits in the library, as long as it lasts.
+class BlockingCall {
+ public:
+  explicit BlockingCall(std::atomic<int>& calls) : calls_(calls) { ++calls_; }
+  ~BlockingCall() { --calls_; }
+  BlockingCall(const BlockingCall&) = delete;
+  BlockingCall& operator=(const BlockingCall&) = delete;
+
+ private:
+  std::atomic<int>& calls_;
+};
+
 }  // namespace
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options)
@@ -128,9 +140,10 @@ WorkPtr Backend::run(const Kind& kind, Call call, Start start) {
     const Event event = event_of(kind, call.inputs);
     auto work = c10::make_intrusive<EndedWork>(rank_, kind.type, event.name(), std::move(call.outputs), event.inputs);
     auto* const joined = group();
-    ++blocking_calls_;
-    start(joined, nullptr, &error);
-    --blocking_calls_;
+    {
+      const BlockingCall blocking(blocking_calls_);
+      start(joined, nullptr, &error);
+    }
     check(error);
     at::NoGradGuard no_grad;
     for (const auto& finish : call.finishes)
@@ -177,14 +190,8 @@ WorkPtr Backend::allreduce_sparse(const at::Tensor& tensor, const c10d::Allreduc
       c10::make_intrusive<EndedWork>(rank_, c10d::OpType::ALLREDUCE, event.name(), Tensors{tensor}, event.inputs);
   auto* const joined = group();
   at::NoGradGuard no_grad;
-  ++blocking_calls_;
-  try {
-    tensor.copy_(SparseAllreduce(joined, size_, limit(options.timeout)).sum(tensor));
-  } catch (...) {
-    --blocking_calls_;
-    throw;
-  }
-  --blocking_calls_;
+  const BlockingCall blocking(blocking_calls_);
+  tensor.copy_(SparseAllreduce(joined, size_, limit(options.timeout)).sum(tensor));
   work->end();
   return work;
 }

@@ -123,7 +123,7 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
     std::vector<Finish> finishes;
     Tensors inputs;  // whose shapes a profile shows
   };
-  // Of a profile: "ddprun:all_reduce" and the inputs. Empty: nobody listens.
+  // An event of a profile: "ddprun:all_reduce" and the inputs. It is empty where no profiler records.
   struct Event {
     std::string title = {};
     std::optional<Tensors> inputs = {};

@@ -10,10 +10,10 @@
 
 namespace ddprun::comm {
 
-// Whether those at the other ends of a mesh's connections have read the job's store. Gloo takes whoever connects to a
-// rank's port with the next number for the rank that it expects. So each rank puts a nonce for each peer into the
-// store, which only clients that are admitted can read, and each peer sends it back over the new connection. This is
-// clear text: who can read or change packets on their way is not kept out.
+// Verifies that the peers of a mesh's connections have read the job's store. Gloo accepts any process that connects to
+// a rank's port and sends the expected sequence number. So each rank puts a nonce for each peer into the store, which
+// only clients that are admitted can read, and each peer sends it back over the new connection. This is clear text: a
+// process that can read or change packets on their way is not kept out.
 class PeerProof {
  public:
   static constexpr std::size_t nonce_bytes = 16;
