@@ -1,11 +1,13 @@
-# What most sources read, precompiled once. A build with it does not notice a source that lacks an include.
-if(DDPRUN_PRECOMPILED)
+# What most sources include, precompiled once: it saves a third of the compiler's time. A build with it does not notice a
+# source that lacks an include, so CI's build on Debian 13 does without.
+if(DDPRUN_PRECOMPILED AND NOT DDPRUN_FUZZ)
   set(CMAKE_PCH_WARN_INVALID OFF)  # single sources with other options read the headers themselves
   add_library(ddprun_precompiled OBJECT ${PROJECT_SOURCE_DIR}/scripts/cmake/precompiled.cc)
   target_link_libraries(ddprun_precompiled PRIVATE ddprun::fmt ddprun_warnings)
   target_precompile_headers(ddprun_precompiled PRIVATE
-    <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory> <mutex>
-    <optional> <set> <span> <string> <string_view> <thread> <utility> <vector> <fmt/format.h> <fmt/ranges.h>)
+    <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <condition_variable> <cstdint> <cstring> <deque> <filesystem>
+    <fstream> <functional> <map> <memory> <mutex> <numeric> <optional> <ranges> <set> <span> <sstream> <string>
+    <string_view> <thread> <unordered_map> <utility> <variant> <vector> <fmt/format.h> <fmt/ranges.h>)
 endif()
 
 # ddprun_library(NAME SOURCES ... PUBLIC ... PRIVATE ... [ROOT_HEADERS_PUBLIC]): one part of the project as the static
@@ -30,7 +32,7 @@ function(ddprun_library name)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${view}> $<INSTALL_INTERFACE:include>)
 
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ddprun_warnings>)
-  if(DDPRUN_PRECOMPILED)
+  if(TARGET ddprun_precompiled)
     target_precompile_headers(${target} REUSE_FROM ddprun_precompiled)
   endif()
   set_property(GLOBAL APPEND PROPERTY DDPRUN_PARTS ${target})
