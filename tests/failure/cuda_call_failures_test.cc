@@ -28,10 +28,10 @@ const std::string failing_device = "@" + std::to_string(failing_rank);
 
 // How often each function is called depends on how long the peer takes.
 const std::set<std::string> polling{"cudaEventQuery", "cudaStreamQuery", "ncclCommGetAsyncError"};
-// Of these a step makes fewer calls, at most so many, where the operation that a stream is to follow (Work::order())
-// has ended already, or where the polling thread finds its end later.
+// A step makes up to so many calls fewer of these: where the operation that a stream is to follow (Work::order()) has
+// ended already, and where the polling thread finds its end only after the step.
 const std::map<std::string, std::uint64_t> calls_of_order{
-    {"cudaGetDevice", 1}, {"cudaStreamWaitEvent", 1}, {"cudaSetDevice", 2}, {"cudaEventDestroy", 1}};
+    {"cudaGetDevice", 1}, {"cudaStreamWaitEvent", 1}, {"cudaSetDevice", 2}, {"cudaEventDestroy", 2}};
 // They release something, restore the thread's device or make what follows faster: a job goes on without.
 const std::set<std::string> dispensable{"cudaSetDevice",    "cudaFreeAsync",     "cudaFree",        "cudaFreeHost",
                                         "cudaEventDestroy", "cudaStreamDestroy", "ncclCommRegister"};

@@ -23,7 +23,7 @@ void check_alike(const Outcome& found, const Outcome& expected, double tolerance
   for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
     INFO("gradient of input " << i);
     CHECK(found.gradients[i].device() == device);
-    CHECK(difference(found.gradients[i].to(Device{}), expected.gradients[i]) < tolerance);
+    CHECK(difference(found.gradients[i].to(Device{}), expected.gradients[i], expected.gradient_scale()) < tolerance);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/tensor/random.h"
+#include "tests/support/numerics.h"
 
 namespace ddprun::test {
 namespace {
@@ -489,6 +490,12 @@ std::vector<Tensor> inputs_of(const OperationRow& row, DType dtype, Device devic
 
 Tensor weights_for(const Tensor& value) {
   return pattern_tensor({value.shape(), -1, 1}, 6, value.dtype(), value.device());
+}
+
+double Outcome::gradient_scale() const {
+  double scale = 0;
+  for (const Tensor& gradient : gradients) scale = std::max(scale, largest_magnitude(values(gradient)));
+  return scale;
 }
 
 Outcome run(const OperationRow& row, const std::vector<Tensor>& inputs) {

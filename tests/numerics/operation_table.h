@@ -41,6 +41,9 @@ Tensor pattern_tensor(const InputSpec& spec, std::size_t input, DType dtype = DT
 struct Outcome {
   Tensor value;
   std::vector<Tensor> gradients;
+  // The largest magnitude in all gradients. In 16 bits a gradient whose terms cancel, as a bias's may, is compared with
+  // it.
+  double gradient_scale() const;
 };
 Outcome run(const OperationRow& row, const std::vector<Tensor>& inputs);
 std::vector<Tensor> inputs_of(const OperationRow& row, DType dtype, Device device = {});

@@ -2,6 +2,7 @@
 // the same bits, also after a rank was killed.
 #include <algorithm>
 #include <csignal>
+#include <optional>
 
 #include "tests/process/worker.h"
 
@@ -70,20 +71,31 @@ class ShortJob {
 
   std::string run(int ranks) const { return digest_of(run_job(words(ranks))); }
 
-  // The last rank is killed once some steps are done; all are started again and go on.
+  // The last rank is killed once some steps are done, and replaced, or all are started again.
   std::string run_killed(int ranks = 2) const { return digest_of(result_of_killed(ranks)); }
   Child::Result result_of_killed(int ranks) const {
-    std::filesystem::remove(folder_ / "metrics");
-    Child job(words(ranks, {"--max_restarts=1"}, "checkpoints"), one_thread);
-    job.wait_until([&] { return text_of(folder_ / "metrics").find("{\"step\": 4,") != std::string::npos; }, "step 4");
-    const auto workers = processes_of("ddprun-worker", folder_.path().string());
-    if (std::ssize(workers) == ranks) ::kill(workers.back(), SIGKILL);  // fewer: the job has already ended
-    auto result = job.wait(std::chrono::seconds(60));
-    result.out = without_prefixes(result.out);
-    return result;
+    constexpr int tries = 200;
+    for (int i = 0; i < tries; ++i)
+      if (auto result = try_to_kill(ranks)) return *std::move(result);
+    FAIL("the job ended before a rank could be killed, " << tries << " times");
+    return {};
   }
 
  private:
+  // None: the job's last steps were done before the rank was killed.
+  std::optional<Child::Result> try_to_kill(int ranks) const {
+    std::filesystem::remove(folder_ / "metrics");
+    std::filesystem::remove_all(folder_ / "checkpoints");
+    Child job(words(ranks, {"--max_restarts=1"}, "checkpoints"), one_thread);
+    job.wait_until([&] { return text_of(folder_ / "metrics").find("{\"step\": 4,") != std::string::npos; }, "step 4");
+    const auto workers = processes_of("ddprun-worker", folder_.path().string());
+    if (std::ssize(workers) == ranks) ::kill(workers.back(), SIGKILL);
+    auto result = job.wait(std::chrono::seconds(60));
+    result.out = without_prefixes(result.out);
+    if (result.err.find("SIGKILL") == std::string::npos) return std::nullopt;
+    return result;
+  }
+
   TempDir folder_;
   std::filesystem::path file_;
   Words more_;

@@ -24,18 +24,25 @@ inline std::vector<double> values(const Tensor& tensor) {
   return {wide.data<double>(), wide.data<double>() + wide.numel()};
 }
 
-// The largest |a - b|, as a share of the largest magnitude in b (at least 1).
-inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
+inline double largest_magnitude(const std::vector<double>& values) {
+  double largest = 0;
+  for (double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+// The largest |a - b|, as a share of the largest magnitude in b; if b is all zeros, the largest |a|. Where b is what
+// remains of larger terms that cancel, the share is of their magnitude: least_scale.
+inline double difference(const std::vector<double>& a, const std::vector<double>& b, double least_scale = 0) {
   if (a.size() != b.size()) return INFINITY;
-  double worst = 0, scale = 1;
-  for (double value : b) scale = std::max(scale, std::abs(value));
+  double worst = 0;
+  const double scale = std::max(least_scale, largest_magnitude(b));
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (!(std::abs(a[i] - b[i]) <= worst)) worst = std::abs(a[i] - b[i]);
   }
-  return worst / scale;
+  return scale > 0 ? worst / scale : worst;
 }
-inline double difference(const Tensor& a, const Tensor& b) {
-  return difference(values(a), values(b));
+inline double difference(const Tensor& a, const Tensor& b, double least_scale = 0) {
+  return difference(values(a), values(b), least_scale);
 }
 
 inline bool same_bits(const Tensor& given_a, const Tensor& given_b) {

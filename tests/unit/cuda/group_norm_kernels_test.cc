@@ -186,7 +186,8 @@ TEST_CASE("the gradients of normalised rows are those of the definition") {
     const Oracle expected(c, in);
     for (const std::int64_t shift : {0, 1}) {
       const Gradients result = backward(c, in, expected, shift);
-      CHECK(difference(values(result.x), expected.x_grad) <= bound_of(c.dtype));
+      // In a row of one value the terms of its gradient cancel.
+      CHECK(difference(values(result.x), expected.x_grad, c.axis.n * c.axis.inner == 1 ? 1 : 0) <= bound_of(c.dtype));
       if (c.weighted) CHECK(difference(values(result.weight), expected.weight_grad) <= bound_of(c.dtype));
       if (c.biased) CHECK(difference(values(result.bias), expected.bias_grad) <= bound_of(c.dtype));
     }

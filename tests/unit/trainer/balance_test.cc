@@ -1,3 +1,5 @@
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <thread>
 
@@ -11,20 +13,31 @@ using namespace ddprun::testing;
 
 namespace {
 
+// What the fast ranks' last steps took for a sample, by rank, in seconds. Whatever else the machine does slows them
+// down, so the slow rank is slow in comparison with them, not by a fixed time.
+using Measured = std::array<std::atomic<double>, 3>;
+constexpr int slow_rank = 1;
+constexpr double slowness = 10;
+constexpr double least_seconds = 0.0001;
+
 // A task that takes its time for each sample.
 class SlowTask : public tasks::Task {
  public:
-  SlowTask(std::unique_ptr<tasks::Task> task, std::chrono::microseconds a_sample)
-      : task_(std::move(task)), a_sample_(a_sample) {}
+  SlowTask(std::unique_ptr<tasks::Task> task, int rank, const Measured& measured)
+      : task_(std::move(task)), rank_(rank), measured_(measured) {}
   std::int64_t outputs() const override { return task_->outputs(); }
   tasks::WeightedLoss loss(const tasks::Forward& model, const data::Batch& batch) const override {
-    std::this_thread::sleep_for(a_sample_ * batch.samples.size());
+    const std::chrono::duration<double> a_sample(rank_ == slow_rank ? slowness * slowest_of_others() : least_seconds);
+    std::this_thread::sleep_for(a_sample * batch.samples.size());
     return task_->loss(model, batch);
   }
 
  private:
+  double slowest_of_others() const { return std::max({least_seconds, measured_[0].load(), measured_[2].load()}); }
+
   const std::unique_ptr<tasks::Task> task_;
-  const std::chrono::microseconds a_sample_;
+  const int rank_;
+  const Measured& measured_;
 };
 
 struct Run {
@@ -36,16 +49,19 @@ struct Run {
 // Three ranks, of which the second takes as long for a sample as the others for about ten.
 Run run(const TrainingJob& job, int steps) {
   Run result;
+  Measured measured{};
   std::vector<std::unique_ptr<Replica>> replicas;
   for (int r = 0; r < 3; ++r) {
     auto& replica = *replicas.emplace_back(std::make_unique<Replica>(job));
-    replica.task = std::make_unique<SlowTask>(std::move(replica.task), std::chrono::microseconds(r == 1 ? 1000 : 100));
+    replica.task = std::make_unique<SlowTask>(std::move(replica.task), r, measured);
   }
   run_ranks(3, [&](ProcessGroup& group) {
-    const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group);
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const auto session = replicas[rank]->session(group);
     for (int step = 0; step < steps; ++step) {
       const auto taken = session->step(false);
-      if (group.rank() != 1) continue;
+      measured[rank] = (taken.times.forward + taken.times.backward).count() / static_cast<double>(taken.own_samples);
+      if (rank != slow_rank) continue;
       result.losses.push_back(taken.loss);
       result.changes += taken.balance.empty() ? 0 : 1;
       result.samples_of_slow_rank = taken.own_samples;

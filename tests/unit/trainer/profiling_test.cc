@@ -10,6 +10,7 @@
 #include "ddprun/worker/autograd/ops/reduce.h"
 #include "ddprun/worker/autograd/ops/residual.h"
 #include "ddprun/worker/autograd/ops/shape.h"
+#include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/profiler/bottleneck.h"
 #include "ddprun/worker/profiler/operation_recorder.h"
 #include "ddprun/worker/tensor/kernels.h"
@@ -64,7 +65,7 @@ struct Slow {
 
 // Eight layers of a product, an activation and twice(), of which one pass is slow.
 std::vector<profiler::Row> rows_of_network(Slow slow, TestClock clock = TestClock(1)) {
-  constexpr microseconds delay{3000};
+  constexpr microseconds delay{600};  // three times what one reading of the clock may add
   std::vector<std::string> names;
   for (int layer = 0; layer < 8; ++layer) names.push_back("layer" + std::to_string(layer));
   Tensor values = Tensor::empty({16, 16});
@@ -84,36 +85,46 @@ std::vector<profiler::Row> rows_of_network(Slow slow, TestClock clock = TestCloc
   return profiler::rows_of(recorder.take());
 }
 
-// Passes calls on, and lets large ones take longer: a slow link of all ranks.
+// Passes calls on, and lets each take twenty times as long as the rank has computed since the last one ended: a link
+// that is slow in comparison with the ranks, however slow these are.
 class SlowLink : public ProcessGroup {
  public:
-  SlowLink(ProcessGroup& below, std::chrono::milliseconds delay) : below_(below), delay_(delay) {}
+  explicit SlowLink(ProcessGroup& below) : below_(below) {}
   int rank() const override { return below_.rank(); }
   int size() const override { return below_.size(); }
   std::string_view backend() const override { return below_.backend(); }
   std::optional<Error> failure() const override { return below_.failure(); }
   void abort(const std::string& reason) override { below_.abort(reason); }
-  WorkPtr start(const comm::Call& call) override { return std::make_shared<Late>(below_.start(call), delay_); }
+  WorkPtr start(const comm::Call& call) override {
+    const auto now = Clock::now();
+    const auto ready = now + std::max<Clock::duration>(20 * (now - idle_since_), std::chrono::milliseconds(1));
+    idle_since_ = ready;
+    return std::make_shared<Late>(below_.start(call), ready, idle_since_);
+  }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   class Late : public Work {
    public:
-    Late(WorkPtr work, std::chrono::milliseconds delay)
-        : work_(std::move(work)), ready_(std::chrono::steady_clock::now() + delay) {}
+    Late(WorkPtr work, Clock::time_point ready, Clock::time_point& idle_since)
+        : work_(std::move(work)), ready_(ready), idle_since_(idle_since) {}
     void wait(Deadline deadline) override {
       work_->wait(deadline);
       std::this_thread::sleep_until(ready_);
+      idle_since_ = std::max(idle_since_, Clock::now());
     }
-    bool done() const override { return work_->done() && std::chrono::steady_clock::now() >= ready_; }
+    bool done() const override { return work_->done() && Clock::now() >= ready_; }
     std::optional<Error> error() const override { return work_->error(); }
 
    private:
     const WorkPtr work_;
-    const std::chrono::steady_clock::time_point ready_;
+    const Clock::time_point ready_;
+    Clock::time_point& idle_since_;  // the group's, which outlives its operations
   };
 
   ProcessGroup& below_;
-  const std::chrono::milliseconds delay_;
+  Clock::time_point idle_since_ = Clock::now();  // when the last operation ended, or will end
 };
 
 profiler::Summary profile(TrainSession& session, std::int64_t steps) {
@@ -125,14 +136,17 @@ profiler::Summary profile(TrainSession& session, std::int64_t steps) {
 
 }  // namespace
 
-TEST_CASE("an operation that is slow in one module and pass is the first row, in 20 random cases") {
+TEST_CASE("an operation that is slow in one module and pass is named as the longest, in 20 random cases") {
   Generator generator(7);
   for (std::uint64_t i = 0; i < 20; ++i) {
     const Slow slow{.layer = static_cast<int>(generator.next_u64() % 8), .backward = generator.next_u64() % 2 == 1};
-    const auto first = rows_of_network(slow, TestClock(i)).front();
-    CHECK(first.operation == "twice");
-    CHECK(first.module == "layer" + std::to_string(slow.layer));
-    CHECK(first.backward == slow.backward);
+    profiler::Summary summary{.steps = 1, .rows = rows_of_network(slow, TestClock(i))};
+    auto& times = summary.ranks.emplace_back().times;
+    for (const auto& row : summary.rows) (row.backward ? times.backward : times.forward) += row.time;
+    const std::string operation = slow.backward ? "twice backward" : "twice";
+    CHECK_THAT(
+        profiler::bottleneck_of(summary).sentence,
+        Catch::Contains("the longest operation is " + operation + " in layer" + std::to_string(slow.layer) + " ("));
   }
 }
 
@@ -166,6 +180,45 @@ TEST_CASE("an operation of several products has the floating-point operations of
     if (row.operation == "residual_addmm") CHECK(row.flops == passes * 2 * 6 * 5 * 4);
     if (row.operation == "linear_cross_entropy") CHECK(row.flops == passes * 2 * 6 * 7 * 4);
   }
+}
+
+namespace {
+
+struct StepCost {
+  double bytes = 0;  // held at most, beyond the model and its gradients
+  double flops = 0;
+};
+
+// One forward and backward pass of a GPT.
+StepCost cost_of_step(nn::Recompute recompute) {
+  Generator generator(1);
+  const auto model = nn::make_model("gpt",
+                                    {.input = {64},
+                                     .input_dtype = DType::int64,
+                                     .outputs = 50,
+                                     .gpt = {.layers = 12, .heads = 4, .width = 64, .context = 64}},
+                                    generator);
+  model->set_recompute(recompute);
+  const Variable tokens(Tensor::zeros({4, 64}, DType::int64));
+  const auto pass = [&] { sum((*model)(tokens)).backward(); };
+  pass();  // it allocates the gradients
+  const auto before = memory_stats({}).allocated;
+  reset_peak_memory({});
+  TestClock clock(1);
+  profiler::OperationRecorder recorder(clock.reader());
+  pass();
+  StepCost cost{.bytes = static_cast<double>(memory_stats({}).peak - before)};
+  for (const auto& row : profiler::rows_of(recorder.take())) cost.flops += static_cast<double>(row.flops);
+  return cost;
+}
+
+}  // namespace
+
+TEST_CASE("a GPT whose blocks are computed again holds two fifths of the memory, for a third more computation") {
+  const auto kept = cost_of_step(nn::Recompute::none), again = cost_of_step(nn::Recompute::blocks);
+  CHECK(again.bytes < 0.4 * kept.bytes);
+  CHECK(again.flops > 1.2 * kept.flops);
+  CHECK(again.flops <= 4.0 / 3 * kept.flops);
 }
 
 TEST_CASE("nothing is recorded before a recorder exists and after it is destroyed") {
@@ -223,7 +276,7 @@ TEST_CASE("a slow link of all ranks is named communication") {
   Replica first(job), second(job);
   std::vector<profiler::Summary> summaries(2);
   run_ranks(2, [&](ProcessGroup& group) {
-    SlowLink link(group, std::chrono::milliseconds(20));
+    SlowLink link(group);
     auto session = (group.rank() == 0 ? first : second).session(link);
     summaries[static_cast<std::size_t>(group.rank())] = profile(*session, 5);
   });
