@@ -9,7 +9,7 @@ namespace ddprun {
 
 void fill_random(std::span<unsigned char> bytes);
 
-// So many random bytes in hexadecimal digits.
+// Returns that number of random bytes in hexadecimal digits.
 std::string random_hex(std::size_t bytes);
 
 }  // namespace ddprun
