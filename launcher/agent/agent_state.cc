@@ -15,7 +15,7 @@ namespace {
 
 using Kind = Announce::Kind;
 
-// The last line of a node that took part in no round of a job whose workers ran elsewhere; else empty.
+// The last line of a node that took part in no round of a job whose workers ran elsewhere; otherwise empty.
 std::string spare_text(const JobResult& result, bool took_part) {
   const bool ran = result.success || result.exit_code == exit_preempted || !result.failures.empty();
   if (took_part || !ran) return "";
@@ -87,7 +87,7 @@ AgentActions AgentState::on_event(const JobEnded& event) {
                   std::move(actions), SIGTERM);
 }
 
-// The other nodes may continue without this one, so its workers must stop.
+// The other nodes may go on without this one, so its workers must stop.
 AgentActions AgentState::on_event(const ContactBroken& event) {
   proposed_.reset();
   auto actions = announce_failures();
@@ -122,7 +122,7 @@ AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures,
   return actions;
 }
 
-// The others keep their processes.
+// The other workers keep their processes.
 AgentActions AgentState::replace_workers(const std::vector<WorkerFailure>& failures) {
   AgentActions actions;
   const int before = replacements_.restarts();
@@ -137,7 +137,7 @@ AgentActions AgentState::replace_workers(const std::vector<WorkerFailure>& failu
   return actions;
 }
 
-// Without the rendezvous' verdict, which does not know of replacements.
+// Ends the job without the rendezvous' verdict, since the rendezvous does not know of replacements.
 AgentActions AgentState::end_by_failures(std::vector<WorkerFailure> failures, const std::string& why, int exit_code) {
   const auto reason = fmt::format("{}; {}", failure_text(failures.front()), why);
   return end_with({.exit_code = exit_code, .failures = std::move(failures)},

@@ -65,9 +65,9 @@ struct OptionInfo {
   bool flag = false;    // takes no value
   bool added = false;   // torchrun has no such option; abbreviations prefer torchrun's options
   std::string bare;     // the value of an option that is given without one; empty: it takes a value
-  std::string refusal;  // why an option of torchrun is not supported; empty: it is
+  std::string refusal;  // why an option of torchrun is not supported; empty if it is
   std::string help;
-  std::vector<std::string> values;  // to choose from
+  std::vector<std::string> values;  // values to choose from
   std::string value_name;           // placeholder of the value in a usage line
 };
 

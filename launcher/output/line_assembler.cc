@@ -52,7 +52,7 @@ void LineAssembler::feed(std::string_view bytes, std::string& out) {
       emit("\n", out);
       bytes.remove_prefix(1);
     } else if (bytes.front() == '\r') {
-      // Nothing to show yet for a progress bar that begins with its '\r'.
+      // A progress bar that begins with its '\r' has nothing to show yet.
       carriage_return_ = !partial_.empty();
       bytes.remove_prefix(1);
     } else {
