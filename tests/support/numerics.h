@@ -24,7 +24,7 @@ inline std::vector<double> values(const Tensor& tensor) {
   return {wide.data<double>(), wide.data<double>() + wide.numel()};
 }
 
-// The largest |a - b|, as a share of the largest magnitude in b (at least 1).
+// Returns the largest |a - b|, as a share of the largest magnitude in b (at least 1).
 inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double worst = 0, scale = 1;
@@ -43,9 +43,9 @@ inline bool same_bits(const Tensor& given_a, const Tensor& given_b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 
-// The gradient of a scalar function by central differences in double against backward()'s, over every element of every
-// input: the worst difference(). The caller chooses inputs at which the function is differentiable (not relu at 0, no
-// equal maxima).
+// Compares the gradient of a scalar function by central differences in double with backward()'s, over every element of
+// every input; returns the worst difference(). The caller chooses inputs at which the function is differentiable (not
+// relu at 0, no equal maxima).
 inline double grad_check(const std::function<Variable(const std::vector<Variable>&)>& function,
                          std::vector<Tensor> inputs) {
   std::vector<Variable> variables;
