@@ -84,8 +84,7 @@ done
   TempDir folder_;
 };
 
-// Returns the lines that a user types: all lines of a block of commands, and those after a prompt in a block with
-// output.
+// Returns the lines that a user types: all lines of a block of commands, and those after a prompt if there is output.
 std::vector<std::string> typed_lines(const CodeBlock& block) {
   if (block.language == "sh") return block.lines;
   std::vector<std::string> lines;

@@ -103,14 +103,14 @@ TEST_CASE("the runtime folder belongs to its owner alone, and sockets of dead pr
 
   const auto own = folder / (std::to_string(::getpid()) + ".sock");
   std::ofstream(own).put('\n');
-  std::ofstream(folder / "4194305.sock").put('\n');  // beyond the largest process id
+  std::ofstream(folder / "4194305.sock").put('\n');  // larger than the largest process id
   std::ofstream(folder / "note.txt").put('\n');
   CHECK(agent_sockets(folder) == std::vector{own});
   CHECK_FALSE(std::filesystem::exists(folder / "4194305.sock"));
   CHECK(std::filesystem::exists(folder / "note.txt"));
 
   std::filesystem::permissions(folder, std::filesystem::perms::all);
-  CHECK(agent_sockets(folder).empty());  // others could have put them there
+  CHECK(agent_sockets(folder).empty());  // others could have put the sockets there
   CHECK(own_runtime_folder(environment) != folder);
 }
 

@@ -47,7 +47,7 @@ class TestClock {
   profiler::Time now_{};
 };
 
-// Twice the input; takes its time in one of its passes.
+// Returns twice the input; takes its time in one of its passes.
 Variable twice(const Variable& x, TestClock& clock, microseconds forward, microseconds backward) {
   const autograd::Operation operation("twice", {x});
   clock.advance(forward);
@@ -62,7 +62,7 @@ struct Slow {
   bool backward;
 };
 
-// Eight layers of a product, an activation and twice(), of which one pass is slow.
+// Returns eight layers of a product, an activation and twice(), of which one pass is slow.
 std::vector<profiler::Row> rows_of_network(Slow slow, TestClock clock = TestClock(1)) {
   constexpr microseconds delay{3000};
   std::vector<std::string> names;
@@ -84,7 +84,7 @@ std::vector<profiler::Row> rows_of_network(Slow slow, TestClock clock = TestCloc
   return profiler::rows_of(recorder.take());
 }
 
-// Passes calls on, and lets large ones take longer: a slow link of all ranks.
+// Passes calls on, and delays large ones: a slow link of all ranks.
 class SlowLink : public ProcessGroup {
  public:
   SlowLink(ProcessGroup& below, std::chrono::milliseconds delay) : below_(below), delay_(delay) {}
