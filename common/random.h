@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-// Random numbers that nobody can guess (getrandom(2)). Thread-safe. Both throw Errc::io.
+// Unpredictable random numbers (getrandom(2)). Thread-safe. Both throw Errc::io.
 namespace ddprun {
 
 void fill_random(std::span<unsigned char> bytes);

@@ -45,7 +45,7 @@ class RemoteLauncher {
 
   // Adds the part's options. This object must outlive the settings.
   virtual void add_options(LaunchSettings& settings) = 0;
-  // True if the options ask for this part.
+  // Returns whether the options ask for this part.
   virtual bool requested() const = 0;
   // Starts the agents, waits for them and returns ddprun's exit code. arguments: as typed. program: this executable.
   virtual int run(const LaunchSettings& settings, const Environment& environment,

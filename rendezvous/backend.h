@@ -56,7 +56,7 @@ class RendezvousBackend {
   // failed runs once, from the loop, when clients of a server in this process have waited for `bound` and none could be
   // accepted. Without a server nothing happens.
   virtual void on_server_failure(std::chrono::milliseconds /*bound*/, std::function<void(const Error&)> /*failed*/) {}
-  // Leaves a job that has not ended. If this process serves the endpoint, all other nodes are told that the server
+  // Leaves a job that has not ended. If this process serves the endpoint, it notifies all other nodes that the server
   // shuts down.
   virtual void withdraw(const std::string& reason) { rendezvous().leave(reason); }
   // Call after JobEnded. Calls done once: when every other node has received the job result, or after `results`; from

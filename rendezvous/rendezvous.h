@@ -147,7 +147,7 @@ struct NodeUsage {
 // The report of a node about itself while a round lasts.
 struct NodeReport {
   std::vector<WorkerReport> workers;    // those that have changed
-  int replaced = 0;                     // workers that were started again alone, in all rounds; they count as restarts
+  int replaced = 0;                     // workers that were replaced one by one, in all rounds; they count as restarts
   std::optional<NodeUsage> usage = {};  // nullopt: nothing new
 };
 

@@ -22,7 +22,7 @@ struct SettingSource {
 // The processes among which a setting's value has to be the same.
 enum class Scope {
   run,      // the bits of a run's result depend on it: the same at all ranks, and whenever the run is resumed
-  group,    // how the ranks of a process group work together: the same at all of them, and free at a resume
+  group,    // concerns how the ranks of a process group work together: the same at all of them, and free at a resume
   process,  // each rank may have its own: paths, messages, what a rank does beside the others
 };
 

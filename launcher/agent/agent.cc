@@ -63,7 +63,7 @@ void catch_sigpipe() {
   ::sigaction(SIGPIPE, &action, nullptr);
 }
 
-// A store or rendezvous server that has accepted nobody for this long, or for the join timeout, ends the job.
+// A store or rendezvous server that has accepted no client for this long, or for the join timeout, ends the job.
 constexpr milliseconds accept_timeout{30'000};
 
 // The interval at which the rendezvous server gets the progress of the training.
@@ -446,7 +446,7 @@ class Agent {
     backend_->drain(signal_ ? signalled_drain_timeout : drain_timeout, [this] { loop_.stop(); });
   }
 
-  // A signal ends that wait: as for a running job, the other nodes are told, and a second signal ends it at once.
+  // A signal ends that wait: as for a running job, the other nodes are notified, and a second signal ends it at once.
   void stop_serving(int signal) {
     if (!backend_ || std::exchange(signal_, signal)) return loop_.stop();
     const auto reason = "stopped by " + signal_name(signal);

@@ -87,7 +87,7 @@ AgentActions AgentState::on_event(const JobEnded& event) {
                   std::move(actions), SIGTERM);
 }
 
-// The other nodes may go on without this one, so its workers must stop.
+// The other nodes may continue without this one, so its workers must stop.
 AgentActions AgentState::on_event(const ContactBroken& event) {
   proposed_.reset();
   auto actions = announce_failures();
@@ -199,7 +199,7 @@ AgentActions AgentState::announce_failures() {
 
 AgentActions AgentState::on_fault(const Error& error) {
   if (end_ || finished_) return {};
-  // The other nodes are told the reason at once, since a rendezvous server in this process waits for them at the end.
+  // The other nodes get the reason at once, since a rendezvous server in this process waits for them at the end.
   auto actions = announce_failures();
   actions.push_back(Announce{Kind::error, error.what()});
   actions.push_back(LeaveJob{error.what()});

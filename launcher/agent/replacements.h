@@ -10,9 +10,9 @@ namespace ddprun {
 
 // The workers that are started again after a failure (--restart).
 enum class RestartScope {
-  automatic,  // those that failed, where the others can go on without a restart; otherwise all
+  automatic,  // those that failed, where the others can continue without a restart; otherwise all
   all,
-  failed,  // those that failed; the job ends where the others cannot go on
+  failed,  // those that failed; the job ends where the others cannot continue
 };
 
 struct RestartRules {
@@ -24,7 +24,7 @@ struct RestartRules {
 // Replaces workers of this node, while the others keep their processes. It names the members of the next generation of
 // their process group.
 struct ReplaceWorkers {
-  std::uint64_t generation = 0;      // of the process group within the round
+  std::uint64_t generation = 0;      // number of the process group within the round
   std::vector<int> local_ranks;      // the workers to start again
   std::vector<std::string> members;  // by rank, each a member_name()
   int restarts_used = 0;             // restarts of the job's budget that are used, these included

@@ -96,7 +96,7 @@ class LaunchSettings {
   // Adds an option of an optional part, bound to target, which must outlive this object.
   void add(const std::string& name, std::string& target, SettingSpec spec);
 
-  // True if the user (command line, environment, file) set the option.
+  // Returns whether the user (command line, environment, file) set the option.
   bool is_set(std::string_view name) const;
   Origin origin(std::string_view name) const;
 

@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// A command about a job, as a word in place of the script; it starts no job.
+// A command about a job, given instead of the script; it starts no job.
 struct Subcommand {
   std::string name;
   std::string help;

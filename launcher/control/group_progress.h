@@ -27,7 +27,7 @@ struct RankProgress {
 };
 
 struct GroupProgress {
-  std::string name;  // of the group: "group/0", "group/0/sub/1.0", "mine/generation/2/group/0" of an ElasticGroup
+  std::string name;  // the group's name: "group/0", "group/0/sub/1.0", "mine/generation/2/group/0" of an ElasticGroup
   std::vector<RankProgress> ranks;
 };
 

@@ -16,7 +16,7 @@ namespace ddprun::dashboard {
 // compared without regard to case, IPv6 addresses stand in brackets and are compared as addresses.
 class HostRule {
  public:
-  // address: a literal, "0.0.0.0" and "::" for all interfaces. host: this machine's name.
+  // address is a literal, "0.0.0.0" and "::" for all interfaces. host is this machine's name.
   HostRule(std::string_view address, std::uint16_t port, std::string_view host);
 
   bool allows(std::string_view header) const;

@@ -368,7 +368,7 @@ void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
 }
 
 void JobModel::first_step(Milliseconds noticed, const TrainingRecord& record) {
-  // A process that was kept reports the first step of its own start.
+  // A process that was kept reports the first step since its own start.
   const Milliseconds told(record.first_step_ms);
   const auto now = told < phase_began_ ? noticed : std::clamp(told, std::min(accounted_, noticed), noticed);
   const auto before = std::exchange(highest_, std::max(highest_, record.step));

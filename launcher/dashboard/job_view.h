@@ -39,8 +39,8 @@ inline std::string_view name_of(State state) {
   return state_names.at(static_cast<std::size_t>(state));
 }
 
-// The parts of the job's time. Training is a step's time without data and other waits; the other parts are lost. After
-// a failure all workers start again (restart), or the others wait for a replacement to get their state (heal).
+// The parts of the job's time. Training is a step's time without its data part; the other parts are lost. After a
+// failure all workers start again (restart), or the others wait for a replacement to get their state (heal).
 enum class Part : std::uint8_t { training, startup, data, checkpoint, detect, agree, restart, heal, replay, idle };
 inline constexpr std::array<std::string_view, 10> part_names = {"training", "startup", "data", "checkpoint", "detect",
                                                                 "agree",    "restart", "heal", "replay",     "idle"};
@@ -69,11 +69,11 @@ struct RankView {
   int node = -1;        // group rank
   int local_rank = 0;
   std::int64_t pid = 0;    // 0: not known
-  int replacements = 0;    // processes of this round that were started in place of one that had failed
+  int replacements = 0;    // processes of this round that replaced one that had failed
   Milliseconds started{};  // when its process was started; 0: not known
   enum class State : std::uint8_t { unknown, running, stopped, succeeded, failed } state = State::unknown;
   double lateness = TrainingRecord::unknown;                    // seconds a step, to two digits
-  std::array<double, 3> shares{TrainingRecord::unknown, 0, 0};  // of its time in steps: data, compute, communication
+  std::array<double, 3> shares{TrainingRecord::unknown, 0, 0};  // data, compute, communication, as shares of its steps
 };
 inline constexpr std::array<std::string_view, 5> rank_state_names = {"unknown", "running", "frozen", "done", "failed"};
 
@@ -82,12 +82,12 @@ struct CollectiveView {
   std::string group;
   std::string operation;
   std::int64_t bytes = 0;
-  std::int64_t count = 0;                          // how many were timed, at all ranks
+  std::int64_t count = 0;                          // number of timed ones, at all ranks
   double seconds = 0;                              // the sum of these
   double median = TrainingRecord::unknown;         // median of the ranks' medians
   double bus_bandwidth = TrainingRecord::unknown;  // bytes a second
   int slowest = -1;                                // the rank for which the others wait; -1: none
-  double wait = TrainingRecord::unknown;           // how long they wait each time
+  double wait = TrainingRecord::unknown;           // the time that they wait in each
 };
 
 struct NodeView {

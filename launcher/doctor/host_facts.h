@@ -12,7 +12,7 @@ namespace ddprun::doctor {
 struct HostFacts {
   std::string name;                         // gethostname(2)
   std::vector<std::string> name_addresses;  // addresses that the name resolves to; empty: none
-  std::vector<std::string> addresses;       // of its interfaces except loopback; the one that ssh connected to is first
+  std::vector<std::string> addresses;       // those of interfaces except loopback; the one that ssh came to is first
   std::string version;                      // version of ddprun
   int cpus = 0;                             // number that this process may use
   std::uint64_t memory = 0;

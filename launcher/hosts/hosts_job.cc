@@ -344,7 +344,7 @@ class HostsJob {
   HostsJobState state_;
   std::vector<std::unique_ptr<Connection>> connections_;
   const SecretText token_ = SecretText::hex_of(Secret::random());  // the job's token
-  std::string summary_;                                            // of the job's failure; all hosts send the same one
+  std::string summary_;                                            // the job's failure; all hosts send the same one
   int exit_code_ = exit_fault;
 };
 

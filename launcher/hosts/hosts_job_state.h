@@ -84,7 +84,7 @@ class HostsJobState {
     starting,  // some host has not got its launch request
     running,
     draining,  // too few hosts are left: the other agents are expected to end by themselves
-    stopping,  // the agents were told to stop
+    stopping,  // the agents were asked to stop
     closing,   // the connections are killed
   };
   struct Host {

@@ -59,7 +59,7 @@ bool is_temporary_name(std::string_view name) {
          name.find_first_not_of(random_letters, temporary_prefix.size()) == std::string_view::npos;
 }
 
-// Marks a folder as that of a running agent of this host. Without locks in the file system there is only no mark.
+// Marks a folder as that of a running agent of this host. A file system without locks only lacks the mark.
 UniqueFd mark_owned(const fs::path& folder) {
   const auto path = folder / owner_file;
   UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

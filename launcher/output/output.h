@@ -51,8 +51,8 @@ struct OutputAttempt {
 // filtered_stdout.log and filtered_stderr.log, which hold whole lines of all workers. The end of each worker's standard
 // error is kept, also of workers that the console does not show.
 //
-// Where the console is a terminal, the worker gets a pseudo-terminal in place of a pipe, so that programs draw progress
-// bars and use colours as they would alone. A worker's bars are drawn below the lines, with its prefix.
+// Where the console is a terminal, the worker gets a pseudo-terminal instead of a pipe, so that programs draw progress
+// bars and use colours as they would without ddprun. A worker's bars are drawn below the lines, with its prefix.
 //
 // While the console is full nothing is read, so that the workers block, but not this process.
 //

@@ -89,7 +89,7 @@ class WorkerGroup {
   std::vector<WorkerStatus> workers() const;
   // The streams of a worker that do not pass through this process.
   std::vector<UnseenStream> unseen_streams(int local_rank) const;
-  // The end of the output of a worker of the current round, and of its predecessors if it has replaced them.
+  // The end of the output of a worker of the current round, and of its predecessors if it has replaced any.
   OutputRouter::Recent recent_output(int local_rank) const;
   // The terminal of this process was resized: passes the size and SIGWINCH on to the workers.
   void window_changed();

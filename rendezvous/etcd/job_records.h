@@ -31,7 +31,7 @@ struct NodeRecord {
   std::int64_t sent_us = 0;         // the node's clock at the report, to which its failures' time_us are relative
   std::int64_t liveness_check = 0;  // the latest check that it has answered
   std::optional<std::string> left;  // the reason, if it has left
-  std::optional<std::string> stop;  // who asked, if it requests the end of the job
+  std::optional<std::string> stop;  // the requester, if it requests the end of the job
 };
 
 // The leader's message to all nodes.

@@ -18,7 +18,7 @@ class FlappingHosts {
   struct Options {
     std::chrono::milliseconds short_stay{std::chrono::minutes(1)};
     int max_short_stays = 5;  // per node, for the highest number of nodes that the host has had at one time
-    std::chrono::milliseconds quiet_period{std::chrono::minutes(10)};  // without a short stay, which reset the count
+    std::chrono::milliseconds quiet_period{std::chrono::minutes(10)};  // without a short stay; it resets the count
   };
 
   explicit FlappingHosts(Options options) : options_(options) {}
@@ -59,7 +59,7 @@ class FlappingHosts {
     int nodes = 0;
     int most_nodes = 0;
     int short_stays = 0;
-    Time last{};  // of the last short stay
+    Time last{};  // the time of the last short stay
   };
   Options options_;
   std::map<std::string, Row> rows_;

@@ -27,7 +27,7 @@ std::string conflict_text(const ForeignAgent& agent);
 // Returns why this agent cannot use its run id, and what to set instead.
 std::string refusal_text(const ForeignAgent& agent);
 
-// The key under which a rendezvous server tells a static ddprun agent that it is refused; the value is the reason.
+// The key by which a rendezvous server notifies a static ddprun agent that it is refused; the value is the reason.
 inline constexpr std::string_view static_refusal_key = "torchelastic/ddprun_refused";  // within the run id's prefix
 std::string static_refusal_wire_key(std::string_view run_id);
 

@@ -51,7 +51,7 @@ struct JobStatus {
   static constexpr std::size_t max_nodes_listed = 2048;
 };
 
-// The training that the workers report: that of the lowest rank that reports the latest step; nullopt if none does.
+// The training that the workers report: that of the lowest rank with the latest step; nullopt if none reports any.
 std::optional<TrainingReport> training_of(const JobStatus& job);
 
 // {"jobs": [...]} on one line. A job that trains has "training", which is the result of training_of() and not parsed.

@@ -347,8 +347,8 @@ void Membership::propose(Time now, const std::string& why) {
   post(std::move(to), RoundProposed{round_, why});
 }
 
-// At most max_nodes nodes: members of the last round, then of earlier rounds, as far as this server or the nodes know,
-// then in order of arrival. The first of several nodes that had a rank keeps it.
+// Selects at most max_nodes nodes: members of the last round, then of earlier rounds, as far as this server or the
+// nodes know, then in order of arrival. The first of several nodes that had a rank keeps it.
 std::vector<std::string> Membership::select_members() const {
   std::vector<const Nodes::value_type*> order;
   for (const auto& entry : nodes_) order.push_back(&entry);

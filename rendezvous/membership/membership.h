@@ -89,9 +89,9 @@ class Membership {
 
   bool forming() const { return phase_ == Phase::forming; }
   bool ended() const { return phase_ == Phase::ended; }
-  // Members have to be heard before a failure is judged, or a node that comes to a full job is dropped.
+  // Returns whether members must send heartbeats before a failure is judged or a surplus node is dropped.
   bool liveness_pending() const { return judgement_due_.has_value() || any_surplus(); }
-  // Increases with every event that members have to be heard since.
+  // Increases with every event after which all members have to send a heartbeat.
   std::uint64_t liveness_event() const { return liveness_event_; }
   bool empty() const { return nodes_.empty(); }
   bool has(const std::string& node) const { return nodes_.contains(node); }
@@ -117,14 +117,14 @@ class Membership {
     bool ready = false;
     bool succeeded = false;
     bool failed = false;
-    bool heard_since_failure = false;     // heard since the first failure, while judgement is pending
+    bool heard_since_failure = false;     // a heartbeat came since the first failure, while judgement is pending
     std::uint64_t announcement_seen = 0;  // the number of the last waiting text that was sent to it
     struct Worker {
       WorkerReport now;
       Time since{};
     };
     std::vector<Worker> workers;  // the round's workers by local rank, as far as reported
-    int replaced = 0;             // how many workers were replaced, in all rounds
+    int replaced = 0;             // the number of workers that were replaced, in all rounds
     std::optional<NodeUsage> usage = {};
   };
   using Nodes = std::map<std::string, Node>;
@@ -186,7 +186,7 @@ class Membership {
   std::string policy_host_;  // the host of the node that set the policy
   Phase phase_ = Phase::forming;
   Nodes nodes_;
-  std::map<std::string, int> former_ranks_;  // of nodes that left, in case they rejoin
+  std::map<std::string, int> former_ranks_;  // the ranks of nodes that left, in case they rejoin
   FlappingHosts flapping_hosts_;
   std::uint64_t arrivals_ = 0;
   StallAwareClock liveness_clock_;

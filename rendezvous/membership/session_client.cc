@@ -85,7 +85,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     write(rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{encode(frame)})));
   }
 
-  // Without a session no server knows of this node: it decides alone.
+  // Without a session no server knows of this node, so it decides by itself.
   void request_stop(const std::string& who) {
     if (closed_) return;
     if (established_) return send(StopRequest{.who = who});

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::string_view version = "5";  // of the text; its first line
+constexpr std::string_view version = "5";  // the version of the text; its first line
 constexpr std::string_view key_word = "record/";
 constexpr std::size_t largest_record = 64 * 1024;
 constexpr std::size_t most_operations = 64;

@@ -38,7 +38,7 @@ struct OperationTiming {
 
   std::string kind;         // as OperationDescription has it
   std::uint64_t bytes = 0;  // size of the buffer, or of one rank's part of it; the mean of some similar sizes
-  std::uint64_t count = 0;  // how many were timed
+  std::uint64_t count = 0;  // the number of timed ones
   double seconds = 0;       // their sum
   double median = 0;        // seconds
 
@@ -47,7 +47,7 @@ struct OperationTiming {
 
 struct RankRecord {
   std::uint64_t beat = 0;      // grows with each publication: a record that stays the same is a missed heartbeat
-  std::uint64_t sequence = 0;  // of the collective the rank is in, or else of its next one
+  std::uint64_t sequence = 0;  // number of the collective the rank is in, or else of its next one
   bool inside = false;         // the rank is in that collective
   bool left = false;           // the rank left the group with no operation pending
   int size = 0;                // size of the group

@@ -28,7 +28,7 @@ struct TrainingRecord {
   double loss = unknown;  // the last one that is known, mean over the global batch
   double learning_rate = unknown;
   double gradient_norm = unknown;  // before clipping
-  double samples_per_s = unknown;  // of all ranks, over the last second or the last step, whichever is longer
+  double samples_per_s = unknown;  // over all ranks, and over the last second or the last step, whichever is longer
   double seconds_left = unknown;
   // Counted by this process since its first step: steps and samples of all ranks, and this rank's time by activity.
   std::int64_t first_step_ms = 0;  // when the first step was done, since the epoch

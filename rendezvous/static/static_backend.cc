@@ -34,7 +34,7 @@ namespace ddprun {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto dial_slice = std::chrono::seconds(2);           // then the user is told what is being dialled
+constexpr auto dial_slice = std::chrono::seconds(2);           // after this time the user learns what is being dialled
 constexpr auto lookup_pause = std::chrono::milliseconds(200);  // between two attempts: a name may appear later
 constexpr auto exit_barrier_timeout = std::chrono::seconds(300);
 
@@ -130,7 +130,7 @@ class StaticRendezvous final : public Rendezvous {
     });
   }
 
-  // torchrun has no counterpart: this node ends alone.
+  // torchrun has no counterpart, so only this node ends.
   void report_preempted(std::int64_t generation) override {
     if (client_) return client_->report_preempted(generation);
     if (generation != generation_ || !started_) return;

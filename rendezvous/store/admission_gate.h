@@ -40,7 +40,7 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
     UniqueFd socket;
     bool by_token;
     std::unique_ptr<TlsChannel> channel;  // null: clear text
-    std::string rest;                     // what the client has sent already, clear text
+    std::string rest;                     // clear text that the client has sent already
   };
   struct Handlers {
     std::function<void(Admitted)> admit;

@@ -48,7 +48,7 @@ class StoreState {
   // applied a request, before its number is reused.
   void close(ConnectionId id, std::vector<Reply>& replies);
 
-  // True while a WAIT, WAIT_GET or BARRIER of this connection has no reply.
+  // Returns whether a WAIT, WAIT_GET or BARRIER of this connection has no reply.
   bool is_waiting(ConnectionId id) const;
 
   // From now on a CHECK of only ending_key finds it.

@@ -56,7 +56,7 @@ class ClientAdmission {
     Id id;
     bool by_token;                        // it may be an agent
     std::unique_ptr<TlsChannel> channel;  // null: clear text
-    std::string rest;                     // what the client has sent already, clear text
+    std::string rest;                     // clear text that the client has sent already
   };
   struct Refuse {
     Id id;

@@ -81,7 +81,7 @@ pid_t child_named(const std::string& name, pid_t parent) {
   throw Error(Errc::internal, "the job's worker is not found");
 }
 
-// ddprun with one worker that trains until it is told to end. Its server requires the token.
+// ddprun with one worker that trains until the bench ends it. Its server requires the token.
 class Job {
  public:
   Job() : port_(testing::free_port()), token_(Secret::random()), file_(folder_ / "token", token_) {

@@ -108,7 +108,7 @@ pid_t pid_of(const std::vector<RestartRecord>& running, int rank) {
   throw make_error(Errc::internal, "no worker of rank {}", rank);
 }
 
-// The time to stop and start the workers alone: all but the failed one are ended and waited for, then all are started.
+// The time to stop and start only the workers: all but the failed one are ended and waited for, then all are started.
 double floor_once(int workers) {
   Records records;
   const auto start_all = [&] {

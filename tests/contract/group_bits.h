@@ -12,7 +12,7 @@
 namespace ddprun::contract {
 
 using Bytes = std::vector<std::byte>;
-using Results = std::vector<Bytes>;  // of successive operations
+using Results = std::vector<Bytes>;  // results of successive operations
 
 // An operation whose memory is known when it begins.
 using StartOperation = std::function<WorkPtr(ConstSpan input, Span output)>;

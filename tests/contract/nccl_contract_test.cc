@@ -1,4 +1,4 @@
-// The nccl back end, alone and in an auto group, over a fake of CUDA and NCCL whose ranks are threads.
+// The nccl back end, by itself and in an auto group, over a fake of CUDA and NCCL whose ranks are threads.
 #include <algorithm>
 #include <cstdlib>
 #include <cuda_runtime_api.h>

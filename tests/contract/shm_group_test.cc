@@ -123,7 +123,7 @@ TEST_CASE("ranks that run ahead of each other receive only what is meant for the
   constexpr int ranks = 4, calls = 3000;
   auto groups = make_shm(ranks, contract::test_timeout);
   const auto rank = [](ProcessGroup& group) {
-    std::mt19937 random(7);  // the same at every rank
+    std::mt19937 random(7);  // the sequence is the same at every rank
     struct Broadcast {
       std::vector<float> values;
       float expected;

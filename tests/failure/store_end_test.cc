@@ -1,4 +1,4 @@
-// A rank that serves the group's store leaves the group in order, and its process ends: the others go on.
+// A rank that serves the group's store leaves the group in order, and its process ends: the others continue.
 #include <csignal>
 
 #include "ddprun/worker/comm/subgroups.h"

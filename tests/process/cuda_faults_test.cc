@@ -147,7 +147,7 @@ TEST_CASE("under ddprun a rank without enough memory is the root cause, with one
 
 TEST_CASE("a fault of a rank's device ends the rank with what CUDA says of it, and its peer names rank and cause") {
   struct Case {
-    std::string call, what, says;  // what: CUDA's text, all that a process group knows where it is the first to notice
+    std::string call, what, says;  // what: CUDA's text, all that a process group has where it is the first to notice
   };
   for (const auto& [call, what, says] : std::vector<Case>{
            {"cudaLaunchKernelExC:60:700", "an illegal memory access was encountered",

@@ -45,7 +45,7 @@ std::vector<double> numbers_of(const std::string& out, const std::string& table,
 // A page's lines about a rank, in ms a step.
 struct RankLines {
   double step, data, forward, backward, optimizer, exposed, hidden;
-  double compute, communication, overlap, copies, host, paced;  // of the device
+  double compute, communication, overlap, copies, host, paced;  // those of the device
 };
 
 RankLines lines_of(const std::string& out, int rank) {

@@ -17,7 +17,7 @@
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 
-// Jobs of ddprun-worker, alone or under ddprun.
+// Jobs of ddprun-worker, without or with ddprun.
 namespace ddprun::testing {
 
 using Words = std::vector<std::string>;

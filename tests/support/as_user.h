@@ -7,7 +7,7 @@
 
 namespace ddprun::testing {
 
-// For its lifetime this process, which has to be root's, acts as another user; afterwards as before, also where an
+// For its lifetime this process, which has to be root's, acts as another user; then it acts as before, also where an
 // assertion has thrown.
 class AsUser {
  public:

@@ -20,9 +20,9 @@ struct RecordedMemory {
 };
 
 struct StepRecords {
-  std::vector<double> losses;         // of each step
-  std::vector<double> samples_per_s;  // of each step, too
-  std::vector<double> bytes_sent;     // of each step, too: by rank 0 over the network
+  std::vector<double> losses;         // losses of each step
+  std::vector<double> samples_per_s;  // rates of each step
+  std::vector<double> bytes_sent;     // bytes of each step, sent by rank 0 over the network
   RecordedMemory memory;
 };
 

@@ -13,7 +13,7 @@ struct Net {
   Variable input{random_tensor({3, 4, 8}, 1), true};
   Variable w1{random_tensor({8, 8}, 2), true}, b1{random_tensor({8}, 3), true}, w2{random_tensor({8, 8}, 4), true};
   Variable gain{random_tensor({8}, 5), true}, shift{random_tensor({8}, 6), true};
-  Variable scale{random_tensor({8}, 7), true};  // of a branch without the input
+  Variable scale{random_tensor({8}, 7), true};  // belongs to a branch without the input
 
   std::vector<Variable> weights() const { return {w1, b1, w2, gain, shift, scale}; }
 

@@ -163,7 +163,7 @@ TEST_CASE("an agent's socket answers its user, and nobody else who can reach it"
 
 TEST_CASE("where another user has made the folder in /tmp, agents use another one, which status finds") {
   if (::geteuid() != 0) SKIP("it takes root to act as another user");
-  const auto user = static_cast<uid_t>(100'000 + ::getpid());  // nobody else's
+  const auto user = static_cast<uid_t>(100'000 + ::getpid());  // no other user's
   const auto taken = std::filesystem::path("/tmp/ddprun-" + std::to_string(user));
   REQUIRE(::mkdir(taken.c_str(), 0700) == 0);
   std::filesystem::path folder, again;

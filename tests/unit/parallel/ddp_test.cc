@@ -707,7 +707,7 @@ TEST_CASE("a ResNet with frozen statistics learns with two ranks as with one") {
     INFO("step " << step);
     CHECK(two[step] == Approx(one[step]).epsilon(1e-10));
   }
-  CHECK(one.back() < one[3]);  // the same samples
+  CHECK(one.back() < one[3]);  // the samples are the same
 }
 
 TEST_CASE("with batch norm over all ranks a ResNet learns with two and four ranks as with one") {
@@ -720,7 +720,7 @@ TEST_CASE("with batch norm over all ranks a ResNet learns with two and four rank
       CHECK(shared[step] == Approx(one[step]).epsilon(1e-10));
     }
   }
-  CHECK(one.back() < one[3]);  // the same samples
+  CHECK(one.back() < one[3]);  // the samples are the same
 }
 
 TEST_CASE("batch norm over all ranks has the statistics and gradients of the whole batch, and ends with its object") {

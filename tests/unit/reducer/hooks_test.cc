@@ -131,7 +131,7 @@ TEST_CASE("every hook that rounds gives the average within its precision, the sa
                                                  {"int8", 1.01 / 127},
                                                  {"int8_channel", 1.01 / 127},
                                                  {"int4", 3.2 / 7},  // two errors of half a unit, twice
-                                                 {"topk", 1e-6},     // of all elements
+                                                 {"topk", 1e-6},     // the error over all elements
                                                  {"onebit", 1e-7},   // before it compresses, as with PowerSGD
                                                  {"powersgd", 1e-7},
                                                  {"batched_powersgd", 1e-7},
@@ -302,7 +302,7 @@ TEST_CASE("topk sends the elements of largest magnitude, of equal ones the first
     saw_zero = saw_zero || value == 0;
   }
   CHECK(twos == 20);
-  CHECK((ones >= 20 && ones < 100));  // of 2,000 elements 40 are sent, and more where the bucket has others
+  CHECK((ones >= 20 && ones < 100));  // 40 of 2,000 elements are sent, and more where the bucket has others
   CHECK(ones_behind_zeros == 0);
 }
 

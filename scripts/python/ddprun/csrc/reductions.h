@@ -136,7 +136,7 @@ struct EncodedOutput {
   Encoded encoded;
   Finish finish;
 };
-// with_values: it holds the tensor's values, since it is an input as well. size is that of the group, for averages.
+// with_values: it holds the tensor's values, since it is an input as well. size is the group's, for averages.
 inline EncodedOutput encoded_output(const at::Tensor& tensor, const Encoding& encoding, bool with_values, int size) {
   auto staged = staged_output(tensor, with_values);
   at::Tensor memory = staged.memory;

@@ -104,7 +104,7 @@ class Observers {
 
 TEST_CASE("the records have a step that is repeated in another group once, as they have its evaluation") {
   const bool replaced = GENERATE(false, true);
-  const std::int64_t written_before = GENERATE(1, 2);  // whether the records of the second step were written
+  const std::int64_t written_before = GENERATE(1, 2);  // true if the records of the second step were written
   CAPTURE(replaced, written_before);
   Written written;
   TrainingJob job(written.settings());
