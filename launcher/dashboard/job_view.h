@@ -168,7 +168,7 @@ struct JobView {
   std::vector<GenerationView> generations;
   std::vector<EventView> events;
   std::vector<CollectiveView> collectives;  // those with the longest times first
-  std::vector<std::string> waits;           // a line for each blocked process group: who waits for whom
+  std::vector<std::string> waits;           // a line for each process group that is blocked: who waits for whom
   std::map<std::string, std::uint64_t> store_operations;  // those of the workers' store, where this agent serves it
 
   int recoveries() const {

@@ -19,7 +19,7 @@ struct LinkFigures {
   double sent_bytes_per_s = 0;             // to the server, measured there
   double received_bytes_per_s = 0;         // from the server, measured here
   std::chrono::nanoseconds clock_ahead{
-      0};  // the difference of the server's clock to this one, half a round trip exact
+      0};  // the time by which the server's clock is ahead of this one, exact to half a round trip
 
   friend bool operator==(const LinkFigures&, const LinkFigures&) = default;
 };

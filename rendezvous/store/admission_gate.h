@@ -48,7 +48,7 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
     std::function<void(Id agent, const std::string& question)> ask;
     // Returns the bytes that tell a refused client the reason, from the first bytes that it has sent.
     std::function<std::string(std::string_view sent)> explain;
-    // A connection may be accepted after has_room() has returned false.
+    // Called when a connection may be accepted after has_room() has returned false.
     std::function<void()> room;
   };
 
@@ -83,7 +83,7 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
   SocketEnds ends_of(Id id) const;
   void wait_for_events();
   void serve_events();
-  // Returns false if nothing has come.
+  // Returns false if no bytes have arrived.
   bool read(Id id);
   void execute(ClientAdmission::Actions actions);
   void execute(ClientAdmission::Send& action);

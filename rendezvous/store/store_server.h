@@ -39,9 +39,9 @@ struct StoreServerOptions {
 // Threads: one thread runs the loop; construct, call and destroy the server on that thread, or while the loop is not
 //   running.
 // Errors: the constructor throws Errc::io naming the address if it cannot listen, and with an admission
-// Errc::unsupported where the kernel does not report the owner of a socket. A connection that violates the protocol,
-// stalls or does not read its replies is closed with a rate-limited log line that names the peer; other connections are
-// not affected.
+//   Errc::unsupported where the kernel does not report the owner of a socket. A connection that violates the
+//   protocol, stalls or does not read its replies is closed with a rate-limited log line that names the peer; other
+//   connections are not affected.
 class StoreServer {
  public:
   StoreServer(boost::asio::io_context& loop, const StoreServerOptions& options);

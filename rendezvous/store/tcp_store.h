@@ -42,13 +42,13 @@ struct TcpStoreOptions {
 // set(), append(), multi_set() and queue_push() have no reply in the protocol: they return once the kernel has the
 // bytes. The server applies them before any later request of this client.
 //
-// Ownership: owns the connection. Threads: those of Store; one call at a time. Errors: the constructor throws
-// Errc::timeout naming the address and the last cause, and AuthenticationError if for refusal_patience that
-// cause was that one of the two sides does not know the token. A wait that times out leaves the object usable,
-// as does a call whose deadline had passed before it sent anything. After any other failure every call throws
-// the same error. The server refuses a request (add() to a value that is not a number) by closing:
-// Errc::connection_lost. A wait (get, wait, multi_get, queue_pop, barrier) whose deadline has passed still
-// checks once.
+// Ownership: owns the connection. Threads: those of Store; one call at a time.
+// Errors: the constructor throws Errc::timeout naming the address and the last cause, and AuthenticationError if for
+//   refusal_patience that cause was that one of the two sides does not know the token. A wait that times out leaves the
+//   object usable, as does a call whose deadline had passed before it sent anything. After any other failure every call
+//   throws the same error. The server refuses a request (add() to a value that is not a number) by closing:
+//   Errc::connection_lost. A wait (get, wait, multi_get, queue_pop, barrier) whose deadline has passed still checks
+//   once.
 class TcpStore final : public Store {
  public:
   TcpStore(const TcpStoreOptions& options, Deadline deadline);

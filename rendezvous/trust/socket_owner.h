@@ -34,7 +34,7 @@ class SocketOwners {
   // Throws Errc::unsupported where the kernel does not answer such questions.
   SocketOwners();
 
-  // Returns the owner of the connected socket with these ends: nullopt if this host has no such socket, or nobody holds
+  // Returns the owner of the connected socket with these ends; nullopt if this host has no such socket, or nobody holds
   // it. Listening sockets do not count. Throws Errc::io, and Errc::usage for an address that is not numeric.
   std::optional<SocketOwner> find(const SocketEnds& ends);
 

@@ -60,8 +60,8 @@ TEST_CASE("the indices are those of PyTorch's DistributedSampler") {
   }
 }
 
-// The digest is hashlib.sha256(b"".join(i.to_bytes(8, "little") for i in torch.randperm(n,
-// generator=torch.Generator().manual_seed(seed)).tolist())).hexdigest()
+// The digest is hashlib.sha256(b"".join(i.to_bytes(8, "little") for i in
+//     torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist())).hexdigest()
 TEST_CASE("a shuffle of 60,000 is PyTorch's randperm") {
   CHECK(digest(torch_randperm(60000, 0)) == "4c226c41bdd65c9e11fe47eba8358cefb5c375b9699b1c912586a2125168af52");
   CHECK(digest(torch_randperm(60000, 123456789)) == "a1234cd11f5335339c1243f6a8d2131aafd9883233fbf672b2cefff3a2b93d63");

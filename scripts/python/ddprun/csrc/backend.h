@@ -32,7 +32,7 @@ struct GroupSettings {
 
 // A torch.distributed back end over a ddprun process group, for dense tensors on the CPU; all_reduce takes sparse ones.
 //
-// Threads: as the group: every rank calls the same collectives in the same order. Coalescing on one thread at a time.
+// Ownership: owns the group, and rank 0's store server, where it needs one, until the group is left.
 // Threads: as the group: every rank calls the same collectives in the same order. Coalescing on one thread at a time.
 // Errors: see errors.h. After the first failure of communication every operation fails with it; form a new group.
 class Backend : public c10d::Backend, private ProcessEnd::Member {
