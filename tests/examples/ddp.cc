@@ -24,7 +24,7 @@ int main() try {
     fill_normal(inputs, 0, 1, samples);
     const Variable loss = mse_loss(ddp.forward(Variable(inputs)), (*truth)(Variable(inputs)).value());
     optimizer->zero_grad();
-    loss.backward();  // the average continues at the same time
+    loss.backward();  // the average goes on beside it
     optimizer->step();
     if (env.rank == 0 && step % 50 == 0) std::printf("step %3d  loss %.6f\n", step, loss.value().item());
   }

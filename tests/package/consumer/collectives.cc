@@ -12,14 +12,14 @@ int main() try {
   const auto world = ddprun::init_process_group({.backend = "auto", .env = env});
   auto& group = world->group();
 
-  // Two operations are in progress while this thread does something else.
+  // Two operations in flight while this thread does something else.
   std::vector<float> gradients(1'000'000, 1.0f), loss{0.5f * static_cast<float>(env.rank)};
   const auto sum = group.allreduce(ddprun::span_of(gradients));
   const auto mean = group.allreduce(ddprun::span_of(loss), ddprun::ReduceOp::average);
   sum->wait();
   mean->wait();
 
-  // This operation is small and needed at once: the calling thread executes it.
+  // Small and needed at once: the calling thread executes it.
   std::vector<std::int64_t> own{env.rank}, all(static_cast<std::size_t>(group.size()));
   group.allgather(ddprun::span_of(own), ddprun::span_of(all), {.blocking = true});
 
