@@ -21,7 +21,7 @@ class BlockedSignals {
     sigfillset(&all);
     block(all);
   }
-  // Blocks SIGPIPE alone.
+  // Blocks only SIGPIPE.
   struct OfPipes {};
   explicit BlockedSignals(OfPipes) {
     sigset_t pipe;

@@ -31,7 +31,7 @@ UniqueFd open_regular_file(const std::filesystem::path& path) {
   return file;
 }
 
-// Up to limit bytes; more is true if there are others.
+// Reads up to limit bytes, and sets more to whether the file has further ones.
 std::string read_up_to(int file, std::size_t limit, const std::filesystem::path& path, bool& more) {
   std::string content;
   char block[16384];

@@ -21,9 +21,9 @@ class Deadline {
 
   std::optional<Clock::time_point> when() const { return when_; }
   bool expired(Clock::time_point now = Clock::now()) const { return when_ && now >= *when_; }
-  // Zero once expired; Duration::max() for never().
+  // Returns zero once expired, Duration::max() for never().
   Duration remaining(Clock::time_point now = Clock::now()) const;
-  // For poll(2): rounded up, at most INT_MAX; -1 for never().
+  // The timeout for poll(2): rounded up, at most INT_MAX; -1 for never().
   int poll_timeout_ms(Clock::time_point now = Clock::now()) const;
 
   // The earlier of two; never() is later than any time.

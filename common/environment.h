@@ -20,7 +20,7 @@ class Environment {
   // The environment of this process. An entry without '=' is left out.
   static Environment capture();
 
-  // nullopt if the variable is not set; an empty value is a value.
+  // Returns nullopt if the variable is not set; an empty value is a value.
   std::optional<std::string> get(std::string_view name) const;
   // Replaces an earlier value.
   void set(std::string name, std::string value) { values_[std::move(name)] = std::move(value); }

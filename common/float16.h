@@ -6,8 +6,8 @@
 #include "ddprun/common/host_device.h"
 
 // The 16-bit floating-point formats in memory: IEEE 754 binary16 and bfloat16, the upper half of a float32. They are
-// for storage: arithmetic converts to float32 and rounds the result to nearest even. Without branches, so that loops
-// over them vectorise.
+// for storage: arithmetic converts to float32 and rounds the result to nearest even. The code has no branches, so that
+// loops over it vectorise.
 namespace ddprun {
 
 template <class To, class From>
@@ -39,7 +39,7 @@ DDPRUN_HOST_DEVICE constexpr std::uint16_t float16_from_float(float value) {
   const auto bits = bits_as<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000;
   const std::uint32_t rest = bits & 0x7fffffff;
-  // Below 2^-14 an addition aligns and rounds. What rounds beyond 65504 is infinity.
+  // Below 2^-14 an addition aligns and rounds. A value that rounds to more than 65504 becomes infinity.
   const std::uint32_t subnormal =
       bits_as<std::uint32_t>(bits_as<float>(rest < 0x38800000 ? rest : 0) + 0.5f) - 0x3f000000;
   const std::uint32_t normal = (rest - 0x38000000 + 0xfff + ((rest >> 13) & 1)) >> 13;
@@ -75,7 +75,7 @@ struct DTypeOf<Float16> {
   static constexpr DType value = DType::float16;
 };
 
-// In which type arithmetic on elements of type T is done.
+// The type in which arithmetic on elements of type T is done.
 template <class T>
 struct ComputeTypeOf {
   using Type = T;

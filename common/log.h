@@ -17,8 +17,8 @@ void init(std::string_view component, Level level = Level::info);
 // Accepts names in any case, including Python's (WARNING, CRITICAL); an unknown one gives fallback.
 Level parse_level(std::string_view name, Level fallback);
 bool enabled(Level level);
-// Sends complete lines, with their newline, to writer instead of standard error; nullptr restores standard error. For a
-// program that must not block on its terminal. Any thread that logs calls writer.
+// Sends complete lines, with their newline, to writer instead of standard error, for a program that must not block on
+// its terminal; nullptr restores standard error. Any thread that logs calls writer.
 void set_writer(std::function<void(std::string_view line)> writer);
 void write(Level level, std::string_view text);
 

@@ -20,7 +20,7 @@ bool is_down(int socket) {
   return ::ioctl(socket, SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) == 0;
 }
 
-// Whether this host has the address. Connecting a UDP socket sends nothing.
+// Returns whether this host has the address. Connecting a UDP socket sends nothing.
 template <class Address>
 bool is_reachable(const Address& address, sa_family_t family) {
   const UniqueFd socket(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));

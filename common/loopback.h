@@ -9,7 +9,7 @@ namespace ddprun {
 // interface is down or has neither.
 std::optional<std::string> find_loopback();
 
-// The same; throws Errc::unreachable where there is none.
+// Returns the address that find_loopback() finds; throws Errc::unreachable if there is none.
 std::string loopback_address();
 
 }  // namespace ddprun

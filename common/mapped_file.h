@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// A file in memory, read page by page when it is used, so that it may be larger than memory. Immovable in memory; the
-// object may move. Read-only; thread-safe. A file that is cut short while it is mapped ends the process by SIGBUS.
+// A file that is mapped into memory and read page by page on use, so it may be larger than memory. Moving the object
+// keeps the mapping. Read-only; thread-safe. A file that is cut short while mapped ends the process by SIGBUS.
 class MappedFile {
  public:
   // Throws Errc::io naming the file and the cause, Errc::usage if it does not exist.

@@ -24,7 +24,7 @@ std::size_t utf8_sequence(std::string_view text) {
   return overlong || beyond ? 0 : length;
 }
 
-// The same, 0 also for a control character.
+// The length of such a sequence, 0 also for a control character.
 std::size_t printable_sequence(std::string_view text) {
   const auto length = utf8_sequence(text);
   const auto first = static_cast<unsigned char>(text.front());

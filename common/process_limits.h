@@ -10,8 +10,8 @@ namespace ddprun {
 // when there are none.
 std::string process_limits_text();
 
-// what(), except where that names no resource: std::thread's "Resource temporarily unavailable" and "std::bad_alloc"
-// become sentences that name the limit.
+// Returns what(), except where that names no resource: std::thread's "Resource temporarily unavailable" and
+// "std::bad_alloc" become sentences that name the limit.
 std::string exception_text(const std::exception& exception);
 
 }  // namespace ddprun

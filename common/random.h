@@ -4,12 +4,12 @@
 #include <span>
 #include <string>
 
-// Random numbers that nobody can guess (getrandom(2)). Thread-safe. Both throw Errc::io.
+// Unpredictable random numbers (getrandom(2)). Thread-safe. Both throw Errc::io.
 namespace ddprun {
 
 void fill_random(std::span<unsigned char> bytes);
 
-// So many random bytes in hexadecimal digits.
+// Returns that number of random bytes in hexadecimal digits.
 std::string random_hex(std::size_t bytes);
 
 }  // namespace ddprun

@@ -6,12 +6,12 @@
 
 namespace ddprun {
 
-// What a worker calls its place in the job, such as "pipeline 1, data 0, tensor 1": a line in the file next to its
+// A worker's name for its place in the job, such as "pipeline 1, data 0, tensor 1": a line in the file next to its
 // error file (TORCHELASTIC_ERROR_FILE), for the launcher's report of its failure.
 
 // Throws Errc::io.
 void write_rank_label(const std::filesystem::path& error_file, std::string_view label);
-// As printable() gives it; empty where there is none.
+// Returns the label as printable() gives it; empty if there is none.
 std::string read_rank_label(const std::filesystem::path& error_file);
 
 }  // namespace ddprun

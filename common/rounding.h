@@ -5,8 +5,8 @@
 
 namespace ddprun {
 
-// The nearest integer, and the closest one that there is for a number beyond 1e18; 0 for NaN. For numbers that another
-// process sent: std::llround() is undefined for most doubles.
+// Returns the nearest integer, where a number beyond 1e18 counts as 1e18 of its sign; 0 for NaN. For numbers that
+// another process sent: std::llround() is undefined for most doubles.
 inline std::int64_t rounded(double value) {
   constexpr double largest = 1e18;
   if (std::isnan(value)) return 0;

@@ -11,7 +11,7 @@ namespace ddprun {
 // Writes the text and flushes it.
 void write_standard_output(std::string_view text);
 
-// For output that was written with stdio: flushes it and reports any earlier error.
+// Flushes output that was written with stdio, and reports any earlier error.
 void flush_standard_output();
 
 }  // namespace ddprun

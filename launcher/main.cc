@@ -49,7 +49,7 @@ void init_log(const Environment& environment) {
   log::init("ddprun", log::parse_level(environment.get("LOGLEVEL").value_or(""), log::Level::info));
 }
 
-// Runs this node's agent. connection: see LaunchFunction.
+// Runs this node's agent. See LaunchFunction for connection.
 int launch_agent(LaunchSettings& settings, const Environment& environment, const std::vector<std::string>& command,
                  StarterConnection* connection) {
   if (connection) connection->apply_options(settings);

@@ -32,7 +32,7 @@ class StarterConnection {
   virtual void forward_signals() = 0;
 };
 
-// Runs ddprun with these arguments. connection: null unless another ddprun started this one. Returns the exit code.
+// Runs ddprun with these arguments. connection is null unless another ddprun started this one. Returns the exit code.
 using LaunchFunction = std::function<int(const std::vector<std::string>& arguments, const Environment& environment,
                                          StarterConnection* connection)>;
 
@@ -45,18 +45,18 @@ class RemoteLauncher {
 
   // Adds the part's options. This object must outlive the settings.
   virtual void add_options(LaunchSettings& settings) = 0;
-  // True if the options ask for this part.
+  // Returns whether the options ask for this part.
   virtual bool requested() const = 0;
   // Starts the agents, waits for them and returns ddprun's exit code. arguments: as typed. program: this executable.
   virtual int run(const LaunchSettings& settings, const Environment& environment,
                   const std::vector<std::string>& arguments, const std::string& program) = 0;
-  // The exit code if the arguments are those with which this part starts an agent on a host; the agent is run by
-  // launch.
+  // Returns the exit code if the arguments are those with which this part starts an agent on a host, which it runs by
+  // launch; otherwise nullopt.
   virtual std::optional<int> serve(const std::vector<std::string>& arguments, const Environment& environment,
                                    const LaunchFunction& launch) = 0;
 };
 
-// launcher/hosts: --hosts and --hostfile.
+// The implementation in launcher/hosts: --hosts and --hostfile.
 std::unique_ptr<RemoteLauncher> make_hosts_launcher();
 
 }  // namespace ddprun

@@ -23,17 +23,17 @@ namespace ddprun {
 
 struct BackendOptions {
   std::string backend = "c10d";    // a row of rendezvous/CMakeLists.txt: "c10d", "static" or "etcd"
-  bool standalone = false;         // c10d, one node: served by this process on a free port of the loopback interface
-  std::string host = "127.0.0.1";  // of the endpoint, as typed
+  bool standalone = false;         // c10d on one node: this process serves a free port of the loopback interface
+  std::string host = "127.0.0.1";  // the endpoint's host, as typed
   std::uint16_t port = 29400;
-  std::optional<bool> is_host;   // whether this agent serves the endpoint; unset: decide_hosting() (hosting/endpoint.h)
+  std::optional<bool> is_host;   // true: this agent serves the endpoint; unset: decide_hosting() (hosting/endpoint.h)
   std::optional<int> node_rank;  // static: required; node rank 0 serves the endpoint
-  // c10d: how long to redial a lost server, in a job that may restart its workers.
+  // The time for which c10d redials a lost server, in a job that may restart its workers.
   std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};
   std::vector<HostPort> more_endpoints;                      // etcd: further members of the cluster
   std::string etcd_prefix = "/ddprun";                       // etcd: prefix of all keys
-  std::shared_ptr<const Credentials> credentials = nullptr;  // of the job; null: this agent sends no token
-  std::shared_ptr<const Admission> admission = nullptr;      // of a server that this agent runs; null: admits everyone
+  std::shared_ptr<const Credentials> credentials = nullptr;  // the job's credentials; null: this agent sends no token
+  std::shared_ptr<const Admission> admission = nullptr;      // for this agent's server; null: admits everyone
 };
 
 // One agent's rendezvous: the Rendezvous handle, and the store server if this process serves the endpoint.
@@ -48,15 +48,15 @@ class RendezvousBackend {
   virtual Rendezvous& rendezvous() = 0;
   // "10.0.0.1:29400"; with the actual port if standalone.
   virtual std::string endpoint() const = 0;
-  // Whether this process serves the endpoint at present.
+  // Returns whether this process serves the endpoint at present.
   virtual bool is_host() const = 0;
-  // Which store the workers use. True (static): the endpoint's store, whose address RoundStarted carries; ready() takes
-  // port 0. False: the agent of group rank 0 serves a separate store and passes its port to ready().
+  // Returns which store the workers use. True (static): the endpoint's store, whose address RoundStarted carries;
+  // ready() takes port 0. False: the agent of group rank 0 serves a separate store and passes its port to ready().
   virtual bool serves_workers() const = 0;
   // failed runs once, from the loop, when clients of a server in this process have waited for `bound` and none could be
   // accepted. Without a server nothing happens.
   virtual void on_server_failure(std::chrono::milliseconds /*bound*/, std::function<void(const Error&)> /*failed*/) {}
-  // Leaves a job that has not ended. If this process serves the endpoint, all other nodes are told that the server
+  // Leaves a job that has not ended. If this process serves the endpoint, it notifies all other nodes that the server
   // shuts down.
   virtual void withdraw(const std::string& reason) { rendezvous().leave(reason); }
   // Call after JobEnded. Calls done once: when every other node has received the job result, or after `results`; from

@@ -24,12 +24,12 @@ struct FormerRound {
   int restarts_used = 0;
 };
 
-// What a node sends when it joins.
+// The information that a node sends when it joins.
 struct NodeInfo {
   std::string id;                    // unique to one agent; a node that rejoins with it gets its old rank back
   std::string host;                  // for messages
-  std::string address;               // that other nodes dial (--local_addr); empty: the peer address of its session
-  int nproc = 1;                     // workers
+  std::string address;               // that other nodes dial (--local_addr); empty: its session's peer address
+  int nproc = 1;                     // number of workers
   std::optional<int> node_rank;      // static: its rank; otherwise a preference
   std::vector<std::string> command;  // the workers' program and arguments as typed, for messages
   std::optional<FormerRound> former;
@@ -39,21 +39,21 @@ struct NodeInfo {
 // with a message that names the option.
 struct JobPolicy {
   std::string run_id = "none";
-  std::string program;  // as "train.cfg": distinguishes two jobs of one id; an empty one matches any
+  std::string program;  // its name, as "train.cfg": distinguishes two jobs of one id; an empty one matches any
   int min_nodes = 1;
   int max_nodes = 1;
   bool fixed_ranks = false;  // static: min = max, and every node has a node_rank; set by the back end
   bool agent_store = true;   // an agent serves the workers' store; otherwise worker rank 0 does
   bool mpi = false;          // the workers of all nodes are one MPI job, which the agents serve
   int max_restarts = 0;      // job-wide; failures count, membership changes do not
-  // How long to wait for more nodes once min_nodes have joined.
+  // The time to wait for more nodes once min_nodes have joined.
   std::chrono::milliseconds last_call{std::chrono::seconds(30)};
   std::chrono::milliseconds join_timeout{std::chrono::seconds(600)};
   std::chrono::milliseconds keep_alive_interval{std::chrono::seconds(1)};
   int keep_alive_max_attempt = 5;  // missed heartbeats, by the receiver's clock, after which a node counts as lost
 
-  // Whether a job with too few nodes left waits for a replacement. A fixed number of nodes without restarts means that
-  // nothing may be started twice, so the loss of a node ends the job.
+  // Returns whether a job with too few nodes left waits for a replacement. A fixed number of nodes without restarts
+  // means that nothing may be started twice, so the loss of a node ends the job.
   bool may_be_replaced() const { return min_nodes < max_nodes || max_restarts > 0; }
 };
 
@@ -61,17 +61,17 @@ struct RoundMember {
   std::string node_id;
   std::string host;
   std::string address;  // never empty here
-  int group_rank = 0;   // of the node among nodes
+  int group_rank = 0;   // rank of the node among nodes
   int nproc = 1;
   int first_rank = 0;  // global rank of its local rank 0
 };
 
-// How the commands of a round's nodes differ (membership/node_commands.h).
+// The difference between the commands of a round's nodes (membership/node_commands.h).
 struct CommandDifference {
   std::vector<std::string> first;   // the command of group rank 0
   int other = 0;                    // the first group rank with another command
   std::vector<std::string> others;  // that command
-  int count = 0;                    // of nodes whose command is not that of group rank 0
+  int count = 0;                    // number of nodes whose command is not that of group rank 0
 };
 
 struct Round {
@@ -81,7 +81,7 @@ struct Round {
   std::vector<RoundMember> members;  // by group_rank
   int world_size = 0;
   std::optional<CommandDifference> commands;  // set if not all nodes run the same command
-  std::string master_addr;                    // of the workers' store; set when the round starts
+  std::string master_addr;                    // host of the workers' store; set when the round starts
   std::uint16_t master_port = 0;
 
   std::string store() const { return format_host_port(master_addr, master_port); }
@@ -98,24 +98,24 @@ struct WorkerFailure {
   int signal_number = 0;     // 0 if it exited
   std::int64_t time_us = 0;  // since the epoch; from the worker's error file, otherwise when its exit was observed
   std::string message;       // from the error file, if there is one
-  std::string last_lines;    // of its standard error
+  std::string last_lines;    // the end of its standard error
   std::string error_file;    // path on its host; may be empty
-  std::string cause;         // from its host's kernel: "out of memory: ..."; empty: the exit code or signal
+  std::string cause;         // as its host's kernel reports it: "out of memory: ..."; empty: the exit code or signal
   std::string label;         // the worker's own name of its place, "pipeline 1, data 0, tensor 1"; may be empty
   bool consequence = false;  // it reports that it failed because it lost a peer
   bool usage_error = false;  // the user's mistake, found at start-up; message is the sentence to print
 };
 
-// What a worker tells of its training. All but the last are of the whole job. A number that is not known is NaN.
+// The state of training as a worker reports it. All but the last fields are of the whole job. An unknown number is NaN.
 struct TrainingReport {
-  std::int64_t step = 0;  // done
+  std::int64_t step = 0;  // the last one done
   std::int64_t total_steps = 0;
   std::int64_t epoch = 0;  // 1 is the first
   double loss = 0;
   double samples_per_s = 0;
   double seconds_left = 0;
-  double lateness = 0;      // seconds a step: how much longer this rank takes on its own than the median of all
-  double step_seconds = 0;  // of a step, the mean at this rank
+  double lateness = 0;      // seconds a step that this rank takes longer on its own than the median of all ranks
+  double step_seconds = 0;  // seconds of a step, the mean at this rank
   double data = 0;          // shares of that time, 0 .. 1
   double compute = 0;
   double communication = 0;
@@ -127,15 +127,15 @@ struct WorkerReport {
   int local_rank = 0;
   std::int64_t pid = 0;
   State state = State::running;
-  int exit_code = 0;                            // ended
-  int signal_number = 0;                        // ended: by this signal; stopped: likewise
-  std::optional<TrainingReport> training = {};  // none: it has told nothing, or nothing new
+  int exit_code = 0;                            // if it has ended
+  int signal_number = 0;                        // the signal that ended or stopped it
+  std::optional<TrainingReport> training = {};  // nullopt: the worker has reported nothing, or nothing new
 };
 
 // The use of a node's machine, in bytes and bytes a second.
 struct NodeUsage {
   int processors = 0;
-  double busy = 0;  // processors
+  double busy = 0;  // number of busy processors
   std::int64_t memory = 0;
   std::int64_t memory_used = 0;
   double received = 0;  // by all network interfaces but the loopback interface
@@ -144,17 +144,17 @@ struct NodeUsage {
   std::int64_t shared_memory_used = 0;
 };
 
-// What a node tells of itself while a round lasts.
+// The report of a node about itself while a round lasts.
 struct NodeReport {
   std::vector<WorkerReport> workers;    // those that have changed
-  int replaced = 0;                     // workers that were started again alone, in all rounds; they count as restarts
-  std::optional<NodeUsage> usage = {};  // none: nothing new
+  int replaced = 0;                     // workers that were replaced one by one, in all rounds; they count as restarts
+  std::optional<NodeUsage> usage = {};  // nullopt: nothing new
 };
 
-// How a job ended, the same on every node.
+// The result of a job, the same on every node.
 struct JobResult {
   bool success = false;
-  int exit_code = 0;                    // of ddprun: 0, the root cause's own, 128 + signal, or 1
+  int exit_code = 0;                    // exit code of ddprun: 0, the root cause's own, 128 + signal, or 1
   std::string reason;                   // one line
   std::vector<WorkerFailure> failures;  // the root cause first
 };
@@ -202,7 +202,7 @@ class Rendezvous {
   // All local workers of generation have exited, some with exit_preempted: they have saved their state. JobEnded with
   // that code follows when the workers of all nodes have exited.
   virtual void report_preempted(std::int64_t generation) = 0;
-  // What has changed on this node (for ddprun status). No event follows.
+  // Reports what has changed on this node (for ddprun status). No event follows.
   virtual void report_node(std::int64_t generation, const NodeReport& report) = 0;
   // Stops the whole job at the request of `who`. JobEnded follows on every node.
   virtual void request_stop(const std::string& who) = 0;

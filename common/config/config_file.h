@@ -24,7 +24,7 @@ struct ConfigEntry {
 // characters or bytes that are not UTF-8, which the message shows as \xNN.
 std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view file_name);
 
-// Throws Errc::usage also if the file cannot be read.
+// Reads and parses a file; throws Errc::usage also if it cannot be read.
 std::vector<ConfigEntry> read_config(const std::filesystem::path& path);
 
 // "--section.key=value" or "--section.key" "value" (one or two arguments). Throws Errc::usage on anything else.

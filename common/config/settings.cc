@@ -71,7 +71,7 @@ std::string section_of(std::string_view key) {
   return std::string(key.substr(0, key.find('.')));
 }
 
-// Within a section that exists only the rest of the key is compared: the section's name would make any two of its keys
+// In a section that exists, only the rest of the key is compared: the section's name would make any two of its keys
 // look alike.
 std::optional<std::string> nearest_key(std::string_view key, const std::vector<Setting>& settings) {
   const auto prefix = section_of(key) + ".";

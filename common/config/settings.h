@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// Where a value came from. A later one in this list has precedence over an earlier one.
+// The source of a value. A later one in this list has precedence over an earlier one.
 enum class Origin { fallback, cluster, file, environment, command_line };
 
 struct SettingSource {
@@ -19,14 +19,14 @@ struct SettingSource {
   std::string where = "default";  // "train.cfg:12", "PET_NNODES", "--train.epochs"
 };
 
-// How far a setting's value has to be the same.
+// The processes among which a setting's value has to be the same.
 enum class Scope {
   run,      // the bits of a run's result depend on it: the same at all ranks, and whenever the run is resumed
-  group,    // how the ranks of a process group work together: the same at all of them, and free at a resume
+  group,    // concerns how the ranks of a process group work together: the same at all of them, and free at a resume
   process,  // each rank may have its own: paths, messages, what a rank does beside the others
 };
 
-// What a setting accepts besides its type. Bounds are inclusive; they apply to numbers, choices to texts.
+// A setting's help text and the values that it accepts. Bounds are inclusive; they apply to numbers, choices to texts.
 struct SettingSpec {
   std::string help;  // one sentence without a full stop
   std::string unit;  // "s", "samples", "MiB"; may be empty
@@ -36,7 +36,7 @@ struct SettingSpec {
   std::vector<std::string> suggested;          // texts to offer as completions; others are valid too
   std::map<std::string, std::string> refused;  // texts that torchrun accepts and ddprun does not, with the reason
   std::map<std::string, std::string> words;    // texts that mean another one: {"true", "1"}
-  Scope scope = Scope::run;                    // of a program with ranks
+  Scope scope = Scope::run;                    // for a program with ranks
 };
 
 // One setting, type-erased, for the command line, files, environment, reference page and --print-config.
@@ -71,7 +71,7 @@ class Settings {
   const std::vector<Setting>& all() const { return settings_; }
 
   // "[section]" blocks of "key = value  # source" in the order of add(); a valid configuration file. Settings for which
-  // has_effect returns false are comments in it; null: none are.
+  // has_effect returns false are comments in it; if has_effect is null, none are.
   std::string effective(const std::function<bool(const Setting&)>& has_effect = nullptr) const;
   // The reference page: one Markdown table per section.
   std::string reference() const;

@@ -45,9 +45,9 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::milliseconds;
 
-// How long the process that serves the endpoint waits, at the end, for nodes that have not received the job result.
+// The time that the process that serves the endpoint waits, at the end, for nodes without the job result.
 constexpr milliseconds drain_timeout{10'000};
-// The same after a signal: long enough for sending the reason.
+// The time that it waits after a signal: long enough to send the reason.
 constexpr milliseconds signalled_drain_timeout{200};
 
 bool ignored(int signal_number) {
@@ -63,10 +63,10 @@ void catch_sigpipe() {
   ::sigaction(SIGPIPE, &action, nullptr);
 }
 
-// A store or rendezvous server that has accepted nobody for this long, or for the join timeout, ends the job.
+// A store or rendezvous server that has accepted no client for this long, or for the join timeout, ends the job.
 constexpr milliseconds accept_timeout{30'000};
 
-// How often the rendezvous server is told how far the training is.
+// The interval at which the rendezvous server gets the progress of the training.
 constexpr milliseconds training_interval{2'000};
 
 class Agent {
@@ -172,7 +172,7 @@ class Agent {
 
   bool shows_curve() const { return spec_.loss_curve.value_or(console_.window(Console::Stream::err).has_value()); }
 
-  // Behind what the workers have printed.
+  // Prints the curve after the workers' output.
   void show_curve() {
     constexpr int columns_of_file = 100;
     const auto window = console_.window(Console::Stream::err);
@@ -302,7 +302,7 @@ class Agent {
     }
   }
 
-  // All nodes have read it. A later job of the same Slurm step must not find it.
+  // All nodes have read the file. A later job of the same Slurm step must not find it.
   void remove_token_file() {
     if (spec_.trust.file && static_cast<int>(round_->members.size()) == spec_.policy.max_nodes)
       spec_.trust.file->remove();
@@ -402,7 +402,7 @@ class Agent {
   const RoundMember& self() const { return round_->members.at(static_cast<std::size_t>(round_->self)); }
   int local_rank_of(int rank) const { return rank - self().first_rank; }
 
-  // Why a rank's worker is not one of this node; empty: it is.
+  // Returns why a rank's worker is not one of this node; empty if it is.
   std::string no_such_rank(int rank) const {
     if (!round_) return "the job's workers have not been started";
     const int local_rank = local_rank_of(rank);
@@ -418,7 +418,7 @@ class Agent {
     return own_record(spec_, backend_ ? backend_->endpoint() : "", round_, training_.with_training(group_.reports()));
   }
 
-  // For ddprun status.
+  // Reports workers to the rendezvous for ddprun status.
   void report_workers(const std::vector<WorkerReport>& changed) {
     watch_.changed(changed);
     report_node({.workers = changed, .replaced = replaced_});
@@ -428,8 +428,8 @@ class Agent {
     if (backend_ && round_) backend_->rendezvous().report_node(round_->generation, report);
   }
 
-  // For ddprun status on other hosts, and ddprun dashboard; on this one status asks the agent, which then reads what is
-  // new.
+  // Reports the training for ddprun status on other hosts, and for ddprun dashboard; on this host status asks the
+  // agent, which then reads what is new.
   void report_training() {
     training_.every(training_interval, [this] {
       report_node({.workers = training_.changed(group_.reports()),
@@ -446,7 +446,7 @@ class Agent {
     backend_->drain(signal_ ? signalled_drain_timeout : drain_timeout, [this] { loop_.stop(); });
   }
 
-  // A signal ends that wait: as for a running job, the other nodes are told, and a second signal ends it at once.
+  // A signal ends that wait: as for a running job, the other nodes are notified, and a second signal ends it at once.
   void stop_serving(int signal) {
     if (!backend_ || std::exchange(signal_, signal)) return loop_.stop();
     const auto reason = "stopped by " + signal_name(signal);
@@ -457,7 +457,7 @@ class Agent {
     wait_for_signal();
   }
 
-  // How long a terminal that accepts no output may delay the end.
+  // The time by which a terminal that accepts no output may delay the end.
   milliseconds output_timeout(const Finish& finish) const {
     if (signal_) return milliseconds(1000);
     return finish.exit_code == 0 ? spec_.grace : std::min(spec_.grace, milliseconds(5000));
@@ -497,7 +497,7 @@ class Agent {
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // the round whose workers were started last
-  int replaced_ = 0;            // workers of this node, in all rounds, while the others ran on
+  int replaced_ = 0;            // number of workers of this node that were replaced, in all rounds
   std::deque<AgentAction> queue_;
   bool acting_ = false;
   std::optional<int> signal_;

@@ -24,7 +24,7 @@ class io_context;
 
 namespace ddprun {
 
-// What one node's agent is to do.
+// The job description of one node's agent.
 struct AgentSpec {
   NodeInfo node;
   JobPolicy policy;
@@ -36,22 +36,22 @@ struct AgentSpec {
   EventTarget events;
   RestartRules restarts;
   bool watchdog = false;                                           // workers may set watchdog timers
-  std::string watchdog_pipe;                                       // its path; empty: in the log folder
-  std::string backend;                                             // of the rendezvous, for events
+  std::string watchdog_pipe;                                       // path of its pipe; empty: in the log folder
+  std::string backend;                                             // the rendezvous' back end, for events
   std::optional<dashboard::DashboardAddress> dashboard;            // none: no page is served
-  std::optional<bool> loss_curve;                                  // is printed at the end; unset: on a terminal
+  std::optional<bool> loss_curve;                                  // it is printed at the end; unset: on a terminal
   std::vector<int> end_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // signals that end the job
   std::function<std::unique_ptr<RendezvousBackend>(boost::asio::io_context&)> open_rendezvous;
   JobTrust trust;
   // Receives, at the end, the failure summary and, if the root cause is on this node, the content of the scheduler's
-  // error file (else empty). Unset: the summary goes to standard error.
+  // error file (otherwise empty). If it is unset, the summary goes to standard error.
   std::function<void(const std::string& summary, const std::string& error_file)> summarize;
 };
 
 // Runs one node's agent: joins the job, runs its workers through every round, and returns ddprun's exit code. A thin
 // layer around AgentState: one event loop on the calling thread, which must be the main thread (the kernel kills
-// workers when the thread that started them ends). Ends of workers come from SIGCHLD. SIGUSR1 and SIGUSR2 are passed on
-// to the workers unless they are among the signals that end the job. A guardian that is killed is replaced.
+// workers when the thread that started them ends). SIGCHLD reports the ends of workers. SIGUSR1 and SIGUSR2 are passed
+// on to the workers unless they are among the signals that end the job. A guardian that is killed is replaced.
 //
 // Throws Errc::io when the node's health check fails, when the limit of open files is too low or a log folder, pipe or
 // event log cannot be opened; later errors end the job and are logged.

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = Announce::Kind;
 
-// The last line of a node that took part in no round of a job whose workers ran elsewhere; else empty.
+// The last line of a node that took part in no round of a job whose workers ran elsewhere; otherwise empty.
 std::string spare_text(const JobResult& result, bool took_part) {
   const bool ran = result.success || result.exit_code == exit_preempted || !result.failures.empty();
   if (took_part || !ran) return "";
@@ -122,7 +122,7 @@ AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures,
   return actions;
 }
 
-// The others keep their processes.
+// The other workers keep their processes.
 AgentActions AgentState::replace_workers(const std::vector<WorkerFailure>& failures) {
   AgentActions actions;
   const int before = replacements_.restarts();
@@ -137,7 +137,7 @@ AgentActions AgentState::replace_workers(const std::vector<WorkerFailure>& failu
   return actions;
 }
 
-// Without the rendezvous' verdict, which does not know of replacements.
+// Ends the job without the rendezvous' verdict, since the rendezvous does not know of replacements.
 AgentActions AgentState::end_by_failures(std::vector<WorkerFailure> failures, const std::string& why, int exit_code) {
   const auto reason = fmt::format("{}; {}", failure_text(failures.front()), why);
   return end_with({.exit_code = exit_code, .failures = std::move(failures)},
@@ -199,7 +199,7 @@ AgentActions AgentState::announce_failures() {
 
 AgentActions AgentState::on_fault(const Error& error) {
   if (end_ || finished_) return {};
-  // The other nodes are told the reason at once, since a rendezvous server in this process waits for them at the end.
+  // The other nodes get the reason at once, since a rendezvous server in this process waits for them at the end.
   auto actions = announce_failures();
   actions.push_back(Announce{Kind::error, error.what()});
   actions.push_back(LeaveJob{error.what()});

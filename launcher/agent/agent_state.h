@@ -17,8 +17,8 @@ struct PrepareRound {  // call Rendezvous::ready(), after the workers' store is 
   std::int64_t generation = 0;
   int nodes = 0;
   int world_size = 0;
-  bool serves_store = false;   // group rank 0: the workers of the round connect to this node
-  std::string master_address;  // then: of this node, as the other nodes dial it
+  bool serves_store = false;   // true for group rank 0: the workers of the round connect to this node
+  std::string master_address;  // if so, this node's address, as the other nodes dial it
 };
 struct StartWorkers {
   Round round;
@@ -62,18 +62,18 @@ using AgentActions = std::vector<AgentAction>;
 // A value. Threads: not thread-safe. Errors: none thrown; errors of the agent come in through on_fault().
 class AgentState {
  public:
-  // command: of this node's workers, as NodeInfo has it; for messages.
+  // command is that of this node's workers, as in NodeInfo; for messages.
   explicit AgentState(std::vector<std::string> command = {}, RestartRules rules = {})
       : command_(std::move(command)), replacements_(rules) {}
 
   AgentActions on(const RendezvousEvent& event);
-  // Workers of this node failed by themselves, or could not be started. workers: as Replacements::refusal() takes it.
+  // Workers of this node failed by themselves, or could not be started. workers is passed to Replacements::refusal().
   AgentActions on_workers_failed(std::vector<WorkerFailure> failures, const std::vector<WorkerCondition>& workers = {});
   // All of this node's workers exited with 0 and none of their processes is left.
   AgentActions on_workers_succeeded();
-  // The same, but at least one worker exited with exit_preempted: it was asked to stop and saved its state.
+  // The workers ended so, but at least one exited with exit_preempted: it was asked to stop and saved its state.
   AgentActions on_workers_preempted();
-  // After StopWorkers: no process of the workers is left. preempted: they exited as for on_workers_preempted().
+  // No process of the workers is left after StopWorkers. preempted: they exited as for on_workers_preempted().
   AgentActions on_workers_stopped(bool preempted = false);
   // A signal that ends the job. The first stops the workers gracefully, or leaves a stop in progress its grace period;
   // any further one kills them.
@@ -99,16 +99,16 @@ class AgentState {
 
   const std::vector<std::string> command_;
   Replacements replacements_;
-  std::string command_difference_;        // the line about it that was announced last
+  std::string command_difference_;        // the last line that was announced about it
   std::optional<PrepareRound> proposed_;  // the round that was agreed and has not started
   std::optional<std::int64_t> current_;   // the generation whose workers were started last
   std::string worker_store_;              // host:port of the latest round's workers' store
   bool workers_running_ = false;
   bool stopping_ = false;
-  std::vector<WorkerFailure> unreported_;  // of this node, until a job result or a new round names the job's root cause
+  std::vector<WorkerFailure> unreported_;  // this node's, until a job result or a new round names the job's root cause
   bool signalled_ = false;
-  bool stop_requested_ = false;  // by a signal or a request
-  std::optional<Finish> end_;    // decided; returned once no worker is left
+  bool stop_requested_ = false;  // a signal or a request has asked for it
+  std::optional<Finish> end_;    // decided on; returned once no worker is left
   bool finished_ = false;
 };
 

@@ -8,12 +8,12 @@ namespace ddprun {
 namespace {
 
 // Measured: 28 with standard streams, event loop, signals, guardians, rendezvous and workers' store, one session, the
-// kernel's word on sockets, control socket, memory of the workers' training, log folder and kernel log; then an event
-// log, a watchdog's pipe, a client of the control socket, and one more connection, so that a server can accept and
-// close.
+// netlink socket for socket owners, control socket, memory of the workers' training, log folder and kernel log; then an
+// event log, a watchdog's pipe, a client of the control socket, and one more connection, so that a server can accept
+// and close.
 constexpr std::uint64_t own_descriptors = 32;
 
-// The listener of the page, a request to the rendezvous server or the workers' store, and some clients; more of them
+// The listener of the page, a request to the rendezvous server or the workers' store, and some clients; further clients
 // wait.
 constexpr std::uint64_t dashboard_descriptors = 10;
 
@@ -24,7 +24,7 @@ constexpr std::uint64_t pmi_ends_of_worker = 2;
 
 // A worker with process groups has connections for its requests, its heartbeats and its waits.
 constexpr std::uint64_t connections_of_worker = 3;
-// One that can recover has more: for the agreement, to notice departures, and while it waits for a decision.
+// A worker that can recover has more: for the agreement, to notice departures, and while it waits for a decision.
 constexpr std::uint64_t connections_of_recovery = 3;
 
 }  // namespace

@@ -10,7 +10,7 @@ struct ServedClients {
   int sessions = 0;                // nodes with a session to a rendezvous server in this process, beyond its own
 };
 
-// The descriptors that the agent has open at most.
+// The largest number of descriptors that the agent has open.
 std::uint64_t needed_descriptors(const AgentSpec& spec, const ServedClients& clients);
 
 // Fails at once where a later EMFILE would look like an unreachable server, which is retried. Throws Errc::io that

@@ -42,7 +42,7 @@ OutputSpec output_spec(const LaunchOptions& o, int nproc, const std::string& hos
   return spec;
 }
 
-// What the ranks of several nodes need to be one MPI job.
+// Checks what the ranks of several nodes need to be one MPI job.
 void check_nodes_can_run_mpi(const LaunchOptions& o, const RendezvousChoice& choice) {
   if (o.no_agent_store)
     throw make_error(Errc::usage,
@@ -136,7 +136,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.group.host = host;
   spec.group.command = resolve_command(
       command, {.no_python = o.no_python, .module = o.module, .for_preview = o.dry_run}, own_folder, environment);
-  // The name only, since nodes may have the same script in different folders.
+  // The policy has only the name, since nodes may have the same script in different folders.
   spec.policy.program = std::filesystem::path(spec.group.command.title).filename().string();
   spec.log_dir = o.log_dir;
   spec.keep_logs = !o.log_dir.empty() || spec.group.output.redirects.any() || spec.group.output.tee.any();

@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// From the command line and the settings to the specification of an agent.
+// The functions that make the specification of an agent from the command line and the settings.
 
 // Applies the [launch] section of a train.cfg and the --launch.key=value arguments after it, which are removed from the
 // command. Does nothing when the command is not a train.cfg. Throws Errc::usage.
@@ -24,7 +24,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                           const std::filesystem::path& own_folder);
 
 // Reads the machine's topology and assigns CPUs, GPU and OpenMP threads to every worker (--bind, OMP_NUM_THREADS). Logs
-// what the user should know of it. Throws Errc::usage.
+// what the user should know about it. Throws Errc::usage.
 void place_on_machine(AgentSpec& spec, const LaunchSettings& settings);
 
 // Log lines about options that were given and have no effect in this job.

@@ -7,14 +7,14 @@
 
 namespace ddprun {
 
-// What an agent does last, once no worker is left: it prints the failures, tells a scheduler the root cause, and keeps
-// or removes its log folder. Borrows all.
+// The last steps of an agent, once no worker is left: it prints the failures, reports the root cause to a scheduler,
+// and keeps or removes its log folder. Borrows all members.
 struct JobEnd {
   const AgentSpec& spec;
   Guardian& guardian;
   Console& console;
   const LogFolder& logs;
-  std::chrono::milliseconds output_timeout;  // how long a terminal that accepts nothing may delay the end
+  std::chrono::milliseconds output_timeout;  // by which a terminal that accepts nothing may delay the end
   bool failed_here = false;                  // the root cause is on this node
 
   // Returns ddprun's exit code.

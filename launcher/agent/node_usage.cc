@@ -38,7 +38,7 @@ void parse_processor_times(std::string_view stat, UsageCounters& counters) {
       continue;
     }
     std::istringstream fields(line.substr(3));
-    // user, nice, system, idle, iowait, irq, softirq, steal; the guests' times are parts of the first two.
+    // The fields user, nice, system, idle, iowait, irq, softirq, steal; the guests' times are parts of the first two.
     std::array<double, 8> ticks{};
     for (auto& tick : ticks) fields >> tick;
     for (const auto tick : ticks) counters.all_ticks += tick;

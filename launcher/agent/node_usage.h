@@ -12,7 +12,7 @@ namespace ddprun {
 
 // Counters that grow: the difference to an earlier reading is the use in between.
 struct UsageCounters {
-  double busy_ticks = 0;  // of all processors
+  double busy_ticks = 0;  // those of all processors
   double all_ticks = 0;
   int processors = 0;
   std::int64_t received = 0;  // bytes
@@ -24,14 +24,14 @@ void parse_network_bytes(std::string_view dev, UsageCounters& counters);
 // The bytes of a field of proc_meminfo(5); 0 if there is none.
 std::int64_t parse_memory(std::string_view meminfo, std::string_view field);
 
-// Measures what this machine is used for, as far as /proc shows it to this process.
+// Measures the use of this machine, as far as /proc shows it to this process.
 //
 // Threads: not thread-safe. Errors: none; what cannot be read counts as unused.
 class NodeUsageMeter {
  public:
   explicit NodeUsageMeter(std::filesystem::path proc = "/proc") : proc_(std::move(proc)) {}
 
-  // Between the last call and this one; a call within a second gets the former answer. None before there are two.
+  // Returns the use since the last call, or the former answer within a second; nullopt before two readings.
   std::optional<NodeUsage> read(std::chrono::steady_clock::time_point now);
 
  private:

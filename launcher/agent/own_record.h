@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// Pure. What an agent answers on its control socket: the job with this node alone, since the rendezvous knows the
-// others. round: the one whose workers were started last, if any. workers: this node's, in that round.
+// The answer of an agent on its control socket: the job with only this node, since the rendezvous knows the others.
+// round is the one whose workers were started last, if any; workers are this node's, in that round. Pure.
 AgentRecord own_record(const AgentSpec& spec, const std::string& endpoint, const std::optional<Round>& round,
                        std::vector<WorkerReport> workers);
 

@@ -22,11 +22,11 @@ constexpr std::chrono::seconds lookup_timeout{2};
 using Backend = RendezvousChoice::Backend;
 using Variables = std::map<std::string, std::string>;
 
-// Which values are known before the rendezvous. Ranks and sizes assume the same number of workers on every node.
+// The values that are known before the rendezvous. Ranks and sizes assume equal numbers of workers on all nodes.
 struct KnownValues {
   bool sizes = false;
   bool ranks = false;
-  bool workers_store = false;  // its address
+  bool workers_store = false;  // the address of the workers' store
 };
 
 KnownValues known_values(const AgentSpec& spec, const RendezvousChoice& choice) {
@@ -101,7 +101,7 @@ std::string command_line(const AgentSpec& spec, int local_rank) {
   return text;
 }
 
-// A name that is not resolved soon is taken for another host's.
+// A name that is not resolved soon counts as another host's.
 Hosting hosting_of(const RendezvousChoice& choice) {
   if (const auto known = decide_hosting(choice.host, choice.is_host)) return *known;
   const auto found = rendezvous::look_up_host(choice.host, choice.port, Deadline::in(lookup_timeout)).found;
@@ -110,7 +110,7 @@ Hosting hosting_of(const RendezvousChoice& choice) {
   return decide_hosting(addresses);
 }
 
-// Which node serves the endpoint; empty with etcd.
+// Returns which node serves the endpoint; empty with etcd.
 std::string host_text(const RendezvousChoice& choice) {
   if (choice.backend == Backend::static_) {
     const bool this_one = choice.is_host.value_or(choice.node_rank == 0);
@@ -189,7 +189,7 @@ std::string lines_of(const Variables& variables) {
   return text;
 }
 
-// First the variables that all workers share, then those of each worker.
+// The variables that all workers share come first, then those of each worker.
 std::string environments(const AgentSpec& spec, const RendezvousChoice& choice) {
   std::vector<Variables> own;
   for (int worker = 0; worker < spec.node.nproc; ++worker) own.push_back(added(spec, choice, worker));

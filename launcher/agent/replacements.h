@@ -8,26 +8,26 @@
 
 namespace ddprun {
 
-// --restart: which workers are started again after a failure.
+// The workers that are started again after a failure (--restart).
 enum class RestartScope {
-  automatic,  // those that failed, where the others can go on without a restart; else all
+  automatic,  // those that failed, where the others can continue without a restart; otherwise all
   all,
-  failed,  // those that failed; the job ends where the others cannot go on
+  failed,  // those that failed; the job ends where the others cannot continue
 };
 
 struct RestartRules {
   RestartScope scope = RestartScope::automatic;
-  bool single_workers = false;  // whether this agent can replace a worker while the others run
+  bool single_workers = false;  // this agent can replace a worker while the others run
   int max_restarts = 0;
 };
 
-// Replaces workers of this node, while the others keep their processes. The members of the next generation of their
-// process group are these.
+// Replaces workers of this node, while the others keep their processes. It names the members of the next generation of
+// their process group.
 struct ReplaceWorkers {
-  std::uint64_t generation = 0;      // of the process group within the round
-  std::vector<int> local_ranks;      // to be started again
-  std::vector<std::string> members;  // by rank: member_name()
-  int restarts_used = 0;             // of the job's budget, with these
+  std::uint64_t generation = 0;      // number of the process group within the round
+  std::vector<int> local_ranks;      // the workers to start again
+  std::vector<std::string> members;  // by rank, each a member_name()
+  int restarts_used = 0;             // restarts of the job's budget that are used, these included
 };
 
 // The condition of a worker of this node at the time when some have failed.
@@ -37,13 +37,13 @@ struct WorkerCondition {
   bool started = true;   // its program was executed
 };
 
-// Why failed workers are not replaced.
+// The reason why failed workers are not replaced.
 struct Refusal {
   std::string reason;       // empty: they are replaced
   bool by_workers = false;  // the workers cannot do what --restart=failed asks of them
 };
 
-// Which failures of a one-node job are answered by replacements, and the budget of restarts that they use. Pure.
+// Decides which failures of a one-node job lead to replacements, and the budget of restarts that they use. Pure.
 //
 // A value. Threads: not thread-safe.
 class Replacements {
@@ -53,7 +53,7 @@ class Replacements {
   // The workers of a round have been started.
   void begin(const Round& round);
 
-  // workers: all of this node, by local rank; empty: nothing is known of them.
+  // workers are all of this node, by local rank; empty if nothing is known about them.
   Refusal refusal(const std::vector<WorkerFailure>& failures, const std::vector<WorkerCondition>& workers) const;
   // Counts the failures as restarts.
   ReplaceWorkers replace(const std::vector<WorkerFailure>& failures);
@@ -62,7 +62,7 @@ class Replacements {
   int max_restarts() const { return rules_.max_restarts; }
   // The restarts that the whole job has used, replacements included.
   int restarts() const { return restarts_of_rounds_ + replaced_; }
-  // The server of the rendezvous, which counts rounds alone, would start another one, but no restart is left.
+  // The rendezvous server, which counts only rounds, would start another one, but no restart is left.
   bool budget_is_used() const { return replaced_ > 0 && restarts() >= rules_.max_restarts; }
   std::string budget_text() const;  // "all 3 restarts used"
 
@@ -70,9 +70,9 @@ class Replacements {
   RestartRules rules_;
   bool one_node_ = false;
   int restarts_of_rounds_ = 0;
-  int replaced_ = 0;  // in all rounds
+  int replaced_ = 0;  // replacements in all rounds
   std::uint64_t generation_ = 0;
-  std::vector<std::uint64_t> joined_in_;  // by rank
+  std::vector<std::uint64_t> joined_in_;  // the generation in which each rank's worker joined
 };
 
 }  // namespace ddprun

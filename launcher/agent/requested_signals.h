@@ -5,14 +5,14 @@
 #include "ddprun/launcher/workers/watchdog.h"
 #include "ddprun/launcher/workers/worker_group.h"
 
-// Signals to single workers that somebody else asked for. Each is noted as the reason of the failure that may follow.
+// Signals to single workers on request. Each is noted as the reason of the failure that may follow.
 namespace ddprun {
 
 // Answers a watchdog timer that has expired: sends its process the signal that it asked for, with a line. Signals only
 // processes of these workers, since a request may name any process by mistake.
 void act_on_expired(const ExpiredTimer& timer, WorkerGroup& workers);
 
-// Sends a worker's process a signal for somebody. Returns why it could not be sent; empty: it was.
+// Sends a worker's process a signal for a requester. Returns why it could not be sent; empty if it was.
 std::string send_requested_signal(WorkerGroup& workers, int local_rank, int signal_number,
                                   const std::string& requester);
 

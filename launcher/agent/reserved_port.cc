@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// A socket bound to a free port of all addresses of a family (AF_INET6: IPv4 too). Empty, with errno set, on failure.
+// Returns a socket bound to a free port of all addresses of a family (AF_INET6: IPv4 too); empty with errno on failure.
 UniqueFd bind_any(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return fd;

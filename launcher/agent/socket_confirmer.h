@@ -12,10 +12,10 @@ class io_context;
 
 namespace ddprun {
 
-// Answers the questions of another agent's store server about sockets of this host (CONFIRM in PROTOCOL.md): yes for
-// one that the kernel says a process of this user, or of root, has made, and if the admission says so, one that is part
-// of the job. So clients without the token, such as PyTorch's, are admitted there. Dials until it is connected, and
-// again when the connection breaks.
+// Answers the questions of another agent's store server about sockets of this host (CONFIRM in PROTOCOL.md): yes for a
+// socket that, as the kernel reports, a process of this user or of root has made, and that is part of the job if the
+// admission requires this. So clients without the token, such as PyTorch's, are admitted there. Dials until it is
+// connected, and again when the connection breaks.
 //
 // Ownership: the event loop must outlive it; keeps the admission, which must have credentials. The destructor ends the
 // connection. Threads: the loop's. Errors: none thrown; where the kernel answers no such questions a warning says so,

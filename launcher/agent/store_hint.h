@@ -14,11 +14,11 @@ namespace ddprun {
 
 // Notices a worker that runs PyTorch and waits for a store of its script's own: with TORCHELASTIC_USE_AGENT_STORE=True
 // PyTorch before 2.15 makes every rank of a process group with init_method="tcp://..." a client, so that nobody serves
-// that address, and tries to connect to it for half an hour without a word. Looks at the workers' sockets in the first
-// minutes of a round, and says so once.
+// that address, and tries to connect to it for half an hour without a message. Looks at the workers' sockets in the
+// first minutes of a round, and logs one line about it.
 //
 // Ownership: owns its timer; the loop must outlive it. Threads: single-threaded on the loop, which calls the handlers.
-// Errors: none thrown; where the kernel does not show a process's sockets, nothing is said.
+// Errors: none thrown; where the kernel does not show a process's sockets, nothing is logged.
 class StoreHint {
  public:
   struct Handlers {
@@ -46,7 +46,7 @@ class StoreHint {
   bool watching_ = false;
 };
 
-// The line about it. store: host:port of the workers' store.
+// The line about such a worker. store is host:port of the workers' store.
 std::string store_hint_text(int rank, pid_t process, const std::string& store);
 
 }  // namespace ddprun

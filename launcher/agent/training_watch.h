@@ -14,23 +14,23 @@
 
 namespace ddprun {
 
-// Reads what this node's workers publish of their training.
+// Reads the training records that this node's workers publish.
 //
 // Ownership: the loop outlives it. Threads: single-threaded on the loop, which calls the handlers. Errors: none; where
-// the system gives no memory, a warning says so and nothing is known.
+// the system gives no memory, a warning reports it and no record is known.
 class TrainingWatch {
  public:
   TrainingWatch(boost::asio::io_context& loop, int workers);
 
-  // The workers get it in their environment (WorkerEnvSpec::training_memory). It is empty without memory.
+  // The workers get the address in their environment (WorkerEnvSpec::training_memory). It is empty without memory.
   std::string address() const { return memory_ ? memory_->address() : ""; }
   // Forgets the former workers. REQUIRES: no worker runs.
   void clear();
-  // The record of a worker, if it is the process that runs now.
+  // Returns the record of a worker, if it is of the process that runs now.
   std::optional<TrainingRecord> record(int local_rank, std::int64_t pid) const;
   // Returns the records of these workers, by local rank.
   std::vector<std::pair<int, TrainingRecord>> records(const std::vector<WorkerReport>& workers) const;
-  // Adds to each report what its worker tells of its training.
+  // Adds to each report the training that its worker publishes.
   std::vector<WorkerReport> with_training(std::vector<WorkerReport> workers) const;
   // Returns those whose training has changed since the last call.
   std::vector<WorkerReport> changed(std::vector<WorkerReport> workers);

@@ -47,7 +47,7 @@ void WorkersStore::answer_for(const Round& round, bool at_endpoint) {
   confirmer_ = std::make_unique<SocketConfirmer>(loop_, round.master_addr, round.master_port, spec_.trust.workers);
 }
 
-// A store that worker 0 serves is not there yet; the agent has a connection to one at the endpoint.
+// A store that worker 0 serves is not there yet; to a store at the endpoint the agent has a connection anyway.
 void WorkersStore::probe(const Round& round, bool at_endpoint) {
   probe_.reset();
   if (!spec_.policy.agent_store || at_endpoint || is_loopback_address(round.master_addr)) return;

@@ -33,7 +33,7 @@ struct Request {
   int rank = 0;
   std::string run_id;
   std::string endpoint;
-  int signal_number = 0;  // 0: follow the output
+  int signal_number = 0;  // 0: the command follows the output
 };
 
 template <class Number>
@@ -58,7 +58,7 @@ const JobStatus::Node* node_of(const JobStatus& job, int rank) {
   return nullptr;
 }
 
-// The job that the server of this endpoint knows.
+// Returns the job that the server of this endpoint knows.
 JobStatus job_at(const std::string& endpoint, const std::string& run_id) {
   auto jobs = ask_for_status(server_at(endpoint), run_id, Deadline::in(reply_timeout));
   if (jobs.size() == 1) return std::move(jobs.front());
@@ -82,7 +82,7 @@ JobStatus job_at(const std::string& endpoint, const std::string& run_id) {
   throw make_error(Errc::unreachable, "no worker of rank {} of job {} runs now", rank, job.run_id);
 }
 
-// The agents on this machine of the job that is meant, and its endpoint.
+// The agents on this machine of the requested job, and its endpoint.
 struct JobHere {
   std::vector<LocalAgent> agents;
   std::string endpoint;

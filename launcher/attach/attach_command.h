@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// True if the first argument is the subcommand "attach".
+// Returns whether the first argument is the subcommand "attach".
 bool is_attach_command(const std::vector<std::string>& arguments);
 
 // Follows the output of one rank of a running job until the job ends, or sends the rank's worker a signal (--signal).

@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// What an agent sends on its control socket after the request "attach RANK": frames of one byte for the kind, four for
-// the length of the content (least significant first), and the content.
+// The messages that an agent sends on its control socket after the request "attach RANK": frames of one byte for the
+// kind, four for the length of the content (least significant first), and the content.
 struct AttachFrame {
   enum class Kind : char {
     out = 'o',      // standard output of the worker
@@ -27,7 +27,7 @@ struct AttachFrame {
 // REQUIRES: content.size() <= AttachFrame::max_content
 std::string encode_frame(AttachFrame::Kind kind, std::string_view content);
 
-// Splits what arrives into frames. A value; not thread-safe.
+// Splits the received bytes into frames. A value; not thread-safe.
 class AttachFrames {
  public:
   void feed(std::string_view bytes) { bytes_ += bytes; }

@@ -24,9 +24,9 @@ using asio::local::stream_protocol;
 using boost::system::error_code;
 using Kind = AttachFrame::Kind;
 
-// How often files are looked at, while somebody follows them.
+// The interval at which files are read, while a client follows them.
 constexpr std::chrono::milliseconds file_interval{100};
-// How long a client may take to read the rest at the end of the job.
+// The time that a client may take to read the rest at the end of the job.
 constexpr std::chrono::milliseconds end_timeout{500};
 
 struct FollowedFile {
@@ -40,8 +40,8 @@ struct Client {
   stream_protocol::socket socket;
   std::string queue;        // not sent yet
   std::size_t skipped = 0;  // bytes of output that did not fit into it
-  bool waiting = false;     // for the socket to become writable
-  bool closing = false;     // once the queue is sent
+  bool waiting = false;     // the socket is not writable; waiting for it
+  bool closing = false;     // close once the queue is sent
   std::vector<FollowedFile> files;
 };
 using ClientPtr = std::shared_ptr<Client>;
@@ -168,7 +168,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
                               });
   }
 
-  // False if the connection has failed.
+  // Returns false if the connection has failed.
   static bool send_some(Client& client) {
     while (!client.queue.empty()) {
       const auto sent =
@@ -187,7 +187,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // A client sends nothing: what can be read is the end of its connection.
+  // A client sends nothing, so readable data means the end of its connection.
   void notice_close(const ClientPtr& client) {
     client->socket.async_wait(stream_protocol::socket::wait_read,
                               [self = shared_from_this(), client](error_code failure) {
@@ -195,7 +195,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
                               });
   }
 
-  // Goes on with the files that it has, since a worker that was started in another's place has new ones.
+  // Reads the rest of the files that it has, since a worker that was started in another's place has new ones.
   void follow_files(const ClientPtr& client) {
     read_files(client);
     std::vector<FollowedFile> files;

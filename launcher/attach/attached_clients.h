@@ -24,12 +24,12 @@ namespace ddprun {
 class AttachedClients {
  public:
   static constexpr std::size_t max_clients = 16;
-  static constexpr std::size_t max_queued = std::size_t{256} * 1024;  // bytes for one client
+  static constexpr std::size_t max_queued = std::size_t{256} * 1024;  // bytes queued for one client
 
   struct Handlers {
-    // Why this rank cannot be followed here; empty: it can.
+    // Returns why this rank cannot be followed here; empty if it can.
     std::function<std::string(int rank)> refusal;
-    // The streams of the rank that this process does not see.
+    // Returns the streams of the rank that do not pass through this process.
     std::function<std::vector<UnseenStream>(int rank)> unseen;
   };
 
@@ -38,14 +38,14 @@ class AttachedClients {
   AttachedClients(const AttachedClients&) = delete;
   AttachedClients& operator=(const AttachedClients&) = delete;
 
-  // A worker wrote this.
+  // A worker wrote these bytes.
   void feed(int rank, Console::Stream stream, std::string_view bytes);
   // A client asks for a rank: it gets the end of the rank's output, then what is new.
   void attach(int rank, UniqueFd connection);
   // Workers have been started: refuses the clients whose ranks are no longer here, and follows the files of the new
   // workers.
   void workers_started();
-  // The job has ended. Waits shortly for clients that have not read everything.
+  // The job has ended. Waits briefly for clients that have not read everything.
   void finish(int exit_code);
 
  private:

@@ -17,16 +17,16 @@ struct OutputPiece {
   std::string bytes;
 };
 
-// The end of each worker's output, by its rank in the job, for those who begin to follow it: bounded, whatever the
-// workers write.
+// The end of each worker's output, by its rank in the job, for clients that begin to follow it. Its size is bounded,
+// whatever the workers write.
 //
 // A value, without I/O. Not thread-safe. Sizes are bytes.
 class RecentOutput {
  public:
-  static constexpr std::size_t max_bytes = std::size_t{16} * 1024;  // of one worker, both streams together
+  static constexpr std::size_t max_bytes = std::size_t{16} * 1024;  // bytes of one worker, both streams together
 
   void feed(int rank, Console::Stream stream, std::string_view bytes);
-  // In the order in which this process read it. Where something before it is not kept, it begins with a whole line.
+  // The pieces in the order in which this process read them. If earlier output was dropped, they begin a line.
   std::vector<OutputPiece> last(int rank) const;
 
  private:

@@ -10,7 +10,7 @@ namespace ddprun {
 
 inline constexpr const char* usage_line = "usage: ddprun [options] train.cfg|script.py|program [arguments...]";
 
-// A parsed command line: the launcher's options come before the script; the arguments after it are passed to it.
+// A parsed command line: the launcher's options come before the script; those after the script are passed to it.
 struct CommandLine {
   // A page that is printed instead of starting a job.
   enum class Page { none, help, version, bash_completion, zsh_completion, man } page = Page::none;

@@ -118,7 +118,7 @@ std::string names(const std::vector<OptionHelp>& options, Wanted wanted) {
   return list;
 }
 
-// For a shell, in single quotes.
+// Quotes text for a shell, in single quotes.
 std::string quoted(const std::string& text) {
   std::string result = "'";
   for (const char c : text) {
@@ -130,7 +130,7 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-// For the text in brackets of zsh's _arguments.
+// Escapes text for the brackets of zsh's _arguments.
 std::string in_brackets(const std::string& text) {
   std::string result;
   for (const char c : text) {

@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Values of options that are lists. option: its name, for the error message. All throw Errc::usage.
+// Values of options that are lists. option is the option's name, for the error message. All throw Errc::usage.
 
 // "0,2,11"; an empty text is an empty set.
 std::set<int> parse_local_ranks(std::string_view text, std::string_view option);

@@ -65,9 +65,9 @@ struct OptionInfo {
   bool flag = false;    // takes no value
   bool added = false;   // torchrun has no such option; abbreviations prefer torchrun's options
   std::string bare;     // the value of an option that is given without one; empty: it takes a value
-  std::string refusal;  // why an option of torchrun is not supported; empty: it is
+  std::string refusal;  // why an option of torchrun is not supported; empty if it is
   std::string help;
-  std::vector<std::string> values;  // to choose from
+  std::vector<std::string> values;  // values to choose from
   std::string value_name;           // placeholder of the value in a usage line
 };
 
@@ -96,7 +96,7 @@ class LaunchSettings {
   // Adds an option of an optional part, bound to target, which must outlive this object.
   void add(const std::string& name, std::string& target, SettingSpec spec);
 
-  // True if the user (command line, environment, file) set the option.
+  // Returns whether the user (command line, environment, file) set the option.
   bool is_set(std::string_view name) const;
   Origin origin(std::string_view name) const;
 

@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// A word in place of the script: a command about a job, which starts none.
+// A command about a job, given instead of the script; it starts no job.
 struct Subcommand {
   std::string name;
   std::string help;
@@ -18,22 +18,22 @@ struct Subcommand {
   std::string operand{};  // placeholder of the one word that it takes, such as LOGDIR; empty: it takes none
 };
 
-// What was typed after a subcommand's name. A value.
+// The parsed words after a subcommand's name. A value.
 struct SubcommandLine {
-  std::map<std::string, std::string, std::less<>> values;  // by option; a flag has an empty one
+  std::map<std::string, std::string, std::less<>> values;  // by option; the value of a flag is empty
   std::string operand;
 
   bool has(std::string_view option) const { return values.contains(option); }
-  // Empty if the option was not given.
+  // Returns empty text if the option was not given.
   std::string value(std::string_view option) const;
 };
 
 const std::vector<Subcommand>& subcommands();
 
-// Null if there is none of that name.
+// Returns null if there is none of that name.
 const Subcommand* find_subcommand(std::string_view name);
 
-// arguments: those after the subcommand's name. Throws Errc::usage for an unknown option, a missing or superfluous
+// arguments are those after the subcommand's name. Throws Errc::usage for an unknown option, a missing or superfluous
 // value or word. With --help the operand may be missing.
 SubcommandLine parse_subcommand(const Subcommand& subcommand, const std::vector<std::string>& arguments);
 

@@ -34,7 +34,7 @@ std::string why_not_executable(const std::string& name) {
   return fmt::format("it is not on PATH; did you mean ./{}?", name);
 }
 
-// A launcher that pip installed into a virtual environment means that environment's Python.
+// A launcher that pip installed into a virtual environment uses that environment's Python.
 std::string python_beside(const fs::path& own_folder) {
   const auto beside = own_folder / "python3";
   std::error_code ignored;
@@ -84,7 +84,7 @@ WorkerCommand resolve_command(const std::vector<std::string>& command, const Com
   const std::string& script = command.at(0);
   WorkerCommand result{.title = script};
   if (choice.module || (!choice.no_python && ends_in(script, ".py"))) {
-    // The script first: where it is missing, the interpreter is not what the user has to mend.
+    // The script is checked first: where it is missing, the interpreter is not what the user has to fix.
     if (!choice.module && ::access(script.c_str(), R_OK) != 0)
       throw make_error(Errc::usage, "cannot read {}: {}", script, errno_text(errno));
     result.executable = find_python(script, own_folder, environment, choice.for_preview);

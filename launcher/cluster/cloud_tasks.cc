@@ -6,13 +6,13 @@
 namespace ddprun {
 namespace {
 
-// A service that starts one command on each node of a task and tells it the same things, by variables of its own.
+// A service that starts one command on each node of a task and describes the task to all of them by its own variables.
 struct CloudService {
   const char* name;
-  const char* rank;  // this variable is in every task, and nowhere else
+  const char* rank;  // this variable is set in every task, and nowhere else
   const char* nodes;
-  const char* addresses;  // one a line; the first is the one of rank 0
-  const char* gpus;       // of each node; absent or 0: none
+  const char* addresses;  // one a line; the first is that of rank 0
+  const char* gpus;       // number on each node; absent or 0: none
   const char* id;
   bool shares_nodes;  // several tasks may run on a node at once
 };
@@ -35,11 +35,11 @@ constexpr std::array<CloudService, 2> services{{
 }};
 
 constexpr std::uint16_t port_of_own_node = 29400;
-// Below the well-known ports and the kernel's ephemeral ones. The number of ports is prime.
+// The port range is below the well-known ports and the kernel's ephemeral ones. The number of ports is prime.
 constexpr std::uint32_t first_port = 16384;
 constexpr std::uint32_t ports = 12007;
 
-// FNV-1a: the same on all nodes, which std::hash does not promise.
+// FNV-1a gives the same hash on all nodes, which std::hash does not promise.
 std::uint32_t hash_of(std::string_view text) {
   std::uint32_t hash = 2166136261U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;

@@ -12,7 +12,7 @@ bool endpoint_given(const LaunchSettings& settings) {
   return settings.is_set("rdzv_endpoint") || settings.is_set("master_addr") || settings.is_set("master_port");
 }
 
-// The user has set all that a scheduler could tell, or wants a job of this node alone.
+// The user has set all that a scheduler could provide, or wants a job of only this node.
 bool is_disabled(const LaunchSettings& settings) {
   const auto& o = settings.options();
   if (o.standalone) return true;

@@ -21,7 +21,7 @@ using Backend = RendezvousChoice::Backend;
 constexpr std::chrono::seconds slurm_patience{20};
 constexpr std::chrono::milliseconds first_pause{20}, longest_pause{500};
 
-// Why the servers of this agent cannot tell whose a client's socket is; empty if they can.
+// Returns why the servers of this agent cannot determine who owns a client's socket; empty if they can.
 std::string kernel_problem() {
   try {
     SocketOwners();
@@ -31,7 +31,7 @@ std::string kernel_problem() {
   }
 }
 
-// Settings that have no effect are a mistake where they were meant to protect something.
+// Settings without effect are refused as mistakes where they were meant to protect something.
 void check_settings(const RendezvousChoice& choice) {
   if (choice.token_file.empty()) return;
   if (!choice.authenticate) throw make_error(Errc::usage, "--rdzv_conf: token_file and auth=off contradict each other");
@@ -41,7 +41,7 @@ void check_settings(const RendezvousChoice& choice) {
                      "authentication; use --rdzv_backend=c10d");
 }
 
-// Why a job with these settings cannot be authenticated; empty if it can.
+// Returns why a job with these settings cannot be authenticated; empty if it can.
 std::string obstacle(const RendezvousChoice& choice) {
   if (!choice.authenticate) return "--rdzv_conf has auth=off";
   if (choice.backend == Backend::static_)
@@ -49,8 +49,8 @@ std::string obstacle(const RendezvousChoice& choice) {
   return kernel_problem();
 }
 
-// The file of a Slurm job step in the user's home, which its nodes share. A step that Slurm has restarted has another,
-// and so has one of another cluster with the same home, whose job may have the same number.
+// Returns the file of a Slurm job step in the user's home, which its nodes share. A step that Slurm has restarted has
+// another file, and so has one of another cluster with the same home, whose job may have the same number.
 std::optional<fs::path> slurm_file(const ClusterInfo& cluster, const Environment& environment) {
   const auto home = environment.get("HOME").value_or("");
   if (home.empty()) return std::nullopt;
@@ -60,14 +60,14 @@ std::optional<fs::path> slurm_file(const ClusterInfo& cluster, const Environment
          fmt::format("{}{}{}.{}.token", name, name.empty() ? "" : ".", cluster.id, restarts);
 }
 
-// A step's id is "slurm-JOB.STEP"; what runs outside of steps shares that of the whole job with others.
+// A step's id is "slurm-JOB.STEP"; a process outside of steps shares the id of the whole job with others.
 bool is_slurm_step(const ClusterInfo& cluster) {
   return cluster.id.starts_with("slurm-") && cluster.id.find('.') != std::string::npos;
 }
 
-// Made by the agent of node rank 0. One that is there already is of an agent of the same step that was killed.
+// The agent of node rank 0 makes the token. An existing file is that of an agent of the same step that was killed.
 Secret make_slurm_token(const fs::path& file, std::shared_ptr<TokenFile>& made) {
-  ::mkdir(file.parent_path().c_str(), S_IRWXU);  // the next call says what is wrong
+  ::mkdir(file.parent_path().c_str(), S_IRWXU);  // the next call reports errors
   if (auto left = find_token_file(file)) {
     made = std::make_shared<TokenFile>(file);
     return std::move(*left);
@@ -88,7 +88,7 @@ std::optional<Secret> await_slurm_token(const fs::path& file) {
 
 struct FoundToken {
   std::optional<Secret> token;
-  std::string problem;  // why there is none
+  std::string problem;  // why there is no token
 };
 
 FoundToken slurm_token(const ClusterInfo& cluster, const Environment& environment, std::shared_ptr<TokenFile>& made) {
@@ -113,13 +113,13 @@ FoundToken find_token(const RendezvousChoice& choice, const Environment& environ
   return {{}, "its agents have no token; --rdzv_conf=token_file=FILE gives them one"};
 }
 
-// All agents and workers are on this host: the kernel knows every client.
+// All agents and workers are on this host, so the kernel knows every client.
 bool is_of_this_host(const RendezvousChoice& choice) {
   const bool loopback = choice.host == "localhost" || is_loopback_address(choice.host);
   return choice.standalone || (choice.backend != Backend::etcd && loopback);
 }
 
-// The job is not authenticated.
+// Returns the trust of a job that is not authenticated.
 JobTrust without(bool required, const RendezvousChoice& choice, const std::string& why) {
   if (required) throw make_error(Errc::usage, "--require_auth: the job would not be authenticated: {}", why);
   if (choice.standalone) return {.notice = fmt::format("any process of this host can use the job's store: {}", why)};

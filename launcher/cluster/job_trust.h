@@ -13,26 +13,26 @@
 
 namespace ddprun {
 
-// Who may speak to the store servers of a job, as its agents see it.
+// The rules for clients of a job's store servers, as its agents see them.
 struct JobTrust {
   std::shared_ptr<const Credentials> credentials;  // null: this agent has no token
   std::shared_ptr<const Admission> admission;      // null: the servers of this agent admit everyone
-  std::shared_ptr<const Admission> workers;        // the same for the store of its workers
-  std::shared_ptr<TokenFile> file;                 // for the others; removed with it, or once all nodes have joined
+  std::shared_ptr<const Admission> workers;        // those for the store of its workers
+  std::shared_ptr<TokenFile> file;                 // for the other nodes; removed with it, or once all have joined
   std::string notice;                              // one line: what is not authenticated, and why
 };
 
-// Where a token comes from: the ddprun that started this agent, a file that the user names, or a file of the Slurm job.
+// The source of a token: the ddprun that started this agent, a file that the user names, or a file of the Slurm job.
 struct TokenSources {
   const SecretText* from_starter = nullptr;  // null: none
   std::optional<ClusterInfo> cluster;        // a Slurm job, if this agent is part of one
 };
 
-// A job of one node admits the processes of its user alone; one of several nodes authenticates by its token. required:
-// --require_auth. Waits for the file of a Slurm job, which the agent of node rank 0 makes, at most for a few seconds.
+// A job of one node admits only the processes of its user; one of several nodes authenticates by its token. required is
+// --require_auth. Waits at most a few seconds for the file of a Slurm job, which the agent of node rank 0 makes.
 //
 // Throws Errc::usage where settings contradict each other, for a token file that cannot be used, and, if it is
-// required, with why the job is not authenticated.
+// required, with the reason why the job is not authenticated.
 JobTrust choose_trust(const RendezvousChoice& choice, bool required, const Environment& environment,
                       const TokenSources& sources);
 

@@ -5,11 +5,11 @@
 namespace ddprun {
 namespace {
 
-// Every pod has its own network, so the port is free.
+// Every pod has its own network namespace, so the port is free.
 constexpr std::uint16_t port = 29400;
 
 constexpr const char* index_name = "JOB_COMPLETION_INDEX";  // set by Kubernetes in the pods of an indexed Job
-// Set by the manifest (scripts/k8s):
+// The variables that the manifest sets (scripts/k8s):
 constexpr const char* job_name = "DDPRUN_K8S_JOB";
 constexpr const char* service_name = "DDPRUN_K8S_SERVICE";
 constexpr const char* nodes_name = "DDPRUN_K8S_COMPLETIONS";

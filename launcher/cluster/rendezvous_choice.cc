@@ -17,7 +17,7 @@ constexpr std::uint16_t etcd_port = 2379;
 
 using Pairs = std::map<std::string, std::string>;
 
-// The keys of torchrun's back ends, and those of authentication. Those that concern polling are accepted and unused.
+// The keys of torchrun's back ends, and those of authentication. Keys that concern polling are accepted and unused.
 const std::vector<std::string>& known_conf_keys() {
   static const std::vector<std::string> keys = {"join_timeout",
                                                 "last_call_timeout",
@@ -184,7 +184,7 @@ std::uint16_t parse_port(const std::string& text) {
   return static_cast<std::uint16_t>(port);
 }
 
-// The endpoint from, in this order: --rdzv_endpoint, the master options, MASTER_ADDR and MASTER_PORT in the
+// Returns the endpoint from, in this order: --rdzv_endpoint, the master options, MASTER_ADDR and MASTER_PORT in the
 // environment, the cluster.
 std::optional<HostPort> named_endpoint(const LaunchSettings& settings, const Environment& environment,
                                        RendezvousChoice::Backend backend) {
@@ -207,8 +207,8 @@ std::optional<HostPort> named_endpoint(const LaunchSettings& settings, const Env
   return std::nullopt;
 }
 
-// One address or several, "h1:2379,h2:2379"; the default is an etcd on this host. An endpoint from the cluster is one
-// for agents, not an etcd, and is ignored.
+// Takes one address or several, "h1:2379,h2:2379"; the default is an etcd on this host. An endpoint from the cluster is
+// one for agents, not an etcd, and is ignored.
 void choose_etcd_endpoints(const LaunchSettings& settings, RendezvousChoice& choice) {
   const bool named = settings.origin("rdzv_endpoint") != Origin::cluster;
   std::string_view rest = named ? std::string_view(settings.options().rdzv_endpoint) : std::string_view();
@@ -235,7 +235,7 @@ std::string waiting_notice(const NodeCount& nodes) {
       nodes.min == nodes.max ? fmt::format("{}", nodes.max) : fmt::format("{} to {}", nodes.min, nodes.max));
 }
 
-// torchrun's agents then do not exchange ranks, and an agent that does would wait for them until its timeout.
+// With it torchrun's agents do not exchange ranks, and an agent that does would wait for them until its timeout.
 void refuse_identical_workers(const Environment& environment) {
   if (environment.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1")
     throw make_error(Errc::usage,
@@ -304,7 +304,7 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
     choice.policy.min_nodes = nodes.max;  // static is not elastic
     if (nodes.min < nodes.max) choice.notice = static_notice(nodes);
   }
-  // The cluster says which node is the first, so that no name has to be looked up.
+  // The cluster names the first node, so that no name has to be looked up.
   const bool from_cluster =
       settings.origin("rdzv_endpoint") == Origin::cluster && settings.origin("node_rank") == Origin::cluster;
   if (from_cluster && !choice.is_host && endpoint->host == parse_host_port(o.rdzv_endpoint).host)

@@ -7,8 +7,8 @@
 namespace ddprun {
 namespace {
 
-// Below the well-known ports 29400 and 29500, and below the kernel's ephemeral ports. The number of ports is prime, so
-// that consecutive jobs, and steps of one job, get different ones.
+// The ports are below the well-known ports 29400 and 29500, and below the kernel's ephemeral ports. The number of ports
+// is prime, so that consecutive jobs, and steps of one job, get different ones.
 constexpr std::uint64_t first_port = 16384;
 constexpr std::uint64_t ports = 12007;
 
@@ -29,7 +29,7 @@ bool in_step(const Environment& environment) {
   return step && *step < first_special_step && environment.get("SLURM_STEP_NODELIST");
 }
 
-// A batch script, or a shell opened by salloc: one process, although the job may have several nodes.
+// For a batch script, or a shell opened by salloc: it is one process, although the job may have several nodes.
 ClusterInfo outside_of_steps(const Environment& environment, std::uint64_t job) {
   ClusterInfo info{.job = fmt::format("Slurm job {}", job), .id = fmt::format("slurm-{}", job)};
   const auto nodes = number(environment, "SLURM_JOB_NUM_NODES").value_or(1);

@@ -9,7 +9,7 @@
 // Functions that read the variables of a scheduler.
 namespace ddprun {
 
-// Empty if the variable is not set.
+// Returns empty text if the variable is not set.
 inline std::string text_of(const Environment& environment, const char* name) {
   return environment.get(name).value_or("");
 }
@@ -24,7 +24,7 @@ inline int number_of(const Environment& environment, const char* name, int min) 
   return value;
 }
 
-// The rank of this node, below the number of nodes. Throws Errc::usage as number_of().
+// The rank of this node, below the number of nodes. Throws Errc::usage as number_of() does.
 inline int node_rank_of(const Environment& environment, const char* rank_name, const char* nodes_name) {
   const int rank = number_of(environment, rank_name, 0);
   const int nodes = number_of(environment, nodes_name, 1);

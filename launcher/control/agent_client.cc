@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* no_answer = "the agent does not answer; is it frozen?";
 
-// Nonblocking: the queue of an agent that accepts nothing may be full.
+// The socket is nonblocking, since the queue of an agent that accepts nothing may be full.
 UniqueFd connect_to(const std::filesystem::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -34,7 +34,7 @@ UniqueFd connect_to(const std::filesystem::path& path) {
   return socket;
 }
 
-// Waits for data or the end of the stream. False if the deadline passes first.
+// Waits for data or the end of the stream. Returns false if the deadline passes first.
 bool wait_readable(int connection, Deadline deadline) {
   for (;;) {
     pollfd entry{connection, POLLIN, 0};
@@ -63,7 +63,7 @@ UniqueFd send_request(const std::filesystem::path& path, const std::string& requ
   return socket;
 }
 
-// All are asked before the first answer is read, so that a frozen agent does not use up the time of the others.
+// All agents are asked before the first answer is read, so that a frozen agent does not use up the time of the others.
 std::vector<std::pair<std::filesystem::path, UniqueFd>> requests_to_agents(const Environment& environment) {
   std::vector<std::pair<std::filesystem::path, UniqueFd>> requests;
   for (const auto& folder : runtime_folders(environment)) {

@@ -12,12 +12,12 @@ namespace ddprun {
 // An agent's answer on its control socket. A value.
 struct AgentRecord {
   std::int64_t pid = 0;
-  std::string endpoint;            // of the rendezvous server, which knows the whole job
+  std::string endpoint;            // that of the rendezvous server, which knows the whole job
   std::chrono::seconds grace{30};  // period between SIGTERM and SIGKILL for its workers
   JobStatus own;                   // the job with this node only
 };
 
-// One line of JSON.
+// Returns one line of JSON.
 std::string to_json(const AgentRecord& record);
 // Throws Errc::protocol.
 AgentRecord parse_agent_record(std::string_view json);

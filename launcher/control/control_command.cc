@@ -47,9 +47,9 @@ Request request_of(const SubcommandLine& line) {
           .json = line.has("json")};
 }
 
-// The agents know at once how far their workers' training is, and of replacements; the server hears of it later.
+// The agents know the progress of their workers' training, and replacements, at once; the server gets them later.
 void add_own(JobStatus& job, const std::vector<LocalAgent>& agents) {
-  std::map<std::pair<std::string, std::int64_t>, TrainingReport> told;  // by host and process
+  std::map<std::pair<std::string, std::int64_t>, TrainingReport> told;  // key: host and process
   for (const auto& agent : agents) job.restarts_used = std::max(job.restarts_used, agent.record.own.restarts_used);
   for (const auto& agent : agents)
     for (const auto& node : agent.record.own.nodes)
@@ -61,7 +61,7 @@ void add_own(JobStatus& job, const std::vector<LocalAgent>& agents) {
         worker.now.training = found->second;
 }
 
-// The whole job if its rendezvous server answers, else what the agents on this machine know.
+// Returns the whole job if its rendezvous server answers, otherwise what the agents on this machine know.
 std::vector<JobStatus> status_of(const JobKey& key, const std::vector<LocalAgent>& agents) {
   try {
     auto jobs = ask_for_status(server_at(key.second), key.first, Deadline::in(reply_timeout));
@@ -86,7 +86,7 @@ std::vector<JobStatus> requested_jobs(const Request& request, const Environment&
   return jobs;
 }
 
-// Merges statuses of one job that come from agents which know only themselves.
+// Merges statuses of one job that come from agents each of which knows only its own node.
 std::vector<JobStatus> merge(const std::vector<JobStatus>& statuses) {
   std::vector<JobStatus> jobs;
   for (const auto& status : statuses) {
@@ -153,7 +153,7 @@ int show_status(const Request& request, const Environment& environment) {
   return exit_success;
 }
 
-// It is enough to tell one agent, which ends the job on all nodes. Waits for the agents on this machine.
+// It is enough to ask one agent, which ends the job on all nodes. Waits for the agents on this machine.
 int stop_local(const LocalJobs::value_type& job) {
   const auto& [key, agents] = job;
   std::vector<UniqueFd> connections;

@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// True if the first argument is a subcommand: "status" or "stop". A program of that name is started as ./status.
+// Returns whether the first argument is "status" or "stop". A program of that name is started as ./status.
 bool is_control_command(const std::vector<std::string>& arguments);
 
 // Executes the subcommand and prints its result on standard output. Returns the exit code. Throws Errc::usage,

@@ -35,7 +35,7 @@ struct Connection {
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 
-// Or of root. The folder keeps others out already, unless its mode has been changed.
+// Root's sockets count, too. The folder keeps other users out already, unless its mode has been changed.
 bool is_of_this_user(stream_protocol::socket& socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -81,7 +81,7 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
-  // It gets its name when it accepts connections: one that refuses them counts as a dead agent's.
+  // The socket gets its name once it accepts connections: one that refuses them counts as a dead agent's.
   void listen(const std::filesystem::path& path) {
     auto unnamed = path;
     unnamed.replace_extension(".new");
@@ -157,7 +157,7 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
                       });
   }
 
-  // Nothing more is read but the end of a client that has gone.
+  // Nothing more is read except the end of a client's connection.
   void await_end(const ConnectionPtr& connection) {
     connection->awaits_end = true;
     connection->request.resize(1);

@@ -15,10 +15,10 @@ class io_context;
 namespace ddprun {
 
 // The Unix socket in the runtime folder over which ddprun status and ddprun stop of the same user reach this agent; the
-// kernel says whose a connection is, and those of other users but root are closed (SO_PEERCRED in unix(7)). A
+// kernel reports the user of a connection, and those of other users except root are closed (SO_PEERCRED in unix(7)). A
 // request is one line, "status", "view", "end", "stop REQUESTER", "signal RANK NUMBER REQUESTER" or "attach RANK"; so
-// is the answer. After "stop" the connection stays open until the agent exits; "end" is answered then, by what
-// tell_end() is given; after "attach" the connection belongs to the handler.
+// is the answer. After "stop" the connection stays open until the agent exits; "end" is answered then, with the text
+// given to tell_end(); after "attach" the connection belongs to the handler.
 //
 // Ownership: owns the socket, which the destructor removes; the loop must outlive it. Threads: single-threaded on the
 // loop, which calls the handlers. Errors: none thrown; an invalid request closes its connection.
@@ -26,23 +26,23 @@ class ControlSocket {
  public:
   struct Handlers {
     std::function<std::string()> status;  // the answer to "status" and "stop", without a newline
-    std::function<std::string()> view;    // the same to "view"
+    std::function<std::string()> view;    // the answer to "view", without a newline
     std::function<void(const std::string& requester)> stop;
     // Sends the worker of a rank a signal. Returns the answer: empty, or why the signal was not sent.
     std::function<std::string(int rank, int signal_number, const std::string& requester)> signal;
     std::function<void(int rank, UniqueFd connection)> attach;
   };
 
-  // If the socket cannot be created, a warning says why and the agent runs without it.
+  // If the socket cannot be created, a warning gives the reason and the agent runs without it.
   ControlSocket(boost::asio::io_context& loop, const Environment& environment, Handlers handlers);
   ~ControlSocket();
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;
 
-  // The answer to those who asked for the end, without a newline; as far as their connections take it.
+  // Sends the answer to clients that asked for the end, without a newline, as far as their connections accept it.
   void tell_end(const std::string& answer);
 
-  // Empty when there is none.
+  // The path is empty when there is no socket.
   const std::filesystem::path& path() const;
 
  private:

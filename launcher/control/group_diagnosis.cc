@@ -12,7 +12,7 @@ namespace {
 using Age = RankProgress::Age;
 using State = RankOperation::State;
 
-// Several report intervals: a rank that has waited this long has reported it, and so have the ranks it waits for.
+// Several report intervals: a rank that has waited for this time has reported it, and so have the ranks it waits for.
 constexpr Age waiting_threshold = std::chrono::seconds(3);
 constexpr std::size_t max_listed = 8;
 
@@ -52,7 +52,7 @@ const RankOperation* collective(const RankRecord& record, std::uint64_t sequence
   return nullptr;
 }
 
-// Where a rank is that others wait for.
+// The location of a rank that others wait for.
 std::string location_text(const RankProgress& progress) {
   const auto& record = *progress.record;
   std::string text;
@@ -115,7 +115,7 @@ std::string missing_text(const GroupProgress& group) {
   return fmt::format("not all {} ranks have joined the group; missing: {}", group.ranks.size(), join_some(names));
 }
 
-// How many ranks are in this operation, and for how long.
+// The number of ranks that are in this operation, and for how long.
 std::string waiting_text(const std::vector<Waiting>& waiting, std::uint64_t sequence) {
   std::size_t count = 0;
   Age longest{};
@@ -128,7 +128,7 @@ std::string waiting_text(const std::vector<Waiting>& waiting, std::uint64_t sequ
                      age_of(longest));
 }
 
-// For ranks whose operations of one number differ.
+// The text for ranks whose operations of one number differ.
 std::string disagreement_text(const GroupProgress& group, std::uint64_t sequence) {
   const RankRecord* first = nullptr;
   bool differ = false;
@@ -145,7 +145,7 @@ std::string disagreement_text(const GroupProgress& group, std::uint64_t sequence
 }
 
 // The ranks furthest behind among those that have not entered the operation in which others wait. Ranks that wait for
-// these are not to blame.
+// these are not the cause.
 std::vector<std::size_t> find_late(const GroupProgress& group, std::uint64_t newest_waiting) {
   auto least = position_in(newest_waiting);
   for (const auto& rank : group.ranks) least = std::min(least, position_of(*rank.record));
@@ -159,7 +159,7 @@ std::vector<std::size_t> find_late(const GroupProgress& group, std::uint64_t new
 
 std::string lateness_text(const GroupProgress& group, const std::vector<Waiting>& waiting,
                           const std::vector<std::size_t>& late) {
-  // The first operation that they have not entered and in which others wait.
+  // The first operation that these ranks have not entered and in which others wait.
   const auto position = position_of(*group.ranks[late.front()].record);
   const RankOperation* missed = nullptr;
   for (const auto& each : waiting) {

@@ -20,7 +20,7 @@ milliseconds since_epoch() {
 }
 
 // Parses a record's key and removes the prefix of the job's generation. A program may use a prefix of its own, which is
-// kept. Nothing for keys of another generation.
+// kept. Returns nullopt for keys of another generation.
 std::optional<RankRecordKey> key_in(const std::string& own_prefix, const std::string& text) {
   auto key = parse_rank_record_key(text);
   if (!key) return std::nullopt;
@@ -33,14 +33,14 @@ std::optional<RankRecordKey> key_in(const std::string& own_prefix, const std::st
   return key;
 }
 
-// True if the record is from an earlier generation, judged by the hosts' clocks. For keys with a program's own prefix,
-// which does not contain the generation.
+// Returns whether the record is from an earlier generation, judged by the hosts' clocks. It is for keys with a
+// program's own prefix, which does not contain the generation.
 bool is_stale(const JobStatus& job, const RankRecord& record) {
   constexpr milliseconds allowance(5'000);
   return job.phase == "running" && since_epoch() - record.time > job.since + allowance;
 }
 
-// The state of a worker's process if it does not run; else empty.
+// The state of a worker's process if it does not run; otherwise empty.
 std::string abnormal_state(const JobStatus& job, const RankRecord& record) {
   for (const auto& node : job.nodes)
     for (const auto& worker : node.workers)

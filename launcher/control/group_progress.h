@@ -18,20 +18,20 @@ namespace ddprun {
 struct RankProgress {
   using Age = std::chrono::milliseconds;
 
-  std::optional<RankRecord> record;  // none: the rank has not joined the group
+  std::optional<RankRecord> record;  // nullopt: the rank has not joined the group
   Age report_age{};                  // since the record was written, by the clocks of both machines
   std::string process;  // an abnormal state of its process, such as "frozen by SIGSTOP for 12 s"; else empty
 
-  // How long the operation has been in its state.
+  // Returns for how long the operation has been in its state.
   Age since(const RankOperation& operation) const { return operation.age + report_age; }
 };
 
 struct GroupProgress {
-  std::string name;  // of its keys: "group/0", "group/0/sub/1.0", "mine/generation/2/group/0" of an ElasticGroup
+  std::string name;  // the group's name: "group/0", "group/0/sub/1.0", "mine/generation/2/group/0" of an ElasticGroup
   std::vector<RankProgress> ranks;
 };
 
-// How a client of the workers' store speaks to it.
+// The means by which a client of the workers' store connects to it.
 struct StoreAccess {
   std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
   std::stop_token stop{};                                    // a stop request ends a call, with Errc::aborted

@@ -20,7 +20,7 @@ using State = RankOperation::State;
 constexpr std::size_t columns = 8;
 using Row = std::array<std::string, columns + 1>;  // the last one is a remark
 
-constexpr Age report_delay(std::chrono::seconds(3));  // worth a remark: records are written every second
+constexpr Age report_delay(std::chrono::seconds(3));  // a longer delay gets a remark: records are written every second
 
 std::string age_text(Age age) {
   return fmt::format("{:.1f} s", static_cast<double>(age.count()) / 1000);
@@ -45,7 +45,7 @@ std::string done_text(const RankOperation* last) {
   return fmt::format("#{}{}", last->sequence, last->state == State::failed ? " failed" : "");
 }
 
-// For a rank between operations, since the last one ended.
+// The row of a rank between operations, with the time since the last one ended.
 Row outside_row(Row row, const RankProgress& rank, const RankOperation* last) {
   row[4] = row[5] = "-";
   row[6] = "outside";

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* variable = "DDPRUN_RUNTIME_DIR";
 
-// Why agents do not use a folder; empty when only this user can enter it. lstat: another user may have put a symbolic
-// link there.
+// Returns why agents do not use a folder; empty when only this user can enter it. It calls lstat(2), since another user
+// may have put a symbolic link there.
 std::string refusal(const fs::path& folder) {
   struct stat info {};
   if (::lstat(folder.c_str(), &info) != 0) return errno_text(errno);
@@ -43,7 +43,7 @@ bool is_set(const Environment& environment) {
   return !environment.get(variable).value_or("").empty();
 }
 
-// Those whose names are fixed.
+// The folders whose names are fixed.
 std::vector<fs::path> named_folders(const Environment& environment) {
   if (is_set(environment)) return {fs::path(*environment.get(variable))};
   std::vector<fs::path> folders;

@@ -9,22 +9,22 @@
 // cannot enter it.
 namespace ddprun {
 
-// Only $DDPRUN_RUNTIME_DIR if that is set; else, in order of preference, $XDG_RUNTIME_DIR/ddprun,
+// If $DDPRUN_RUNTIME_DIR is set, only that; otherwise, in order of preference, $XDG_RUNTIME_DIR/ddprun,
 // /run/user/<uid>/ddprun, /tmp/ddprun-<uid>, and the folders of this user in /tmp whose names begin with that and a
 // dot. Agents are looked for in all of them.
 std::vector<std::filesystem::path> runtime_folders(const Environment& environment);
 
-// The first of them that exists or can be created and that only this user can enter; where another user has made
+// The first of them that exists or can be created and that only this user can enter; if another user has made
 // /tmp/ddprun-<uid>, a new one in /tmp with a dot and six random characters. Throws Errc::io with the reason for each
-// that cannot be used.
+// folder that cannot be used.
 std::filesystem::path own_runtime_folder(const Environment& environment);
 
 // Throws Errc::usage if $DDPRUN_RUNTIME_DIR is not a folder that only this user can enter, so that agents do not use
 // it. A missing one is valid.
 void check_runtime_folder(const Environment& environment);
 
-// The sockets in a folder; those of processes that do not exist any more are removed. Nothing if other users may write
-// there.
+// The sockets in a folder; those of processes that do not exist any more are removed. Empty if other users may write to
+// the folder.
 std::vector<std::filesystem::path> agent_sockets(const std::filesystem::path& folder);
 
 }  // namespace ddprun

@@ -40,7 +40,7 @@ Milliseconds wall_clock() {
   return std::chrono::duration_cast<Milliseconds>(std::chrono::system_clock::now().time_since_epoch());
 }
 
-// Of --rdzv_conf, what concerns a client.
+// The settings of --rdzv_conf that concern a client.
 struct TrustConf {
   std::string token_file;
   bool encrypt = true;

@@ -7,7 +7,7 @@
 
 namespace ddprun::dashboard {
 
-// ddprun dashboard: serves the page of a job that runs, from what its rendezvous server and the workers' store tell,
+// ddprun dashboard: serves the page of a running job, with data from its rendezvous server and the workers' store,
 // until SIGINT or SIGTERM. Returns the exit code. Throws Errc::usage, Errc::unreachable, Errc::timeout, Errc::io and
 // AuthenticationError.
 int attach_dashboard(const SubcommandLine& line, const Environment& environment);

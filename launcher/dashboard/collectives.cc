@@ -13,11 +13,11 @@ namespace ddprun::dashboard {
 namespace {
 
 constexpr std::size_t most_rows = 12;
-// Others wait for a rank if it is quicker by this share of the time that the collective takes them.
+// Others wait for a rank if it is faster by this share of the time that the collective takes them.
 constexpr double least_wait = 0.1;
 constexpr double shortest_wait = 10e-6;  // seconds
 
-// Bytes on each link for each byte of the buffer, or of one rank's part of it.
+// The number of bytes on each link for each byte of the buffer, or of one rank's part of it.
 double bus_factor(std::string_view kind, std::size_t ranks) {
   const auto n = static_cast<double>(ranks);
   if (kind == "allreduce") return 2 * (n - 1) / n;
@@ -31,7 +31,7 @@ struct RankTiming {
   OperationTiming timing;
 };
 
-// Sizes vary within a power of two.
+// One kind includes the sizes within a power of two.
 using Kind = std::pair<std::string, int>;
 std::map<Kind, std::vector<RankTiming>> timings_by_kind(const GroupProgress& group) {
   std::map<Kind, std::vector<RankTiming>> kinds;
@@ -53,7 +53,7 @@ double middle(std::vector<double> values) {
   return *at;
 }
 
-// The quickest of several ranks, if it is much quicker than the others.
+// Finds the fastest of several ranks, if it is much faster than the others.
 void name_slowest(CollectiveView& view, const std::vector<RankTiming>& ranks, const RankOf& rank_of) {
   if (ranks.size() < 2) return;
   std::vector<double> means;
@@ -113,7 +113,7 @@ GroupPlace place_in(const GroupProgress& group, const RankProgress& rank) {
 }  // namespace
 
 std::vector<GroupProgress> living_groups(std::vector<GroupProgress> groups) {
-  constexpr std::chrono::seconds long_ago(6);  // a living rank tells something each second
+  constexpr std::chrono::seconds long_ago(6);  // a living rank reports something each second
   const auto is_silent = [&](const GroupProgress& group) {
     return std::none_of(group.ranks.begin(), group.ranks.end(),
                         [&](const auto& rank) { return rank.record && rank.report_age < long_ago; });

@@ -30,7 +30,7 @@ bool ended_well(const WorkerReport& worker) {
   return worker.exit_code == 0 && worker.signal_number == 0;
 }
 
-// How a job ended of which this was the last status; none if it does not say.
+// Returns the result of a job whose last status this was; nullopt if the status does not show it.
 std::optional<JobResult> outcome_of(const JobStatus& job) {
   int ended = 0;
   for (const auto& node : job.nodes)
@@ -79,7 +79,7 @@ void FollowedJob::follow_round(Milliseconds now, const JobStatus& job) {
   }
 }
 
-// A report has no sums: the steps are counted from the first one that was heard of.
+// A report has no sums: the steps are counted from the first one that was reported.
 void FollowedJob::follow_training(Milliseconds now, const JobStatus& job) {
   const auto report = training_of(job);
   if (!report || report->step <= 0) return;

@@ -11,7 +11,7 @@
 namespace ddprun::dashboard {
 namespace {
 
-constexpr std::uint16_t default_port = 80;  // of HTTP, which a browser leaves out
+constexpr std::uint16_t default_port = 80;  // HTTP's port, which a browser leaves out
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -28,14 +28,14 @@ std::string_view trimmed(std::string_view text) {
 
 using boost::asio::ip::address;
 
-// None for a name. An IPv4 address that is written as an IPv6 one is the same.
+// Returns nullopt for a name. An IPv4-mapped IPv6 address equals the IPv4 address.
 std::optional<address> address_in(const std::string& text) {
   boost::system::error_code failure;
   const auto found = boost::asio::ip::make_address(without_v4_mapping(text), failure);
   return failure ? std::nullopt : std::optional(found);
 }
 
-// A header has an IPv6 address in brackets alone.
+// In a header only an IPv6 address stands in brackets.
 bool well_formed(std::string_view header) {
   return header.starts_with('[') || std::count(header.begin(), header.end(), ':') < 2;
 }

@@ -75,7 +75,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
                        e.code().message());
     }
     hosts_.emplace(spec_.address, port(), spec_.host);
-    cookie_ = fmt::format("ddprun_{}", port());  // a browser does not tell the ports of a host apart
+    cookie_ = fmt::format("ddprun_{}", port());  // a browser sends a cookie to all ports of a host
     accept();
     wait();
   }
@@ -121,11 +121,11 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     beast::flat_buffer input;
     std::optional<http::request_parser<http::empty_body>> parser;
     std::optional<Response> response;
-    // The stream of events owns the connection from here on.
+    // The event stream owns the connection from here on.
     bool streams = false;
     std::string last_id;
-    std::string outgoing;         // being written; empty: nothing
-    bool behind = false;          // there may be news that it has not been sent
+    std::string outgoing;         // being written; empty if nothing is
+    bool behind = false;          // there may be news that the client has not been sent
     Clock::time_point written{};  // when the last write began
     char ignored = 0;
   };
@@ -143,7 +143,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
 
-  // Out of descriptors or memory: the client stays in the backlog, so that another try at once would fail again.
+  // Without descriptors or memory the client stays in the backlog, so that another try at once would fail again.
   void accept_later(error_code failure) {
     if (!std::exchange(accept_failed_, true))
       log::warn("dashboard: cannot accept a connection: {}; it is tried again", failure.message());
@@ -247,7 +247,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     write(client, stream_head);
   }
 
-  // A client that has gone is noticed by the end of its stream.
+  // The end of its stream shows that a client has closed.
   void watch_end(const ClientPtr& client) {
     client->stream.socket().async_read_some(asio::buffer(&client->ignored, 1),
                                             [self = shared_from_this(), client](error_code failure, std::size_t) {

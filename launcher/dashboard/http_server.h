@@ -17,7 +17,7 @@ namespace ddprun::dashboard {
 
 struct HttpRequest {
   std::string path;    // without the query
-  std::string query;   // behind the question mark
+  std::string query;   // the text after the question mark
   std::string accept;  // the Accept header
 };
 
@@ -25,12 +25,12 @@ struct HttpAnswer {
   unsigned status = 200;
   std::string type = "text/plain; charset=utf-8";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers = {};  // more of them
+  std::vector<std::pair<std::string, std::string>> headers = {};  // further headers
 };
 
-// One of a stream of server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+// An event of a stream of server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 struct StreamEvent {
-  std::string id;    // by which a client says what it has seen
+  std::string id;    // the last one that a client has received is in its next request
   std::string data;  // one line
 };
 
@@ -47,14 +47,14 @@ struct HttpSpec {
   std::string address = "127.0.0.1";  // a literal
   std::uint16_t port = 0;             // 0: any free one
   std::string host;                   // this machine's name, for the Host header
-  std::string token;                  // that a client has to show for all but the page; empty: nothing is required
+  std::string token;                  // a client has to send it for all but the page; empty: nothing is required
   HttpLimits limits = {};
 };
 
-// An HTTP server for reading: the page at "/", a stream of events at "/events", and what a handler answers at other
-// paths. Everything but the page takes the token: as "Authorization: Bearer TOKEN", or as a cookie, which a request of
-// "/login" with that header sets. Any other method than GET, a body, another Host than its own, and what exceeds the
-// limits is refused.
+// A read-only HTTP server: the page at "/", a stream of events at "/events", and the answers of a handler at other
+// paths. Everything except the page requires the token: as "Authorization: Bearer TOKEN", or as a cookie, which a
+// request of "/login" with that header sets. Any other method than GET, a body, another Host than its own, and requests
+// beyond the limits are refused.
 //
 // Ownership: the loop outlives it; the destructor closes all connections. Threads: single-threaded on the loop, which
 // calls the handlers. Errors: the constructor throws Errc::io, naming the address; others end a connection.
@@ -62,9 +62,9 @@ class HttpServer {
  public:
   struct Handlers {
     std::function<HttpAnswer()> page;
-    std::function<HttpAnswer(const HttpRequest&)> get;  // of any other path
-    // The event that follows the one of this id, which may be empty or not of this server: then the first one. None if
-    // there is nothing new. It is asked for one event at a time, so a slow client gets fewer, and none waits.
+    std::function<HttpAnswer(const HttpRequest&)> get;  // answers for any other path
+    // Returns the event that follows the one of this id, the first one if the id is empty or not this server's; nullopt
+    // if nothing is new. It is asked for one event at a time, so a slow client gets fewer, and none waits.
     std::function<std::optional<StreamEvent>(const std::string& last_id)> next;
   };
 
@@ -76,7 +76,7 @@ class HttpServer {
   std::uint16_t port() const;
   // Sends what is new to the clients that have taken what they were sent.
   void notify();
-  // Does the same at once, as far as the connections take it, before this process ends.
+  // Does what notify() does at once, as far as the connections accept it, before this process ends.
   void notify_last();
   // Returns how many clients receive events.
   std::size_t streams() const;

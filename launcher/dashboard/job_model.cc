@@ -17,12 +17,12 @@ double seconds_of(Milliseconds duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// A view in which nothing happens changes this often, so that clients know that the agent is there.
+// A view without other changes changes at this interval, so that clients know that the agent is alive.
 constexpr Milliseconds beat{5'000};
 constexpr Milliseconds usage_interval{4'000};  // between two messages about the use of nodes
-constexpr Milliseconds point_interval{200};    // at least so long between two points of the curves
+constexpr Milliseconds point_interval{200};    // the least time between two points of the curves
 
-// Two digits, so that a rank does not change with every step; and nothing below 10 us.
+// Rounds to two digits, so that a rank does not change with every step; less than 10 us becomes 0.
 double rounded(double lateness) {
   if (!std::isfinite(lateness) || lateness < 1e-5) return std::isfinite(lateness) ? 0 : lateness;
   const double unit = std::pow(10, std::floor(std::log10(lateness)) - 1);
@@ -53,7 +53,7 @@ std::array<double, 3> shares_of(const TrainingRecord& record) {
   return {percent(record.data), percent(record.compute), percent(record.communication)};
 }
 
-// A worker that fails because another one is silent says so.
+// A worker that fails because another one is silent reports that.
 bool is_freeze(std::string_view text) {
   return text.find("frozen") != std::string_view::npos || text.find("uninterruptible sleep") != std::string_view::npos;
 }
@@ -64,7 +64,7 @@ std::array<double, 3> shares_of(const TrainingReport& report) {
   return {percent(report.data), percent(report.compute), percent(report.communication)};
 }
 
-// A fault elsewhere, by the reason that the server gives for a round.
+// Returns the fault elsewhere that the server gives as the reason for a round.
 std::string fault_in(std::string_view reason) {
   if (is_freeze(reason) && reason.find("cut off") == std::string_view::npos) return "freeze";
   if (reason.find("no heartbeat") != std::string_view::npos) return "cut";
@@ -85,7 +85,7 @@ std::string fault_text(const WorkerFailure& failure) {
                                               : fmt::format("exited with {}", failure.exit_code);
   auto text = fmt::format("rank {} on host {} ", failure.rank, failure.host);
   const auto& why = failure.cause.empty() ? failure.message : failure.cause;
-  // A cause may begin with how the process ended.
+  // A cause may begin with the way in which the process ended.
   if (why.starts_with("ended by ")) return printable(text + "was " + why, 400);
   text += end;
   if (!why.empty()) text += ": " + why.substr(0, why.find('\n'));
@@ -167,7 +167,7 @@ void JobModel::round_proposed(Milliseconds now, const RoundProposed& proposed) {
     enter(now, Part::agree, State::recovering);
   else
     enter(now, Part::startup, State::starting);
-  // Of a node that joins a job in its third round, neither the time nor the fault of the recovery is known.
+  // For a node that joins a job in its third round, neither the time nor the fault of the recovery is known.
   const bool recovers = round_.has_value();
   if (fault_ == "membership") fault_ = fault_in(proposed.reason);
   append_generation(
@@ -203,7 +203,7 @@ void JobModel::round_started(Milliseconds now, const Round& round) {
   }
   if (!first && former != round.world_size)
     add_event(now, "layout", fmt::format("{} ranks, where there were {}", round.world_size, former));
-  // The ranks of another size of the world cannot be told as changes.
+  // Ranks of a world of another size cannot be sent as changes.
   oldest_ = view_.version;
   nodes_changed_ = view_.version;
   generation_started(now, round);
@@ -234,8 +234,8 @@ void JobModel::workers_replaced(Milliseconds now, const std::vector<int>& local_
   generation_started(now, *round_);
 }
 
-// Every rank counts the steps of the whole job. So the totals go on from what another one has counted since its start,
-// less what it has counted beyond the last step of the former one.
+// Every rank counts the steps of the whole job. So the totals continue with the counts of the new leader since its
+// start, less what it has counted beyond the last step of the former one.
 void JobModel::change_leader() {
   if (told_.empty()) return;
   const auto& [local_rank, record] = *told_.begin();
@@ -294,7 +294,7 @@ void JobModel::workers(Milliseconds now, const std::vector<WorkerReport>& report
     if (!rank) continue;
     auto next = *rank;
     if (next.pid != worker.pid) {
-      next.lateness = TrainingRecord::unknown;  // what its predecessor told
+      next.lateness = TrainingRecord::unknown;  // the old value was its predecessor's
       next.shares = RankView().shares;
       next.started = now;
     }
@@ -309,7 +309,7 @@ void JobModel::failed(Milliseconds now, const std::vector<WorkerFailure>& failur
   changed(now);
   const auto& cause = failures.front();
   const auto happened = std::clamp(Milliseconds(cause.time_us / 1000), accounted_, std::max(accounted_, now));
-  // The workers' clock is this host's; without a time of its own a failure was observed at once.
+  // The workers' clock is this host's; a failure without a time of its own was observed at once.
   if (cause.time_us > 0) detect_ = now - happened;
   enter(happened, Part::detect, State::recovering);
   enter(now, Part::agree, State::recovering);
@@ -349,7 +349,7 @@ void JobModel::training(Milliseconds now, int local_rank, const TrainingRecord& 
   if (local_rank == leader_) lead(now, record);
 }
 
-// One rank of the node tells of the whole job: the first, or another one after its process was replaced.
+// One rank of the node reports for the whole job: the first, or another one after its process was replaced.
 void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
   const bool same_process = taken_.pid == record.pid;
   const bool new_step = !view_.training || view_.training->step != record.step || !same_process;
@@ -368,7 +368,7 @@ void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
 }
 
 void JobModel::first_step(Milliseconds noticed, const TrainingRecord& record) {
-  // A process that was kept tells of the first step of its own.
+  // A process that was kept reports the first step since its own start.
   const Milliseconds told(record.first_step_ms);
   const auto now = told < phase_began_ ? noticed : std::clamp(told, std::min(accounted_, noticed), noticed);
   const auto before = std::exchange(highest_, std::max(highest_, record.step));
@@ -406,7 +406,7 @@ void JobModel::note_checkpoint(const TrainingRecord& record) {
   view_.checkpoint = time;
   const auto is_checkpoint = [](const EventView& event) { return event.kind == "checkpoint"; };
   auto& events = view_.events;
-  // They are many, and would leave no room for what is rare.
+  // Checkpoints are many, and would displace events that are rare.
   if (static_cast<std::size_t>(std::count_if(events.begin(), events.end(), is_checkpoint)) >= limits_.checkpoints)
     events.erase(std::find_if(events.begin(), events.end(), is_checkpoint));
   add_event(time, "checkpoint", "a checkpoint is complete");
@@ -425,7 +425,7 @@ void JobModel::add_point(Milliseconds now, const TrainingRecord& record) {
   view_.points = std::move(rest);
 }
 
-// An evaluation that a replaced process repeats takes the place of the first one.
+// An evaluation that a replaced process repeats replaces the first one.
 void JobModel::add_evaluation(const TrainingRecord& record) {
   auto& all = view_.evaluations;
   if (!all.empty() && all.back().step == record.evaluation_step) all.pop_back();
@@ -461,7 +461,7 @@ void JobModel::others(Milliseconds now, const JobStatus& job) {
     const auto known = std::find_if(view_.nodes.begin(), view_.nodes.end(),
                                     [&](const auto& n) { return n.group_rank == node.group_rank; });
     if (node.group_rank < 0 || known == view_.nodes.end() || node.group_rank == round_->self) continue;
-    // A second more or less is no news.
+    // A difference of a second is not a change.
     const auto heard = now - node.heard;
     if (heard - known->heard > Milliseconds(2'000)) {
       known->heard = heard;
@@ -497,7 +497,7 @@ void JobModel::silent(Milliseconds now, const std::string& why) {
 }
 
 void JobModel::groups(Milliseconds now, const std::vector<GroupProgress>& groups) {
-  std::map<std::pair<std::string, std::int64_t>, int> ranks;  // by host and process
+  std::map<std::pair<std::string, std::int64_t>, int> ranks;  // key: host and process
   for (std::size_t rank = 0; rank < view_.ranks.size(); ++rank)
     for (const auto& node : view_.nodes)
       if (node.group_rank == view_.ranks[rank].node) ranks[{node.host, view_.ranks[rank].pid}] = static_cast<int>(rank);
@@ -516,7 +516,7 @@ void JobModel::groups(Milliseconds now, const std::vector<GroupProgress>& groups
   collectives_changed_ = view_.version;
 }
 
-// A change of less than a percent of the machine is no news, and of many nodes some change at any time.
+// A change of less than a percent of the machine is not reported, since with many nodes some change at any time.
 void JobModel::take_usage(Milliseconds now, NodeView& node, const NodeUsage& usage) {
   const auto near = [](double one, double other, double all) { return std::abs(one - other) <= all / 100; };
   const auto bytes = [](std::int64_t size) { return static_cast<double>(size); };

@@ -13,17 +13,17 @@
 
 namespace ddprun::dashboard {
 
-// How much is kept of the past.
+// The limits of the history that is kept.
 struct HistoryLimits {
   std::size_t points = 1024;  // when there are more, every second one is dropped
-  std::size_t events = 400;   // the newest
+  std::size_t events = 400;   // the newest ones
   std::size_t generations = 200;
   std::size_t evaluations = 400;
-  std::size_t checkpoints = 100;  // of the events
+  std::size_t checkpoints = 100;  // those among the events
 };
 
-// Makes the view of a job from what an agent learns of it. Every change has a version, so that a client that has seen
-// the view of one version gets what has changed since then (view_json.h). No I/O and no clock: times are passed in.
+// Makes the view of a job from the data that an agent gets. Every change has a version, so that a client that has seen
+// the view of one version gets the changes since then (view_json.h). No I/O and no clock: times are passed in.
 //
 // Threads: one at a time. Errors: none.
 class JobModel {
@@ -40,22 +40,22 @@ class JobModel {
   // These workers of this node, which have failed, are started again while the others keep their processes.
   void workers_replaced(Milliseconds now, const std::vector<int>& local_ranks, int restarts_used);
   void contact_broken(Milliseconds now, const std::string& text);
-  // Of the first call alone: an agent may leave a job that ends.
+  // The job has ended. Only the first call counts: an agent may leave a job that ends.
   void ended(Milliseconds now, const JobResult& result);
-  // What a worker of this node tells of its training.
+  // A worker of this node has reported its training.
   void training(Milliseconds now, int local_rank, const TrainingRecord& record);
-  // What the rendezvous server knows of the other nodes.
+  // The rendezvous server has reported the other nodes.
   void others(Milliseconds now, const JobStatus& job);
-  // The same, where no agent of the job tells its own view: of the whole job. steps: done since it is watched.
+  // The training of the whole job, where no agent reports its own view. steps is the number done since the watch began.
   void job_training(Milliseconds now, const TrainingRecord& record);
-  // The job is heard, or is not, for this reason. An agent's own job always is.
+  // The job answers, or does not, for this reason. An agent's own job always does.
   void heard(Milliseconds now);
   void silent(Milliseconds now, const std::string& why);
   // The process groups of the workers, as their ranks report them.
   void groups(Milliseconds now, const std::vector<GroupProgress>& groups);
   // The use of this agent's machine.
   void usage(Milliseconds now, const NodeUsage& usage);
-  // How many operations the workers' store has executed, by name.
+  // The number of operations by name that the workers' store has executed.
   void store_operations(const std::map<std::string, std::uint64_t>& counted);
   // Brings the times up to date.
   void tick(Milliseconds now);
@@ -63,7 +63,7 @@ class JobModel {
   const JobView& view() const { return view_; }
   // A client that has seen this version, or a later one, can continue with changes; an older one needs the whole view.
   Version oldest() const { return oldest_; }
-  // The versions in which these were changed last.
+  // The versions in which these parts changed last.
   Version nodes_changed() const { return nodes_changed_; }
   Version generations_changed() const { return generations_changed_; }
   Version collectives_changed() const { return collectives_changed_; }
@@ -95,17 +95,17 @@ class JobModel {
   Version nodes_changed_ = 0;
   Version generations_changed_ = 0;
   Version collectives_changed_ = 0;
-  bool usage_is_news_ = false;  // clients have not been told of it
+  bool usage_is_news_ = false;  // clients have not been sent it
   Milliseconds usage_told_{};
   Milliseconds changed_at_{};
   std::map<int, TrainingRecord> told_;  // the last records of the processes that run, by local rank
-  int leader_ = 0;                      // the local rank that tells of the whole job
+  int leader_ = 0;                      // the local rank that reports for the whole job
   std::optional<Round> round_;
-  Part part_ = Part::startup;            // what the time since accounted_ counts as
-  Milliseconds accounted_{};             // up to which seconds are accounted
-  std::int64_t highest_ = 0;             // step that was done in any generation
-  bool stepped_ = false;                 // in this generation
-  Milliseconds phase_began_{};           // of a recovery
+  Part part_ = Part::startup;            // the part to which the time since accounted_ belongs
+  Milliseconds accounted_{};             // the end of the time that is accounted
+  std::int64_t highest_ = 0;             // the highest step that was done in any generation
+  bool stepped_ = false;                 // a step was done in this generation
+  Milliseconds phase_began_{};           // the start of a recovery's phase
   std::optional<Milliseconds> noticed_;  // when this agent learnt of the failure that ended the generation
   Milliseconds detect_{-1};
   std::string fault_ = "membership";

@@ -17,7 +17,7 @@
 namespace ddprun::dashboard {
 namespace {
 
-// How often what the workers publish is read: while somebody looks at it, and otherwise for the curves.
+// The interval at which the workers' records are read: while somebody looks at the page, and otherwise for the curves.
 constexpr Milliseconds watched_interval{250};
 constexpr Milliseconds interval{1'000};
 constexpr Milliseconds recovery_interval{50};  // so that its phases are measured
@@ -73,7 +73,7 @@ void JobWatch::wait() {
 
 void JobWatch::refresh() {
   const auto now = wall_clock();
-  // A record says when the first step was done: the time up to now is accounted after that is known.
+  // A record has the time of the first step: the time up to now is accounted after that is known.
   for (const auto& [local_rank, record] : spec_.training()) model_.training(now, local_rank, record);
   if (server_ && server_->asked()) {
     if (const auto usage = spec_.usage()) model_.usage(now, *usage);
@@ -113,13 +113,13 @@ void JobWatch::failed(const std::vector<WorkerFailure>& failures) {
 }
 
 void JobWatch::workers_replaced(const std::vector<int>& local_ranks, int restarts_used) {
-  refresh();  // the last that those which have failed have published
+  refresh();  // gets the last records of those that have failed
   model_.workers_replaced(wall_clock(), local_ranks, restarts_used);
   if (journal_) journal_->update(model_);
 }
 
 void JobWatch::changed(const std::vector<WorkerReport>& workers) {
-  refresh();  // the last that an ended worker has published
+  refresh();  // gets the last record of an ended worker
   model_.workers(wall_clock(), workers);
 }
 

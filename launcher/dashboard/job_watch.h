@@ -19,22 +19,22 @@
 
 namespace ddprun::dashboard {
 
-// What a watch of a job needs besides its events.
+// The inputs of a job's watch besides its events.
 struct WatchSpec {
   JobFacts facts;
-  std::filesystem::path journal;              // a folder; empty: none is written
-  std::optional<DashboardAddress> dashboard;  // none: no page
-  bool curve = false;                         // the curves are shown at the end: also those of a short run
+  std::filesystem::path journal;              // a folder; empty: no journal is written
+  std::optional<DashboardAddress> dashboard;  // nullopt: no page
+  bool curve = false;                         // the curves are shown at the end, also for a short run
   // This node's workers that run, by local rank.
   std::function<std::vector<std::pair<int, TrainingRecord>>()> training;
   std::function<RankEvidence(int local_rank)> evidence;
-  std::function<std::optional<NodeUsage>()> usage;                         // of this node; none: not known yet
-  std::function<std::map<std::string, std::uint64_t>()> store_operations;  // of the workers' store, by name
+  std::function<std::optional<NodeUsage>()> usage;                         // this node's; nullopt: not known yet
+  std::function<std::map<std::string, std::uint64_t>()> store_operations;  // those of the workers' store, by name
   std::function<JobStatus()> own_status;                                   // the job with this node only
 };
 
-// The view of the job that an agent runs: brought up to date by the agent's events and by what the workers publish,
-// served as a page and as metrics, and written to a journal.
+// The view of the job that an agent runs: updated by the agent's events and by the workers' records, served as a page
+// and as metrics, and written to a journal.
 //
 // Ownership: the loop outlives it. Threads: single-threaded on the loop. Errors: the constructor throws Errc::io where
 // the page cannot be served; a journal that cannot be written is a warning.
@@ -59,7 +59,7 @@ class JobWatch {
   std::string snapshot();
   // The view that the terminal shows at the end.
   const JobView& view() const { return model_.view(); }
-  // The agent ends with this exit code: clients and journal get what is left to tell.
+  // The agent ends with this exit code: clients and journal get the last changes.
   void finish(int exit_code);
 
  private:
@@ -74,9 +74,9 @@ class JobWatch {
   boost::asio::steady_timer timer_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<ViewServer> server_;
-  std::vector<GroupProgress> groups_;  // as the workers' store had them last
+  std::vector<GroupProgress> groups_;  // the last ones in the workers' store
   std::optional<int> self_;            // first rank of this node
-  int workers_ = 0;                    // of this node
+  int workers_ = 0;                    // number of workers of this node
   std::string leaving_;
   std::unique_ptr<JobPoller> poller_;
 };

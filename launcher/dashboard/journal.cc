@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t largest_journal = 256 << 20;
 
-// A thousandth of the time that has passed.
+// The interval is a thousandth of the time that has passed.
 Milliseconds interval_after(Milliseconds passed) {
   return std::clamp(passed / 1000, Milliseconds(1'000), Milliseconds(60'000));
 }

@@ -12,7 +12,7 @@ namespace ddprun::dashboard {
 
 inline constexpr const char* journal_name = "job.jsonl";
 
-// The file from which ddprun report makes a page, also where the agent was killed: the messages of view_json.h, one a
+// The file from which ddprun report makes a page, even if the agent was killed: the messages of view_json.h, one a
 // line. A point is written each second at first and each minute in a long job, so that the file stays below some
 // megabytes; an event is written at once.
 //
@@ -35,10 +35,10 @@ class Journal {
   Milliseconds written_at_{};
 };
 
-// The lines of a journal that are complete. Throws Errc::io, and Errc::usage if the file is none.
+// The complete lines of a journal. Throws Errc::io, and Errc::usage if the file is no journal.
 std::vector<std::string> read_journal(const std::filesystem::path& path);
 
-// The journal in this folder or, the newest of them, in one of its folders. Throws Errc::usage if there is none.
+// The journal in this folder or, the newest one, in one of its folders. Throws Errc::usage if there is none.
 std::filesystem::path find_journal(const std::filesystem::path& folder);
 
 }  // namespace ddprun::dashboard

@@ -7,8 +7,8 @@
 
 namespace ddprun::dashboard {
 
-// An agent of this user on this machine, of the only job, or of the one of this run id. Several agents of a job know
-// the same of it. Throws Errc::unreachable if there is none, Errc::usage if there are several jobs.
+// An agent of this user on this machine, of the only job, or of the one of this run id. All agents of a job have the
+// same data. Throws Errc::unreachable if there is none, Errc::usage if there are several jobs.
 LocalAgent local_agent(const std::string& run_id, const Environment& environment);
 
 }  // namespace ddprun::dashboard

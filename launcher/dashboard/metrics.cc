@@ -13,7 +13,7 @@
 namespace ddprun::dashboard {
 namespace {
 
-// A larger job exports the lateness of its latest ranks alone, since each time series takes memory in Prometheus.
+// A larger job exports only the lateness of its latest ranks, since each time series takes memory in Prometheus.
 constexpr std::size_t most_ranks = 64;
 constexpr std::size_t late_ranks = 8;
 
@@ -44,7 +44,7 @@ class MetricsWriter {
  public:
   explicit MetricsWriter(MetricsFormat format) : format_(format) {}
 
-  // name: of a counter without "_total", by which its samples end.
+  // name is a counter's without "_total", the end of the names of its samples.
   void begin(std::string_view name, std::string_view type, std::string_view help) {
     name_ = name;
     const bool counter = type == "counter";
@@ -166,11 +166,11 @@ void write_lateness(MetricsWriter& out, const JobView& view) {
   for (const auto rank : ranks) out.sample(view.ranks[rank].lateness, {{"rank", std::to_string(rank)}});
 }
 
-// By operation: a row is of one group and size.
+// The samples are by operation; a row of the view is of one group and size.
 void write_collectives(MetricsWriter& out, const JobView& view) {
   struct Sums {
     double seconds = 0;
-    double median = 0;  // of what took longest
+    double median = 0;  // median of the entry that took longest
     double longest = 0;
     std::int64_t count = 0;
   };

@@ -10,7 +10,7 @@ namespace ddprun::dashboard {
 // https://github.com/prometheus/OpenMetrics (1.0.0).
 enum class MetricsFormat { prometheus, openmetrics };
 
-// The format that a client's Accept header asks for; Prometheus' own without one.
+// The format that a client's Accept header asks for; Prometheus' own without such a header.
 MetricsFormat metrics_format(std::string_view accept);
 // The value of the Content-Type header.
 std::string_view content_type(MetricsFormat format);

@@ -6,8 +6,8 @@
 
 namespace ddprun::dashboard {
 
-// The page of a job, one HTML file (page.html) without anything from elsewhere. Its style and script have the nonce.
-// island: JSON that it shows instead of asking its server; empty: none.
+// The page of a job, one HTML file (page.html) that loads nothing from elsewhere. Its style and script have the nonce.
+// island is JSON that the page shows instead of asking its server; empty if there is none.
 std::string page_with(std::string_view nonce, std::string_view island);
 
 // The Content-Security-Policy of the page as a server sends it.

@@ -10,17 +10,17 @@
 
 namespace ddprun::dashboard {
 
-// What an agent knows of a worker of its node beyond the view.
+// The data that an agent has about a worker of its node beyond the view.
 struct RankEvidence {
-  std::optional<std::string> out, err;  // the end of what it has written; none: it does not pass through the agent
-  std::vector<std::pair<std::string, std::string>> process;  // name and value, as people read them; empty: it has ended
+  std::optional<std::string> out, err;  // the end of its output; nullopt: it does not pass through the agent
+  std::vector<std::pair<std::string, std::string>> process;  // readable names and values; empty: it has ended
 };
 
-// Everything that is known of a rank, as one line of JSON:
+// All data about a rank, as one line of JSON:
 //   {"rank": 3, "host": "b", "started": ms, "note": line, "process": [[name, value], ...], "out": text|null,
 //    "err": text|null, "groups": [{"group", "place", "operation", "inside", "since_ms"}, ...]}
-// evidence: none for a rank of another node, of which "note" then says where it is to be found. An unknown rank has a
-// "note" alone.
+// evidence is nullopt for a rank of another node; "note" then says where the data can be found. An unknown rank has
+// only "note".
 std::string rank_details(const JobView& view, int rank, const std::vector<GroupProgress>& groups,
                          const std::optional<RankEvidence>& evidence);
 

@@ -13,7 +13,7 @@ namespace ddprun::dashboard {
 
 RequestThread::RequestThread(boost::asio::io_context& loop) : loop_(loop) {}
 
-RequestThread::~RequestThread() = default;  // of the thread: requests a stop and joins
+RequestThread::~RequestThread() = default;  // destroys the thread, which requests a stop and joins
 
 void RequestThread::add(Request request) {
   {
@@ -22,7 +22,7 @@ void RequestThread::add(Request request) {
   }
   added_.notify_one();
   if (thread_.joinable()) return;
-  const BlockedSignals blocked;  // the thread takes none of them from the loop
+  const BlockedSignals blocked;  // signals are handled by the loop's thread
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 

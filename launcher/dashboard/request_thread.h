@@ -15,17 +15,17 @@ class io_context;
 
 namespace ddprun::dashboard {
 
-// Executes requests that block, one after the other, in a thread of its own, and what follows of each on the loop.
+// Executes blocking requests, one after the other, in a thread of its own, and the continuation of each on the loop.
 //
-// Ownership: the loop outlives it. The destructor asks the request in progress to stop and waits for its end; nothing
-// that follows is executed any more. Threads: single-threaded on the loop. Errors: what a request throws is handed to
-// its `failed`.
+// Ownership: the loop outlives it. The destructor asks the request in progress to stop and waits for its end; its
+// continuation is not executed any more. Threads: single-threaded on the loop. Errors: what a request throws is handed
+// to its `failed`.
 class RequestThread {
  public:
   struct Request {
-    // Executed in the thread: blocks, ends soon once the token asks for it, and returns what follows.
+    // Runs in the thread: blocks, ends soon after a stop is requested by the token, and returns the continuation.
     std::function<std::function<void()>(const std::stop_token&)> ask;
-    std::function<void(const std::string& problem)> failed;  // on the loop
+    std::function<void(const std::string& problem)> failed;  // called on the loop
   };
 
   explicit RequestThread(boost::asio::io_context& loop);
@@ -42,7 +42,7 @@ class RequestThread {
   void follow(std::function<void()> action);
 
   boost::asio::io_context& loop_;
-  std::shared_ptr<const int> alive_ = std::make_shared<int>();  // what is posted holds it weakly
+  std::shared_ptr<const int> alive_ = std::make_shared<int>();  // posted functions hold it weakly
   std::mutex mutex_;
   std::condition_variable_any added_;
   std::deque<Request> requests_;

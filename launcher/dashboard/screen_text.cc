@@ -38,13 +38,13 @@ std::string clock_text(std::int64_t milliseconds) {
   return fmt::format("{:%H:%M:%S}", fmt::localtime(static_cast<std::time_t>(milliseconds / 1000)));
 }
 
-// One line. Only the curves have characters of several bytes, and they are not cut.
+// Returns one line. Only the curves have characters of several bytes, and they are not cut.
 std::string line(const std::string& name, const std::string& content, std::size_t columns) {
   const auto whole = name.empty() ? content : fmt::format("{:<{}}{}", name, name_width, content);
   return whole.substr(0, columns) + "\n";
 }
 
-// At a comma, where it is too long for one line.
+// Wraps the text at a comma, where it is too long for one line.
 std::string wrapped(std::string text, std::size_t columns) {
   std::string lines;
   while (text.size() > columns) {
@@ -79,7 +79,7 @@ std::string curve_line(const json::object& view, const char* name, std::size_t c
                      *low, *high);
 }
 
-// A character for each rank: how late it is in tenths of a step, or its state.
+// A character for each rank: its lateness in tenths of a step, or its state.
 char rank_mark(const json::array& rank, double step_seconds) {
   constexpr std::string_view states = "?.FdX";
   const auto state = rank.at(4).to_number<std::size_t>();
@@ -173,7 +173,7 @@ std::string loss_text(const JobView& view, int columns) {
   for (const auto& point : view.points)
     if (std::isfinite(point.loss)) losses.push_back(point.loss);
   if (losses.size() < least_points || !view.training) return "";
-  // The last steps may be too close to the point before for one of their own.
+  // The last steps may be too close to the point before them to have their own.
   const bool is_last = view.points.back().step == view.training->step;
   if (!is_last && std::isfinite(view.training->loss)) losses.push_back(view.training->loss);
   const auto all = static_cast<std::size_t>(std::max(20, columns));

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t shortest = 16;
 constexpr std::size_t longest = 128;
 
-// Fails where the file exists, also for another agent that makes it at this moment.
+// Fails if the file exists, also if another agent makes it at this moment.
 UniqueFd create(const std::filesystem::path& file) {
   return UniqueFd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
 }

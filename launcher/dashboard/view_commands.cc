@@ -50,7 +50,7 @@ std::string screen_of(const std::string& view) {
   return screen_text(view, size.ws_col, size.ws_row);
 }
 
-// Draws the view anew each second until the job has ended on this machine, and says how.
+// Draws the view anew each second until the job has ended on this machine, and prints how it ended.
 class LiveScreen {
  public:
   explicit LiveScreen(LocalAgent agent) : agent_(std::move(agent)), end_(await_end(agent_)) {}

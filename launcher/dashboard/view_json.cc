@@ -20,7 +20,7 @@ std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.6g}", value) : "null";
 }
 
-// "[a,b]" of those items for which use() holds.
+// Returns "[a,b]" of those items for which use() is true.
 template <class Items, class Use, class Text>
 std::string list(const Items& items, Use use, Text text) {
   std::string result = "[";

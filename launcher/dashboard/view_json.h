@@ -4,7 +4,7 @@
 
 #include "ddprun/launcher/dashboard/job_model.h"
 
-// What a page gets, one line of JSON each:
+// The messages to a page, one line of JSON each:
 //   {"v": version, "full": true|false, "now": ms, "job": {...}, "points": [[ms, step, loss, samples/s], ...],
 //    "evaluations": [[step, loss, accuracy], ...],
 //    "ranks": [[rank, node, local rank, pid, state, lateness in us, data, compute, communication(, replacements)],
@@ -16,7 +16,7 @@ namespace ddprun::dashboard {
 
 std::string snapshot_json(const JobModel& model);
 
-// What has changed since the client's version; the snapshot if that is too old, or of no view of this model.
+// The changes since the client's version; the snapshot if that version is too old, or not of this model.
 std::string changes_json(const JobModel& model, Version since);
 
 }  // namespace ddprun::dashboard

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds publish_interval{250};  // at most so often to a client
+constexpr std::chrono::milliseconds publish_interval{250};  // least time between two messages to a client
 constexpr std::chrono::seconds asked_lately{90};            // a scraper comes at least once a minute
 
 HttpAnswer empty_page() {
@@ -37,7 +37,7 @@ HttpAnswer file(std::string type, std::string name, std::string body) {
           .headers = {{"Content-Disposition", fmt::format("attachment; filename=\"{}\"", name)}}};
 }
 
-// "rank=3"; -1 for anything else.
+// Returns N for "rank=N"; -1 for anything else.
 int rank_in(std::string_view query) {
   constexpr std::string_view name = "rank=";
   int rank = -1;

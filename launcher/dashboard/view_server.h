@@ -12,7 +12,7 @@
 
 namespace ddprun::dashboard {
 
-// Where a page is served: the value of --dashboard.
+// The address at which a page is served: the value of --dashboard.
 struct DashboardAddress {
   std::string address = "127.0.0.1";
   std::uint16_t port = 0;  // 0: any free one
@@ -30,18 +30,18 @@ class ViewServer {
   struct Source {
     const JobModel& model;
     std::function<void()> refresh;                 // brings the model up to date
-    std::function<std::string(int rank)> details;  // as rank_details()
+    std::function<std::string(int rank)> details;  // calls rank_details()
   };
 
   ViewServer(boost::asio::io_context& loop, const DashboardAddress& address, const std::string& host, Source source);
 
-  // Tells the clients what is new, at most four times a second.
+  // Sends the changes to the clients, at most four times a second.
   void publish();
-  // The same at once, as far as the connections take it, before this process ends.
+  // Does what publish() does at once, as far as the connections accept it, before this process ends.
   void publish_last();
-  // Whether a page is open.
+  // Returns whether a page is open.
   bool watched() const { return server_->streams() > 0; }
-  // Whether a page is open, or something else has asked a short time ago.
+  // Returns whether a page is open, or another request came a short time ago.
   bool asked() const;
 
  private:

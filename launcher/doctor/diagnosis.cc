@@ -19,7 +19,7 @@ constexpr double gib = 1024.0 * mib;
 constexpr double needed_shared_memory = 64 * mib;
 // An agent's share with some hundred workers.
 constexpr std::uint64_t needed_descriptors = 1024;
-// Which failure came first is decided by the hosts' clocks.
+// The hosts' clocks decide which failure came first.
 constexpr std::chrono::milliseconds largest_clock_difference{500};
 // A link is slow if it has less than this share of the median's rate.
 constexpr double slow_share = 0.5;
@@ -33,7 +33,7 @@ double slower_direction(const LinkFigures& figures) {
   return std::min(figures.sent_bytes_per_s, figures.received_bytes_per_s);
 }
 
-// The middle one, or the lower of two.
+// Returns the middle one, or the lower of two.
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -91,7 +91,7 @@ class Judge {
       note(i, "port 29400 is in use: a rendezvous on this host needs another one (--rdzv_endpoint=HOST:PORT)");
   }
 
-  // Gloo and PyTorch resolve a host's own name to find the interface that they are to use.
+  // Gloo and PyTorch resolve a host's own name to find the interface to use.
   void judge_name(std::size_t i, const HostFacts& facts) {
     const auto& found = facts.name_addresses;
     if (found.empty())
@@ -112,9 +112,9 @@ class Judge {
             fmt::join(facts.addresses, " "));
   }
 
-  // Differences are known along links: those of the first host that has any are compared.
+  // Differences are known for each link: those of the first host that has any are compared.
   void judge_clocks() {
-    std::map<std::size_t, double> ahead{};  // in seconds, of the host that is reached first
+    std::map<std::size_t, double> ahead{};  // seconds by which each host's clock is ahead of the first one's
     for (std::size_t first = 0; first < measurements_.hosts.size() && ahead.size() < 2; ++first) {
       ahead = {{first, 0}};
       for (const auto& link : measurements_.links) {
@@ -189,7 +189,7 @@ std::string link_line(const Measurements& measurements, const LinkResult& link, 
                      seconds(f.round_trip) * 1e6, rate_text(f.sent_bytes_per_s), rate_text(f.received_bytes_per_s));
 }
 
-// The slowest first; broken ones before them.
+// Sorts links by rate, the slowest first; broken ones before them.
 std::vector<LinkResult> links_to_show(std::vector<LinkResult> links) {
   if (links.size() <= most_links_shown) return links;
   const auto rate = [](const LinkResult& link) { return link.figures ? slower_direction(*link.figures) : -1; };
@@ -229,7 +229,7 @@ std::string hostfile_text(const Measurements& measurements, const Diagnosis& dia
   return text;
 }
 
-// Host 0 stays; the others move round it.
+// In the circle method host 0 stays; the others rotate.
 std::vector<std::vector<Pair>> rounds_of_pairs(std::size_t hosts) {
   if (hosts < 2) return {};
   const std::size_t seats = hosts + hosts % 2;  // with an odd number one host of each round has no partner

@@ -14,25 +14,25 @@ namespace ddprun::doctor {
 struct HostResult {
   std::string host;                // as the user named it
   std::optional<HostFacts> facts;  // unset: it did not answer
-  std::string error;               // then: why
+  std::string error;               // if it is unset, the reason
 };
 
 struct LinkResult {
   std::size_t from = 0;  // hosts, by their position in the list; from has connected to to
   std::size_t to = 0;
-  std::optional<LinkFigures> figures;  // unset: the test failed
-  std::string error;                   // then: why
+  std::optional<LinkFigures> figures;  // nullopt: the test failed
+  std::string error;                   // if it is unset, the reason
 };
 
 struct Measurements {
-  std::string version;  // of the ddprun that asks
+  std::string version;  // version of the ddprun that asks
   std::vector<HostResult> hosts;
   std::vector<LinkResult> links;
 };
 
 struct Diagnosis {
-  std::vector<std::string> problems;  // one line each, with host or link, cause and what helps
-  std::vector<std::string> notes;     // what may matter for some jobs
+  std::vector<std::string> problems;  // one line each, with host or link, cause and remedy
+  std::vector<std::string> notes;     // facts that may matter for some jobs
   std::vector<std::size_t> passed;    // the hosts that can be used together
 };
 

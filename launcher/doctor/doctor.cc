@@ -40,11 +40,11 @@ HostsOptions hosts_of(const SubcommandLine& line) {
   return options;
 }
 
-// A host that is to be examined, and its probe.
+// A host to examine, and its probe.
 struct Host {
   std::string name;
   std::unique_ptr<ProbeProcess> probe;
-  int port = 0;  // of its tests of links
+  int port = 0;  // port of its link tests
 };
 
 class Examination {
@@ -92,7 +92,7 @@ class Examination {
     return results_.hosts[pair.first].facts && results_.hosts[pair.second].facts;
   }
 
-  // All at the same time: they have no host in common.
+  // Runs all tests at the same time: they have no host in common.
   void test_links(const std::vector<Pair>& round) {
     ++test_id_;
     std::vector<ProbeProcess*> asked;
@@ -140,7 +140,7 @@ class Examination {
   Guardian guardian_;
   const std::string token_ = random_hex(16);
   std::vector<Host> hosts_;
-  int test_id_ = 0;  // of the latest round
+  int test_id_ = 0;  // id of the latest round
   Measurements results_;
 };
 

@@ -9,10 +9,10 @@
 namespace ddprun::doctor {
 
 // ddprun doctor: examines this host, or starts a probe on each of several hosts as --hosts starts agents, by ssh or on
-// this machine directly, tests the links between all pairs, and prints what it found.
+// this machine directly, tests the links between all pairs, and prints its findings.
 //
 // Returns the exit code when the arguments (without the program's name) are those of ddprun doctor or of its probe: 0
-// if all hosts passed, else 1. program: this executable. Throws Errc::usage and Errc::io.
+// if all hosts passed, otherwise 1. program is this executable. Throws Errc::usage and Errc::io.
 std::optional<int> run_doctor(const std::vector<std::string>& arguments, const Environment& environment,
                               const std::string& program);
 

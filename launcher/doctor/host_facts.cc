@@ -33,7 +33,7 @@ namespace json = boost::json;
 
 constexpr std::uint16_t rendezvous_port = 29400;
 
-// Empty for a family other than IPv4 and IPv6.
+// Returns empty text for a family other than IPv4 and IPv6.
 std::string address_text(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address->sa_family == AF_INET)
@@ -58,7 +58,7 @@ std::vector<std::string> resolve(const std::string& name) {
   return found;
 }
 
-// IPv4 before IPv6, without addresses that are valid on one link alone.
+// Lists IPv4 before IPv6, without addresses that are valid only on one link.
 std::vector<std::string> interface_addresses(const Environment& environment) {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return {};
@@ -87,7 +87,7 @@ bool can_listen_at(std::uint16_t port) {
          ::listen(socket.get(), 1) == 0;
 }
 
-// Loading it is not needed: the dynamic loader tells whether it would find it.
+// The library need not be loaded: the dynamic loader reports whether it would find it.
 bool is_installed(const char* library) {
   void* handle = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
   if (handle) ::dlclose(handle);

@@ -26,12 +26,12 @@ using std::chrono::nanoseconds;
 
 constexpr int round_trips = 200;
 constexpr milliseconds stream_time{400};
-// A token bucket lets more through at the beginning than the link's rate.
+// A token bucket lets more bytes through at the beginning than the link's rate.
 constexpr milliseconds warm_up{100};
 constexpr std::size_t block_bytes = std::size_t{64} * 1024;
-// Bounds what waits in a socket's buffer at the end of a stream: a slow link needs seconds for a full buffer.
+// Bounds the bytes in a socket's buffer at the end of a stream: a slow link needs seconds for a full buffer.
 constexpr int most_unsent = 128 * 1024;
-// A stranger may keep the server from its clients for so long.
+// A connection without the token may block the server for this time.
 constexpr milliseconds token_timeout{1'000};
 
 // The requests of a client after its token. The client sends ping round_trips times, then takes, then gives.
@@ -54,7 +54,7 @@ class Stream {
 
   void set_deadline(Deadline deadline) { deadline_ = deadline; }
 
-  // Waits for at least one byte, and returns how many have come.
+  // Waits for at least one byte, and returns how many have arrived.
   std::size_t read_some(char* target, std::size_t size) {
     for (;;) {
       const auto got = ::recv(socket_.get(), target, size, 0);
@@ -87,7 +87,7 @@ class Stream {
   }
 
  private:
-  // After a call that failed: until the socket is ready, unless it failed for good.
+  // Waits after a call that failed until the socket is ready; throws if the call failed for good.
   void wait(short events) {
     if (errno != EAGAIN && errno != EINTR)
       throw make_error(Errc::connection_lost, "the connection to {} broke: {}", peer_, errno_text(errno));
@@ -101,7 +101,7 @@ class Stream {
   std::string peer_;
 };
 
-// A stream is blocks whose first byte says whether another one follows.
+// A stream consists of blocks whose first byte says whether another one follows.
 void send_stream(Stream& stream) {
   std::vector<char> block(block_bytes, 1);
   const auto end = Clock::now() + stream_time;
@@ -110,7 +110,7 @@ void send_stream(Stream& stream) {
   stream.write(block.data(), block.size());
 }
 
-// Returns bytes a second, of what came after the warm-up.
+// Returns the rate after the warm-up, in bytes a second.
 double receive_stream(Stream& stream) {
   std::vector<char> block(block_bytes);
   const auto begin = Clock::now();
@@ -231,7 +231,7 @@ bool LinkServer::serve_one() {
     Stream stream(std::move(socket), Deadline::in(token_timeout), "the other host");
     serve(stream, token_);
   } catch (const Error&) {
-    // The client has what went wrong, or has ended its test in order.
+    // The client reports the error, or has ended its test in order.
   }
   return true;
 }

@@ -10,16 +10,16 @@
 // The test of a TCP connection between two hosts: one connects, the other serves.
 namespace ddprun::doctor {
 
-// Bounds a test on both sides, so that a server is free for the next one when a client has given up.
+// Bounds a test on both sides, so that a server is free for the next test when a client has given up.
 inline constexpr std::chrono::milliseconds link_timeout{3'000};
 
-// The result of a test, as the host measured it that connected. A value.
+// The result of a test, as measured by the host that connected. A value.
 struct LinkFigures {
   std::chrono::nanoseconds round_trip{0};  // the median of many small messages
   double sent_bytes_per_s = 0;             // to the server, measured there
   double received_bytes_per_s = 0;         // from the server, measured here
   std::chrono::nanoseconds clock_ahead{
-      0};  // how far the server's clock is ahead of the one here, half a round trip exact
+      0};  // the time by which the server's clock is ahead of this one, exact to half a round trip
 
   friend bool operator==(const LinkFigures&, const LinkFigures&) = default;
 };
@@ -34,8 +34,8 @@ class LinkServer {
   explicit LinkServer(std::string token);
 
   std::uint16_t port() const { return port_; }
-  // Waits for a connection and serves it. Returns false once cancelled. A connection that breaks ends its own test
-  // alone.
+  // Waits for a connection and serves it. Returns false once cancelled. A connection that breaks ends only its own
+  // test.
   bool serve_one();
   void cancel();
 

@@ -15,7 +15,7 @@
 namespace ddprun::doctor {
 namespace {
 
-// Serves the tests of others in a thread of its own until the destructor.
+// Serves the link tests of other hosts in a thread of its own until the destructor.
 class ServerThread {
  public:
   explicit ServerThread(const std::string& token)

@@ -4,9 +4,9 @@
 
 #include "ddprun/common/environment.h"
 
-// ddprun --doctor_probe: what ddprun doctor starts on each host. It speaks over standard input and output, a message a
-// line:
-//   it reads   "token TEXT"                                  with which connections between probes begin
+// ddprun --doctor_probe: the process that ddprun doctor starts on each host. It communicates over standard input and
+// output, a message a line:
+//   it reads   "token TEXT"                                  the token with which connections between probes begin
 //   it prints  "ddprun-doctor facts PORT JSON"               then; PORT serves tests of links
 //   it reads   "test ID ADDRESS PORT"                        and tests the connection to another host's probe
 //   it prints  "ddprun-doctor ID link RTT SENT RECEIVED AHEAD"  (ns, bytes/s, bytes/s, ns), or

@@ -68,7 +68,7 @@ void ProbeProcess::read(UniqueFd& from, std::string& into) {
   into.append(block, static_cast<std::size_t>(got));
 }
 
-// Whole lines without the prefix.
+// Removes whole lines without the prefix.
 void ProbeProcess::drop_other_lines() {
   for (std::size_t begin = 0;;) {
     const auto end = messages_.find('\n', begin);
@@ -91,7 +91,7 @@ void ProbeProcess::wait_for_messages(const std::vector<ProbeProcess*>& probes, D
     const int ready = ::poll(watched.data(), watched.size(), deadline.poll_timeout_ms());
     if (ready == 0) return;
     for (std::size_t i = 0; ready > 0 && i < probes.size(); ++i) {
-      // Standard error first: it says why standard output ends.
+      // Standard error is read first: it has the reason why standard output ends.
       if (watched[2 * i + 1].revents != 0) read(probes[i]->err_, probes[i]->errors_);
       if (watched[2 * i].revents != 0) read(probes[i]->out_, probes[i]->messages_);
       probes[i]->drop_other_lines();

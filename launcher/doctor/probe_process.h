@@ -14,7 +14,7 @@ namespace ddprun::doctor {
 
 // A probe, or the ssh that runs one on another host, with pipes to its standard streams. The destructor ends it.
 //
-// Ownership: borrows the guardian. Threads: the main thread alone.
+// Ownership: borrows the guardian. Threads: only the main thread.
 class ProbeProcess {
  public:
   // Throws Errc::io when it cannot be started.
@@ -23,16 +23,16 @@ class ProbeProcess {
   ProbeProcess(const ProbeProcess&) = delete;
   ProbeProcess& operator=(const ProbeProcess&) = delete;
 
-  // Lost if it has ended: then no message follows.
+  // Sends a line. It is lost if the probe has ended: then no message follows.
   void send(const std::string& line) const;
-  // Its next message that has come, without prefix. What ssh or a shell prints beside messages is left out.
+  // Returns its next message that has arrived, without the prefix. Other output of ssh or a shell is left out.
   std::optional<std::string> take_message();
-  // It has closed its standard output.
+  // Returns whether it has closed its standard output.
   bool ended() const { return !out_; }
-  // The line that it, or ssh, printed last on standard error; "it ended without a word" if there is none.
+  // The last line on standard error by the probe or ssh; "it ended without a word" if there is none.
   std::string last_words() const;
 
-  // Reads from those of the probes that have no message yet until each has one, has ended, or the deadline has come.
+  // Reads from those of the probes that have no message yet until each has one, has ended, or the deadline has passed.
   static void wait_for_messages(const std::vector<ProbeProcess*>& probes, Deadline deadline);
 
  private:

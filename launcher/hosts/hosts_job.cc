@@ -48,10 +48,10 @@ struct Stream {
 
   asio::posix::stream_descriptor reader;
   Console::Stream to;
-  std::optional<LineAssembler> lines;  // none: bytes are passed on unchanged
-  std::string held;                    // standard error until the agent runs, which is ssh's own
+  std::optional<LineAssembler> lines;  // nullopt: bytes are passed on unchanged
+  std::string held;                    // standard error until the agent runs, which is ssh's
   bool holding = false;
-  bool waiting = false;  // for the stream to become readable
+  bool waiting = false;  // waits for the stream to become readable
 };
 
 // The connection to one host's agent, or the agent itself.
@@ -64,7 +64,7 @@ struct Connection {
   Stream out;
   Stream err;
   MessageParser messages;
-  Tail tail;  // of standard error
+  Tail tail;  // end of standard error
   StartedProcess process;
 };
 
@@ -169,7 +169,7 @@ class HostsJob {
     }
   }
 
-  // Nothing is read while the console is full: then the workers block, not this process.
+  // Nothing is read while the console is full, so that the workers block, not this process.
   void wait_readable(std::size_t host, Stream& stream) {
     if (stream.waiting || !stream.reader.is_open() || console_.full()) return;
     stream.waiting = true;
@@ -258,7 +258,7 @@ class HostsJob {
     return split_lines(text.substr(std::min(text.size(), kind.size() + 1)));
   }
 
-  // Warnings of ssh, since the connection was made.
+  // Passes on warnings of ssh, now that the connection was made.
   void release_held(Stream& stream) {
     stream.holding = false;
     show(stream, std::exchange(stream.held, ""));
@@ -343,8 +343,8 @@ class HostsJob {
   asio::steady_timer timer_;
   HostsJobState state_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  const SecretText token_ = SecretText::hex_of(Secret::random());  // of the job
-  std::string summary_;                                            // of the job's failure; all hosts send the same one
+  const SecretText token_ = SecretText::hex_of(Secret::random());  // the job's token
+  std::string summary_;                                            // the job's failure; all hosts send the same one
   int exit_code_ = exit_fault;
 };
 

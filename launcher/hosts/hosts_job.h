@@ -21,30 +21,30 @@ struct HostsOptions {
   std::string ssh = "ssh";
   std::string env;
 
-  // Adds them to the settings, bound to this object.
+  // Adds the options to the settings, bound to this object.
   void add_to(LaunchSettings& settings);
   bool names_hosts() const { return !hosts.empty() || !hostfile.empty(); }
 };
 
-// Those of --hosts or --hostfile. Throws Errc::usage, also for a hosts file that cannot be read.
+// The hosts of --hosts or --hostfile. Throws Errc::usage, also for a hosts file that cannot be read.
 std::vector<HostEntry> named_hosts(const HostsOptions& options);
 
 // A job whose agents this process starts on a list of hosts. A value.
 struct HostsJobSpec {
   std::vector<HostEntry> hosts;
   std::string ssh;
-  std::string program;        // this ddprun
+  std::string program;        // path of this ddprun
   std::string connection_id;  // random; marks the agents' messages
   Environment environment;
   std::uint64_t descriptors = 0;  // limit of open files for an agent or ssh; 0: that of this process
   HostsJobPolicy policy;
   LaunchRequest request;  // the part that is the same for all hosts
-  std::string backend;    // for --rdzv_backend
-  std::string nnodes;     // for --nnodes
+  std::string backend;    // value for --rdzv_backend
+  std::string nnodes;     // value for --nnodes
   std::string rdzv_conf;  // as typed
 };
 
-// Makes the specification from --hosts or --hostfile and the other options. arguments: as typed. Throws Errc::usage,
+// Makes the specification from --hosts or --hostfile and the other options. arguments are as typed. Throws Errc::usage,
 // also for a hosts file that cannot be read.
 HostsJobSpec make_hosts_job_spec(const LaunchSettings& settings, const HostsOptions& options,
                                  const Environment& environment, const std::vector<std::string>& arguments,

@@ -13,11 +13,11 @@ namespace {
 
 using std::chrono::seconds;
 
-// From the first connection until an agent has reported that it runs.
+// The time from the first connection until an agent has reported that it runs.
 constexpr seconds start_timeout{60};
-// For agents to notice by themselves that another one is gone.
+// The time for agents to notice by themselves that another one is gone.
 constexpr seconds detection_timeout{30};
-// After the grace period, for an agent to exit once its workers are gone.
+// The time after the grace period for an agent to exit once its workers are gone.
 constexpr seconds exit_timeout{15};
 constexpr seconds close_timeout{5};
 
@@ -102,7 +102,7 @@ HostsJobActions HostsJobState::on_closed(std::size_t host, const std::string& re
       fail(actions, fmt::format("cannot start ddprun on host {}: {}", self.who.name, reason));
     }
   }
-  // An agent that ended before all hosts had their request takes part in no rendezvous.
+  // If an agent ended before all hosts had their request, it takes part in no rendezvous.
   if (phase_ == Phase::starting) stop_all(actions, SIGTERM);
   const auto left = std::count_if(hosts_.begin(), hosts_.end(), [](const Host& h) { return !h.closed; });
   if (left < policy_.min_nodes || success_) drain(actions);

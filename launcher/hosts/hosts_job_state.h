@@ -10,11 +10,11 @@ namespace ddprun {
 
 struct JobHost {
   std::string name;
-  bool local = false;  // this machine, without ssh
+  bool local = false;  // it is this machine, reached without ssh
 };
 
 struct HostsJobPolicy {
-  std::string version;           // of this ddprun
+  std::string version;           // version of this ddprun
   std::string endpoint;          // as the user typed it; empty: the first host's agent runs the rendezvous server
   int min_nodes = 1;             // with fewer hosts left the job cannot continue
   std::chrono::seconds grace{};  // for workers to stop
@@ -72,7 +72,7 @@ class HostsJobState {
   HostsJobActions on_rendezvous(const std::string& endpoint);
   // The agent is about to exit with this code.
   HostsJobActions on_exit_code(std::size_t host, int exit_code);
-  // The connection, or the agent itself if there is none, has ended. reason: for the user.
+  // The connection, or the agent itself if there is none, has ended. The user is shown the reason.
   HostsJobActions on_closed(std::size_t host, const std::string& reason);
   // A signal that ends the job.
   HostsJobActions on_signal(int signal_number);
@@ -84,7 +84,7 @@ class HostsJobState {
     starting,  // some host has not got its launch request
     running,
     draining,  // too few hosts are left: the other agents are expected to end by themselves
-    stopping,  // the agents were told to stop
+    stopping,  // the agents were asked to stop
     closing,   // the connections are killed
   };
   struct Host {
@@ -111,7 +111,7 @@ class HostsJobState {
   std::string endpoint_;
   std::optional<int> signal_;
   bool success_ = false;           // an agent ended with 0, which it does only if the whole job succeeded
-  std::optional<int> first_code_;  // of the first agent that ended by itself with another code
+  std::optional<int> first_code_;  // that of the first agent that ended by itself with another code
 };
 
 }  // namespace ddprun

@@ -57,7 +57,7 @@ LaunchRequest read_request(int fd) {
   return decode_request(owner.view());
 }
 
-// "CLIENT SERVER" from sshd's "client port server port".
+// Takes "CLIENT SERVER" from sshd's "client port server port".
 std::string connection_ends(const Environment& environment) {
   std::istringstream words(environment.get("SSH_CONNECTION").value_or(""));
   std::string client, client_port, server;
@@ -104,7 +104,7 @@ class RemoteAgent::SignalForwarder {
     }
   }
 
-  // A second signal means more than the first, and the kernel merges it with one that is still pending.
+  // Waits while the signal is pending: a second one means more than the first, and the kernel would merge them.
   void raise_separately(int signal_number) const {
     sigset_t pending;
     pollfd stop{stop_.get(), POLLIN, 0};

@@ -11,18 +11,18 @@
 // messages into its standard output, between the output of its workers.
 namespace ddprun {
 
-// What an agent runs: the user's own command line, in the user's working directory, with the options of this host.
+// The job of an agent: the user's own command line, in the user's working directory, with the options of this host.
 struct LaunchRequest {
   std::string directory;
   std::vector<std::string> environment;                      // "NAME=value", added to the host's own
   std::vector<std::string> arguments;                        // as typed, without the program
   std::vector<std::pair<std::string, std::string>> options;  // name and value; they override the arguments
-  std::string token;                                         // of the job, SecretText; the caller clears it
+  std::string token;                                         // the job's token, a SecretText; the caller clears it
 };
 
-// "<bytes>\n", then that many bytes: counts and texts, each followed by a zero byte. The caller clears it.
+// The text is "<bytes>\n", then that many bytes: counts and texts, each followed by a zero byte. The caller clears it.
 std::string encode(const LaunchRequest& request);
-// Takes what follows the first line. Throws Errc::protocol.
+// Takes the bytes after the first line. Throws Errc::protocol.
 LaunchRequest decode_request(std::string_view body);
 
 // A line from the agent. The id of the connection, long and random, distinguishes it from the output of workers.
@@ -33,7 +33,7 @@ LaunchRequest decode_request(std::string_view body);
 //   exit CODE                    the last message
 std::string encode_message(std::string_view connection_id, std::string_view text);
 
-// Replaces newlines by a control character, and back.
+// The first replaces newlines by a control character, the second restores them.
 std::string join_lines(std::string text);
 std::string split_lines(std::string text);
 

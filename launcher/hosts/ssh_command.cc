@@ -9,14 +9,14 @@
 namespace ddprun {
 namespace {
 
-// Whole names, or prefixes of names, which end in '*'.
+// Entries are whole names, or prefixes of names, which end in '*'.
 constexpr std::string_view passed_on[] = {
     "PATH",  "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "LOGLEVEL",
     "TERM",  "CUDA_*",          "DDPRUN_*",   "FI_*",        "GLOO_*",      "HF_*",         "KMP_*",
     "MKL_*", "NCCL_*",          "OMP_*",      "OPENBLAS_*",  "PET_*",       "TORCH*",       "UCX_*",
 };
 
-// They concern the starting ddprun alone.
+// These variables concern only the starting ddprun.
 constexpr std::string_view not_passed_on[] = {"PET_HOSTS", "PET_HOSTFILE", "PET_SSH", "PET_ENV",
                                               "TORCHELASTIC_ERROR_FILE"};
 
@@ -72,7 +72,7 @@ std::vector<std::string> ssh_command(std::string_view ssh, const HostEntry& host
                              "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"})
       words.emplace_back(word);
   words.push_back(host.name);
-  // The user's shell on the host may be any; it only has to understand single quotes.
+  // The user's shell on the host may be any one; it only has to understand single quotes.
   words.push_back("exec /bin/sh -c " +
                   shell_quoted("if [ -x \"$0\" ]; then exec \"$0\" \"$@\"; else exec ddprun \"$@\"; fi") + " " +
                   shell_quoted(program) + " " + argument);

@@ -9,9 +9,9 @@
 
 namespace ddprun {
 
-// The command line that runs ddprun with one argument on a host. ssh: the value of --ssh, a program and its options;
+// The command line that runs ddprun with one argument on a host. ssh is the value of --ssh, a program and its options;
 // OpenSSH also gets options so that it never prompts and detects a dead connection; they follow the user's own, which
-// take precedence. program: this executable; where the host has none at that path, ddprun is taken from PATH.
+// take precedence. program is this executable; where the host has none at that path, ddprun is taken from PATH.
 // Everything that a shell might interpret is sent through standard input instead, so the argument has no such
 // character. Throws Errc::usage for quotes that are not closed.
 std::vector<std::string> ssh_command(std::string_view ssh, const HostEntry& host, const std::string& program,

@@ -21,7 +21,7 @@ namespace {
 
 // The agent of group rank 0 serves the store before any node starts its workers.
 constexpr std::chrono::seconds connect_timeout{30};
-// What a node leaves for others in place of pairs.
+// The value that a node stores instead of pairs when it leaves.
 constexpr const char* left = "left";
 
 }  // namespace
@@ -74,7 +74,7 @@ class PmiExchange::Worker {
       if (value == left) return;
       pairs = collect();
     } catch (const Error& e) {
-      // Whoever served the store is gone, of which the rendezvous tells this node, or this object is.
+      // The process that served the store is gone, which the rendezvous reports to this node, or this object is gone.
       if (e.code() == Errc::connection_lost || e.code() == Errc::aborted)
         return log::debug("the barrier of MPI processes is given up: {}", e.what());
       error = e.what();
@@ -123,7 +123,7 @@ class PmiExchange::Worker {
   std::condition_variable arrived_;
   std::deque<std::string> values_;
   bool stopping_ = false;
-  int barriers_ = 0;  // of this round so far
+  int barriers_ = 0;  // number of barriers in this round so far
   std::unique_ptr<TcpStore> store_;
   std::thread thread_;
 };

@@ -13,15 +13,15 @@ class io_context;
 
 namespace ddprun {
 
-// Brings the pairs that a node's ranks have put to the other nodes of a round, and theirs to it, once for each barrier,
+// Exchanges the pairs that a node's ranks have put with those of the other nodes of a round, once for each barrier,
 // through the workers' store.
 //
-// Ownership: borrows the loop; owns a thread, since the store's client blocks. The destructor ends what is in progress.
-// Threads: single-threaded on the loop, on which the handler runs. Errors: through the handler, but for the loss of the
-// store, of which the rendezvous tells the agent.
+// Ownership: borrows the loop; owns a thread, since the store's client blocks. The destructor ends an exchange in
+// progress. Threads: single-threaded on the loop, on which the handler runs. Errors: reported through the handler,
+// except the loss of the store, which the rendezvous reports to the agent.
 class PmiExchange {
  public:
-  // error: why the pairs did not arrive; empty: they are here. Not called in the destructor or later.
+  // error is the reason why the pairs did not arrive, empty if they did. Not called in the destructor or later.
   using Handler = std::function<void(const PmiPairs& pairs, const std::string& error)>;
 
   PmiExchange(boost::asio::io_context& loop, const Round& round, Handler on_done);
@@ -31,7 +31,7 @@ class PmiExchange {
 
   // Waits for as long as another node's ranks do not enter the barrier.
   void exchange(const PmiPairs& pairs);
-  // This node's ranks have ended: a node whose ranks wait for them learns it.
+  // This node's ranks have ended: reports this to nodes whose ranks wait for them.
   void leave();
 
  private:

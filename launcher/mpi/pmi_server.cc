@@ -72,7 +72,7 @@ struct PmiServer::Impl : std::enable_shared_from_this<Impl> {
     if (more) wait(local_rank);
   }
 
-  // Everything that the worker has sent; false at the end.
+  // Reads all that the worker has sent; returns false at the end of the connection.
   bool read(int local_rank) {
     char block[4096];
     while (connection(local_rank).own.is_open()) {
@@ -98,7 +98,7 @@ struct PmiServer::Impl : std::enable_shared_from_this<Impl> {
     }
   }
 
-  // A worker waits for each reply, so that the socket has room for it.
+  // A worker waits for each reply, so the socket has space for it.
   void send(const PmiReply& reply) {
     auto& own = connection(reply.local_rank).own;
     if (!own.is_open()) return;
@@ -127,7 +127,7 @@ struct PmiServer::Impl : std::enable_shared_from_this<Impl> {
   const int first_rank;
   const Handlers handlers;
   std::vector<Connection> connections;
-  std::optional<PmiExchange> exchange;  // where there are other nodes
+  std::optional<PmiExchange> exchange;  // set where there are other nodes
 };
 
 PmiServer::PmiServer(asio::io_context& loop, const Round& round, Handlers handlers)

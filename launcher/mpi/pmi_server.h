@@ -12,15 +12,15 @@ class io_context;
 
 namespace ddprun {
 
-// Serves PMI-1 (pmi_state.h) to the workers of one round on this node: a socket for each, which it inherits. What is
-// wrong is logged, and the sockets of those that it concerns are closed: then MPI ends these processes.
+// Serves PMI-1 (pmi_state.h) to the workers of one round on this node: a socket for each, which it inherits. Errors are
+// logged, and the sockets of the ranks concerned are closed: then MPI ends these processes.
 //
 // Ownership: owns the sockets; borrows the loop. Threads: single-threaded on the loop. Errors: the constructor throws
 // Errc::io.
 class PmiServer {
  public:
   struct Handlers {
-    // A worker may have begun to wait for others, of which one may have ended.
+    // Called when a worker may have begun to wait for others, of which one may have ended.
     std::function<void()> waiting;
     // A worker has called MPI_Abort, and waits for its end. Called from within complaint(), too.
     std::function<void(int local_rank, int exit_code)> aborted;
@@ -30,10 +30,10 @@ class PmiServer {
   PmiServer(const PmiServer&) = delete;
   PmiServer& operator=(const PmiServer&) = delete;
 
-  // The descriptor for a worker's process, until that has been started.
+  // Returns the descriptor for a worker's process, until that has been started.
   int worker_end(int local_rank) const;
   void started(int local_rank);
-  // What is wrong with a worker that has exited with code 0; empty: nothing.
+  // Returns the fault of a worker that has exited with code 0; empty if there is none.
   std::string complaint(int local_rank);
   // No worker of this node is left.
   void ended();

@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// "cmd=put kvsname=job key=a value=b": words that a space ends, each a key and a value. A backslash before a space
-// makes it part of the value, which its readers get with the backslash, as they expect it.
+// A line such as "cmd=put kvsname=job key=a value=b": words that a space ends, each a key and a value. A backslash
+// before a space makes it part of the value, which its readers get with the backslash, as they expect it.
 class PmiState::Line {
  public:
   explicit Line(std::string_view text) : text_(text) {}
@@ -46,7 +46,7 @@ class PmiState::Line {
 
 namespace {
 
-// What a violation quotes of a line.
+// The number of bytes of a line that a violation quotes.
 constexpr std::size_t longest_quote = 80;
 
 std::string refusal(std::string_view answer, std::string_view why) {
@@ -181,7 +181,7 @@ PmiActions PmiState::fence_done(const PmiPairs& pairs) {
 std::string PmiState::complaint(int local_rank) const {
   const auto& ended = rank(local_rank);
   if (ended.active) return "it exited without MPI_Finalize";
-  // MPI_Init waits for all ranks, be it in a barrier here or over shared memory.
+  // MPI_Init waits for all ranks, in a barrier here or over shared memory.
   const bool awaited = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.begun; });
   return !ended.begun && awaited ? "it exited without MPI_Init, in which other ranks wait for it" : "";
 }

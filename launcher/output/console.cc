@@ -60,7 +60,7 @@ struct Console::Impl {
   bool finished = false;
   bool started = false;
   bool failed[2] = {false, false};  // a text could not be written
-  bool gone[2] = {false, false};    // the reader
+  bool gone[2] = {false, false};    // the reader has closed it
   std::thread thread;
 
   // Called for the first text, so that a job that writes nothing has no thread.

@@ -26,8 +26,8 @@ class Console {
   enum class Stream { out, err };
   static constexpr std::size_t high_water_bytes = std::size_t{1024} * 1024;
 
-  // on_writable: called on the writing thread when a queue that was full has fallen to half.
-  // plain: a terminal that cannot move its cursor; it is written like a file.
+  // on_writable is called on the writing thread when a queue that was full has fallen to half. plain means a terminal
+  // that cannot move its cursor; it is written like a file.
   Console(int out, int err, std::function<void()> on_writable, bool plain = false);
   ~Console();
   Console(const Console&) = delete;
@@ -41,13 +41,13 @@ class Console {
   std::optional<WindowSize> window(Stream stream) const;
   // Returns whether the stream is a terminal, also one without the means to redraw lines.
   bool is_terminal(Stream stream) const;
-  // Whether nobody reads the stream any more, as far as writing it has shown.
+  // Returns whether the stream's reader has closed it, as far as writing to it has shown.
   bool reader_gone(Stream stream) const;
   bool full() const;
   // Waits until everything is written, or until nothing was written for the given time. Returns whether everything was
   // written.
   bool drain(std::chrono::milliseconds without_progress);
-  // Whether any text could not be written, though the stream has a reader.
+  // Returns whether any text could not be written, though the stream has a reader.
   bool write_failed() const;
 
  private:

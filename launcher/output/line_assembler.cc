@@ -52,7 +52,7 @@ void LineAssembler::feed(std::string_view bytes, std::string& out) {
       emit("\n", out);
       bytes.remove_prefix(1);
     } else if (bytes.front() == '\r') {
-      // Nothing to show yet for a progress bar that begins with its '\r'.
+      // A progress bar that begins with its '\r' has nothing to show yet.
       carriage_return_ = !partial_.empty();
       bytes.remove_prefix(1);
     } else {
@@ -126,7 +126,7 @@ void TerminalLines::escape_byte(char c, std::string& lines) {
   append(whole, lines);
 }
 
-// A nested bar returns the cursor before it writes. Text that reaches a row by a newline alone, or after the cursor
+// A nested bar returns the cursor before it writes. Text that reaches a row by only a newline, or after the cursor
 // moved up, belongs to no nested bar, so the rows above are final.
 void TerminalLines::append(std::string_view text, std::string& lines) {
   if (rows_[at_].text.size() >= max_line_ && !at_begin_) {

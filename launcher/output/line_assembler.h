@@ -23,7 +23,7 @@ class LineAssembler {
 
   // Appends the lines that are now complete to out.
   void feed(std::string_view bytes, std::string& out);
-  // At the end of the stream: appends the last line if it has no line end.
+  // Call at the end of the stream: appends the last line if it has no line end.
   void flush(std::string& out);
 
  private:
@@ -44,7 +44,7 @@ class LineFilter {
 
   // Appends the matching lines that are now complete to out.
   void feed(std::string_view bytes, std::string& out);
-  // At the end of the stream: appends the last line if it matches and has no line end.
+  // Call at the end of the stream: appends the last line if it matches and has no line end.
   void flush(std::string& out);
 
  private:
@@ -57,8 +57,8 @@ class LineFilter {
 
 // LineAssembler for a terminal that several workers share. A line that is being redrawn (it contains a carriage return)
 // is a progress bar, which Screen shows. A bar remains one after its newline, because the cursor may move up again
-// (nested bars); it becomes a whole line once text is written below it by a newline alone. Control sequences are
-// removed except for colours.
+// (nested bars); it becomes a whole line once text is written below it by only a newline. Control sequences are removed
+// except for colours.
 class TerminalLines {
  public:
   explicit TerminalLines(std::string prefix, std::size_t max_line = LineAssembler::default_max_line)
@@ -68,7 +68,7 @@ class TerminalLines {
   void feed(std::string_view bytes, std::string& lines);
   // The rows that may still be redrawn, each with the prefix, separated by '\n'. Blank rows are left out.
   std::string bars() const;
-  // At the end of the stream: appends the rows that are left, also one without a line end.
+  // Call at the end of the stream: appends the rows that are left, also one without a line end.
   void flush(std::string& lines);
 
  private:
@@ -93,7 +93,7 @@ class TerminalLines {
   std::vector<Row> rows_{1};
   std::size_t at_ = 0;  // the cursor's row
   std::string escape_;  // an incomplete control sequence
-  // Since the cursor entered its row:
+  // The events since the cursor entered its row:
   bool from_below_ = false;
   bool returned_ = false;  // there was a carriage return
   bool at_begin_ = false;  // the next text replaces the row
@@ -106,8 +106,8 @@ class Tail {
   static constexpr int max_lines = 20;
 
   void feed(std::string_view bytes);
-  // At most so many lines, the first one complete, without a newline after the last. A redrawn line counts as drawn
-  // last; colours are removed.
+  // Returns at most that many lines, the first one complete, without a newline after the last. A redrawn line counts as
+  // drawn last; colours are removed.
   std::string lines(int most = max_lines) const { return last_lines(bytes_, most); }
   static std::string last_lines(std::string_view text, int most = max_lines);
 

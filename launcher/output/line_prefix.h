@@ -16,7 +16,7 @@ struct PrefixValues {
   std::string_view host;
 };
 
-// The template with ${role_name}, ${local_rank}, ${rank} and ${hostname} replaced, as Python's string.Template does it:
+// The template with ${role_name}, ${local_rank}, ${rank} and ${hostname} replaced, as Python's string.Template does:
 // braces are optional, "$$" is one '$', and any other '$' stays.
 std::string line_prefix(std::string_view prefix_template, const PrefixValues& values);
 

@@ -30,7 +30,7 @@ std::string random_name() {
   return name;
 }
 
-// A new folder that only its owner can read: prefix and eight random characters.
+// Makes a new folder that only its owner can read: prefix and eight random characters.
 fs::path make_unique_folder(const fs::path& prefix) {
   for (;;) {
     fs::path path = prefix.string() + random_name();
@@ -59,7 +59,7 @@ bool is_temporary_name(std::string_view name) {
          name.find_first_not_of(random_letters, temporary_prefix.size()) == std::string_view::npos;
 }
 
-// Marks a folder as that of a running agent of this host. A file system without locks costs the marking only.
+// Marks a folder as that of a running agent of this host. A file system without locks only lacks the mark.
 UniqueFd mark_owned(const fs::path& folder) {
   const auto path = folder / owner_file;
   UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -73,7 +73,7 @@ bool belongs_to_this_user(const struct stat& status, mode_t type) {
   return (status.st_mode & S_IFMT) == type && status.st_uid == ::geteuid();
 }
 
-// Whether the folder was marked by an agent of this host and user that has ended: its lock is free. The host is
+// Returns whether the folder was marked by an agent of this host and user that has ended: its lock is free. The host is
 // compared because not every shared file system passes locks on to other hosts.
 bool is_abandoned(const fs::path& folder) {
   struct stat status {};
@@ -139,7 +139,7 @@ LogFolder::LogFolder(const std::string& base, const std::string& run_id, const f
   root_ = make_unique_folder((base.empty() ? temporary_ : fs::absolute(base)) / name);
 }
 
-// Not required: without it each worker reports its failure on standard error alone.
+// The folder is not required: without it each worker reports its failure only on standard error.
 void LogFolder::make_error_folder(const fs::path& parent) {
   remove_abandoned_folders(parent);
   try {

@@ -17,8 +17,8 @@ std::filesystem::path temporary_folder(const Environment& environment);
 //   <base>/<run id>_<8 random characters>/attempt_<n>/<local rank>/{stdout.log, stderr.log, error.json}
 //
 // If the user chose no base, the base is a new folder torchelastic_<8 random characters> in the temporary folder. If
-// the user asked for no output either, that folder holds error files alone, without a folder for each worker, since
-// folders take a large part of the time in which workers start: error_<n>_<local rank>.json. It then belongs to the
+// the user asked for no output either, that folder holds only error files, error_<n>_<local rank>.json, without a
+// folder for each worker, since folders take a large part of the time in which workers start. It then belongs to the
 // running agent: a file in it names the host and is locked (flock) while the agent lives. The constructor removes such
 // folders of this user whose agent has ended.
 //
@@ -28,10 +28,10 @@ std::filesystem::path temporary_folder(const Environment& environment);
 // Not thread-safe. Errors: Errc::io naming the folder.
 class LogFolder {
  public:
-  // A removable folder holds error files alone; one that is kept holds output that the user asked for.
+  // A removable folder holds only error files; one that is kept holds output that the user asked for.
   enum class Temporary { removable, kept };
 
-  // base: empty for a temporary one, /dev/null for no log files.
+  // base is empty for a temporary folder, /dev/null for no log files.
   LogFolder(const std::string& base, const std::string& run_id, const std::filesystem::path& temporary_folder,
             Temporary kind = Temporary::removable);
 
@@ -43,13 +43,13 @@ class LogFolder {
   // The folder of one attempt, created together with that of its first worker; empty when workers have no folders.
   std::filesystem::path attempt_folder(std::int64_t attempt) const;
   // Creates the folder of one worker in one attempt, empty. Returns an empty path when workers have no folders.
-  // replacement: which one of this local rank it is, as the files of those before it stay; 0: it is the first worker.
+  // replacement: the number of this process of the local rank, since earlier files stay; 0: the first.
   std::filesystem::path worker_folder(std::int64_t attempt, int local_rank, std::uint64_t replacement = 0) const;
 
   // The path of a worker's error file, which the worker creates; empty when there is no folder for it.
   std::filesystem::path error_file(std::int64_t attempt, int local_rank, std::uint64_t replacement = 0) const;
 
-  // At the end of the job: removes a temporary folder, unless keep (it holds output or the error file of a failure).
+  // Call at the end of the job: removes a temporary folder, unless keep (it holds output or a failure's error file).
   void remove_if_temporary(bool keep) const;
 
  private:

@@ -35,8 +35,8 @@ struct Capture {
   Console::Stream to;
   int local_rank = 0;
   int source = 0;       // identifies its bars to the console
-  bool shown = true;    // on the console
-  bool direct = false;  // in place of this process's own stream: it breaks when that does
+  bool shown = true;    // shown on the console
+  bool direct = false;  // goes to this process's own stream: it breaks when that does
   bool terminal = false;
   std::string prefix;
   std::variant<std::monostate, LineAssembler, TerminalLines> lines;  // monostate: bytes are passed on unchanged
@@ -52,7 +52,7 @@ WindowSize window_of_worker(WindowSize window, std::string_view prefix) {
   return {.columns = std::max(1, window.columns - static_cast<int>(columns_of(prefix))), .rows = window.rows};
 }
 
-// At least what any pipe or pseudo-terminal holds.
+// The size is at least what any pipe or pseudo-terminal holds.
 constexpr std::size_t pipe_capacity = std::size_t{128} * 1024;
 
 }  // namespace
@@ -67,7 +67,7 @@ struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
   OutputAttempt attempt;
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<int, std::map<Console::Stream, std::shared_ptr<Capture>>> seen;  // by local rank
-  std::map<int, std::map<Console::Stream, std::filesystem::path>> unseen;   // likewise
+  std::map<int, std::map<Console::Stream, std::filesystem::path>> unseen;   // also by local rank
   std::map<Console::Stream, std::shared_ptr<LogFile>> filtered;
   std::vector<UniqueFd> worker_ends;
 
@@ -148,7 +148,7 @@ std::shared_ptr<Capture> OutputRouter::Impl::capture(Console::Stream stream, std
   worker_ends.push_back(std::move(ends.writer));
   captured->reader.assign(ends.reader.release());
   captured->reader.native_non_blocking(true);
-  std::erase_if(captures, [](const auto& each) { return !each->reader.is_open(); });  // of workers that were replaced
+  std::erase_if(captures, [](const auto& each) { return !each->reader.is_open(); });  // those of replaced workers
   captures.push_back(captured);
   return captured;
 }
@@ -174,7 +174,7 @@ std::size_t OutputRouter::Impl::read_some(Capture& stream) {
   while (got < 0 && errno == EINTR);
   if (got > 0) {
     forward(stream, {block, static_cast<std::size_t>(got)});
-    if (stream.direct && console.reader_gone(stream.to)) close(stream);  // the worker is to notice it, as without us
+    if (stream.direct && console.reader_gone(stream.to)) close(stream);  // the worker gets SIGPIPE, as without ddprun
     return static_cast<std::size_t>(got);
   }
   if (got == 0 || errno != EAGAIN) close(stream);
@@ -272,7 +272,7 @@ std::string OutputRouter::last_lines(int local_rank) {
   const auto found = impl_->seen.find(local_rank);
   if (found == impl_->seen.end() || !found->second.contains(Console::Stream::err)) return {};
   auto& stream = *found->second.at(Console::Stream::err);
-  // Bounded by what the pipe held, since a child of the worker may continue to write.
+  // The loop is bounded by the pipe's capacity, since a child of the worker may continue to write.
   for (std::size_t bytes = 0; bytes < pipe_capacity && stream.reader.is_open();) {
     const auto got = impl_->read_some(stream);
     if (got == 0) break;

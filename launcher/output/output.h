@@ -19,10 +19,10 @@ class io_context;
 
 namespace ddprun {
 
-// A stream of a worker that this process does not see.
+// A stream of a worker that does not pass through this process.
 struct UnseenStream {
   Console::Stream stream = Console::Stream::out;
-  std::filesystem::path file{};  // where it goes; empty: to this process's own terminal
+  std::filesystem::path file{};  // its file; empty: this process's own terminal
 };
 
 struct OutputSpec {
@@ -51,10 +51,10 @@ struct OutputAttempt {
 // filtered_stdout.log and filtered_stderr.log, which hold whole lines of all workers. The end of each worker's standard
 // error is kept, also of workers that the console does not show.
 //
-// Where the console is a terminal, the worker gets a pseudo-terminal in place of a pipe, so that programs draw progress
-// bars and use colours as they would alone. A worker's bars are drawn below the lines, with its prefix.
+// Where the console is a terminal, the worker gets a pseudo-terminal instead of a pipe, so that programs draw progress
+// bars and use colours as they would without ddprun. A worker's bars are drawn below the lines, with its prefix.
 //
-// While the console is full nothing is read, so that the workers block and not this process.
+// While the console is full nothing is read, so that the workers block, but not this process.
 //
 // Ownership: owns the pipes and files; borrows the loop and the console, which must outlive it.
 // Threads: single-threaded on the loop; resume() may be called from any thread.
@@ -66,12 +66,12 @@ class OutputRouter {
   OutputRouter(const OutputRouter&) = delete;
   OutputRouter& operator=(const OutputRouter&) = delete;
 
-  // The worker's standard output and standard error; -1: this process's own. Valid until started().
+  // The worker's standard output and standard error; -1 is this process's own. Valid until started().
   struct Descriptors {
     int out = -1;
     int err = -1;
   };
-  // folder: where this worker's log files go; empty: no files. Throws Errc::io when a file cannot be opened.
+  // folder is where this worker's log files go; empty for no files. Throws Errc::io when a file cannot be opened.
   Descriptors open(int local_rank, const std::filesystem::path& folder);
   // Call once the worker of the last open() holds its descriptors: closes them in this process.
   void started();
@@ -79,9 +79,9 @@ class OutputRouter {
   // The console's terminal was resized: resizes the workers' pseudo-terminals. Returns false when there are none.
   bool window_changed();
 
-  // Those of a worker that do not pass through this process.
+  // The streams of a worker that do not pass through this process.
   std::vector<UnseenStream> unseen(int local_rank) const;
-  // The ends of what a worker has written, at most a hundred lines and 16 KiB of each, as far as they pass through this
+  // The ends of a worker's output, at most a hundred lines and 16 KiB of each stream, as far as they pass through this
   // process or are in files; standard output that is this process's own is not known.
   struct Recent {
     std::optional<std::string> out, err;

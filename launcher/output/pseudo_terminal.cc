@@ -30,7 +30,7 @@ std::optional<PseudoTerminal> PseudoTerminal::open(WindowSize size) {
   PseudoTerminal result;
   result.master = UniqueFd(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!result.master || ::unlockpt(result.master.get()) != 0) return std::nullopt;
-  // Opened through the master, not by name: correct also where /dev/pts is another mount.
+  // It is opened through the master, not by name, which is correct also where /dev/pts is another mount.
   result.worker_end = UniqueFd(::ioctl(result.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!result.worker_end || !make_raw(result.worker_end.get())) return std::nullopt;
   set_window_size(result.master.get(), size);

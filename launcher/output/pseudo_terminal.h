@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Empty when the descriptor is not a terminal. A terminal that does not know its size has WindowSize's default.
+// Returns nullopt when the descriptor is no terminal. A terminal that does not know its size has WindowSize's default.
 std::optional<WindowSize> window_size(int fd);
 
 // A pseudo-terminal (pty(7)) for a worker that shares the real terminal with others. The worker writes to worker_end
@@ -18,7 +18,7 @@ struct PseudoTerminal {
   UniqueFd master;
   UniqueFd worker_end;
 
-  // Empty where the system has none available (no /dev/ptmx in a container, or all in use).
+  // Returns nullopt where the system has none available (no /dev/ptmx in a container, or all in use).
   static std::optional<PseudoTerminal> open(WindowSize size);
 };
 

@@ -23,9 +23,9 @@ class Screen {
   // From now on bars that do not fit are cut or left out.
   void resize(WindowSize size);
 
-  // lines: whole lines, or empty. bars: the rows that replace those of this source, separated by '\n'; empty: none.
+  // lines are whole lines, or empty. bars: the rows that replace this source's, separated by '\n', or empty.
   std::string update(int source, std::string_view lines, std::string bars);
-  // Text from elsewhere, unchanged; a newline is added where bars follow and the text does not end with one.
+  // Writes other text unchanged; a newline is added where bars follow and the text does not end with one.
   std::string write(std::string_view text);
 
  private:

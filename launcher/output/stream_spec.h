@@ -19,11 +19,11 @@ struct Streams {
 class StreamSpec {
  public:
   StreamSpec() = default;
-  // option: the option's name for the error message, which shows the grammar.
+  // option is the option's name for the error message, which shows the grammar.
   static StreamSpec parse(std::string_view text, std::string_view option);
 
   Streams of(int local_rank) const;
-  // Whether any stream of any rank is selected.
+  // Returns whether any stream of any rank is selected.
   bool any() const;
 
  private:

@@ -14,13 +14,13 @@ namespace ddprun {
 // Colours after the cut are kept, and a colour that is still on at the end is reset.
 std::string one_line_text(std::string_view text, std::size_t max_columns = std::string_view::npos);
 
-// The same without colours and hyperlinks.
+// Does what one_line_text() does, but without colours and hyperlinks.
 std::string plain_text(std::string_view text);
 
 // The number of columns that one_line_text() would return.
 std::size_t columns_of(std::string_view text);
 
-// What a terminal shows of a line in which a progress bar redrew itself: the text after the last carriage return,
+// The part of a line that a terminal shows after a progress bar redrew itself: the text after the last carriage return,
 // ignoring those at the end of the line.
 std::string_view after_last_redraw(std::string_view line);
 

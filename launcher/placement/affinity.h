@@ -17,8 +17,8 @@ class CpuMask {
   explicit CpuMask(const CpuList& cpus);
 
   bool empty() const { return words_.empty(); }
-  // Binds the calling thread, and so all that it forks and executes. Async-signal-safe. Returns 0 or an errno, EINVAL
-  // if none of the processors may be used any more.
+  // Binds the calling thread, and so all processes that it forks and executes. Async-signal-safe. Returns 0 or an
+  // errno, EINVAL if none of the processors may be used any more.
   int apply() const noexcept;
 
  private:

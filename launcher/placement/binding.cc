@@ -68,8 +68,8 @@ struct GpuNode {
   Cores cores;
 };
 
-// One for each NUMA node if every worker has a GPU with a known node and that node has usable cores; else a single one
-// with all workers and cores.
+// Returns one for each NUMA node if every worker has a GPU with a known node and that node has usable cores; otherwise
+// a single one with all workers and cores.
 std::vector<GpuNode> gpu_nodes(const Topology& machine, std::size_t workers) {
   std::map<int, GpuNode> by_node;
   for (std::size_t worker = 0; worker < workers && worker < machine.gpus.size(); ++worker)
@@ -97,7 +97,7 @@ std::vector<Cores> bind_workers(const Topology& machine, std::size_t workers, Bi
     const std::size_t members = node.workers.size();
     for (std::size_t i = 0; i < members; ++i) {
       auto& cores = result[node.workers[i]];
-      // Otherwise the cache, node or socket in which its equal part would begin.
+      // Other bindings give it the cache, node or socket in which its equal part would begin.
       cores = binding == Binding::cores ? part_of(node.cores, i, members)
                                         : domain_of(machine, node.cores[i * node.cores.size() / members], binding);
     }
@@ -119,7 +119,7 @@ std::vector<int> nodes_of(const Topology& machine, const Cores& cores) {
   return {nodes.begin(), nodes.end()};
 }
 
-// Workers on each core.
+// The number of workers on each core.
 std::vector<int> load_of(const Topology& machine, const std::vector<Cores>& sets) {
   std::vector<int> load(machine.cores.size());
   for (const auto& set : sets)
@@ -155,7 +155,7 @@ Division divide(const Topology& machine, int workers, Binding binding, std::opti
   Cores all(machine.cores.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   Division division;
-  // An empty set: the worker is not bound.
+  // An empty set means that the worker is not bound.
   std::vector<Cores> bound(count);
   if (binding >= Binding::gpu_node)
     bound = bind_to_gpus(machine, count, binding, division.notices);

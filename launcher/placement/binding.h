@@ -12,13 +12,13 @@ namespace ddprun {
 // The cores that a worker is bound to. Its GPU is the one whose index is its local rank, if there are that many.
 enum class Binding {
   none,
-  // --bind: cores of the NUMA node of the worker's GPU if that is known for all workers, else an even part of the
-  // machine.
+  // The values of --bind: cores of the NUMA node of the worker's GPU if that is known for all workers, otherwise an
+  // even part of the machine.
   cores,   // its own cores
   l3,      // the cores that share a last-level cache
   numa,    // a NUMA node
   socket,  // a package
-  // --numa_binding, as in torchrun: every worker needs a GPU, and GPUs without a worker count as well.
+  // The values of --numa_binding, as in torchrun: every worker needs a GPU, and GPUs without a worker count as well.
   gpu_node,          // the node of its GPU
   gpu_socket,        // all nodes of that node's package
   gpu_exclusive,     // a part of the node's cores, which are divided among the node's GPUs
@@ -32,7 +32,7 @@ std::string binding_text(Binding binding);
 
 // The cores, GPU and threads of one worker.
 struct WorkerPlacement {
-  CpuList cpus;            // that it is bound to; empty: not bound
+  CpuList cpus;            // the CPUs that it is bound to; empty: not bound
   std::vector<int> nodes;  // NUMA nodes of its CPUs, or of all CPUs if it is not bound
   std::optional<Gpu> gpu;
   int threads = 1;  // its share of the cores

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 struct Device {
   std::string address{};
   std::string uuid{};
-  std::optional<int> minor{};  // of its device file
+  std::optional<int> minor{};  // that of its device file
 };
 
 std::optional<int> whole_number(std::string_view text) {
@@ -35,7 +35,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// "GPU UUID:   GPU-1a2b..." and the like.
+// Takes the value of a line such as "GPU UUID:   GPU-1a2b...".
 std::optional<std::string> value_after(std::string_view line, std::string_view label) {
   if (!line.starts_with(label)) return std::nullopt;
   const auto begin = line.find_first_not_of(" \t", label.size());
@@ -58,7 +58,7 @@ std::vector<Device> known_to_driver(const fs::path& root) {
   return devices;
 }
 
-// NVIDIA's display controllers that use its driver. CUDA cannot use one that is passed to a guest or has no driver.
+// NVIDIA's display controllers that use its driver: CUDA cannot use one that is passed to a guest or has no driver.
 std::vector<Device> on_pci_bus(const fs::path& root) {
   std::vector<Device> devices;
   const auto folder = root / "sys/bus/pci/devices";
@@ -124,7 +124,7 @@ std::vector<Gpu> discover_gpus(const Environment& environment, const fs::path& r
   for (std::string_view rest = *list; !rest.empty() && !devices.empty();) {
     const auto name = rest.substr(0, rest.find(','));
     const auto* device = find_device(devices, name);
-    // Only the driver knows these: a MIG instance, or a UUID if the driver's files are not visible.
+    // Only the driver knows such a name: a MIG instance, or a UUID if the driver's files are not visible.
     const bool opaque = name.starts_with("MIG-") || (name.starts_with("GPU-") && devices.front().uuid.empty());
     if (!device && !opaque) break;
     gpus.push_back(

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// The first line of a file of /proc or /sys, without trailing blanks; nothing if it cannot be read.
+// Returns the first line of a file of /proc or /sys, without trailing blanks; nullopt if it cannot be read.
 inline std::optional<std::string> first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -17,7 +17,7 @@ inline std::optional<std::string> first_line(const std::filesystem::path& path) 
   return line;
 }
 
-// The whole number in a file of /proc or /sys; nothing if there is none.
+// Returns the whole number in a file of /proc or /sys; nullopt if there is none.
 inline std::optional<long> number_in(const std::filesystem::path& path) {
   std::ifstream file(path);
   long value = 0;

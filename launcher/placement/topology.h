@@ -14,7 +14,7 @@ namespace ddprun {
 struct Core {
   CpuList cpus{};  // never empty
   int package = 0;
-  int node = 0;   // NUMA
+  int node = 0;   // NUMA node
   int cache = 0;  // cores with the same number share the last level of cache
 };
 
@@ -28,11 +28,11 @@ struct Topology {
 // package, one node and no hardware threads are assumed. Reads only below root.
 std::vector<Core> read_cores(const CpuList& allowed, const std::filesystem::path& root = "/");
 
-// Only their number, with fewer reads: a single one if the machine has no hardware threads.
+// Returns only their number, with fewer reads: a single one if the machine has no hardware threads.
 std::size_t count_cores(const CpuList& allowed, const std::filesystem::path& root = "/");
 
 // The CPU quota of this process, in processors: the least quota of its control group and all groups above it (cpu.max
-// of version 2, cfs_quota_us of version 1). Nothing if there is no limit. Reads only below root.
+// of version 2, cfs_quota_us of version 1). nullopt if there is no limit. Reads only below root.
 std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 
 }  // namespace ddprun

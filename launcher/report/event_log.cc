@@ -15,7 +15,7 @@ namespace {
 class EventFile {
  public:
   explicit EventFile(std::string path) : path_(std::move(path)) {
-    // The job does not wait for the reader of a FIFO.
+    // O_NONBLOCK: the job does not wait for the reader of a FIFO.
     file_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0644));
     if (!file_)
       throw make_error(Errc::io, "cannot open the event log {}: {}", path_,

@@ -17,8 +17,8 @@ struct EventFacts {
   std::string run_id;
   std::string role;
   std::string host;
-  std::string backend;  // of the rendezvous
-  std::string program;  // that the workers run
+  std::string backend;  // the rendezvous' back end
+  std::string program;  // the program that the workers run
   std::int64_t pid = 0;
 };
 
@@ -45,7 +45,7 @@ class EventReporter {
   void on(const RendezvousEvent& event);
   void workers_started(const std::vector<WorkerStatus>& workers);
   void workers_ended(const std::vector<WorkerStatus>& workers);
-  // These have failed, and others are started in their place while the round goes on.
+  // These workers have failed, and others are started to replace them while the round continues.
   void workers_replaced(const std::vector<WorkerStatus>& failed, int restarts_used);
   void agent_ended(bool success);
 
@@ -81,9 +81,9 @@ class EventReporter {
 // The value of --event_log_handler.
 struct EventTarget {
   enum class Kind { none, console, file } kind = Kind::none;
-  std::string path;  // of a file to append to
+  std::string path;  // path of a file to append to
 };
-// "null", "console" or "file:PATH". Throws Errc::usage.
+// Parses "null", "console" or "file:PATH". Throws Errc::usage.
 EventTarget parse_event_target(const std::string& text);
 
 }  // namespace ddprun

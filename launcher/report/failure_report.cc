@@ -76,7 +76,7 @@ std::string record(int number, const WorkerFailure& f) {
       f.error_file.empty() ? "<N/A>" : f.error_file, indented(f.message, "  "));
 }
 
-// The last line, shortened to a readable length; of a traceback that is the exception.
+// The last line, shortened to a readable length; in a traceback that line is the exception.
 std::string last_line_of(const std::string& message) {
   constexpr std::size_t max_length = 300;
   const auto end = message.find_last_not_of(" \n");
@@ -99,7 +99,7 @@ std::string exception_in(const std::string& last_lines) {
   return last_line_of(last_lines.substr(begin, last_lines.find('\n', begin + 1) - begin));
 }
 
-// torchrun's wording, extended by what else is known.
+// The message has torchrun's wording, extended by other known facts.
 std::string message_without_file(const FailedWorker& worker, const ProcessExit& exit) {
   if (exit.signal_number == 0)
     return worker.cause.empty() ? "the worker wrote no error file; see the end of its standard error" : worker.cause;
@@ -109,7 +109,7 @@ std::string message_without_file(const FailedWorker& worker, const ProcessExit& 
   return adds_nothing ? text : text + ": " + worker.cause;
 }
 
-// Characters, not bytes: UTF-8 continuation bytes do not count.
+// Counts characters, not bytes: UTF-8 continuation bytes do not count.
 std::size_t characters(std::string_view line) {
   return static_cast<std::size_t>(
       std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -224,7 +224,7 @@ std::string scheduler_error_file(const WorkerFailure& root) {
     if (!root.error_file.empty())
       document = json::parse(read_regular_file(root.error_file, largest_error_file)).as_object();
   } catch (const std::exception&) {
-    document.clear();  // unreadable or on another host: made from the failure itself
+    document.clear();  // unreadable or on another host: it is made from the failure itself
   }
   auto* message = document.if_contains("message");
   if (!message || !message->is_object()) {

@@ -34,7 +34,7 @@ bool lists(std::string_view text, std::string_view word) {
   return false;
 }
 
-// A cgroup's path in the hierarchy of the memory controller: of "4:memory:/a" (version 1) or "0::/b" (version 2).
+// A cgroup's path in the hierarchy of the memory controller, from "4:memory:/a" (version 1) or "0::/b" (version 2).
 struct CgroupPath {
   std::string_view path;
   bool unified = true;

@@ -13,7 +13,7 @@
 namespace ddprun {
 
 // The folder of a process's memory controller, from the content of its /proc/<pid>/cgroup and /proc/<pid>/mountinfo;
-// cgroup version 1 (also beside version 2) or 2. Empty where there is no such controller.
+// cgroup version 1 (also beside version 2) or 2. nullopt where there is no such controller.
 struct MemoryCgroup {
   std::filesystem::path folder;
   bool unified = true;  // version 2
@@ -58,7 +58,7 @@ class MemoryEvidence {
     enum class Answer { unknown, no, yes } answer = Answer::unknown;
     std::string text;  // yes: "out of memory: ..."
   };
-  // For a process that was killed since begin(). peak_kib: its largest resident set.
+  // Judges a process that was killed since begin(). peak_kib is its largest resident set.
   Finding about(pid_t pid, std::int64_t peak_kib);
 
  private:

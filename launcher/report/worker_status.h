@@ -8,7 +8,7 @@
 // workers and the code that reports on them.
 namespace ddprun {
 
-// How a process ended, as wait(2) reports it.
+// The end of a process, as wait(2) reports it.
 struct ProcessExit {
   pid_t pid = 0;
   int code = 0;           // its exit code; 0 when a signal ended it

@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// Looks at the threads of running workers now and then, and reports those that have been in uninterruptible sleep for
+// Examines the threads of running workers at intervals, and reports those that have been in uninterruptible sleep for
 // too long.
 //
 // Ownership: owns its timer; the loop must outlive it. Threads: single-threaded on the loop, which calls the handlers.
@@ -21,12 +21,12 @@ class BlockedWorkers {
  public:
   struct Handlers {
     std::function<std::vector<pid_t>()> running;
-    // One process has a thread that sleeps, as the text says.
+    // Called when one process has a thread that sleeps, as the text describes.
     std::function<void(pid_t process, const std::string& text)> blocked;
-    std::function<void()> looked;  // after all running ones were looked at
+    std::function<void()> looked;  // called after all running ones were examined
   };
 
-  // limit 0: workers are not watched.
+  // With limit 0 workers are not watched.
   BlockedWorkers(boost::asio::io_context& loop, std::chrono::milliseconds limit, Handlers handlers);
   ~BlockedWorkers() { stop(); }
   BlockedWorkers(const BlockedWorkers&) = delete;

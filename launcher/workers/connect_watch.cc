@@ -18,7 +18,7 @@
 namespace ddprun {
 namespace {
 
-// Of a link such as "socket:[1234]".
+// Returns the inode of a link such as "socket:[1234]".
 std::optional<ino_t> socket_inode(const std::string& descriptor) {
   constexpr std::string_view prefix = "socket:[";
   char target[64];
@@ -35,13 +35,13 @@ bool is_tcp(const std::string& descriptor) {
   return size > 0 && std::strncmp(protocol, "TCP", 3) == 0;
 }
 
-// The tenth word of each line after the first (proc_net_tcp.txt in the kernel's documentation).
+// The inode is the tenth word of each line after the first (proc_net_tcp.txt in the kernel's documentation).
 void add_inodes(const std::string& table, std::set<ino_t>& inodes) {
   std::string text;
   try {
     text = read_whole_file(table);
   } catch (const Error&) {
-    return;  // a kernel without IPv6 has one table alone
+    return;  // a kernel without IPv6 has only one table
   }
   std::string_view rest = text;
   for (bool heading = true; !rest.empty(); heading = false) {

@@ -19,7 +19,7 @@ struct Stat {
   pid_t group = -1;
 };
 
-// "pid (name) S ppid pgrp ...": searches the last ')', since the name may contain blanks and parentheses.
+// Reads "pid (name) S ppid pgrp ...": searches the last ')', since the name may contain blanks and parentheses.
 Stat read_stat(const char* pid) {
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);

@@ -12,7 +12,7 @@ namespace {
 
 using Command = GuardianRecord::Command;
 
-// Enough to kill and remove what a failed agent has left.
+// This time is enough to kill and remove everything that a failed agent has left.
 constexpr std::chrono::seconds end_timeout{5};
 
 // The guardian's working directory is not this one.

@@ -24,11 +24,11 @@ namespace ddprun {
 // lives it finds those itself (descendants.h).
 //
 // Ownership: construct it first in main, before any thread exists. The destructor closes the pipes, continues processes
-// that are stopped, and reaps both; one that has not ended within five seconds is killed, and a line says so. Each
+// that are stopped, and reaps both; one that has not ended within five seconds is killed, and a line reports this. Each
 // process leads its own session, ignores the signals of a terminal and has no descriptor but the pipe. waitpid(-1) does
-// not report it unless it was restarted. Threads: single-threaded, except add_own_group(). Errors: the
-// constructor and restart() throw Errc::io. Other functions ignore that a process has ended: restart() makes up for it.
-// GuardianWatch does that in an event loop.
+// not report it unless it was restarted. Threads: single-threaded, except add_own_group(). Errors: the constructor and
+// restart() throw Errc::io. Other functions ignore that a process has ended: restart() makes up for it. GuardianWatch
+// does that in an event loop.
 class Guardian {
  public:
   static constexpr std::size_t count = 2;
@@ -39,7 +39,7 @@ class Guardian {
   Guardian& operator=(const Guardian&) = delete;
 
   // Call in a child between fork and exec, once it leads its own group; async-signal-safe. Both processes then know the
-  // group, so that one is enough whatever dies next. SIGPIPE may be pending afterwards.
+  // group, so that one is enough whichever process dies next. SIGPIPE may be pending afterwards.
   void add_own_group() const noexcept;
   // Call in the parent after the fork.
   void remember_group(pid_t group);
@@ -47,10 +47,10 @@ class Guardian {
   void confirm_groups();
   // The groups are empty; the kernel may reuse their numbers.
   void remove_groups(std::span<const pid_t> groups);
-  // "NAME=value" with which an entry in the environment of every process of the job begins. Ignored above 1,023 bytes,
-  // since a shortened one might match other jobs.
+  // prefix is "NAME=value" with which an entry in the environment of every process of the job begins. It is ignored
+  // above 1,023 bytes, since a shortened one might match other jobs.
   void set_marker(const std::string& prefix);
-  // A folder or file that only this job uses: removed when the agent has ended. Ignored above 1,023 bytes.
+  // path is of a folder or file that only this job uses: removed when the agent has ended. Ignored above 1,023 bytes.
   void remove_with_job(const std::filesystem::path& path);
   // Cancels remove_with_job().
   void keep_after_job(const std::filesystem::path& path);

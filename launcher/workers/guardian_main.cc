@@ -20,10 +20,10 @@ namespace {
 
 using Command = GuardianRecord::Command;
 
-// Standard input, many records a system call.
+// Reads standard input, many records with one system call.
 class Input {
  public:
-  // False at the end of file.
+  // Returns false at the end of file.
   bool read(void* bytes, std::size_t size) {
     for (auto* to = static_cast<char*>(bytes); size > 0;) {
       if (begin_ == end_ && !refill()) return false;
@@ -54,7 +54,7 @@ bool has_text(Command command) {
   return command != Command::add_group && command != Command::remove_group;
 }
 
-// Reads /proc/<pid>/environ; true when one of its entries begins with the marker.
+// Reads /proc/<pid>/environ; returns whether one of its entries begins with the marker.
 bool carries_marker(pid_t pid, std::string_view marker) {
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/%d/environ", pid);
@@ -87,7 +87,7 @@ int kill_marked(std::string_view marker) {
 // The job as the agent has described it: the groups to kill and the paths to remove when the agent has ended.
 class Job {
  public:
-  // False at the end of file.
+  // Returns false at the end of file.
   bool read() {
     GuardianRecord record;
     if (!input_.read(&record, sizeof(record))) return false;
@@ -114,15 +114,15 @@ class Job {
     return true;
   }
 
-  // After an orderly end there is no group left and nothing to search for. Repeated, since a process may fork during
-  // the search.
+  // After an orderly end there is no group left and nothing to search for. The kill is repeated, since a process may
+  // fork during the search.
   void kill() const {
     for (const pid_t group : groups_) ::kill(-group, SIGKILL);
     if (groups_.empty()) return;
     for (int round = 0; round < max_rounds && kill_marked(marker_) > 0; ++round) continue;
   }
 
-  // Repeated, since a worker's last file may appear meanwhile, and the other guardian removes the same ones.
+  // Removal is repeated, since a worker's last file may appear meanwhile, and the other guardian removes the same ones.
   void remove_paths() const {
     std::error_code ignored;
     for (const auto& path : paths_)

@@ -87,8 +87,8 @@ void GuardianProcess::launch(Method method, int error_pipe) {
   end_signal_ = 0;
 }
 
-// End of file: the guardian has closed what it inherited, so it has left this process's session. Until then a signal to
-// this process group would end both, and no process would kill the workers.
+// At the end of file the guardian has closed what it inherited, so it has left this process's session. Until then a
+// signal to this process group would end both, and no process would kill the workers.
 void GuardianProcess::wait_until_detached() {
   const UniqueFd detached = std::move(detached_);
   if (!wait_for(detached.get(), POLLIN, Deadline::in(start_timeout))) {
@@ -102,8 +102,8 @@ void GuardianProcess::wait_until_detached() {
   throw make_error(Errc::io, "cannot execute ddprun as the guardian process: {}", errno_text(exec_error));
 }
 
-// Only async-signal-safe calls: other threads of the parent may have held locks at the fork. Writes the error of a
-// failed exec to error_pipe.
+// The child makes only async-signal-safe calls: other threads of the parent may have held locks at the fork. It writes
+// the error of a failed exec to error_pipe.
 void GuardianProcess::execute(int pipe, int error_pipe) const {
   char program[] = "ddprun";
   char option[16] = {};
@@ -122,7 +122,7 @@ void GuardianProcess::send(const char* bytes, std::size_t size) {
   const auto deadline = Deadline::in(read_timeout);
   while (pipe_ && !write_record(pipe_.get(), bytes, size)) {
     if (errno == EAGAIN && !deadline.expired() && wait_for(pipe_.get(), POLLOUT, deadline)) continue;
-    if (errno != EPIPE) signal(SIGKILL);  // it does not read: the one that replaces it is told everything
+    if (errno != EPIPE) signal(SIGKILL);  // it does not read: its replacement gets all records
     pipe_.reset();
   }
 }
@@ -180,7 +180,7 @@ void GuardianProcess::signal(int signal_number) const {
   if (pid_ > 0 && !reaped_) ::kill(pid_, signal_number);
 }
 
-// By pidfd, since a process that waitpid(-1) has reaped may have passed its id on.
+// It waits by pidfd, since the id of a process that waitpid(-1) has reaped may have been reused.
 int GuardianProcess::reap() {
   if (reaped_) return end_signal_;
   siginfo_t info{};

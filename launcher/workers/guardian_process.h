@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// The agent sends a guardian such records: this header, and for a path or a marker its text behind it.
+// A record that the agent sends to a guardian: this header, followed by the text of a path or a marker.
 struct GuardianRecord {
   enum class Command : int { add_group, remove_group, set_marker, add_path, remove_path };
   static constexpr std::size_t max_text = 1023;
@@ -25,7 +25,7 @@ struct GuardianRecord {
 // except send_own_group(). Errors: start() and wait_until_detached() throw Errc::io.
 class GuardianProcess {
  public:
-  // name: its name in ps(1), at most 15 characters.
+  // name is its name in ps(1), at most 15 characters.
   explicit GuardianProcess(std::string name) : name_(std::move(name)) {}
   GuardianProcess(GuardianProcess&&) = default;
 
@@ -37,15 +37,15 @@ class GuardianProcess {
   // Starts it by fork, for a caller that does not wait.
   void start_unawaited();
 
-  // All give up when the process has ended. If it reads nothing for a second, they kill it, so that it is replaced.
+  // All functions give up when the process has ended. If it reads nothing for a second, they kill it for replacement.
   void send(GuardianRecord::Command command, std::span<const pid_t> groups);
   void send(GuardianRecord::Command command, std::string_view text);
-  // add_group for the calling process, between fork and exec; never waits; async-signal-safe. A failure is ignored.
+  // Sends add_group for the calling process, between fork and exec; never waits; async-signal-safe. Ignores failures.
   void send_own_group() const noexcept;
 
   // Closes the pipe, and continues a process that is stopped.
   void close();
-  // Waits for the process's end. False if the deadline passes first.
+  // Waits for the process's end. Returns false if the deadline passes first.
   bool wait_for_end(Deadline deadline) const;
   // Ends it by SIGKILL, waits at most a second for that, and reaps it.
   void kill();
@@ -55,7 +55,7 @@ class GuardianProcess {
   void note_end(int signal_number);
 
   pid_t pid() const { return pid_; }
-  // A pidfd: readable once the process has ended; -1 where the kernel has none (before 5.2).
+  // Returns a pidfd, readable once the process has ended; -1 where the kernel has none (before 5.2).
   int exit_descriptor() const { return pidfd_.get(); }
 
  private:
@@ -73,7 +73,7 @@ class GuardianProcess {
   int end_signal_ = 0;
 };
 
-// The guardian itself: reads standard input. name: see GuardianProcess.
+// Runs the guardian itself: it reads standard input. See GuardianProcess for name.
 [[noreturn]] void run_guardian(const char* name);
 
 }  // namespace ddprun

@@ -24,12 +24,12 @@
 namespace ddprun {
 namespace {
 
-// So much of the end of the output is kept, since the end usually has the reason.
+// This much of the end of the output is kept, since the end usually has the reason.
 constexpr std::size_t kept_output = 2000;
 
-// A killed process that waits for a device ends later, if ever; the guardian looks after it then.
+// A killed process that waits for a device ends later, if ever; the guardian handles it then.
 constexpr std::chrono::milliseconds kill_timeout{2000};
-// How often the end is looked for on a kernel without pidfds (before 5.3, or behind a filter of system calls).
+// The interval at which the end is polled on a kernel without pidfds (before 5.3, or with a filter of system calls).
 constexpr std::chrono::milliseconds look_interval{20};
 
 // The process group of the check; its processes end with this object.
@@ -48,12 +48,12 @@ class CheckProcess {
   CheckProcess(const CheckProcess&) = delete;
   CheckProcess& operator=(const CheckProcess&) = delete;
 
-  // Collects the output of a descriptor, -1 for none, until the process has ended. Returns false when the deadline came
-  // first.
+  // Collects the output of a descriptor, -1 for none, until the process has ended. Returns false when the deadline
+  // passed first.
   bool wait_for_end(int output_fd, Deadline deadline, std::string& output);
-  // Its status as wait(2) has it. REQUIRES: it has ended.
+  // Returns its status as wait(2) reports it. REQUIRES: it has ended.
   int status() const { return *status_; }
-  // The errno with which its exec failed, or 0.
+  // Returns the errno with which its exec failed, or 0.
   int start_error() const { return exec_error(process_); }
 
  private:
@@ -65,8 +65,8 @@ class CheckProcess {
 
   Guardian& guardian_;
   StartedProcess process_;
-  UniqueFd end_;               // becomes readable when the process has ended; none where the kernel has no pidfds
-  std::optional<int> status_;  // once it was reaped
+  UniqueFd end_;               // becomes readable when the process has ended; empty where the kernel has no pidfds
+  std::optional<int> status_;  // set once it was reaped
 };
 
 // Returns false at the end of the output.
@@ -98,7 +98,7 @@ std::string text_of_status(int status) {
   return fmt::format("failed with exit code {}", WEXITSTATUS(status));
 }
 
-// One line stays one; several follow, indented.
+// A single line stays one; several follow, indented.
 std::string text_of_output(std::string output) {
   while (!output.empty() && output.back() == '\n') output.pop_back();
   if (output.empty()) return ", without output";

@@ -11,12 +11,12 @@ namespace ddprun {
 // A command that decides whether this node may join the job.
 struct HealthCheck {
   std::string command;  // for sh -c
-  std::string host;     // of this node, for messages
+  std::string host;     // this node's host, for messages
   std::chrono::milliseconds timeout{0};
 };
 
-// Runs the command and waits for its end; then no process of its group is left. A signal that ends this process ends
-// them too, by the guardian. Call on the main thread, while it has no other child but the guardian.
+// Runs the command and waits for its end; then no process of its group is left. If a signal ends this process, the
+// guardian ends that group. Call on the main thread, while it has no other child but the guardian.
 //
 // Throws Errc::io, naming host, command, cause and the end of its output, when it exits with another code than 0, a
 // signal ends it, it takes longer than the timeout, or cannot be started.

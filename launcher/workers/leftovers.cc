@@ -23,8 +23,8 @@ std::vector<pid_t> Leftovers::processes() const {
   return children;
 }
 
-// One system call in the usual case, in which waitid() reports no child at all. Otherwise /proc is searched, since
-// waitid() also reports foreign children and a restarted guardian.
+// This takes one system call in the usual case, in which waitid() reports no child at all. Otherwise /proc is searched,
+// since waitid() also reports children that are not the job's and a restarted guardian.
 bool Leftovers::none() const {
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD) return true;

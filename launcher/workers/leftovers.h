@@ -17,7 +17,7 @@ class Leftovers {
   // Reaps the children that have ended; those that live do not belong to the job.
   explicit Leftovers(Guardian& guardian);
 
-  // REQUIRES: no worker is left. True if no process of theirs is left either.
+  // Returns whether no process of the workers is left. REQUIRES: no worker is left.
   bool none() const;
   std::vector<pid_t> processes() const;
   // Signals each of them once in a round.
@@ -26,7 +26,7 @@ class Leftovers {
 
  private:
   Guardian& guardian_;
-  std::set<pid_t> foreign_;  // without the guardian
+  std::set<pid_t> foreign_;  // children that are not the job's, without the guardian
   std::set<pid_t> signalled_;
 };
 

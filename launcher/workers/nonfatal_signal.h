@@ -15,12 +15,12 @@ struct ThreadSignals {
   std::uint64_t caught = 0;   // by the whole process
   bool sleeps = false;        // interruptibly (state S)
 
-  // True also while a shell or posix_spawn forks, since they block all signals then.
+  // Returns true also while a shell or posix_spawn forks, since they block all signals then.
   bool blocks_all() const;
 };
 ThreadSignals parse_thread_signals(std::string_view status);
 
-// Whether a process with these threads handles or ignores the signal, or waits for it (sigwait, signalfd).
+// Returns whether a process with these threads handles or ignores the signal, or waits for it (sigwait, signalfd).
 bool is_nonfatal(const std::vector<ThreadSignals>& threads, int signal_number);
 
 // Sends the signal to the processes of the group that it would not end. Returns whether it was sent to the leader.

@@ -38,7 +38,7 @@ std::string size_text(const std::string& kilobytes) {
   return fmt::format("{:.4g} {}", size, units[unit]);
 }
 
-// Fields 14 and 15 of proc_pid_stat(5), behind the program's name, which may have spaces.
+// Takes fields 14 and 15 of proc_pid_stat(5), after the program's name, which may have spaces.
 std::string processor_time(const std::string& stat) {
   const auto name_end = stat.rfind(')');
   if (name_end == std::string::npos) return "";

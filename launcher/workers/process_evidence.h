@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// A line about a process, as people read it: {"resident memory", "1.2 GiB"}.
+// A fact about a process as a readable line: {"resident memory", "1.2 GiB"}.
 struct ProcessFact {
   std::string name;
   std::string value;

@@ -23,7 +23,7 @@ Number field(std::string_view status, std::string_view key) {
   return value;
 }
 
-// Empty for what has ended meanwhile.
+// Returns empty text for a process or thread that has ended meanwhile.
 std::string text_of(const std::string& path) {
   try {
     return read_whole_file(path);

@@ -22,7 +22,7 @@ namespace asio = boost::asio;
 
 // The longest time until a change of the system clock is noticed.
 constexpr double longest_sleep_seconds = 10;
-// Well above PIPE_BUF, up to which a request is written atomically.
+// The limit is well above PIPE_BUF, up to which a request is written atomically.
 constexpr std::size_t longest_line = std::size_t{64} * 1024;
 
 double seconds_since_epoch() {
@@ -42,7 +42,7 @@ struct Watchdog::Impl {
   Impl(asio::io_context& loop, std::filesystem::path pipe, Handler handler)
       : path(std::move(pipe)), on_expired(std::move(handler)), reader(loop), timer(loop) {
     make_pipe(path);
-    // Opened for writing too, so that there is no end of file when the last writer closes it.
+    // It is opened for writing too, so that there is no end of file when the last writer closes it.
     const int fd = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) throw make_error(Errc::io, "cannot open the watchdog's pipe {}: {}", path.string(), errno_text(errno));
     reader.assign(fd);

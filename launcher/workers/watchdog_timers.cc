@@ -48,7 +48,7 @@ void WatchdogTimers::request(std::string_view line) {
 }
 
 std::vector<ExpiredTimer> WatchdogTimers::expire(double now) {
-  // Ordered by process, then those with a signal first, then by time.
+  // The order is by process, then those with a signal first, then by time.
   std::set<std::tuple<pid_t, bool, double, std::string, int>> passed;
   for (const auto& [key, timer] : timers_)
     if (timer.expires <= now)

@@ -11,19 +11,19 @@
 
 namespace ddprun {
 
-// What the agent knows of one worker of the current round. Owns the descriptor that reports its exec. Not thread-safe.
+// The agent's data about one worker of the current round. Owns the descriptor that reports its exec. Not thread-safe.
 struct Worker {
   int local_rank = 0;
   StartedProcess process;
   std::string error_file;
   std::optional<ProcessExit> exit;
-  int exec_error = 0;  // once it has ended: the errno with which its program could not be executed
+  int exec_error = 0;  // set once it has ended: the errno with which its program could not be executed
   int stopped_by = 0;  // the signal that stopped it, until it is continued
   bool failed = false;
-  int sent_signal = 0;  // by this agent, with the reason
+  int sent_signal = 0;  // the last one that this agent sent, with the reason
   std::string sent_reason;
   std::optional<int> aborted;  // it called MPI_Abort with this exit code
-  std::string complaint;       // what is wrong although it exited with 0
+  std::string complaint;       // its fault although it exited with 0
   std::string blocked;         // why it has failed although it runs
 
   bool ended_well() const { return exit->success() && complaint.empty() && !aborted; }

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// By which an MPI, and ddprun-worker, would take another starter for theirs.
+// Variables by which an MPI, and ddprun-worker, would take another starter for theirs.
 constexpr const char* variables_of_other_starters[] = {
     "PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMIX_RANK", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
 

@@ -14,36 +14,36 @@ namespace ddprun {
 
 // The values that the launcher exports to every worker besides those of the round.
 struct WorkerEnvSpec {
-  std::vector<int> omp_threads;  // OMP_NUM_THREADS by local rank; empty: that of the agent
+  std::vector<int> omp_threads;  // OMP_NUM_THREADS by local rank; empty: the agent's value
   std::string role = "default";
   std::string run_id = "none";
   int max_restarts = 0;
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   std::string timer_file;           // the watchdog's pipe; empty: no watchdog
   std::string training_memory;      // where a worker publishes its training (TrainingMemory::address()); empty: nowhere
-  bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU only
-  int token_descriptor = -1;        // of the job's token, which the workers inherit; -1: none
+  bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees only one GPU
+  int token_descriptor = -1;        // the job's token, which the workers inherit; -1: none
   bool pmi = false;                 // the launcher serves PMI-1 to the workers
   std::optional<std::uint64_t> recovery{};  // DDPRUN_RECOVERY; none: single workers are not replaced
   bool agent_store = true;  // an agent serves the store at the master address; false: worker rank 0 does
 };
 
-// The environment of one worker: the agent's own and what torchrun exports, in torchrun's spelling (True and False);
-// where the launcher serves PMI-1, what MPICH's processes read, too. error_file: empty for none. pmi_descriptor: of the
-// worker's socket. Throws Errc::usage as own_device() does.
+// The environment of one worker: the agent's own and torchrun's exports, in torchrun's spelling (True and False); where
+// the launcher serves PMI-1, also the variables that MPICH's processes read. error_file is empty for none;
+// pmi_descriptor is that of the worker's socket. Throws Errc::usage where own_device() does.
 Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
                                const std::string& error_file, int pmi_descriptor = -1);
 
 // The environments of one round's workers in the form for execve, one at a time. The shared variables are written once,
 // since every page that is written between two forks is copied.
 //
-// Ownership: borrows its arguments, which must outlive it. Threads: not thread-safe. Errors: of() throws Errc::usage as
-// own_device() does.
+// Ownership: borrows its arguments, which must outlive it. Threads: not thread-safe. Errors: of() throws Errc::usage
+// where own_device() does.
 class WorkerEnvironments {
  public:
   WorkerEnvironments(const Environment& agent, const WorkerEnvSpec& spec, const Round& round);
 
-  // worker_environment() as "NAME=value", the shared variables first. Valid until the next call.
+  // Returns worker_environment() as "NAME=value", the shared variables first; valid until the next call.
   std::span<const std::string> of(int local_rank, const std::string& error_file, int pmi_descriptor = -1);
 
  private:

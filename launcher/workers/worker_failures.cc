@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// What is known beyond exit code and signal. A process whose exec failed has no exit code of its own.
+// The known cause beyond exit code and signal. A process whose exec failed has no exit code of its own.
 std::string cause_of_end(const Worker& worker, const FailureContext& context, ProcessExit& exit) {
   if (!worker.blocked.empty()) return worker.blocked;
   if (worker.exec_error != 0) {

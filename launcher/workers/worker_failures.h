@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// Where failed workers ran, and what is known of all of them. Borrows the evidence.
+// The place where workers failed, and the known facts about all of them. Borrows the evidence.
 struct FailureContext {
   int first_rank = 0;
   int group_rank = 0;
@@ -19,8 +19,8 @@ struct FailureContext {
   MemoryEvidence& memory;
 };
 
-// Describes why a worker failed: of what the kernel, the worker itself and its agent say, the most definite. It need
-// not have ended. last_lines: of its standard error. Reads the worker's error file.
+// Describes why a worker failed, by the most definite report of the kernel, the worker itself and its agent. It need
+// not have ended. last_lines are those of its standard error. Reads the worker's error file.
 WorkerFailure failure_of(const Worker& worker, const FailureContext& context, std::string last_lines,
                          std::int64_t noticed_us);
 

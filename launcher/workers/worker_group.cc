@@ -26,13 +26,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Grace period of child processes that remain after all workers have exited.
+// The grace period of child processes that remain after all workers have exited.
 constexpr milliseconds leftover_grace{2000};
-// Between two rounds of SIGKILL, which are repeated because a process can fork while it is being killed.
+// The time between two rounds of SIGKILL, which are repeated because a process can fork while it is being killed.
 constexpr milliseconds kill_interval{200};
 constexpr int max_kill_rounds = 50;
-// A worker can notice a peer's death and exit before the kernel reports the peer's end to this process: when all
-// failures are consequences, the wait for their cause.
+// The wait for a cause when all failures are consequences: a worker can notice a peer's death and exit before the
+// kernel reports the peer's end to this process.
 constexpr milliseconds cause_timeout{500};
 
 std::int64_t now_us() {
@@ -83,7 +83,7 @@ struct WorkerGroup::Impl {
   bool awaiting_cause = false;
   std::shared_ptr<OutputRouter> output;
   UniqueFd token;                  // for the workers; empty: they get none
-  std::unique_ptr<PmiServer> pmi;  // of the latest round, if its workers are to be MPI processes
+  std::unique_ptr<PmiServer> pmi;  // that of the latest round, if its workers are to be MPI processes
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
   Worker make_worker(int local_rank, WorkerEnvironments& environments, std::uint64_t replacement = 0);
@@ -140,7 +140,7 @@ void WorkerGroup::Impl::replace(Worker& worker, std::uint64_t generation) {
   report_changes({worker.report()});
 }
 
-// The workers that have failed, the root cause first. All are stamped with the same time.
+// The workers that have failed, the root cause first. All get the same time.
 std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
   std::vector<WorkerFailure> failures;
   const auto noticed = now_us();
@@ -180,7 +180,7 @@ void WorkerGroup::Impl::report_changes(const std::vector<WorkerReport>& changed)
   if (!changed.empty() && handlers.changed) handlers.changed(changed);
 }
 
-// MPICH's processes wait for that: they do not end themselves.
+// MPICH's processes wait to be killed: they do not end themselves.
 void WorkerGroup::Impl::end_aborted(int local_rank, int exit_code) {
   for (auto& worker : workers) {
     if (worker.local_rank != local_rank || worker.aborted) continue;
@@ -189,7 +189,7 @@ void WorkerGroup::Impl::end_aborted(int local_rank, int exit_code) {
   }
 }
 
-// A stopped worker may be what its peers failed on.
+// A stopped worker may be the cause of its peers' failures.
 void WorkerGroup::Impl::warn_of_frozen() const {
   for (const auto& worker : workers)
     if (!worker.exit && worker.stopped_by != 0)

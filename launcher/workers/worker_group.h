@@ -27,13 +27,13 @@ namespace ddprun {
 // The settings that all rounds of a node's workers share.
 struct GroupSpec {
   WorkerCommand command;
-  Environment environment;  // of the agent
+  Environment environment;  // the agent's environment
   WorkerEnvSpec exported;
   OutputSpec output;
-  std::string host;  // of this node, for reports
+  std::string host;  // this node's host, for reports
   Placement placement;
   WorkerInput input = WorkerInput::all;
-  // A worker with a thread that has slept this long without interruption has failed; 0: it has not.
+  // A worker with a thread that has slept this long without interruption has failed; 0 disables this check.
   std::chrono::milliseconds uninterruptible_timeout{0};
   std::uint64_t descriptors = 0;                             // a worker's limit of open files; 0: that of this process
   std::shared_ptr<const Credentials> credentials = nullptr;  // passed on to the workers; null: none
@@ -57,7 +57,7 @@ class WorkerGroup {
     std::function<void()> succeeded;
     // All workers exited with 0 or exit_preempted, at least one with the latter, and none of their processes is left.
     std::function<void()> preempted;
-    // After stop(): no process of the round is left. preempted: all workers exited as for preempted.
+    // No process of the round is left after stop(). preempted: all workers exited as for the handler preempted.
     std::function<void(bool preempted)> stopped;
     // The state of these workers has changed; also called for their first state.
     std::function<void(const std::vector<WorkerReport>&)> changed;
@@ -72,24 +72,24 @@ class WorkerGroup {
   // REQUIRES: no process of an earlier round is left. Throws Errc::io when a worker cannot be started; stop() then ends
   // those that were started.
   void start(const Round& round);
-  // Starts another process in place of a worker that has failed; the others run on. What is left of its process group
-  // is killed. generation: the first one of the process group that the new worker is a member of (DDPRUN_RECOVERY).
-  // Throws as start().
+  // Starts another process to replace a worker that has failed; the others continue to run. The rest of its process
+  // group is killed. generation is the first one of the process group that the new worker is a member of
+  // (DDPRUN_RECOVERY). Throws as start() does.
   void replace(int local_rank, std::uint64_t generation);
-  // Sends the signal to every worker's process group and kills what is left after the grace period. May be repeated:
-  // the signal is sent again, and the first grace period stays in force.
+  // Sends the signal to every worker's process group and kills the remaining processes after the grace period. May be
+  // repeated: the signal is sent again, and the first grace period stays in force.
   void stop(int signal_number, std::chrono::milliseconds grace);
   // Ends the grace period of a stop() now.
   void kill();
   // Sends SIGUSR1 or SIGUSR2 to every process of the workers' groups that the signal would not end.
   void notify(int signal_number);
-  // This agent is about to send the signal to the worker with this process id: the reason for the failure report.
+  // Call before the agent sends the signal to the worker with this process id: notes the reason for the failure report.
   void note_signal(pid_t worker, int signal_number, const std::string& reason);
   // The workers of the current round, by local rank.
   std::vector<WorkerStatus> workers() const;
   // The streams of a worker that do not pass through this process.
   std::vector<UnseenStream> unseen_streams(int local_rank) const;
-  // The end of what a worker of the current round has written; of its predecessors, too, if it has replaced them.
+  // The end of the output of a worker of the current round, and of its predecessors if it has replaced any.
   OutputRouter::Recent recent_output(int local_rank) const;
   // The terminal of this process was resized: passes the size and SIGWINCH on to the workers.
   void window_changed();

@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// None where standard input is no regular file, or one that this user may not open.
+// Returns no descriptor where standard input is no regular file, or one that this user may not open.
 UniqueFd open_file_anew() {
   struct stat status {};
   if (::fstat(STDIN_FILENO, &status) != 0 || !S_ISREG(status.st_mode)) return {};

@@ -29,7 +29,7 @@ std::vector<char*> pointers(std::span<const std::string> texts) {
   return result;
 }
 
-// Everything the child needs, prepared before the fork, since other threads may hold the allocator's lock during it.
+// All that the child needs is prepared before the fork, since other threads may hold the allocator's lock during it.
 struct Child {
   const char* executable;
   char* const* arguments;
@@ -68,7 +68,7 @@ struct Child {
     if (in >= 0 && ::dup2(in, STDIN_FILENO) < 0) return errno;
     if (out >= 0 && ::dup2(out, STDOUT_FILENO) < 0) return errno;
     if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
-    // For descriptors that this program inherited; its own ones close on exec. Kernels before 5.9 lack the call.
+    // The call is for inherited descriptors; the program's own ones close on exec. Kernels before 5.9 lack it.
     ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
     for (const int fd : inherited)
       if (fd >= 0 && ::fcntl(fd, F_SETFD, 0) != 0) return errno;

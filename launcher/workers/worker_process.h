@@ -15,7 +15,7 @@
 
 namespace ddprun {
 
-// How to start one process. Its descriptors are borrowed for the call; -1: of this process.
+// The parameters of one process. Its descriptors are borrowed for the call; -1 means that of this process.
 struct ProcessSpec {
   std::filesystem::path executable;
   std::vector<std::string> arguments;        // [0] included
@@ -23,7 +23,7 @@ struct ProcessSpec {
   int in = -1;
   int out = -1;
   int err = -1;
-  std::array<int, 2> inherited{-1, -1};  // further ones, under the same numbers; -1: none
+  std::array<int, 2> inherited{-1, -1};  // further descriptors, under the same numbers; -1: none
   CpuList cpus;                          // CPUs to bind it to; empty: those of this process
   std::uint64_t descriptors = 0;         // its limit of open files (RLIMIT_NOFILE); 0: that of this process
 };
@@ -50,10 +50,10 @@ int exec_error(const StartedProcess& process);
 // A change of a child's state: it ended, was stopped by a signal (SIGSTOP and the like), or was continued.
 struct ProcessChange {
   enum class Kind { ended, stopped, continued } kind = Kind::ended;
-  ProcessExit exit;  // stopped: with the signal; continued: the process id only
+  ProcessExit exit;  // stopped: with the signal; continued: only the process id
 };
 
-// All changes so far, of adopted children too. Reaps children that have ended; the guardian is told of its own.
+// Returns all changes so far, of adopted children too. Reaps ended children and reports the guardian's own to it.
 std::vector<ProcessChange> reap_children(Guardian& guardian);
 
 }  // namespace ddprun

@@ -1,6 +1,6 @@
-// c10d: rounds formed by the server at the endpoint, over sessions. The host of the endpoint serves it: checked when
-// the back end is opened or the endpoint's name has been looked up, and again before each redial, so that another agent
-// on that host replaces a lost server.
+// The c10d back end: the server at the endpoint forms the rounds, over sessions. The host of the endpoint serves it; an
+// agent checks whether it runs there when the back end is opened or the endpoint's name has been looked up, and again
+// before each redial, so that another agent on that host replaces a lost server.
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -90,7 +90,7 @@ class C10dBackend final : public RendezvousBackend {
   std::chrono::milliseconds failure_bound_{};
   std::function<void(const Error&)> server_failed_;
   std::unique_ptr<HostedEndpoint> hosted_;
-  std::unique_ptr<SessionClient> client_;  // destroyed first: the server has a session of it
+  std::unique_ptr<SessionClient> client_;  // destroyed first, since the server has a session with it
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// etcd: rounds kept in etcd v3, so that no agent's host is a single point of failure. This process serves nothing but
-// the workers' store of group rank 0.
+// The etcd back end: keeps the rounds in etcd v3, so that no agent's host is a single point of failure. This process
+// serves only the workers' store of group rank 0.
 #include <utility>
 
 #include "ddprun/common/host_port.h"

@@ -26,7 +26,7 @@ struct EtcdServers {
     std::uint16_t port = 2379;
   };
   std::vector<Endpoint> endpoints;  // at least one; members of one cluster
-  // Of one attempt at one member: dialling, sending and receiving the whole response.
+  // The timeout of one attempt at one member: dialling, sending and receiving the whole response.
   std::chrono::milliseconds attempt_timeout{2000};
 
   std::string text() const;  // "h1:2379,h2:2379"
@@ -52,8 +52,8 @@ class EtcdClient {
   boost::asio::awaitable<boost::json::value> call(std::string path, boost::json::object body, std::string about,
                                                   Deadline deadline);
 
-  // As call(), for a streaming response: passes each JSON value to listener. Tries one server once; returns why the
-  // stream ended.
+  // Does what call() does, but for a streaming response: passes each JSON value to listener. Tries one server once;
+  // returns why the stream ended.
   using Listener = std::function<void(const boost::json::value&)>;
   boost::asio::awaitable<std::string> listen(std::string path, boost::json::object body, Listener listener);
 

@@ -16,7 +16,7 @@
 namespace ddprun {
 
 std::string base64_encode(std::string_view bytes);
-// nullopt if text is not base64.
+// Returns nullopt if text is not base64.
 std::optional<std::string> base64_decode(std::string_view text);
 
 // The first key after all keys that begin with prefix. REQUIRES: its last byte is below 0xff.

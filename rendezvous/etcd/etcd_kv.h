@@ -28,13 +28,13 @@ struct EtcdCompare {
 
 struct EtcdOperation {
   enum class Kind { read, put, erase } kind = Kind::read;
-  enum class Lease { none, node, job };  // node: this node's; job: of the job's records
+  enum class Lease { none, node, job };  // node: the lease of this node; job: that of the job's records
   std::string key;
   std::string value;
   Lease lease = Lease::none;
 };
 
-// Atomic: `success` if every comparison holds, otherwise `failure`.
+// An atomic transaction: `success` if every comparison holds, otherwise `failure`.
 struct EtcdTxn {
   std::vector<EtcdCompare> compare;
   std::vector<EtcdOperation> success;

@@ -32,7 +32,7 @@ using std::chrono::seconds;
 
 constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 constexpr auto first_report_delay = 500ms;  // a server usually starts within this time: no log line before
-constexpr auto job_lease = 600s;            // a job's records outlive its last leader by this
+constexpr auto job_lease = 600s;            // a job's records outlive its last leader by this time
 constexpr auto request_timeout = 30s;       // for requests that etcd answers with a temporary error
 constexpr auto departure_timeout = 2s;
 constexpr auto destructor_timeout = 1s;  // blocks the event loop

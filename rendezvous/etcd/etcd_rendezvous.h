@@ -12,7 +12,7 @@ namespace ddprun {
 
 struct EtcdRendezvousOptions {
   EtcdServers servers;
-  std::string prefix = "/ddprun";  // of all keys
+  std::string prefix = "/ddprun";  // the prefix of all keys
 };
 
 // The Rendezvous of the etcd back end (ETCD.md): runs a JobNode with its lease, its requests and its watch.
@@ -39,7 +39,7 @@ class EtcdRendezvous final : public Rendezvous {
   void report_success(std::int64_t generation) override;
   void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override;
   void report_preempted(std::int64_t generation) override;
-  // No effect: the state of workers is not kept in etcd.
+  // Has no effect: the state of workers is not kept in etcd.
   void report_node(std::int64_t generation, const NodeReport& report) override;
   void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;

@@ -64,7 +64,7 @@ bool JobLeader::resume(EtcdMoment now, const JobState& state, std::optional<JobA
   if (std::none_of(known.begin(), known.end(), [&](const auto& node) { return here(node.info.id); })) return false;
   sessions_ = state.sessions;
   membership_.emplace(now.steady, state.membership, membership_options);
-  // Lost nodes first: that ends the round which their reports, and the failures they caused, belong to.
+  // Removes lost nodes first: that ends the round to which their reports, and the failures they caused, belong.
   for (const auto& node : known) {
     if (nodes_.contains(node.info.id)) continue;
     sessions_.erase(node.info.id);

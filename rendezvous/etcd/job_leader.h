@@ -60,11 +60,11 @@ class JobLeader {
 
   const std::string session_;
   std::map<std::string, NodeRecord> nodes_;  // nodes whose key exists
-  std::vector<std::string> order_;           // of nodes_, by joining
+  std::vector<std::string> order_;           // the keys of nodes_, in the order of joining
   std::optional<Membership> membership_;     // set by the constructor
   std::map<std::string, std::string> sessions_;
   JobAnnouncement announcement_;
-  std::optional<std::uint64_t> checked_event_;  // of Membership::liveness_event(), for which a check was started
+  std::optional<std::uint64_t> checked_event_;  // the Membership::liveness_event() for which a check was started
   std::int64_t sequence_ = 0;
   bool dirty_ = true;
 };

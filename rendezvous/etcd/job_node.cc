@@ -30,7 +30,7 @@ const EtcdKeyValue* find(const EtcdTxnResult& result, const std::string& key) {
   return found == result.read.end() ? nullptr : &*found;
 }
 
-// nullopt with a warning for a record that cannot be parsed: one bad key must not end the job.
+// Returns nullopt with a warning for a record that cannot be parsed: one bad key must not end the job.
 std::optional<NodeRecord> readable(const std::string& key, const std::string& text) {
   try {
     return parse_node_record(key, text);
@@ -255,7 +255,7 @@ void JobNode::node_written(const EtcdTxnResult& result) {
   }
   const auto* there = find(result, keys_.node(record_.info.id));
   node_revision_ = there ? there->mod_revision : 0;
-  // The same text: an earlier attempt without a response has succeeded.
+  // If the text is the same, an earlier attempt without a response has succeeded.
   if (!there || there->value != written_) record_changed_ = true;
 }
 

@@ -25,7 +25,7 @@ namespace ddprun {
 //   unexpected data.
 class JobNode {
  public:
-  // session: unique to this join of the node.
+  // session is unique to this join of the node.
   JobNode(JobKeys keys, std::string session, NodeInfo self, JobPolicy policy, SessionAddresses addresses);
 
   // ---- from the agent
@@ -43,10 +43,10 @@ class JobNode {
 
   // ---- from etcd
   std::string watched() const { return fence_ ? keys_.all() : keys_.control(); }
-  // All keys under watched() at one revision.
+  // Takes all keys under watched() at one revision.
   void resync(EtcdMoment now, const std::string& prefix, const std::vector<EtcdKeyValue>& all, std::int64_t revision);
   void changed(EtcdMoment now, const EtcdChange& change);
-  // nullopt while one is in progress.
+  // Returns nullopt if no transaction is due, or one is in progress.
   std::optional<EtcdTxn> next_txn(EtcdMoment now);
   void answered(const EtcdTxnResult& result);
 
@@ -82,16 +82,16 @@ class JobNode {
   NodeRecord record_;
   std::string written_;  // the record of the last write
   bool record_changed_ = true;
-  std::int64_t node_revision_ = 0;  // of the node's key when last seen; 0: it does not exist
+  std::int64_t node_revision_ = 0;  // the revision of the node's key when last seen; 0: it does not exist
 
-  Step step_ = Step::none;  // in progress
+  Step step_ = Step::none;  // the step in progress
   bool synced_ = false;     // control keys have been read
   std::optional<EtcdKeyValue> leader_key_;
   std::optional<std::int64_t> fence_;              // this node holds the leader's key: its create revision
   std::optional<JobLeader> leader_;                // this node leads, and has read the job's keys
-  std::string state_text_, written_announcement_;  // of the last write
+  std::string state_text_, written_announcement_;  // as last written
   std::int64_t state_revision_ = 0;
-  std::string announcement_text_;  // when last read
+  std::string announcement_text_;  // as last read
 
   std::int64_t proposed_ = -1;
   std::int64_t started_ = -1;

@@ -108,7 +108,7 @@ void fields(Visit& at, JobState& v) {
   at("writer", v.writer), at("sequence", v.sequence), at("sessions", v.sessions), at("membership", v.membership);
 }
 
-// In the order of the enumerators.
+// The names in the order of the enumerators.
 constexpr std::array report_names = {"none", "ready", "success", "preempted", "failure"};
 constexpr std::array phase_names = {"forming", "proposed", "running", "ended"};
 const auto& names_of(NodeRecord::Report) {

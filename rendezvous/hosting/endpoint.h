@@ -9,7 +9,7 @@
 #include "ddprun/rendezvous/store/store_server.h"
 #include "ddprun/rendezvous/trust/admission.h"
 
-// Which process serves the endpoint of a job.
+// The choice of the process that serves the endpoint of a job.
 namespace ddprun {
 
 enum class Hosting {
@@ -19,17 +19,17 @@ enum class Hosting {
 };
 
 // is_host takes precedence. Otherwise this host serves an endpoint that is localhost, a loopback address, its own host
-// name, or an address of one of its network interfaces. nullopt: a name that has to be looked up first.
+// name, or an address of one of its network interfaces. Returns nullopt for a name that has to be looked up first.
 std::optional<Hosting> decide_hosting(const std::string& host, const std::optional<bool>& is_host);
-// For the numeric addresses that a name has.
+// Decides for the numeric addresses that a name has.
 Hosting decide_hosting(const std::vector<std::string>& addresses);
 
-// Where a server listens whose clients dial `host`: on that address alone if it is one of this host; empty, on all
-// interfaces, for a name, which may mean another address elsewhere, and for an address that another machine translates.
+// The address on which a server listens whose clients dial `host`: `host` if this host has that address; empty (all
+// interfaces) for a name, which may mean another address elsewhere, and for an address that another machine translates.
 std::string listen_address(const std::string& host);
 
 // Listens at the endpoint's listen_address(). Returns null if the port is taken and hosting is if_free; throws Errc::io
-// if hosting is required. admission: of the server; null: every client is served.
+// if hosting is required. admission is the server's; if it is null, every client is served.
 std::unique_ptr<StoreServer> serve_endpoint(boost::asio::io_context& loop, const std::string& host, std::uint16_t port,
                                             Hosting hosting, std::shared_ptr<const Admission> admission = nullptr);
 

@@ -22,7 +22,7 @@
 // own.
 namespace {
 
-// Enough to send the shutdown notice to the open sessions.
+// This time is enough to send the shutdown notice to the open sessions.
 constexpr std::chrono::milliseconds shutdown_timeout{200};
 
 void serve_until_signalled(const ddprun::StoreServerOptions& options) {
@@ -39,7 +39,7 @@ void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   loop.run();
 }
 
-// Any job whose agents know the token.
+// Admits any job whose agents know the token.
 std::shared_ptr<const ddprun::Admission> admission(const std::string& token_file) {
   auto credentials = std::make_shared<ddprun::Credentials>(ddprun::read_token_file(token_file), "none");
   return std::make_shared<ddprun::Admission>(ddprun::Admission{.credentials = std::move(credentials)});

@@ -18,7 +18,7 @@ class FlappingHosts {
   struct Options {
     std::chrono::milliseconds short_stay{std::chrono::minutes(1)};
     int max_short_stays = 5;  // per node, for the highest number of nodes that the host has had at one time
-    std::chrono::milliseconds quiet_period{std::chrono::minutes(10)};  // without a short stay, then the count is reset
+    std::chrono::milliseconds quiet_period{std::chrono::minutes(10)};  // without a short stay; it resets the count
   };
 
   explicit FlappingHosts(Options options) : options_(options) {}
@@ -41,7 +41,7 @@ class FlappingHosts {
     if (row.nodes == 0 && (row.short_stays == 0 || rows_.size() > max_hosts)) rows_.erase(host);
   }
 
-  // Whether nodes of this host are to be refused now.
+  // Returns whether nodes of this host are to be refused now.
   bool is_blocked(Time now, const std::string& host) const {
     const auto row = rows_.find(host);
     return row != rows_.end() && row->second.short_stays > options_.max_short_stays * row->second.most_nodes &&
@@ -59,7 +59,7 @@ class FlappingHosts {
     int nodes = 0;
     int most_nodes = 0;
     int short_stays = 0;
-    Time last{};  // short stay
+    Time last{};  // the time of the last short stay
   };
   Options options_;
   std::map<std::string, Row> rows_;

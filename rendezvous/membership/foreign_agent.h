@@ -15,19 +15,19 @@ struct ForeignAgent {
   Kind kind = Kind::static_;
   std::string run_id;
   bool ddprun = false;
-  std::string address;  // of its host
+  std::string address;  // the address of its host
 };
 
 // The agent that writes this key; nullopt for any other key. Keys are as on the wire, with a leading slash. address is
 // left empty.
 std::optional<ForeignAgent> parse_foreign_agent(std::string_view key, std::string_view value);
 
-// Why an agent with ddprun's c10d back end cannot use this run id; what to set instead.
+// Returns why an agent with ddprun's c10d back end cannot use this run id, and what to set instead.
 std::string conflict_text(const ForeignAgent& agent);
-// Why this agent cannot use its run id; what to set instead.
+// Returns why this agent cannot use its run id, and what to set instead.
 std::string refusal_text(const ForeignAgent& agent);
 
-// The key under which a rendezvous server tells a static ddprun agent that it is refused; the value is the reason.
+// The key by which a rendezvous server notifies a static ddprun agent that it is refused; the value is the reason.
 inline constexpr std::string_view static_refusal_key = "torchelastic/ddprun_refused";  // within the run id's prefix
 std::string static_refusal_wire_key(std::string_view run_id);
 

@@ -18,7 +18,7 @@ struct JobStatus {
 
   struct Worker {
     WorkerReport now;
-    Age since{};  // in this state
+    Age since{};  // the time in this state
   };
   struct Node {
     std::string host;
@@ -27,7 +27,7 @@ struct JobStatus {
     int group_rank = -1;  // -1: not a member
     int first_rank = -1;
     int nproc = 1;
-    Age since{};  // it joined
+    Age since{};  // since it joined
     Age heard{};  // since its last frame
     std::optional<NodeUsage> usage = {};
     std::vector<Worker> workers;
@@ -43,15 +43,15 @@ struct JobStatus {
   int min_nodes = 1;
   int max_nodes = 1;
   int world_size = 0;
-  std::string store;   // of the workers, host:port; empty if none is served
+  std::string store;   // the workers' store, host:port; empty if none is served
   int node_count = 0;  // may exceed the size of nodes, which has at most max_nodes_listed
-  Age since{};         // in this phase
+  Age since{};         // the time in this phase
   std::vector<Node> nodes;
 
   static constexpr std::size_t max_nodes_listed = 2048;
 };
 
-// What the job's workers tell of its training: of the lowest rank that tells the latest step. None if none does.
+// The training that the workers report: that of the lowest rank with the latest step; nullopt if none reports any.
 std::optional<TrainingReport> training_of(const JobStatus& job);
 
 // {"jobs": [...]} on one line. A job that trains has "training", which is the result of training_of() and not parsed.

@@ -347,8 +347,8 @@ void Membership::propose(Time now, const std::string& why) {
   post(std::move(to), RoundProposed{round_, why});
 }
 
-// At most max_nodes nodes: members of the last round, then of earlier rounds, as far as this server or the nodes know,
-// then in order of arrival. The first of several nodes that had a rank keeps it.
+// Selects at most max_nodes nodes: members of the last round, then of earlier rounds, as far as this server or the
+// nodes know, then in order of arrival. The first of several nodes that had a rank keeps it.
 std::vector<std::string> Membership::select_members() const {
   std::vector<const Nodes::value_type*> order;
   for (const auto& entry : nodes_) order.push_back(&entry);
@@ -428,7 +428,7 @@ void Membership::finish_if_all_succeeded() {
 void Membership::judge_failures(Time now) {
   std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   const WorkerFailure& cause = failures_.front();
-  if (cause.usage_error) {  // the same again after a restart
+  if (cause.usage_error) {  // a restart would end the same way
     auto reason = job_result_text(cause, static_cast<int>(round_.members.size()));
     return end({.exit_code = exit_code_of(cause), .reason = std::move(reason), .failures = std::move(failures_)});
   }
@@ -594,7 +594,7 @@ bool Membership::has_min_nodes() const {
   return static_cast<int>(nodes_.size()) >= policy_.min_nodes;
 }
 
-// The job has a round, and no more nodes than that may take part.
+// The job has a round and a fixed number of nodes, so that no further node may take part.
 bool Membership::is_full() const {
   return policy_.min_nodes == policy_.max_nodes && (phase_ == Phase::proposed || phase_ == Phase::running);
 }

@@ -18,7 +18,7 @@
 namespace ddprun {
 
 struct MembershipOptions {
-  // How long to wait for further reports after the first failure of a round with several nodes: the root cause is the
+  // The time to wait for further reports after the first failure of a round with several nodes: the root cause is the
   // failure observed first, not the one reported first.
   std::chrono::milliseconds settle{200};
   FlappingHosts::Options flapping;
@@ -58,21 +58,21 @@ class Membership {
 
   // If the node has joined before, this replaces its old session.
   MembershipMessages join(Time now, const NodeInfo& info, const JobPolicy& policy, const SessionAddresses& addresses);
-  // The node runs no workers of an earlier round and is ready for this one. worker_store_port: of the node with group
-  // rank 0; 0 if the endpoint's store serves the workers.
+  // The node runs no workers of an earlier round and is ready for this one. worker_store_port counts for the node with
+  // group rank 0; it is 0 if the endpoint's store serves the workers.
   MembershipMessages ready(Time now, const std::string& node, std::int64_t generation, std::uint16_t worker_store_port);
   // All workers of the node have exited with 0.
   MembershipMessages success(Time now, const std::string& node, std::int64_t generation);
-  // As success(), but the job ends with exit_preempted: it is to be started again later.
+  // Does what success() does, but the job ends with exit_preempted: it is to be started again later.
   MembershipMessages preempted(Time now, const std::string& node, std::int64_t generation);
   // Times in failures are by the server's clock.
   MembershipMessages failure(Time now, const std::string& node, std::int64_t generation,
                              const std::vector<WorkerFailure>& failures);
   // The node leaves the job at once.
   MembershipMessages leave(Time now, const std::string& node, const std::string& reason);
-  // The node's connection has closed without leave(); how: for messages.
+  // The node's connection has closed without leave(); `how` appears in messages.
   MembershipMessages session_closed(Time now, const std::string& node, const std::string& how);
-  // A heartbeat.
+  // A heartbeat of the node has arrived.
   MembershipMessages beat(Time now, const std::string& node);
   // The server shuts down. Ends the job, unless the job can wait for a new server.
   MembershipMessages server_leaves(Time now, const std::string& why);
@@ -81,7 +81,7 @@ class Membership {
   bool has_formed() const { return next_generation_ > 0; }
   // Ends the job at a user's request; `who` appears in the job result.
   MembershipMessages stop(Time now, const std::string& who);
-  // Updates what a node tells of itself, for status() alone.
+  // Updates what a node reports of itself, only for status().
   void report(Time now, const std::string& node, std::int64_t generation, const NodeReport& report);
   // Acts on deadlines that have passed.
   MembershipMessages tick(Time now);
@@ -89,9 +89,9 @@ class Membership {
 
   bool forming() const { return phase_ == Phase::forming; }
   bool ended() const { return phase_ == Phase::ended; }
-  // Members have to be heard before a failure is judged, or a node that comes to a full job is dropped.
+  // Returns whether members must send heartbeats before a failure is judged or a surplus node is dropped.
   bool liveness_pending() const { return judgement_due_.has_value() || any_surplus(); }
-  // Increases with every event that members have to be heard since.
+  // Increases with every event after which all members have to send a heartbeat.
   std::uint64_t liveness_event() const { return liveness_event_; }
   bool empty() const { return nodes_.empty(); }
   bool has(const std::string& node) const { return nodes_.contains(node); }
@@ -109,22 +109,22 @@ class Membership {
     std::uint64_t arrival = 0;
     Time joined{};
     StallAwareClock::Duration last_heard{};  // by liveness_clock_
-    std::uint64_t arrival_event = 0;         // liveness_event() that its arrival was, unless it became a member
-    std::uint64_t heard_event = 0;           // liveness_event() at its last heartbeat
+    std::uint64_t arrival_event = 0;         // the liveness_event() of its arrival, unless it became a member
+    std::uint64_t heard_event = 0;           // the liveness_event() at its last heartbeat
     std::optional<int> rank;                 // group rank in the latest round that it was a member of
     std::int64_t rank_of = -1;               // generation of that round, as far as this server or the node knows
-    bool member = false;                     // of round_
+    bool member = false;                     // it is a member of round_
     bool ready = false;
     bool succeeded = false;
     bool failed = false;
-    bool heard_since_failure = false;     // since the first failure, while judgement is pending
-    std::uint64_t announcement_seen = 0;  // number of the last waiting text that was sent to it
+    bool heard_since_failure = false;     // a heartbeat came since the first failure, while judgement is pending
+    std::uint64_t announcement_seen = 0;  // the number of the last waiting text that was sent to it
     struct Worker {
       WorkerReport now;
       Time since{};
     };
-    std::vector<Worker> workers;  // of the round, by local rank, as far as reported
-    int replaced = 0;             // workers, in all rounds
+    std::vector<Worker> workers;  // the round's workers by local rank, as far as reported
+    int replaced = 0;             // the number of workers that were replaced, in all rounds
     std::optional<NodeUsage> usage = {};
   };
   using Nodes = std::map<std::string, Node>;
@@ -138,7 +138,7 @@ class Membership {
   std::string flapping_text(const std::string& host) const;
   void record_activity(Time now, const std::string& node);
   Node* current_member(const std::string& node, std::int64_t generation, Phase phase);
-  // How failures that have been reported but not judged relate to the loss of a node.
+  // The relation of failures that have been reported but not judged to the loss of a node.
   enum class Pending { consequence, cause };
   void remove(Time now, const std::vector<std::string>& lost, const std::string& why, Pending failures);
   void change_round(Time now, const std::string& why, Pending failures = Pending::consequence);
@@ -183,10 +183,10 @@ class Membership {
 
   JobPolicy policy_;
   MembershipOptions options_;
-  std::string policy_host_;  // of the node that set the policy
+  std::string policy_host_;  // the host of the node that set the policy
   Phase phase_ = Phase::forming;
   Nodes nodes_;
-  std::map<std::string, int> former_ranks_;  // of nodes that left, in case they rejoin
+  std::map<std::string, int> former_ranks_;  // the ranks of nodes that left, in case they rejoin
   FlappingHosts flapping_hosts_;
   std::uint64_t arrivals_ = 0;
   StallAwareClock liveness_clock_;
@@ -199,11 +199,11 @@ class Membership {
   bool preempted_ = false;  // some node of the round has reported it
   Time phase_since_{};
 
-  std::optional<Time> form_deadline_;   // forming, too few nodes
-  std::optional<Time> last_call_;       // forming, enough nodes
-  std::optional<Time> ready_deadline_;  // proposed
-  std::optional<Time> judgement_due_;   // running, a failure has been reported
-  std::optional<Time> heartbeat_due_;   // of the node with the oldest heartbeat
+  std::optional<Time> form_deadline_;   // set while forming with too few nodes
+  std::optional<Time> last_call_;       // set while forming with enough nodes
+  std::optional<Time> ready_deadline_;  // set while proposed
+  std::optional<Time> judgement_due_;   // set while running, once a failure has been reported
+  std::optional<Time> heartbeat_due_;   // when the node with the oldest heartbeat counts as lost
   std::uint64_t liveness_event_ = 0;
   std::vector<WorkerFailure> failures_;
   std::string last_change_;  // why the job is forming again; empty before the first round

@@ -397,7 +397,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   std::map<std::string, JobPtr> jobs_;  // by run id; jobs that have not ended
   std::map<SessionId, Session> sessions_;
   std::map<SessionId, ForeignAgent> foreign_agents_;  // by connection
-  std::set<SessionId> refused_agents_;                // of foreign_agents_: told by static_refusal_key
+  std::set<SessionId> refused_agents_;                // those of foreign_agents_ notified by static_refusal_key
   RoundStartListener round_start_;
   std::function<void()> session_end_;
   bool refusing_jobs_ = false;

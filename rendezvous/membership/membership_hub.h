@@ -56,7 +56,7 @@ class MembershipHub final : public SessionHub {
   std::size_t jobs() const;
   // The run ids of the jobs that have not ended.
   std::vector<std::string> run_ids() const;
-  // The listener runs when all nodes of a round are ready and before any of them is told to start: no worker is
+  // The listener runs when all nodes of a round are ready and before any of them is notified of the start: no worker is
   // running.
   void on_round_start(std::function<void(const std::string& run_id, std::int64_t generation)> listener);
   // The listener runs each time a session has ended.

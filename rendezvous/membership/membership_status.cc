@@ -1,4 +1,4 @@
-// Membership::status() and what it alone needs.
+// Membership::status() and what only it needs.
 #include <algorithm>
 #include <array>
 #include <tuple>

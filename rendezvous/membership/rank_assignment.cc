@@ -35,7 +35,7 @@ void grant(std::vector<int>& ranks, std::vector<bool>& taken, std::size_t candid
   ranks[candidate] = *rank;
 }
 
-// Nodes that lost a rank by that rank, then new nodes by host and arrival.
+// Orders nodes that lost a rank by that rank, before new nodes by host and arrival.
 bool gets_free_rank_before(const RankCandidate& a, const RankCandidate& b) {
   if (a.previous_rank.has_value() != b.previous_rank.has_value()) return a.previous_rank.has_value();
   if (a.previous_rank && *a.previous_rank != *b.previous_rank) return *a.previous_rank < *b.previous_rank;

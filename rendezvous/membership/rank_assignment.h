@@ -12,7 +12,7 @@ namespace ddprun {
 struct RankCandidate {
   std::string host;
   std::uint64_t arrival = 0;          // order of joining; breaks ties between nodes of one host
-  std::optional<int> previous_rank;   // in an earlier round
+  std::optional<int> previous_rank;   // the rank in an earlier round
   std::optional<int> requested_rank;  // --node_rank
 };
 
@@ -23,7 +23,7 @@ struct RankCandidate {
 //      order of their host names.
 std::vector<int> assign_group_ranks(const std::vector<RankCandidate>& candidates);
 
-// Compares digits as numbers: node2 is before node10. Negative, zero or positive, as strcmp.
+// Compares digits as numbers: node2 is before node10. Returns a negative, zero or positive number, as strcmp() does.
 int natural_compare(std::string_view a, std::string_view b);
 
 }  // namespace ddprun

@@ -85,7 +85,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     write(rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{encode(frame)})));
   }
 
-  // Without a session no server knows of this node: it decides alone.
+  // Without a session no server knows of this node, so it decides by itself.
   void request_stop(const std::string& who) {
     if (closed_) return;
     if (established_) return send(StopRequest{.who = who});
@@ -229,8 +229,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     }
   }
 
-  // Whether PyTorch's store server is at the endpoint. It closes a connection that sends SESSION, as a ddprun server
-  // does that shuts down, so the two are told apart by the reply to a CHECK of probe_key.
+  // Returns whether PyTorch's store server is at the endpoint. It closes a connection that sends SESSION, as does a
+  // ddprun server that shuts down, so the two are told apart by the reply to a CHECK of probe_key.
   asio::awaitable<bool> is_torch_store() {
     socket_ = tcp::socket(loop_);
     ++attempts_;
@@ -416,14 +416,14 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   // ---- writing
 
-  // What the channel makes of the text.
+  // Returns the text as it is sent: encrypted if there is a channel.
   std::string sealed(std::string text) {
     if (!channel_) return text;
     channel_->write(text);
     return channel_->take_output();
   }
 
-  // Valid until the next call.
+  // Returns the received text, decrypted if there is a channel. It is valid until the next call.
   std::string_view opened(std::string_view bytes) {
     if (!channel_) return bytes;
     opened_.clear();
@@ -476,7 +476,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         endpoint_);
   }
 
-  // For example an HTTP or SSH server, whose banner is not a frame.
+  // The server may be an HTTP or SSH server, for example, whose banner is not a frame.
   std::string not_a_server_text(std::string_view received) const {
     return fmt::format("{} is not a rendezvous server: it sent '{}'; does another program use the port?", endpoint_,
                        printable(received.substr(0, 32)));
@@ -500,7 +500,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::steady_timer pause_;
   std::deque<std::string> outgoing_;
   std::string opened_;
-  std::unique_ptr<TlsChannel> channel_;  // of this attempt; null: clear text
+  std::unique_ptr<TlsChannel> channel_;  // this attempt's channel; null: clear text
   std::optional<Deadline::Clock::time_point> refused_since_;
 
   StallAwareClock liveness_clock_;
@@ -512,13 +512,13 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   bool connected_ = false;
   bool refused_ = false;                   // this attempt ended in the authentication
   bool unresolved_ = false;                // this attempt ended in the lookup of the host's name
-  bool name_problem_ = false;              // the attempt that last_problem_ is of did
+  bool name_problem_ = false;              // that lookup ended the attempt that last_problem_ describes
   bool established_ = false;               // the server has answered JOIN
   bool closed_ = false;                    // this join is over
   std::optional<std::string> end_reason_;  // why this session is ending
   std::optional<Round> round_;             // the latest proposed
-  std::string lost_reason_;                // of the previous session; empty in the first
-  std::string last_problem_;               // of the last attempt
+  std::string lost_reason_;                // why the previous session was lost; empty in the first
+  std::string last_problem_;               // the problem of the last attempt
   std::string reported_problem_;
 };
 

@@ -22,11 +22,11 @@ struct SessionClientOptions {
   std::function<void()> before_retry;
   // Called with the numeric addresses of a host name each time it has been looked up, before they are dialled.
   std::function<void(const std::vector<std::string>&)> on_addresses;
-  // How long to redial after a session was lost; 0: not at all. Only in a job that may replace a lost node
-  // (JobPolicy::may_be_replaced).
+  // The time for which to redial after a session was lost; 0: not at all. It has an effect only in a job that may
+  // replace a lost node (JobPolicy::may_be_replaced).
   std::chrono::milliseconds rejoin_timeout{0};
   std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
-  // How long to redial a server that does not know the token: that of an earlier job may still be at the port.
+  // The time for which to redial a server that does not know the token: it may be that of an earlier job.
   std::chrono::milliseconds refusal_patience{10'000};
 };
 

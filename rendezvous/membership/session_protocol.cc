@@ -34,7 +34,7 @@ enum class Kind : std::uint8_t {
 using Limits = SessionLimits;
 constexpr std::int32_t any_int = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t any_long = std::numeric_limits<std::int64_t>::max();
-constexpr std::size_t self_offset = 1;  // in PROPOSED, after the kind
+constexpr std::size_t self_offset = 1;  // the offset of `self` in PROPOSED, after the kind
 
 class Writer {
  public:

@@ -21,19 +21,19 @@ std::optional<std::uint16_t> announced_version(std::string_view frame_head);
 struct SessionLimits {
   static constexpr std::uint32_t name = 1024;       // bytes of an id, host, address, program
   static constexpr std::uint32_t text = 16 * 1024;  // bytes of a message
-  static constexpr std::uint32_t words = 1024;      // of a command, each at most `name` bytes
-  static constexpr std::int32_t nodes = 65536;      // of a job
-  static constexpr std::int32_t workers = 4096;     // of a node
-  static constexpr std::uint32_t failures = 128;    // of a report, so that its frame stays below 8 MiB
+  static constexpr std::uint32_t words = 1024;      // words of a command, each at most `name` bytes
+  static constexpr std::int32_t nodes = 65536;      // nodes of a job
+  static constexpr std::int32_t workers = 4096;     // workers of a node
+  static constexpr std::uint32_t failures = 128;    // failures of a report, so that its frame stays below 8 MiB
   static constexpr std::uint32_t answer = 4 << 20;  // bytes of the answer to STATUS and STOP
   static constexpr std::int64_t milliseconds = 1'000'000'000'000;
   static constexpr std::int64_t keep_alive_milliseconds =
       86'400'000;  // its product with the attempts must not overflow
   static constexpr std::int32_t keep_alive_attempts = 10'000;
-  static constexpr std::int64_t generation = 1'000'000'000'000;  // of a former round
+  static constexpr std::int64_t generation = 1'000'000'000'000;  // the highest of a former round
 };
 
-// From an agent to the server.
+// Frames from an agent to the server.
 struct SessionJoin {
   NodeInfo node;
   JobPolicy policy;
@@ -61,11 +61,11 @@ struct SessionNode {
   std::int64_t generation = 0;
   NodeReport report;
 };
-// From any client: the status of one job, or of all if the run id is empty. The session ends after the answer.
+// Any client asks for the status of one job, or of all if the run id is empty. The session ends after the answer.
 struct StatusRequest {
   std::string run_id;
 };
-// From any client or an agent of the job: stops the job. An empty run id means the server's only job.
+// Any client, or an agent of the job, stops the job. An empty run id means the server's only job.
 struct StopRequest {
   std::string run_id;
   std::string who;  // for messages
@@ -73,7 +73,7 @@ struct StopRequest {
 using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionLeave,
                                SessionPreempted, SessionNode, StatusRequest, StopRequest>;
 
-// From the server to an agent.
+// Frames from the server to an agent.
 struct SessionShutdown {  // the server shuts down and may be restarted; the session ends
   std::string reason;
 };

@@ -15,7 +15,7 @@
 namespace ddprun {
 namespace {
 
-// Null: clear text.
+// A null channel means clear text.
 using Channel = std::unique_ptr<TlsChannel>;
 
 ServerFrame first_frame(int socket, const Channel& channel, Deadline deadline) {

@@ -25,10 +25,10 @@ struct ServerAddress {
   std::stop_token stop{};  // ends a request, with Errc::unreachable or connection_lost
 };
 
-// The server of an endpoint as it is typed: without a host on this one, without a port at the usual one.
+// The server of an endpoint as typed: it is on this host if no host is given, at the usual port if no port is given.
 ServerAddress server_at(const std::string& endpoint, std::shared_ptr<const Credentials> credentials = nullptr);
 
-// The job of this run id, or all jobs of the server if it is empty.
+// Asks for the job of this run id, or for all jobs of the server if it is empty.
 std::vector<JobStatus> ask_for_status(const ServerAddress& server, const std::string& run_id, Deadline deadline);
 
 // Stops the job of this run id, or the server's only job if it is empty. Returns the job's status when its agents have

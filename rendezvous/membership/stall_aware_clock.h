@@ -26,8 +26,8 @@ class StallAwareClock {
     last_ = now;
   }
 
-  // False for one period after a stall: heartbeats that arrived meanwhile have to be read before any peer is declared
-  // lost.
+  // Returns false for one period after a stall: heartbeats that arrived meanwhile have to be read before any peer is
+  // declared lost.
   bool reliable() const { return elapsed_ >= reliable_from_; }
   // The time since the first advance(), without stalls.
   Duration elapsed() const { return elapsed_; }

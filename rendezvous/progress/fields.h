@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// The whole text as a number; nothing for any other text.
+// Returns the whole text as a number; nullopt for any other text.
 template <class T>
 std::optional<T> number_in(std::string_view text) {
   T value{};
@@ -25,7 +25,7 @@ class Fields {
  public:
   explicit Fields(std::string_view text) : rest_(text) {}
 
-  // The text up to `end`, which is skipped, or up to the end of the text.
+  // Returns the text up to `end`, which is skipped, or up to the end of the text.
   std::string_view next(char end) {
     const auto size = std::min(rest_.find(end), rest_.size());
     const auto field = rest_.substr(0, size);

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t longest_name = 32;
 constexpr std::string_view no_name = "-";
 
-// Names get printed on a terminal: nothing but what names of operations and types consist of.
+// Names are printed on a terminal, so they may have only the characters of names of operations and types.
 std::optional<std::string> name_in(std::string_view text) {
   if (text.empty() || text.size() > longest_name) return std::nullopt;
   for (const char c : text)
@@ -38,7 +38,7 @@ std::string amount(const OperationDescription& operation) {
   return text;
 }
 
-// " from rank 2"; nothing for an operation without a root or peer.
+// " from rank 2"; empty for an operation without a root or peer.
 std::string peer_text(const OperationDescription& operation) {
   const auto& kind = operation.kind;
   if (operation.from_any_source()) return " from any rank";

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::string_view version = "5";  // of the text; its first line
+constexpr std::string_view version = "5";  // the version of the text; its first line
 constexpr std::string_view key_word = "record/";
 constexpr std::size_t largest_record = 64 * 1024;
 constexpr std::size_t most_operations = 64;
@@ -57,7 +57,7 @@ std::optional<OperationTiming> decode_timing(std::string_view line) {
   return timing;
 }
 
-// The number of timings, and each. False if they are malformed.
+// Parses the number of timings, and each of them. Returns false if they are malformed.
 bool decode_timings(Fields& fields, std::vector<OperationTiming>& timings) {
   const auto count = fields.number<std::size_t>('\n');
   if (count > OperationTiming::most) return false;

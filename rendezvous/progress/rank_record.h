@@ -14,12 +14,12 @@
 // of the same version only.
 namespace ddprun {
 
-// One operation of a rank, as of the moment of its record.
+// One operation of a rank, at the time of its record.
 struct RankOperation {
   enum class State : std::uint8_t { submitted, started, done, failed };
 
-  // Of a collective: its number in the group, from 0. Of a send or receive: its number among those of the same sender,
-  // receiver and tag, from 1; 0: unknown.
+  // For a collective, its number in the group, from 0. For a send or receive, its number among those of the same
+  // sender, receiver and tag, from 1; 0 if unknown.
   std::uint64_t sequence = 0;
   State state = State::submitted;
   std::chrono::milliseconds age{};  // time in this state
@@ -31,14 +31,14 @@ struct RankOperation {
 };
 std::string_view name_of(RankOperation::State state);
 
-// How long a rank's collectives of one kind and size have taken, waiting for others included, since its group formed.
-// Some of them are timed, the same ones at all ranks of the group.
+// The time that a rank's collectives of one kind and size have taken since its group formed, waiting for others
+// included. Only some of them are timed, the same ones at all ranks of the group.
 struct OperationTiming {
-  static constexpr std::size_t most = 8;  // of a record
+  static constexpr std::size_t most = 8;  // entries of a record
 
   std::string kind;         // as OperationDescription has it
-  std::uint64_t bytes = 0;  // of the buffer, or of one rank's part of it; the mean of some similar sizes
-  std::uint64_t count = 0;  // that were timed
+  std::uint64_t bytes = 0;  // size of the buffer, or of one rank's part of it; the mean of some similar sizes
+  std::uint64_t count = 0;  // the number of timed ones
   double seconds = 0;       // their sum
   double median = 0;        // seconds
 
@@ -47,16 +47,16 @@ struct OperationTiming {
 
 struct RankRecord {
   std::uint64_t beat = 0;      // grows with each publication: a record that stays the same is a missed heartbeat
-  std::uint64_t sequence = 0;  // of the collective the rank is in, or else of its next one
+  std::uint64_t sequence = 0;  // number of the collective the rank is in, or else of its next one
   bool inside = false;         // the rank is in that collective
   bool left = false;           // the rank left the group with no operation pending
-  int size = 0;                // of the group
+  int size = 0;                // size of the group
   std::int64_t pid = 0;
-  std::chrono::milliseconds time{};  // of the record, since the epoch
+  std::chrono::milliseconds time{};  // when the record was made, since the epoch
   std::string host;
-  std::string label;  // one line: what the rank is called besides, such as its place in a mesh; empty: nothing
+  std::string label;  // one line: a further name of the rank, such as its place in a mesh; empty if it has none
   std::optional<OperationDescription>
-      operation;  // the collective it is in, or else its last one; none: none called yet
+      operation;  // the collective it is in, or else its last one; nullopt before the first
   std::vector<OperationTiming> timings;
   std::vector<RankOperation> operations;  // recent collectives by sequence, then sends and receives in progress
 
@@ -67,22 +67,22 @@ struct RankRecord {
 };
 std::string identity_text(const std::string& label, std::int64_t pid, const std::string& host);
 std::string encode(const RankRecord& record);
-// Nothing for a text that is not a record, or larger than any record.
+// Returns nullopt for a text that is not a record, or is larger than any record.
 std::optional<RankRecord> decode_rank_record(std::string_view text);
 
-// The prefix of the workers' keys of a generation, as PyTorch's workers use it; and what all generations have in
-// common.
+// The prefix of the workers' keys of a generation, as PyTorch's workers use it; without an argument, the part that the
+// prefixes of all generations have in common.
 std::string worker_prefix(std::int64_t generation);
 std::string_view worker_prefix();
 
-// The key of a rank's record. prefix: of the group's keys.
+// The key of a rank's record; prefix is that of the group's keys.
 struct RankRecordKey {
   std::string prefix;
   int rank = 0;
   friend bool operator==(const RankRecordKey&, const RankRecordKey&) = default;
 };
 std::string text_of(const RankRecordKey& key);
-// nullopt for any other key.
+// Returns nullopt for any other key.
 std::optional<RankRecordKey> parse_rank_record_key(std::string_view text);
 
 }  // namespace ddprun

@@ -20,13 +20,13 @@ namespace {
 constexpr std::size_t record_words = sizeof(TrainingRecord) / sizeof(std::uint64_t);
 constexpr int most_workers = 65536;
 
-// Each word is atomic, so that a reader may meet a writer.
+// Each word is atomic, so that a reader and a writer may run at the same time.
 struct Copy {
   std::atomic<std::uint64_t> sequence;  // grows with each record of the page; odd while the record changes; 0: none
   std::atomic<std::uint64_t> words[record_words];
 };
 
-// How the records of a worker lie in its page.
+// The layout of a worker's records in its page.
 struct Slot {
   Copy copies[2];
 };
@@ -42,7 +42,7 @@ Slot& slot_at(std::byte* page) {
   return *reinterpret_cast<Slot*>(page);
 }
 
-// Nothing if there is no whole record, or it changed meanwhile.
+// Returns nullopt if there is no whole record, or it changed meanwhile.
 std::optional<TrainingRecord> read_once(const Copy& copy) {
   const auto before = copy.sequence.load(std::memory_order_acquire);
   if (before == 0 || before % 2 != 0) return std::nullopt;

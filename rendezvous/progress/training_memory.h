@@ -8,10 +8,10 @@
 #include "ddprun/rendezvous/progress/training_record.h"
 
 // Memory in which each worker of a node publishes its TrainingRecord and the node's agent reads it: a memfd of one page
-// for each worker. Publishing takes no system call and waits for nobody: a sequence number before and after a change
-// tells the reader whether it has read one whole record (a seqlock; Boehm, "Can seqlocks get along with programming
-// language memory models?", 2012). Two records take turns, so that a worker that is killed while it writes one leaves
-// the one before, and a worker that takes its place continues behind it.
+// for each worker. Publishing takes no system call and never waits: a sequence number before and after a change tells
+// the reader whether it has read one whole record (a seqlock; Boehm, "Can seqlocks get along with programming language
+// memory models?", 2012). Two copies are written in turn, so that a worker that is killed while it writes one leaves
+// the other intact, and a worker that takes its place continues the sequence.
 namespace ddprun {
 
 inline constexpr const char* training_record_variable = "DDPRUN_TRAINING_RECORD";
@@ -39,9 +39,9 @@ class TrainingMemory {
   // Throws Errc::io.
   explicit TrainingMemory(int workers);
 
-  // What a worker opens, with ":<local rank>" behind it: "/proc/<process>/fd/<descriptor>".
+  // The address that a worker opens with ":<local rank>" appended: "/proc/<process>/fd/<descriptor>".
   std::string address() const;
-  // The last whole record of this worker, which may be of a process that has ended; none before the first.
+  // The last whole record of this worker, which may be of a process that has ended; nullopt before the first.
   std::optional<TrainingRecord> read(int local_rank) const;
   // Removes all records. REQUIRES: no worker runs. Throws Errc::io.
   void clear();
@@ -56,7 +56,7 @@ class TrainingMemory {
 class TrainingPublisher {
  public:
   // address: "<TrainingMemory::address()>:<local rank>". Throws Errc::io if it cannot be opened from here, as in a
-  // container with processes of its own, and Errc::usage for any other text.
+  // container with a PID namespace of its own, and Errc::usage for any other text.
   explicit TrainingPublisher(const std::string& address);
 
   void publish(const TrainingRecord& record);

@@ -6,22 +6,22 @@
 #include <string_view>
 #include <vector>
 
-// What workers and their agent tell each other through the workers' store, so that a worker that dies can be replaced
-// while the others keep their processes. Workers announce that they can recover; the agent decides the members of each
-// generation of the process group. Names and texts alone: pure functions.
+// The keys by which workers and their agent communicate through the workers' store, so that a worker that dies can be
+// replaced while the others keep their processes. Workers announce that they can recover; the agent decides the members
+// of each generation of the process group. Only names and texts: pure functions.
 namespace ddprun {
 
 // DDPRUN_RECOVERY: set by an agent that replaces single workers, to the first generation of the process group that the
-// worker is a member of: 0, or that in which a replacement joins.
+// worker is a member of: 0, or the generation in which a replacement joins.
 inline constexpr std::string_view recovery_variable = "DDPRUN_RECOVERY";
 
-// The keys in the store of a round's workers. round: its generation, as TORCHELASTIC_RESTART_COUNT has it.
+// The keys in the store of a round's workers. round is its generation, as in TORCHELASTIC_RESTART_COUNT.
 struct RecoveryKeys {
   std::int64_t round = 0;
 
   // "1" while the worker of this rank can recover; another value once it no longer can. A replacement inherits it.
   std::string able(int rank) const;
-  // The members of a generation, by rank: member_list(). Set once, and after newest().
+  // The members of a generation, by rank: member_list(). It is set once, and after newest().
   std::string members(std::uint64_t generation) const;
   std::string newest() const;  // the generation that was decided last, as a decimal number
   // The prefix of the keys of all generations' groups.
@@ -30,7 +30,7 @@ struct RecoveryKeys {
 
 // The name of a worker among the members: "2.0" for rank 2 from the start, "2.5" for one that joins in generation 5.
 std::string member_name(int rank, std::uint64_t joined_in);
-// The text of a list, and its inverse: the names with a space in between.
+// The text of a list, with a space between the names, and its inverse.
 std::string member_list(const std::vector<std::string>& members);
 std::vector<std::string> parse_member_list(std::string_view text);
 

@@ -1,8 +1,8 @@
-// static: torchrun's static rendezvous on the wire. Node rank 0 serves the store, each node declares its rank, all
-// nodes have to join, and the workers use the same store. If all agents are ddprun's, rounds, failures and the job
-// result travel over sessions to that server, job-wide as with c10d. With a torchrun agent among them this agent
-// behaves as torchrun's does: it restarts its own workers with its own budget, and synchronises with the others at
-// torchrun's exit barrier.
+// The static back end: torchrun's static rendezvous on the wire. Node rank 0 serves the store, each node declares its
+// rank, all nodes have to join, and the workers use the same store. If all agents are ddprun's, rounds, failures and
+// the job result travel over sessions to that server, job-wide as with c10d. With a torchrun agent among them this
+// agent behaves as torchrun's does: it restarts its own workers with its own budget, and synchronises with the others
+// at torchrun's exit barrier.
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -34,7 +34,7 @@ namespace ddprun {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto dial_slice = std::chrono::seconds(2);           // then the user is told what is being dialled
+constexpr auto dial_slice = std::chrono::seconds(2);           // after this time the user learns what is being dialled
 constexpr auto lookup_pause = std::chrono::milliseconds(200);  // between two attempts: a name may appear later
 constexpr auto exit_barrier_timeout = std::chrono::seconds(300);
 
@@ -51,7 +51,7 @@ struct Endpoint {
   std::string text() const { return format_host_port(host, port); }
 };
 
-// One attempt at each address of the endpoint's name; returns the problem in `problem`.
+// Makes one attempt at each address of the endpoint's name; returns the problem in `problem`.
 std::shared_ptr<TcpStore> dial_once(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop,
                                     std::string& problem) {
   const auto addresses = rendezvous::look_up_host(endpoint.host, endpoint.port, deadline, stop);
@@ -90,8 +90,8 @@ std::shared_ptr<TcpStore> dial(const Endpoint& endpoint, Deadline deadline, cons
 
 }  // namespace
 
-// Ownership: the loop must outlive it. Threads: calls on the loop; the blocking exchange runs on a separate thread
-// and posts its result to the loop. Errors: as SessionClient.
+// Ownership: the loop must outlive it. Threads: calls on the loop; the blocking exchange runs on a separate thread and
+// posts its result to the loop. Errors: those of SessionClient.
 class StaticRendezvous final : public Rendezvous {
  public:
   StaticRendezvous(asio::io_context& loop, Endpoint endpoint) : loop_(loop), endpoint_(std::move(endpoint)) {}
@@ -130,7 +130,7 @@ class StaticRendezvous final : public Rendezvous {
     });
   }
 
-  // torchrun has no counterpart: this node ends alone.
+  // torchrun has no counterpart, so only this node ends.
   void report_preempted(std::int64_t generation) override {
     if (client_) return client_->report_preempted(generation);
     if (generation != generation_ || !started_) return;

@@ -19,7 +19,7 @@ namespace {
 
 namespace json = boost::json;
 constexpr auto slice = std::chrono::milliseconds(500);    // between two checks for a stop request or a conflict
-constexpr auto reply_timeout = std::chrono::seconds(10);  // for requests that do not wait
+constexpr auto reply_timeout = std::chrono::seconds(10);  // for requests whose reply needs no waiting
 
 std::string role_key(int rank) {
   return fmt::format("torchelastic/role_info/{}", rank);

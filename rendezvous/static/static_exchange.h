@@ -16,7 +16,7 @@ namespace ddprun {
 // The value of torchelastic/role_info/<node rank>. The field "ddprun" is an extension, which torchrun ignores.
 struct RoleInfo {
   std::string role = "default";
-  int rank = 0;  // node rank
+  int rank = 0;  // the node rank
   int local_world_size = 1;
   bool ddprun = false;
 };
@@ -36,7 +36,7 @@ struct StaticExchange {
 };
 struct StaticGroup {
   std::vector<RoleInfo> nodes;  // by node rank
-  int first_rank = 0;           // of self
+  int first_rank = 0;           // the first rank of self
   int world_size = 0;
   bool all_ddprun = false;
 };

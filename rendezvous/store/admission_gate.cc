@@ -54,7 +54,7 @@ void AdmissionGate::offer_room() {
   if (!stopped_ && clients_.pending() < admission_->max_pending && std::exchange(full_, false)) handlers_.room();
 }
 
-// The first bytes have usually come with the connection: then it is never watched.
+// The first bytes have usually arrived with the connection; in that case it is never watched.
 void AdmissionGate::add(Id id, UniqueFd socket, const sockaddr_storage& peer) {
   sockets_.emplace(id, Client{.socket = std::move(socket), .peer = peer, .began = Clock::now()});
   clients_.opened(id);
@@ -123,12 +123,12 @@ void AdmissionGate::execute(ClientAdmission::Actions actions) {
     if (!stopped_) std::visit([this](auto& one) { execute(one); }, action);
 }
 
-// The buffer of a new connection has room for it.
+// The buffer of a new connection has space for it.
 void AdmissionGate::execute(ClientAdmission::Send& action) {
   ::send(sockets_.at(action.to).socket.get(), action.bytes.data(), action.bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Its end is noticed, and what it sends is left in the socket.
+// The end of a held connection is noticed, and what the client sends is left in the socket.
 void AdmissionGate::execute(ClientAdmission::Hold& action) {
   auto& client = sockets_.at(action.id);
   if (std::exchange(client.watched, true))
@@ -182,7 +182,7 @@ std::optional<AdmissionGate::Clock::time_point> AdmissionGate::next_expiry() con
   return next;
 }
 
-// A timer that is set for an earlier time stays as it is: it finds out what is due next.
+// A timer that is set for an earlier time stays as it is: its handler determines what is due next.
 void AdmissionGate::arm_timer() {
   const auto next = next_expiry();
   if (!next || (timer_set_for_ && *timer_set_for_ <= *next)) return;

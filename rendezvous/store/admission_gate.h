@@ -25,13 +25,13 @@
 namespace ddprun::rendezvous {
 
 // The connections of a store server that are not admitted yet: reads from them what ClientAdmission asks for, hands
-// over those that it admits and closes the others. As little as possible is done for one before its first bytes are
-// judged, since anybody can open thousands of them a second.
+// over those that it admits and closes the others. As little as possible is done for a connection before its first
+// bytes are judged, since anybody can open thousands of them a second.
 //
 // Ownership: owns the sockets until they are admitted; the event loop must outlive it. Handlers that are queued keep it
 // alive and do nothing after stop(), which may be called from within a handler. Threads: the loop's. Errors: the
-// constructor throws Errc::unsupported where the kernel does not say whose a socket is, and Errc::io; add() throws
-// Errc::io.
+// constructor throws Errc::unsupported where the kernel does not report the owner of a socket, and Errc::io; add()
+// throws Errc::io.
 class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
  public:
   using Id = ClientAdmission::Id;
@@ -40,15 +40,15 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
     UniqueFd socket;
     bool by_token;
     std::unique_ptr<TlsChannel> channel;  // null: clear text
-    std::string rest;                     // what the client has sent already, clear text
+    std::string rest;                     // clear text that the client has sent already
   };
   struct Handlers {
     std::function<void(Admitted)> admit;
     // A question for an agent that was admitted.
     std::function<void(Id agent, const std::string& question)> ask;
-    // What tells a refused client why, from the first bytes that it has sent.
+    // Returns the bytes that tell a refused client the reason, from the first bytes that it has sent.
     std::function<std::string(std::string_view sent)> explain;
-    // A connection may be accepted after has_room() has returned false.
+    // Called when a connection may be accepted after has_room() has returned false.
     std::function<void()> room;
   };
 
@@ -57,15 +57,15 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
   void start() { wait_for_events(); }
   void stop();
 
-  // While as many connections are pending as may be, others stay in the kernel's queue: until one of them is through
-  // with its handshake, or the oldest has been closed.
+  // Returns false while the number of pending connections is at its limit: further ones stay in the kernel's queue
+  // until a pending one has completed its handshake, or the oldest has been closed.
   bool has_room();
-  // peer: where the client is. REQUIRES: has_room(), and an id above all before.
+  // peer is the client's address. REQUIRES: has_room(), and an id above all earlier ones.
   void add(Id id, UniqueFd socket, const sockaddr_storage& peer);
-  // Descriptors are short: closes what has not been admitted for this long. Returns whether there was any.
+  // Frees descriptors: closes what has not been admitted for this long. Returns whether there was any.
   bool close_older_than(std::chrono::milliseconds age);
 
-  // An admitted connection answers for the host at this address; its answers; it has closed, as any may.
+  // Events: an admitted connection answers for the host at this address; it has answered; any connection has closed.
   void agent_opened(Id agent, const std::string& address);
   void answered(Id agent, std::int64_t answer);
   void closed(Id id);
@@ -74,7 +74,7 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
   using Clock = std::chrono::steady_clock;
   struct Client {
     UniqueFd socket;
-    sockaddr_storage peer;  // described when it is needed, which for most it never is
+    sockaddr_storage peer;  // converted to text on demand, which is rare
     Clock::time_point began;
     bool watched = false;  // in ready_
   };
@@ -83,7 +83,7 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
   SocketEnds ends_of(Id id) const;
   void wait_for_events();
   void serve_events();
-  // Returns false if nothing has come.
+  // Returns false if no bytes have arrived.
   bool read(Id id);
   void execute(ClientAdmission::Actions actions);
   void execute(ClientAdmission::Send& action);
@@ -104,7 +104,7 @@ class AdmissionGate : public std::enable_shared_from_this<AdmissionGate> {
   JobSockets job_;
   ClientAdmission clients_;
   ReadySet ready_;
-  Clients sockets_;  // by age
+  Clients sockets_;  // by the order of arrival
   boost::asio::steady_timer timer_;
   std::optional<Clock::time_point> timer_set_for_;
   bool full_ = false;  // has_room() has returned false

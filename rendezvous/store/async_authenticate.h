@@ -10,8 +10,8 @@
 
 namespace ddprun::rendezvous {
 
-// authenticate() for clients on an event loop. The socket and the credentials must outlive the coroutine; who closes
-// the socket ends it. Throws AuthenticationError where the server has not proved that it knows the token, or closes the
+// authenticate() for clients on an event loop. The socket and the credentials must outlive the coroutine; closing the
+// socket ends it. Throws AuthenticationError where the server has not proved that it knows the token, or closes the
 // connection instead, and Errc::connection_lost for any other end of the connection.
 boost::asio::awaitable<std::unique_ptr<TlsChannel>> async_authenticate(boost::asio::ip::tcp::socket& socket,
                                                                        const Credentials& credentials);

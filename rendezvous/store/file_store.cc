@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t read_chunk_bytes = 64 << 10;
 constexpr ConnectionId connection = 0;  // one for all requests: none of those applied here waits
 
-// Sleeps that grow from 1 to 50 ms, cut short by the deadline.
+// Sleeps for times that grow from 1 to 50 ms, cut short by the deadline.
 class Pause {
  public:
   void sleep(Deadline deadline) {
@@ -236,7 +236,7 @@ std::int64_t FileStore::queue_length(std::string_view queue, Deadline deadline) 
   return ReplyReader(ask(QueueLengthRequest{queue}, deadline)).i64();
 }
 
-// A counter, as on the wire, polled until it has reached world_size.
+// A counter, as on the wire, that is polled until it has reached world_size.
 void FileStore::barrier(std::string_view key, std::int64_t world_size, Deadline deadline) {
   if (add(key, 1, deadline) >= world_size) return;
   retry("barrier", key, deadline, [&] {

@@ -20,7 +20,7 @@ namespace ddprun {
 // process that died, is ignored by readers and truncated by the next writer. The log only grows. Start each run with a
 // file that does not exist or is empty: the keys of an earlier run are still valid.
 //
-// Waiting polls the file's size, at most 50 ms apart.
+// A wait polls the file's size, at most 50 ms apart.
 // Ownership: the constructor opens or creates the file; the destructor leaves it.
 // Threads: thread-safe; a call that waits does not block others.
 // Errors: Errc::unsupported for last wills, since no server notices that a client died; Errc::protocol for add() to a
@@ -51,7 +51,7 @@ class FileStore final : public Store {
 
  private:
   class Lock;
-  // The reply's bytes, empty when the request has none.
+  // Returns the reply's bytes, empty when the request has no reply.
   std::string ask(const rendezvous::Request& request, Deadline deadline);
   std::string change(const rendezvous::Request& request, Deadline deadline);
   template <class Attempt>
@@ -66,8 +66,8 @@ class FileStore final : public Store {
   const std::filesystem::path path_;
   const UniqueFd fd_;
   std::mutex mutex_;              // guards the members below
-  rendezvous::StoreState state_;  // after the replayed records
-  std::uint64_t replayed_ = 0;    // bytes of the file, whole records
+  rendezvous::StoreState state_;  // the state after the replayed records
+  std::uint64_t replayed_ = 0;    // bytes of the file that were replayed, whole records
   std::vector<rendezvous::Reply> replies_;
 };
 

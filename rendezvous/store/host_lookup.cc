@@ -24,7 +24,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Blocks.
+// Looks the name up; blocks.
 HostAddresses run_lookup(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -74,7 +74,7 @@ std::string unanswered_lookup_text(const std::string& host) {
   return fmt::format("cannot resolve host '{}': the name server does not answer", host);
 }
 
-// A lookup, shared by its thread and by those who wait for it.
+// A lookup, shared by its thread and by its waiters.
 class HostLookup::Pending {
  public:
   static std::shared_ptr<Pending> start(const std::string& host, std::uint16_t port) {
@@ -91,7 +91,7 @@ class HostLookup::Pending {
 
   const std::string& host() const { return host_; }
 
-  // nullopt at the deadline or after a stop request.
+  // Returns nullopt at the deadline or after a stop request.
   std::optional<HostAddresses> wait(Deadline deadline, const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     const auto has_result = [this] { return result_.has_value(); };

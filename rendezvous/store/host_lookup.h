@@ -19,8 +19,8 @@ class io_context;
 }
 
 // Lookups of host names for TCP. getaddrinfo(3) can neither be bounded nor cancelled, and takes 10 to 30 s where the
-// name server does not answer. So it runs on a thread of its own, and those who wait for it can give up: the thread
-// then ends with the lookup, or with the process. A numeric address needs no thread.
+// name server does not answer. So it runs on a thread of its own, and its waiters can give up: the thread then ends
+// with the lookup, or with the process. A numeric address needs no thread.
 namespace ddprun::rendezvous {
 
 struct HostAddress {
@@ -42,7 +42,7 @@ std::vector<boost::asio::ip::tcp::endpoint> tcp_endpoints(const HostAddresses& a
 std::string unanswered_lookup_text(const std::string& host);
 
 // Blocks until the lookup has ended, the deadline has passed or a stop is requested. Threads: any. Errors: none thrown;
-// HostAddresses::problem.
+// see HostAddresses::problem.
 HostAddresses look_up_host(const std::string& host, std::uint16_t port, Deadline deadline,
                            const std::stop_token& stop = {});
 
@@ -56,8 +56,8 @@ class HostLookup {
   HostLookup(const HostLookup&) = delete;
   HostLookup& operator=(const HostLookup&) = delete;
 
-  // nullopt after cancel(). The lookup goes on then, and the next call for the same name waits for it, so that a slow
-  // name server is given all attempts together.
+  // Returns nullopt after cancel(). The lookup continues then, and the next call for the same name waits for it, so
+  // that a slow name server gets the time of all attempts together.
   boost::asio::awaitable<std::optional<HostAddresses>> resolve(std::string host, std::uint16_t port);
   void cancel();
   bool pending() const { return waiting_; }

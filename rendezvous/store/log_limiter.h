@@ -19,7 +19,7 @@ class LogLimiter {
   };
   explicit LogLimiter(const Options& options) : options_(options) {}
 
-  // nullopt: do not log. Otherwise the number of lines suppressed since the last one.
+  // Returns nullopt if the line is not to be logged, otherwise the number of lines suppressed since the last one.
   std::optional<std::size_t> admit(Clock::time_point now) {
     if (!window_start_ || now - *window_start_ >= options_.window) {
       window_start_ = now;

@@ -21,7 +21,7 @@ class MemoryStore::Map {
     return next_number_++;
   }
 
-  // The reply's bytes; empty for requests that have none.
+  // Returns the reply's bytes; empty for requests that have no reply.
   std::string ask(const Request& request) {
     const std::lock_guard lock(mutex_);
     return apply(next_number_++, request).value_or("");

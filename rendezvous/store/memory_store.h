@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// A Store for the threads of one process. It runs the server's state machine with threads in place of connections, so
-// it behaves as the server does, including last wills. Each object is one client of a map.
+// A Store for the threads of one process. It runs the server's state machine with threads instead of connections, so it
+// behaves as the server does, including last wills. Each object is one client of a map.
 // Ownership: clients share the map, which lives until the last of them is destroyed.
 // Threads: thread-safe; unlike with TcpStore a call that waits does not block other threads' calls on the same object.
 // Errors: Errc::timeout; Errc::protocol for add() to a value that is not a number, which changes nothing.

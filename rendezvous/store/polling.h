@@ -17,12 +17,12 @@ class Polling {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static constexpr std::chrono::microseconds window{50};  // of one poll
+  static constexpr std::chrono::microseconds window{50};  // duration of one poll
   static constexpr std::size_t run_requests = 128;
   static constexpr std::size_t max_misses = 32;  // polls of a run without a request; one more ends the trial
   static constexpr int percent = 97;             // a request may take at most this share of its time without polling
-  // Polling is tried if a request takes this long without it. Below, the server hardly sleeps; above, requests are too
-  // rare.
+  // Polling is tried if a request takes a time in this range without it. Below it the server hardly sleeps; above it
+  // requests are too rare.
   static constexpr std::chrono::microseconds min_pace{10}, max_pace{100};
   // Time without a request that counts as a pause of the clients.
   static constexpr std::chrono::milliseconds idle_gap{1};
@@ -42,12 +42,12 @@ class Polling {
   void judge_polling(Clock::duration pace);
   void fail();
 
-  std::size_t polling_runs_left_ = 0;  // 0: does not poll
-  std::size_t backoff_runs_left_ = 0;  // until the next trial
-  std::size_t next_backoff_runs_ = 1;  // after the next failure
+  std::size_t polling_runs_left_ = 0;  // 0: it does not poll
+  std::size_t backoff_runs_left_ = 0;  // runs until the next trial
+  std::size_t next_backoff_runs_ = 1;  // runs without polling after the next failure
   Clock::duration sleeping_pace_{};    // time per request in the last run without polling
   Clock::time_point last_;
-  // Of the current run.
+  // The state of the current run.
   Clock::time_point began_;
   std::size_t requests_ = 0;
   std::size_t misses_ = 0;

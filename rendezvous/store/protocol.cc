@@ -9,8 +9,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The fields after an opcode, one letter each: k key, v value, i signed 64 bits, u unsigned 32 bits, K counted list of
-// keys, P counted list of (key, value).
+// The fields after an opcode, one letter each: k is a key, v a value, i signed 64 bits, u unsigned 32 bits, K a counted
+// list of keys, P a counted list of (key, value).
 struct OpLayout {
   Op op;
   const char* name;

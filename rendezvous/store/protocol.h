@@ -19,11 +19,11 @@ inline constexpr std::size_t max_value_bytes = 8 << 20;
 inline constexpr std::size_t max_keys = 131072;                  // in CHECK, WAIT, MULTI_GET, MULTI_SET
 inline constexpr std::size_t max_request_bytes = 64 << 20;       // ddprun's limit for a whole request
 inline constexpr std::size_t max_reply_bytes = 256 << 20;        // ddprun's limit for a whole reply
-inline constexpr std::string_view probe_key = "ddprun/1";        // CHECK of it alone: 0 from ddprun's server, 1 from
+inline constexpr std::string_view probe_key = "ddprun/1";        // CHECK of it only: 0 from ddprun's server, 1 from
                                                                  // PyTorch's
-inline constexpr std::string_view ending_key = "ddprun/ending";  // CHECK of it alone: 0 once the server has announced
+inline constexpr std::string_view ending_key = "ddprun/ending";  // CHECK of it only: 0 once the server has announced
                                                                  // its end
-inline constexpr std::string_view join_counter_key = "init/";    // PyTorch's, its only key without a leading slash
+inline constexpr std::string_view join_counter_key = "init/";    // PyTorch's only key without a leading slash
 
 enum class Op : std::uint8_t {
   validate = 0,
@@ -61,9 +61,9 @@ struct KeyValueView {
   std::string_view key;
   std::string_view value;
 };
-// The first request of a connection. No reply.
+// The first request of a connection. It has no reply.
 struct ValidateRequest {};
-// No reply.
+// It has no reply.
 struct SetRequest {
   std::string_view key, value;
 };
@@ -94,7 +94,7 @@ struct NumKeysRequest {};
 struct DeleteKeyRequest {
   std::string_view key;
 };
-// No reply.
+// It has no reply.
 struct AppendRequest {
   std::string_view key, suffix;
 };
@@ -102,7 +102,7 @@ struct AppendRequest {
 struct MultiGetRequest {
   std::span<const std::string_view> keys;
 };
-// No reply.
+// It has no reply.
 struct MultiSetRequest {
   std::span<const KeyValueView> pairs;
 };
@@ -112,7 +112,7 @@ struct CancelWaitRequest {};
 struct PingRequest {
   std::uint32_t nonce = 0;
 };
-// No reply. Queues are separate from keys.
+// It has no reply. Queues are separate from keys.
 struct QueuePushRequest {
   std::string_view queue, item;
 };
@@ -145,8 +145,8 @@ struct ClearLastWillRequest {};
 struct WaitGetRequest {
   std::string_view key;
 };
-// 0: this client answers questions about sockets of its host, which come as vec at any time. n: yes to question n; -n:
-// no. No reply.
+// With 0 this client offers to answer questions about sockets of its host, which come as vec at any time. n: yes to
+// question n; -n: no. It has no reply.
 struct ConfirmRequest {
   std::int64_t answer = 0;
 };
@@ -169,7 +169,7 @@ static_assert(request_names.back() == "confirm");
 void encode(const Request& request, std::string& out);
 std::string encode(const Request& request);
 
-// Append a field of a reply.
+// Each appends a field of a reply.
 void put_u8(std::string& out, std::uint8_t value);
 void put_i64(std::string& out, std::int64_t value);
 void put_vec(std::string& out, std::string_view bytes);
@@ -185,11 +185,11 @@ void put_vec(std::string& out, std::string_view bytes);
 //   the parser is unusable then.
 class RequestParser {
  public:
-  // expected: the stream begins with VALIDATE, which next() does not return; later it is an unknown opcode.
+  // expected: the stream begins with VALIDATE, which next() does not return; later VALIDATE is an unknown opcode.
   enum class Handshake { expected, done };
   explicit RequestParser(Handshake handshake = Handshake::expected) : validated_(handshake == Handshake::done) {}
 
-  // bytes must stay valid until next() returns null or retain() is called. REQUIRES: one of both since the last feed.
+  // bytes must stay valid until next() returns null or retain() is called. REQUIRES: one of them since the last feed.
   void feed(std::string_view bytes);
   // The next complete request, or null. It and its views are valid until the next call of any function.
   const Request* next();
@@ -197,12 +197,12 @@ class RequestParser {
   void retain();
 
   bool validated() const { return validated_; }
-  // Bytes buffered: of an incomplete request, and after retain() of complete ones.
+  // The number of bytes buffered: those of an incomplete request, and after retain() also of complete ones.
   std::size_t pending_bytes() const { return pending_.size() - start_; }
 
  private:
   struct Piece {
-    std::size_t offset, size;  // in the request
+    std::size_t offset, size;  // the position in the request
   };
 
   std::string_view input() const;
@@ -221,10 +221,10 @@ class RequestParser {
   // Progress in the current request: the bytes before parsed_ are parsed.
   std::size_t parsed_ = 0;
   std::size_t field_ = 0;
-  std::optional<std::uint64_t> items_left_;  // of the list being read
+  std::optional<std::uint64_t> items_left_;  // items that remain in the list being read
   std::int64_t number_ = 0;
   std::vector<Piece> pieces_;
-  // Of the last complete request.
+  // The size of the last complete request.
   std::size_t finished_ = 0;
   std::vector<std::string_view> strings_;
   std::vector<KeyValueView> pairs_;

@@ -31,8 +31,8 @@ class ReadySet {
 
   // Calls action once, from the loop, when a descriptor is ready; not after close().
   void async_wait(std::function<void()> action);
-  // The events that are ready, with the number in data.u64. If there are none, polls for at most poll_time, yielding
-  // the core between two polls. Valid until the next call.
+  // Returns the events that are ready, with the number in data.u64. If there are none, polls for at most poll_time,
+  // yielding the core between two polls. The result is valid until the next call.
   std::span<const epoll_event> take(std::chrono::nanoseconds poll_time = {});
   void close();
 

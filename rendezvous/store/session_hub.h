@@ -14,9 +14,9 @@ using SessionId = std::uint64_t;  // never reused by one server
 // The two ends of a session's connection: numeric addresses without port; an IPv4 peer of a dual-stack socket is
 // written as IPv4.
 struct SessionPeer {
-  std::string peer_address;  // the client's
+  std::string peer_address;  // the client's address
   std::uint16_t peer_port = 0;
-  std::string local_address;  // the server's, as the client dialled it
+  std::string local_address;  // the server's address, as the client dialled it
 };
 
 // The server's interface to a hub.
@@ -43,13 +43,13 @@ class SessionSender {
 // Errors: an Error thrown by on_frame closes that session with a log line. All three may call the SessionSender.
 class SessionHub {
  public:
-  // Directly before the session's first frame.
+  // Called directly before the session's first frame.
   virtual void on_open(SessionId session, const SessionPeer& peer) = 0;
   virtual void on_frame(SessionId session, std::string frame) = 0;
   // The connection has closed, from either side. Not called for sessions still open when the server is destroyed.
   virtual void on_close(SessionId session) = 0;
-  // A client that is refused because it has no token has sent these bytes of a session's first frame. Returns the
-  // frame that tells it so, or nothing.
+  // Called when a client that has sent these bytes of a session's first frame is refused because it has no token.
+  // Returns the frame that tells the client so, or nothing.
   virtual std::string refusal_of(std::string_view /*frame_head*/) { return {}; }
   // A client without a session is about to write a key (SET or COMPARE_SET). An Error thrown here closes its connection
   // instead. on_close() with this id follows when the connection closes.

@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// A key-value store shared by the processes of a job, with blocking waits, as PyTorch's c10d Store.
+// A key-value store shared by the processes of a job, with blocking waits, like PyTorch's c10d Store.
 // Keys and values are arbitrary bytes: a key at most 8 KiB, a value at most 8 MiB. Counters are stored as decimal text,
 // which get() returns.
 // Ownership: an object is one client of the store.
@@ -24,9 +24,9 @@ class Store {
   virtual ~Store() = default;
 
   virtual void set(std::string_view key, std::string_view value, Deadline deadline) = 0;
-  // Waits until key exists, then its value.
+  // Waits until key exists, then returns its value.
   virtual std::string get(std::string_view key, Deadline deadline) = 0;
-  // A missing key counts as 0. Returns the new value. Errc::protocol if the value is not a decimal number.
+  // A missing key counts as 0. Returns the new value. Throws Errc::protocol if the value is not a decimal number.
   virtual std::int64_t add(std::string_view key, std::int64_t delta, Deadline deadline) = 0;
   // Stores desired if the value equals expected, or if key is missing and expected is empty. Returns desired on
   // success; otherwise the current value, or expected if the key is missing.
@@ -53,17 +53,17 @@ class Store {
 
   // A last will, as in MQTT: if this client is lost before clear_will() (its process died, its connection broke), the
   // store sets key to value unless the key exists. Survivors that wait() on the key see at once which client was lost.
-  // A client has one last will; a second replaces it. Errc::unsupported if the server has no last wills (PyTorch's own
-  // store).
+  // A client has one last will; a second replaces it. Throws Errc::unsupported if the server has no last wills
+  // (PyTorch's own store).
   virtual void set_will(std::string_view key, std::string_view value, Deadline deadline) = 0;
   virtual void clear_will(Deadline deadline) = 0;
 
-  // Whether the process that serves the store has announced that it ends in order: from then on the loss of the store
-  // is no sign of a death. False on stores that do not support it.
+  // Returns whether the process that serves the store has announced an orderly end: from then on the loss of the store
+  // is no sign of a failure. False on stores that do not support it.
   virtual bool end_announced(Deadline /*deadline*/) { return false; }
 
   // Makes the current wait() of this object, or the next one if there is none, end as at its deadline, unless its keys
-  // exist. Any thread may call it. No effect on stores that do not support it.
+  // exist. Any thread may call it. It has no effect on stores that do not support it.
   virtual void wake() noexcept {}
 };
 

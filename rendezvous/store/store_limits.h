@@ -29,7 +29,7 @@ inline void require_value(std::string_view value, std::string_view key) {
                      key);
 }
 
-// Views of the arguments, checked. Pairs are (key, value).
+// Views of the arguments, after checking them. Pairs are (key, value).
 inline std::vector<std::string_view> checked_views(const std::vector<std::string>& keys) {
   for (const auto& key : keys) require_key(key);
   return {keys.begin(), keys.end()};

@@ -41,7 +41,7 @@ using Clock = std::chrono::steady_clock;
 using ErrorCode = boost::system::error_code;
 
 constexpr std::size_t receive_bytes = 64 << 10;
-constexpr std::size_t pause_reading_above_bytes = 1 << 20;  // of unsent replies
+constexpr std::size_t pause_reading_above_bytes = 1 << 20;  // unsent replies
 constexpr std::size_t max_idle_output_capacity = 512;
 constexpr std::size_t large_frame_bytes = 4096;  // a system call is cheaper than a copy from this size on
 constexpr int accepts_per_turn = 64;
@@ -55,9 +55,9 @@ struct Connection {
       : id(number), socket(std::move(fd)), peer(rendezvous::peer_address(socket.get())), began(Clock::now()) {}
   std::string peer_text() const { return format_host_port(peer.address, peer.port); }
   std::size_t unsent() const { return output.size() + sealed.size() - sent; }
-  // Flow control: no more requests are read from a client that does not read its replies.
+  // Flow control: no further requests are read from a client that does not read its replies.
   bool paused() const { return closing || unsent() > pause_reading_above_bytes; }
-  // What is sent as it is.
+  // Returns the bytes to send as they are.
   std::string& outgoing() { return channel ? sealed : output; }
 
   const ConnectionId id;
@@ -66,17 +66,17 @@ struct Connection {
   rendezvous::RequestParser parser;
   std::string output;                   // replies
   std::string sealed;                   // replies that the channel has encrypted
-  std::size_t sent = 0;                 // of outgoing()
-  bool by_token = false;                // it has proved that it knows the token
+  std::size_t sent = 0;                 // bytes of outgoing()
+  bool by_token = false;                // the client has proved that it knows the token
   std::unique_ptr<TlsChannel> channel;  // null: clear text
   bool open = true;
-  bool starting = true;  // it has not sent a complete VALIDATE
+  bool starting = true;  // the client has not sent a complete VALIDATE
   bool writing = false;  // the socket buffer is full: waiting for EPOLLOUT
   std::uint32_t interest = EPOLLIN;
-  bool dirty = false;  // in dirty_
+  bool dirty = false;  // listed in dirty_
   bool session = false;
-  bool reported = false;     // to the hub, by on_key()
-  bool aware = false;        // of the server's end: it has asked since that was announced
+  bool reported = false;     // the hub knows it, by on_key()
+  bool aware = false;        // the client has asked about the server's end since it was announced
   bool peer_closed = false;  // the client has closed; requests that it sent before may still be buffered
   bool closing = false;      // close once the output has been sent
   const Clock::time_point began;
@@ -102,7 +102,7 @@ std::string descriptor_limit_text() {
 }
 
 // Sends both without copying and returns how many bytes the socket accepted: a round is sent to each of its nodes, and
-// copies of large frames would add up. An error shows at the next write.
+// copies of large frames would add up. An error is reported by the next write.
 std::size_t send_two(int fd, std::string& first, std::string& second) {
   iovec parts[] = {{first.data(), first.size()}, {second.data(), second.size()}};
   const msghdr message{.msg_iov = parts, .msg_iovlen = 2};
@@ -215,13 +215,13 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   rendezvous::ReadySet ready_;
   rendezvous::Polling polling_;
   std::unordered_map<ConnectionId, ConnectionPtr> connections_;
-  std::set<ConnectionId> starting_;  // of connections_, which have not sent VALIDATE; by age
+  std::set<ConnectionId> starting_;  // those of connections_ that have not sent VALIDATE; by age
   ConnectionId next_id_ = 1;
   std::array<std::uint64_t, std::variant_size_v<rendezvous::Request>> operations_{};  // by index of the variant
   std::vector<rendezvous::Reply> replies_;
   std::vector<ConnectionPtr> dirty_;
   std::vector<char> buffer_ = std::vector<char>(receive_bytes);  // shared by all connections
-  std::string text_;                                             // likewise: what a channel has decrypted
+  std::string text_;                                             // shared, too: the text that a channel has decrypted
 };
 
 StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& options)
@@ -318,7 +318,7 @@ void StoreServer::Impl::report_accept_failure(int cause) {
   });
 }
 
-// It holds a descriptor and neither begins nor ends a request.
+// A slow connection holds a descriptor and neither begins nor ends a request.
 bool StoreServer::Impl::is_slow(const Connection& c) const {
   if (c.closing || c.unsent() > 0 || (!c.starting && c.parser.pending_bytes() == 0)) return false;
   const auto since = c.starting ? c.began : c.progress;
@@ -335,7 +335,7 @@ void StoreServer::Impl::limit_starting() {
   }
 }
 
-// Returns whether there was one.
+// Returns whether there was such a client.
 bool StoreServer::Impl::close_slow_clients() {
   std::vector<ConnectionPtr> slow;
   for (const auto& [id, c] : connections_)
@@ -404,7 +404,7 @@ void StoreServer::Impl::ask(ConnectionId agent, const std::string& question) {
   schedule_flush();
 }
 
-// An agent or a tool that has no token learns why it is refused. What it has sent may be cut anywhere.
+// An agent or a tool that has no token learns why it is refused. Its bytes may be cut anywhere.
 std::string StoreServer::Impl::refusal_of(std::string_view sent) const {
   constexpr std::size_t validate_bytes = 5, head_bytes = validate_bytes + 1 + sizeof(std::uint64_t);
   const auto session = static_cast<char>(rendezvous::Op::session);
@@ -433,7 +433,7 @@ void StoreServer::Impl::arm_ready() {
   });
 }
 
-// Takes batches of events as long as more than one is ready at a time, so that a busy server makes fewer system calls.
+// Takes batches of events while more than one is ready at a time, so that a busy server makes fewer system calls.
 void StoreServer::Impl::serve_ready() {
   Clock::duration poll_time{};
   for (int i = 0; i < polls_per_turn && !stopped_; ++i) {
@@ -463,7 +463,7 @@ void StoreServer::Impl::ready(const ConnectionPtr& c, std::uint32_t events) {
   if (c->peer_closed) finish(c);  // reading is paused, and writing is impossible
 }
 
-// Passes what has come to the parser; false if the connection is closed then.
+// Passes received bytes to the parser; returns false if the connection is closed then.
 bool StoreServer::Impl::receive(const ConnectionPtr& c, std::string_view bytes) {
   if (!c->channel) {
     c->parser.feed(bytes);
@@ -604,7 +604,7 @@ void StoreServer::Impl::flush_connection(const ConnectionPtr& c) {
       return reject(c, fmt::format("it has left {} bytes of replies unread", c->unsent()));
     if (c->closing && c->unsent() == 0) return finish(c);
     if (c->paused() || c->parser.pending_bytes() == 0) break;
-    // Complete requests may be buffered from when the output was full.
+    // Complete requests may have been buffered while the output was full.
     const auto before = c->parser.pending_bytes();
     process(c);
     if (!c->open) return;
@@ -635,7 +635,7 @@ void StoreServer::Impl::flush(const ConnectionPtr& c) {
     outgoing.clear();
 }
 
-// Encrypts the replies; false if the connection is closed then.
+// Encrypts the replies; returns false if the connection is closed then.
 bool StoreServer::Impl::seal(const ConnectionPtr& c) {
   if (c->output.empty()) return true;
   try {

@@ -23,12 +23,12 @@ namespace ddprun {
 struct StoreServerOptions {
   std::string host;  // numeric address to bind; empty: the wildcard address, IPv6 and IPv4 if the machine has both
   std::uint16_t port = 0;                             // 0: chosen by the kernel
-  std::chrono::milliseconds start_timeout{30'000};    // from accept to a complete VALIDATE
-  std::chrono::milliseconds request_timeout{30'000};  // without a further byte of an incomplete request
-  std::chrono::milliseconds write_timeout{60'000};    // without the client reading a byte of queued replies
+  std::chrono::milliseconds start_timeout{30'000};    // time from accept to a complete VALIDATE
+  std::chrono::milliseconds request_timeout{30'000};  // time without a further byte of an incomplete request
+  std::chrono::milliseconds write_timeout{60'000};    // time without the client reading a byte of queued replies
   std::size_t max_queued_bytes = 256u << 20;          // replies and session frames queued for one connection
   // A client that has sent no complete VALIDATE for this long is closed before start_timeout where it keeps others out:
-  // if there are more of them than max_starting, or no descriptor is free.
+  // if there are more such clients than max_starting, or no descriptor is free.
   std::chrono::milliseconds slow_start{1'000};
   std::size_t max_starting = 64;
   std::shared_ptr<const Admission> admission = nullptr;  // null: every client is served
@@ -39,7 +39,7 @@ struct StoreServerOptions {
 // Threads: one thread runs the loop; construct, call and destroy the server on that thread, or while the loop is not
 //   running.
 // Errors: the constructor throws Errc::io naming the address if it cannot listen, and with an admission
-//   Errc::unsupported where the kernel does not say whose a socket is. A connection that violates the
+//   Errc::unsupported where the kernel does not report the owner of a socket. A connection that violates the
 //   protocol, stalls or does not read its replies is closed with a rate-limited log line that names the peer; other
 //   connections are not affected.
 class StoreServer {
@@ -54,20 +54,20 @@ class StoreServer {
   std::string endpoint() const;
   std::size_t connections() const;
 
-  // The listener runs once, on the loop, when clients have waited for `bound` and none could be accepted for want of
+  // The listener runs once, on the loop, when clients have waited for `bound` and none could be accepted for lack of
   // descriptors or memory. The server keeps trying.
   void on_accept_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> listener);
 
   // The process of this server will end in order: clients that ask learn it (Store::end_announced()). on_change is
   // called on the loop, not from within this call, whenever a client has learnt it or has closed.
   void announce_end(std::function<void()> on_change);
-  // The clients that have not asked since.
+  // The number of clients that have not asked since then.
   std::size_t unaware() const;
 
-  // How many requests of its clients it has answered, by operation: "set", "get", ...; sessions are none.
+  // The number of client requests that it has answered, by operation: "set", "get", ...; sessions are not counted.
   std::map<std::string, std::uint64_t> operations() const;
 
-  // The value of a key, by its name on the wire; none: there is no such key. session_sender() sets and erases keys.
+  // The value of a key, by its name on the wire; nullopt if there is none. session_sender() sets and erases keys.
   std::optional<std::string> find(std::string_view key) const;
 
   // Removes the keys and queues whose names on the wire ("/k") match.

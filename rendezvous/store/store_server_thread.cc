@@ -15,7 +15,7 @@ namespace ddprun {
 struct StoreServerThread::Parts {
   explicit Parts(const StoreServerOptions& options) { server.emplace(loop, options); }
 
-  // On the server's thread.
+  // Runs on the server's thread.
   void announce_end();
   void count_clients();
   bool await(bool Parts::*reached, Deadline deadline);
@@ -24,7 +24,7 @@ struct StoreServerThread::Parts {
   std::optional<StoreServer> server;  // its pending accept keeps the loop's run() from returning
   std::thread thread;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   bool end_known = false, unused = false;
 };

@@ -25,12 +25,12 @@ class StoreServerThread {
   std::uint16_t port() const { return port_; }
   const std::string& endpoint() const { return endpoint_; }
 
-  // This process will end in order, or leaves what the server was for: its clients learn that (Store::end_announced()),
-  // and the server closes by itself once no client is connected. Once; the two functions below REQUIRE it.
+  // This process will end in order, or no longer needs the server: its clients learn that (Store::end_announced()), and
+  // the server closes by itself once no client is connected. Call it once; the two functions below REQUIRE it.
   void announce_end();
-  // Waits until every client has learnt it or has closed; false at the deadline. From any thread.
+  // Waits until every client has learnt it or has closed; returns false at the deadline. Any thread may call it.
   bool await_end_known(Deadline deadline);
-  // Waits until no client is connected; false at the deadline. From any thread.
+  // Waits until no client is connected; returns false at the deadline. Any thread may call it.
   bool await_unused(Deadline deadline);
 
  private:

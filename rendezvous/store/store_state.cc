@@ -102,7 +102,7 @@ void StoreState::on(ConnectionId, const SetRequest& r, Replies& replies) {
   wake_all(r.key, replies);
 }
 
-// As PyTorch's server: a missing key with a non-empty expectation is answered with that expectation.
+// Like PyTorch's server: a missing key with a non-empty expectation is answered with that expectation.
 void StoreState::on(ConnectionId from, const CompareSetRequest& r, Replies& replies) {
   const auto current = values_.find(r.key);
   const bool missing = current == values_.end();

@@ -31,7 +31,7 @@ struct PendingWait {
 
   bool wants_value = false;                                   // WAIT_GET
   std::size_t missing = 0;                                    // keys still awaited
-  std::vector<std::pair<std::string, Ticket>> registrations;  // of all keys; tickets of present keys are stale
+  std::vector<std::pair<std::string, Ticket>> registrations;  // those of all keys; tickets of present keys are stale
 };
 
 // The state of a store server: keys, waits, queues and last wills. A state machine without I/O: requests of numbered
@@ -48,20 +48,20 @@ class StoreState {
   // applied a request, before its number is reused.
   void close(ConnectionId id, std::vector<Reply>& replies);
 
-  // True while a WAIT, WAIT_GET or BARRIER of this connection has no reply.
+  // Returns whether a WAIT, WAIT_GET or BARRIER of this connection has no reply.
   bool is_waiting(ConnectionId id) const;
 
-  // From now on a CHECK of ending_key alone finds it.
+  // From now on a CHECK of only ending_key finds it.
   void announce_end() { ending_ = true; }
 
   // Removes matching keys and queues, as DELETE_KEY does: no wait ends by it.
   void erase_if(const std::function<bool(std::string_view)>& predicate);
 
-  // The value of a key; none: there is no such key.
+  // The value of a key; nullopt if there is no such key.
   std::optional<std::string> find(std::string_view key) const;
 
   std::size_t num_keys() const { return values_.size(); }
-  // Connections with a pending wait or a last will, and registered waits; for tests that no state is leaked.
+  // The connections with a pending wait or a last will, and the registered waits; tests check by them for leaked state.
   std::size_t client_count() const { return clients_.size(); }
   std::size_t registrations() const;
 
@@ -106,7 +106,7 @@ class StoreState {
   [[noreturn]] void on(ConnectionId from, const SessionRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const ConfirmRequest& r, Replies& replies);
 
-  bool present(std::string_view key) const;               // a value or a non-empty queue, as for CHECK and WAIT
+  bool present(std::string_view key) const;               // it has a value or a non-empty queue, as for CHECK and WAIT
   std::string_view value_of(std::string_view key) const;  // empty if missing
   void store(std::string_view key, std::string_view value);
   std::int64_t increment(std::string_view key, std::int64_t delta);
@@ -132,7 +132,7 @@ class StoreState {
 // Errc::protocol if there is no number or it does not fit.
 std::int64_t parse_counter(std::string_view text, std::string_view key);
 
-// parse_counter(text) + delta. Throws Errc::protocol on overflow.
+// Returns parse_counter(text) + delta. Throws Errc::protocol on overflow.
 std::int64_t counter_sum(std::string_view text, std::int64_t delta, std::string_view key);
 
 }  // namespace ddprun::rendezvous

@@ -32,7 +32,7 @@ void TcpConnection::send_bytes(std::string_view bytes, Deadline deadline) {
   send_all(fd_.get(), channel_->take_output(), deadline);
 }
 
-// At least one byte, at most size.
+// Receives at least one byte, at most size.
 std::size_t TcpConnection::receive(char* target, std::size_t size, Deadline deadline) {
   if (!channel_) return receive_some(fd_.get(), target, size, deadline);
   while (text_begin_ == text_.size()) {
@@ -123,7 +123,7 @@ bool TcpConnection::finish_wait() {
   return std::exchange(wait_, Wait::none) == Wait::cancelled;
 }
 
-// The byte that ends a wait; nullopt at the deadline. It is a single byte, so a timeout leaves no partial read.
+// Returns the byte that ends a wait; nullopt at the deadline. It is one byte, so a timeout leaves no partial read.
 std::optional<std::uint8_t> TcpConnection::status_by(Deadline deadline) {
   try {
     return read_number<std::uint8_t>(deadline);

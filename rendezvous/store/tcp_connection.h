@@ -25,14 +25,14 @@ class TcpConnection {
   // The deadline of a wait has passed, and the server has confirmed the cancellation.
   struct WaitTimeout {};
 
-  // channel: encrypts the connection; null: clear text. grace: how long the server may take to reply once a deadline
-  // has passed. A stop request shuts the socket down.
+  // channel encrypts the connection; null means clear text. grace is the time that the server may take to reply once a
+  // deadline has passed. A stop request shuts the socket down.
   TcpConnection(UniqueFd fd, std::unique_ptr<TlsChannel> channel, std::chrono::milliseconds grace,
                 const std::stop_token& stop);
 
   // Returns once the kernel has accepted all bytes.
   void send(const Request& request, Deadline deadline);
-  // VALIDATE and PING. Returns whether the server has ddprun's extensions.
+  // Sends VALIDATE and PING. Returns whether the server has ddprun's extensions.
   bool handshake(Deadline deadline);
 
   template <class T>
@@ -43,7 +43,7 @@ class TcpConnection {
   // Reads the status byte of a request without another result. Throws Errc::protocol for any other value than 0.
   void read_done(Deadline deadline);
 
-  // The deadline, but at least grace from now: for requests that complete or cancel a wait.
+  // Returns the deadline, but at least grace from now, for requests that complete or cancel a wait.
   Deadline at_least_grace(Deadline deadline) const;
 
   // Reads the reply to a WAIT, WAIT_GET or BARRIER just sent. Cancels the wait at the deadline; a reply that crosses
@@ -61,7 +61,7 @@ class TcpConnection {
   void wake();
 
  private:
-  // State of the wakeable wait.
+  // The state of the wakeable wait.
   enum class Wait { none, sent, cancelled };
   // The end of a successful wait. cancelled: CANCEL_WAIT was sent too, and its reply has to be read.
   struct End {
@@ -82,14 +82,14 @@ class TcpConnection {
   const std::chrono::milliseconds grace_;
   const ShutdownOnStop shutdown_on_stop_;
   std::unique_ptr<TlsChannel> channel_;
-  std::mutex channel_mutex_;  // guards channel_, which wake() uses from another thread
+  std::mutex channel_mutex_;  // guards channel_, which wake() uses on another thread
   std::string text_;          // decrypted, of which text_begin_ bytes have been read
   std::size_t text_begin_ = 0;
   std::mutex wait_mutex_;  // guards wait_, and the sending of CANCEL_WAIT by wake()
   Wait wait_ = Wait::none;
   std::string out_;
   char buffer_[4096];
-  std::size_t read_begin_ = 0;  // of the bytes in buffer_ after the last reply
+  std::size_t read_begin_ = 0;  // the start of the bytes in buffer_ after the last reply
   std::size_t read_end_ = 0;
 };
 

@@ -26,13 +26,13 @@ void set_option(int fd, int level, int option, int value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
-// Empty with errno set if the address cannot be bound.
+// Returns no descriptor, with errno set, if the address cannot be bound.
 UniqueFd try_listen(const sockaddr* address, socklen_t size) {
   UniqueFd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address->sa_family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  // All ranks of a job connect at once: the longest queue that the system allows.
+  // All ranks of a job connect at once, so the queue is the longest that the system allows.
   if (::bind(fd.get(), address, size) != 0 || ::listen(fd.get(), INT_MAX) != 0) {
     const int cause = errno;
     fd.reset();
@@ -53,7 +53,7 @@ UniqueFd try_listen_wildcard(std::uint16_t port) {
   return try_listen(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
 }
 
-// False at the deadline.
+// Returns false at the deadline.
 bool wait_ready(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
@@ -64,7 +64,7 @@ bool wait_ready(int fd, short events, Deadline deadline) {
   }
 }
 
-// 0 or an errno; ETIMEDOUT at the deadline.
+// Returns 0 or an errno; ETIMEDOUT at the deadline.
 int try_connect(int fd, const HostAddress& address, Deadline deadline) {
   if (::connect(fd, address.get(), address.size) == 0) return 0;
   if (errno != EINPROGRESS) return errno;

@@ -19,22 +19,22 @@ struct SocketAddress {
 SocketAddress peer_address(int fd);  // empty if the socket is no longer connected
 SocketAddress local_address(int fd);
 
-// A non-blocking listener. An empty host is the wildcard address of IPv6 and IPv4, or of IPv4 alone if there is no
-// IPv6. Throws Errc::io naming the address.
+// Returns a non-blocking listener. An empty host is the wildcard address of IPv6 and IPv4, or only of IPv4 if there is
+// no IPv6. Throws Errc::io naming the address.
 UniqueFd listen_on(const std::string& host, std::uint16_t port);
 
-// The next connection, non-blocking, or an empty one with errno set.
+// Accepts the next connection, non-blocking; returns an empty one with errno set on failure.
 UniqueFd accept_from(int listener);
-// The same without the options of a connection, which take some system calls. peer: where the client is, for
-// describe().
+// Does what accept_from() does without setting the options of a connection, which takes some system calls. peer becomes
+// the client's address, for describe().
 UniqueFd accept_without_options(int listener, sockaddr_storage& peer);
 SocketAddress describe(const sockaddr_storage& address);
 void set_connection_options(int fd);
-// Has the kernel hold back a connection until its first bytes are here, or for a second: who says nothing costs the
-// server nothing until then. For servers whose clients speak first.
+// Has the kernel hold back a connection until its first bytes are here, or for a second: a silent client costs the
+// server nothing until then. For servers whose clients send first.
 void defer_accept(int listener);
 
-// A non-blocking socket connected to host:port; tries each address of the name once.
+// Returns a non-blocking socket connected to host:port; tries each address of the name once.
 // Throws Errc::unreachable (worth a retry) or Errc::timeout, and returns at once with one of them if a stop is
 // requested; a name lookup is given up then.
 UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline, const std::stop_token& stop = {});
@@ -53,9 +53,9 @@ class ShutdownOnStop {
   std::stop_callback<Break> callback_;
 };
 
-// On a connected socket. Throw Errc::timeout and Errc::connection_lost with the cause alone.
+// For a connected socket. Both throw Errc::timeout and Errc::connection_lost with only the cause.
 void send_all(int fd, std::string_view bytes, Deadline deadline);
-// At least one byte, at most size.
+// Receives at least one byte, at most size.
 std::size_t receive_some(int fd, char* buffer, std::size_t size, Deadline deadline);
 
 }  // namespace ddprun::rendezvous

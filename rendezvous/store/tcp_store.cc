@@ -33,7 +33,7 @@ std::string quoted(std::string_view key) {
   return fmt::format("'{}'", key);
 }
 
-// Valid for one expression.
+// The views are valid for one expression.
 std::vector<std::string_view> views(std::span<const std::string> keys) {
   return {keys.begin(), keys.end()};
 }
@@ -144,7 +144,7 @@ std::optional<Error> TcpStore::dial_once(Deadline deadline) {
   }
 }
 
-// As PyTorch's client, retries after any error until the server has replied once: it may be starting or being replaced.
+// Like PyTorch's client, retries after any error until the first reply: the server may be starting or being replaced.
 void TcpStore::dial(Deadline deadline) {
   const auto start = Clock::now();
   std::minstd_rand generator(std::random_device{}());

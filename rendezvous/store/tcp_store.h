@@ -23,14 +23,14 @@ class TcpConnection;
 struct TcpStoreOptions {
   std::string host;
   std::uint16_t port = 29500;
-  std::string key_prefix = "/";  // of every key on the wire; PyTorch's clients use a slash
-  Backoff backoff;               // between attempts to connect
-  // How long the server may take, once a deadline has passed, to reply to a cancellation or to complete a reply.
+  std::string key_prefix = "/";  // prefix of every key on the wire; PyTorch's clients use a slash
+  Backoff backoff;               // times between attempts to connect
+  // The time that the server may take, once a deadline has passed, to reply to a cancellation or to complete a reply.
   std::chrono::milliseconds grace{2'000};
   // After a stop request the call in progress and every later one fail with Errc::aborted at once; dialling too.
   std::stop_token stop{};
   std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
-  // How long to redial a server that does not know the token: that of an earlier job may still be at the port.
+  // The time for which to redial a server that does not know the token: it may be that of an earlier job.
   std::chrono::milliseconds refusal_patience{10'000};
 };
 
@@ -42,9 +42,9 @@ struct TcpStoreOptions {
 // set(), append(), multi_set() and queue_push() have no reply in the protocol: they return once the kernel has the
 // bytes. The server applies them before any later request of this client.
 //
-// Ownership: owns the connection. Threads: as Store; one call at a time.
-// Errors: the constructor throws Errc::timeout naming the address and the last cause, and AuthenticationError if that
-//   was for refusal_patience that one of the two sides does not know the token. A wait that times out leaves the
+// Ownership: owns the connection. Threads: those of Store; one call at a time.
+// Errors: the constructor throws Errc::timeout naming the address and the last cause, and AuthenticationError if for
+//   refusal_patience that cause was that one of the two sides does not know the token. A wait that times out leaves the
 //   object usable, as does a call whose deadline had passed before it sent anything. After any other failure every call
 //   throws the same error. The server refuses a request (add() to a value that is not a number) by closing:
 //   Errc::connection_lost. A wait (get, wait, multi_get, queue_pop, barrier) whose deadline has passed still checks
@@ -62,7 +62,7 @@ class TcpStore final : public Store {
   bool check(const std::vector<std::string>& keys, Deadline deadline) override;
   void wait(const std::vector<std::string>& keys, Deadline deadline) override;
   bool erase(std::string_view key, Deadline deadline) override;
-  // Of the whole server, including other prefixes and the join counter.
+  // The number of keys of the whole server, including other prefixes and the join counter.
   std::int64_t num_keys(Deadline deadline) override;
   void append(std::string_view key, std::string_view suffix, Deadline deadline) override;
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, Deadline deadline) override;
@@ -82,7 +82,7 @@ class TcpStore final : public Store {
   // ... and the process that hosts the server waits until it has reached world_size. Polls every 10 ms.
   void wait_for_joined(std::int64_t world_size, Deadline deadline);
 
-  // Whether the server is ddprun's and has its extensions (last wills, get in one round trip); found when connecting.
+  // Returns whether the server is ddprun's, with its extensions (last wills, get in one round trip).
   bool has_ddprun_extensions() const { return has_ddprun_extensions_; }
   const std::string& endpoint() const { return endpoint_; }
 
@@ -92,7 +92,7 @@ class TcpStore final : public Store {
   // object unusable; a WaitTimeout does not.
   template <class What, class Action>
   auto call(const char* verb, Deadline deadline, What what, Action action);
-  // The same for a request that does not wait: not sent once the deadline has passed.
+  // Does what call() does, for a request that does not wait: it is not sent once the deadline has passed.
   template <class What, class Action>
   auto call_at_once(const char* verb, Deadline deadline, What what, Action action);
 
@@ -109,7 +109,7 @@ class TcpStore final : public Store {
   const TcpStoreOptions options_;
   const std::string endpoint_;
   bool has_ddprun_extensions_ = false;
-  std::optional<std::chrono::steady_clock::time_point> refused_since_;  // while dialling: by authentication
+  std::optional<std::chrono::steady_clock::time_point> refused_since_;  // while dialling: since authentication fails
 
   std::mutex mutex_;
   std::condition_variable call_done_;

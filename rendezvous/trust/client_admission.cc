@@ -134,7 +134,7 @@ void ClientAdmission::closed(Id id) {
   if (agent == agents_.end()) return;
   for (const auto about : agent->second.questions)
     if (const auto held = held_.find(about); held != held_.end()) --held->second.unanswered;
-  agents_.erase(agent);  // another may come: the time of those that it was asked about goes on
+  agents_.erase(agent);  // another may come: the questions that this one was asked still expire
 }
 
 ClientAdmission::Actions ClientAdmission::expired(Id id) {

@@ -21,22 +21,22 @@
 namespace ddprun {
 
 // Decides which connections of a store server are admitted. A connection that begins with TLS or a challenge has to
-// prove that it knows the token. For a plain one the kernel of this host is asked whose its socket is; if it is of
-// another host, or of another agent's process, the agents of that host are asked, which are connections that have
-// proved that they know the token. Until they answer it is held. Held connections, those whose first message has proved
-// that they know the key, and pending ones, of which nothing is known yet, are counted apart, so that none keeps the
-// others out.
+// prove that it knows the token. For a plain connection the kernel of this host is asked for the owner of its socket;
+// if the socket is on another host, or belongs to another agent's process, the agents of that host are asked, which are
+// connections that have proved that they know the token. Until they answer the connection is held. Held connections,
+// those whose first message has proved that they know the key, and pending ones, of which nothing is known yet, are
+// counted apart, so that none keeps the others out.
 //
 // A state machine without I/O: events of numbered connections in, actions out.
 //
 // Ownership: borrows the admission, whose credentials must outlive the channels. Threads: not thread-safe. Errors: none
-// thrown but those of the kernel's functions; what is wrong with a connection is a Refuse.
+// thrown except those of the kernel's functions; a problem of a connection is reported as a Refuse.
 class ClientAdmission {
  public:
   using Id = std::uint64_t;
-  // What the kernel of this host says.
+  // The answers of the kernel of this host.
   struct Kernel {
-    std::function<SocketEnds(Id)> ends_of;  // of a connection, as the client sees them
+    std::function<SocketEnds(Id)> ends_of;  // both ends of a connection, as the client sees them
     std::function<std::optional<SocketOwner>(const SocketEnds&)> owner_of;
     std::function<bool(std::uint64_t inode)> is_of_job;
   };
@@ -56,12 +56,12 @@ class ClientAdmission {
     Id id;
     bool by_token;                        // it may be an agent
     std::unique_ptr<TlsChannel> channel;  // null: clear text
-    std::string rest;                     // what the client has sent already, clear text
+    std::string rest;                     // clear text that the client has sent already
   };
   struct Refuse {
     Id id;
     std::string reason;
-    std::string rest;  // as above, of a plain client
+    std::string rest;  // as in Admit, for a plain client
   };
   using Action = std::variant<Send, Hold, Ask, Admit, Refuse>;
   using Actions = std::vector<Action>;
@@ -70,7 +70,7 @@ class ClientAdmission {
 
   // A connection was accepted.
   void opened(Id id);
-  // At most this many bytes may be passed to received() now.
+  // The number of bytes that may be passed to received() now.
   std::size_t capacity(Id id) const { return handshakes_.at(id).capacity(); }
   // REQUIRES: opened, and neither held, admitted nor refused.
   Actions received(Id id, std::string_view bytes);
@@ -78,14 +78,14 @@ class ClientAdmission {
   Actions agent_opened(Id agent, const std::string& address);
   // The agent's answer: the number of the question, negative for no.
   Actions answered(Id agent, std::int64_t answer);
-  // The connection has closed, whatever it was.
+  // The connection has closed, whatever its state was.
   void closed(Id id);
-  // The time of a connection is over.
+  // The time limit of a connection has passed.
   Actions expired(Id id);
 
   std::size_t pending() const { return unknown_.size(); }
   std::size_t held() const { return held_.size(); }
-  // Neither held nor decided.
+  // Returns whether the connection is neither held nor decided.
   bool is_open(Id id) const { return handshakes_.contains(id); }
   bool is_held(Id id) const { return held_.contains(id); }
   // The pending connection that was accepted first.
@@ -103,11 +103,11 @@ class ClientAdmission {
   };
 
   Actions decide_plain(Id id);
-  // Why a client on this host is not admitted; empty if it is.
+  // Returns why a client on this host is not admitted; empty if it is.
   std::string objection_to(const SocketOwner& owner) const;
   Actions hold(Id id, SocketEnds client);
   void ask(Id agent, Id about, Actions& actions);
-  // Removes the answer that the agent owes; false if it owes none.
+  // Removes the answer that the agent owes; returns false if it owes none.
   bool take_question(Agent& agent, Id about);
   ServerHandshake take_handshake(Id id);
   Actions refuse_open(Id id, const std::string& reason);
@@ -118,7 +118,7 @@ class ClientAdmission {
   const Kernel kernel_;
   SeenHellos seen_;
   std::map<Id, ServerHandshake> handshakes_;
-  std::set<Id> unknown_;  // of handshakes_
+  std::set<Id> unknown_;  // those of handshakes_ about which nothing is known yet
   std::map<Id, Held> held_;
   std::map<Id, Agent> agents_;
 };

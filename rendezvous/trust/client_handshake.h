@@ -23,7 +23,7 @@ class ClientHandshake {
   void feed(std::string_view received);
   std::string take_output();
   bool is_complete() const { return complete_; }
-  // What encrypts the connection from now on; null if it is clear text. REQUIRES: is_complete().
+  // Returns the channel that encrypts the connection from now on; null if it is clear text. REQUIRES: is_complete().
   std::unique_ptr<TlsChannel> take_channel() { return std::move(channel_); }
 
  private:

@@ -42,7 +42,7 @@ Secret expand(const Secret& secret, std::string_view label, std::string_view con
   return Secret(block);
 }
 
-// Takes fields from the front of a message. Once one is missing, everything is.
+// Takes fields from the front of a message. Once one is missing, all further ones are.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : rest_(bytes) {}
@@ -97,14 +97,14 @@ std::optional<std::string_view> find_codes(std::string_view hello) {
   return std::nullopt;
 }
 
-// Of a right ClientHello; empty for any other.
+// Returns the code of a right ClientHello; empty for any other.
 std::string_view right_code(std::string_view message, const Secret& binder_key) {
   Fields head(message);
   if (head.number(1) != client_hello || head.number(3) != head.left() || !head.ok()) return {};
   const auto codes = find_codes(message.substr(4));
   if (!codes || codes->size() != 1 + code_bytes || codes->front() != static_cast<char>(code_bytes)) return {};
   const auto code = codes->substr(1);
-  // What the code stands for: everything before the list of codes, whose size takes two bytes.
+  // The code is computed over everything before the list of codes, whose size takes two bytes.
   const auto text = message.substr(0, message.size() - codes->size() - 2);
   const auto expected = authentication_code(binder_key.bytes(), view(sha256(text)));
   return equal_in_constant_time(code, view(expected)) ? code : std::string_view();

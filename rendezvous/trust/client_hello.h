@@ -8,36 +8,36 @@
 
 #include "ddprun/rendezvous/trust/secret.h"
 
-// The first message of a TLS connection, judged before TLS begins: for a hash, a server knows whether the client knows
-// the key, and that the message is no copy of an earlier one.
+// The first message of a TLS connection, judged before TLS begins: at the cost of one hash, a server knows whether the
+// client knows the key, and that the message is no copy of an earlier one.
 namespace ddprun {
 
 // The key of the codes ("binders") by which a ClientHello proves that its sender knows a pre-shared key (RFC 8446,
 // 4.2.11.2). Throws Errc::internal if OpenSSL fails.
 Secret binder_key_of(const Secret& pre_shared_key);
 
-// About the bytes with which a connection begins: a record with a ClientHello, whole, as a TlsChannel sends it.
+// A verdict on the bytes with which a connection begins: a record with a whole ClientHello, as a TlsChannel sends it.
 struct HelloVerdict {
   enum class Kind {
     incomplete,  // more bytes are needed
-    wrong,       // no such ClientHello, or by somebody who does not know the key
+    wrong,       // no such ClientHello, or its sender does not know the key
     right,
   };
   Kind kind = Kind::incomplete;
-  std::string_view code{};  // of a right one, within the bytes that were passed
+  std::string_view code{};  // the code of a right one, within the bytes that were passed
 };
-// max_bytes: a longer one is wrong. Throws Errc::internal if OpenSSL fails.
+// A message longer than max_bytes is wrong. Throws Errc::internal if OpenSSL fails.
 HelloVerdict judge_client_hello(std::string_view bytes, const Secret& binder_key, std::size_t max_bytes);
 
 // The newest ClientHellos of a server. A client makes a new one for each connection, so one that comes again is a
-// replay. It would fail in the handshake, too, which costs much more.
+// replay. It would also fail in the handshake, which costs much more.
 //
 // A value. Threads: not thread-safe. Errors: none.
 class SeenHellos {
  public:
   static constexpr std::size_t limit = 16'384;
 
-  // Returns whether it is new. REQUIRES: the code of a right one, which nobody else can make.
+  // Returns whether the code is new. REQUIRES: it is the code of a right ClientHello, which nobody else can make.
   bool insert(std::string_view code);
 
  private:

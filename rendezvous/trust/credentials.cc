@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// A change of what the keys are used for changes these names.
+// These names have to change whenever the use of the keys changes.
 constexpr const char* tls_purpose = "ddprun store v1";
 constexpr const char* challenge_purpose = "ddprun store challenge v1";
 

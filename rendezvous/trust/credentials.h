@@ -9,13 +9,13 @@
 
 namespace ddprun {
 
-// The token of a job, and what is made of it for connections to the job's store servers.
+// The token of a job, and the keys that are derived from it for connections to the job's store servers.
 //
 // Ownership: owns the token; outlives the handshakes and channels that are made with it. Threads: any. Errors: the
 // functions that make a context throw Errc::internal if OpenSSL fails.
 class Credentials {
  public:
-  // clear: connections are authenticated and not encrypted (challenge.h).
+  // With clear, connections are authenticated and not encrypted (challenge.h).
   enum class Transport { tls, clear };
 
   Credentials(Secret token, std::string job, Transport transport = Transport::tls);
@@ -24,11 +24,11 @@ class Credentials {
   const std::string& job() const { return job_; }
   Transport transport() const { return transport_; }
 
-  // Made at the first use.
+  // The context is made at the first use.
   const TlsContext& tls_client() const;
   const TlsContext& tls_server() const;
   const Secret& challenge_key() const { return challenge_key_; }
-  // judge_client_hello().
+  // The key for judge_client_hello().
   const Secret& binder_key() const { return binder_key_; }
 
  private:
@@ -38,7 +38,7 @@ class Credentials {
   const std::string job_;
   const Transport transport_;
   const Secret challenge_key_, binder_key_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   mutable std::unique_ptr<TlsContext> client_, server_;
 };
 

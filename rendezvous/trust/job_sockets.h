@@ -12,19 +12,19 @@
 
 namespace ddprun {
 
-// Which sockets of this host belong to processes of a job, by /proc: those of its agent, of the processes that descend
-// from it, and of those that run the agent's program, such as ddprun status. The agent is the parent of its orphaned
-// descendants (PR_SET_CHILD_SUBREAPER), so that a program that starts its own session still counts.
+// Finds out by /proc which sockets of this host belong to processes of a job: those of its agent, of the processes that
+// descend from it, and of those that run the agent's program, such as ddprun status. The agent is the parent of its
+// orphaned descendants (PR_SET_CHILD_SUBREAPER), so that a program that starts its own session still counts.
 //
-// A search reads the descriptors of one process after the other. It begins with children of the agent that are new,
-// else after the process in which the last socket was found, because workers start and connect in the same order.
-// Sockets that it passes are remembered: when many workers connect at once, one search finds them all.
+// A search reads the descriptors of one process after the other. It begins with new children of the agent, otherwise
+// after the process in which the last socket was found, because workers start and connect in the same order. Sockets
+// that it sees on the way are remembered: when many workers connect at once, one search finds them all.
 //
 // Ownership: a value. Threads: one at a time. Errors: none thrown; the sockets of a process that cannot be examined,
 // because it has changed its user or has made itself undumpable, do not count.
 class JobSockets {
  public:
-  // program: of the agent; empty: none but the agent and its descendants count.
+  // program is that of the agent; if it is empty, only the agent and its descendants count.
   explicit JobSockets(pid_t agent = ::getpid(), std::filesystem::path program = "/proc/self/exe")
       : agent_(agent), program_(std::move(program)) {}
 
@@ -43,8 +43,8 @@ class JobSockets {
   const pid_t agent_;
   const std::filesystem::path program_;
   std::vector<pid_t> processes_;
-  std::unordered_set<pid_t> listed_;  // in processes_
-  std::size_t next_ = 0;              // of processes_, where the next search begins
+  std::unordered_set<pid_t> listed_;  // those in processes_
+  std::size_t next_ = 0;              // the index in processes_ at which the next search begins
   std::unordered_map<std::uint64_t, pid_t> known_;
 };
 

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// What a store server asks an agent: whether a socket of the agent's host belongs to the user of the job.
+// The question of a store server to an agent: does a socket of the agent's host belong to the user of the job?
 struct OwnerQuestion {
   std::uint64_t number = 0;
   SocketEnds ends;  // as the client sees them

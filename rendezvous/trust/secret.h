@@ -59,7 +59,7 @@ class SecretText {
 // Clears the whole buffer of the text, which is empty afterwards.
 void wipe(std::string& text);
 
-// Compares in a time that depends on the sizes alone.
+// Compares in a time that depends only on the sizes.
 bool equal_in_constant_time(std::span<const unsigned char> a, std::span<const unsigned char> b);
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 

@@ -13,10 +13,10 @@
 
 namespace ddprun {
 
-// A server's decision about a connection from its first bytes: TLS, a challenge, or a plain store client, whose
-// socket's owner then decides. One port serves them all: their first bytes differ. It sees every byte that arrives
-// before authentication, at most max_bytes of them, and allocates nothing by a number among them. TLS begins once the
-// first message has proved that the client knows the key.
+// A server's decision about a connection from its first bytes: TLS, a challenge, or a plain store client, for which the
+// owner of its socket decides. One port serves them all: their first bytes differ. It sees every byte that arrives
+// before authentication, at most max_bytes of them, and no allocation depends on a number among them. TLS begins once
+// the first message has proved that the client knows the key.
 //
 // Ownership: borrows the credentials, which must outlive the channel, too, and the server's SeenHellos. Threads: one at
 // a time. Errors: feed() returns refused, and reason() says why the connection has to be closed; no exception, which
@@ -32,20 +32,20 @@ class ServerHandshake {
     refused,
   };
 
-  // credentials: null for a server that admits plain clients alone.
+  // credentials is null for a server that admits only plain clients.
   ServerHandshake(const Credentials* credentials, SeenHellos& seen) : credentials_(credentials), seen_(seen) {}
 
-  // How many bytes may be fed at most.
+  // The number of bytes that may still be fed.
   std::size_t capacity() const { return max_bytes - received_; }
   State feed(std::string_view received);
   std::string take_output();
-  // The first message of TLS has proved it already; open until the handshake is complete.
+  // Returns whether the first message of TLS has proved it already; state open until the handshake is complete.
   bool knows_key() const { return channel_ != nullptr; }
   // REQUIRES: refused.
   const std::string& reason() const { return reason_; }
-  // REQUIRES: plain, or admitted. Bytes that belong to what follows, not encrypted.
+  // Returns the bytes that follow the handshake, not encrypted. REQUIRES: plain, or admitted.
   std::string take_rest() { return std::move(rest_); }
-  // REQUIRES: admitted. Null if the connection is clear text.
+  // Returns null if the connection is clear text. REQUIRES: admitted.
   std::unique_ptr<TlsChannel> take_channel() { return std::move(channel_); }
 
  private:
@@ -60,7 +60,7 @@ class ServerHandshake {
   std::size_t received_ = 0;
   State state_ = State::open;
   bool began_ = false;
-  std::string hello_;  // of TLS, until it is judged
+  std::string hello_;  // the first message of TLS, until it is judged
   std::unique_ptr<TlsChannel> channel_;
   std::optional<ChallengeServer> challenge_;
   std::string output_, rest_, reason_;

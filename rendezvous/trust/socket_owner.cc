@@ -62,7 +62,7 @@ bool is_about(const inet_diag_msg& answer, const inet_diag_req_v2& request) {
 
 SocketOwners::SocketOwners() : netlink_(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {
   if (!netlink_) throw make_error(Errc::unsupported, "NETLINK_SOCK_DIAG: {}", errno_text(errno));
-  // Port 1 of nobody: whether the module for TCP is there.
+  // A query for port 1, which nobody uses, shows whether the module for TCP is there.
   find({.own = {"127.0.0.1", 1}, .peer = {"127.0.0.1", 1}});
 }
 
@@ -91,7 +91,7 @@ std::optional<SocketOwner> SocketOwners::find(const SocketEnds& ends) {
                        errno_text(cause));
     }
     const auto& message = *static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
-    // Nobody holds a socket without an inode, and the kernel says that root owns it.
+    // A socket without an inode is held by nobody, and the kernel reports root as its owner.
     if (!is_about(message, question.request) || message.idiag_inode == 0) return std::nullopt;
     return SocketOwner{.user = message.idiag_uid, .inode = message.idiag_inode};
   }

@@ -8,10 +8,10 @@
 
 #include "ddprun/common/unique_fd.h"
 
-// Whose a TCP socket of this host is, by the kernel's word (sock_diag(7)).
+// The owner of a TCP socket of this host, as the kernel reports it (sock_diag(7)).
 namespace ddprun {
 
-// Both ends of a TCP connection as one of its sockets sees them. An IPv4 address inside IPv6 is one of IPv4.
+// Both ends of a TCP connection as one of its sockets sees them. An IPv4-mapped IPv6 address counts as IPv4.
 struct SocketEnds {
   struct End {
     std::string address;  // numeric
@@ -31,11 +31,11 @@ struct SocketOwner {
 // Ownership: owns its netlink socket. Threads: one at a time. Errors: see each function.
 class SocketOwners {
  public:
-  // Throws Errc::unsupported where the kernel answers no such questions.
+  // Throws Errc::unsupported where the kernel does not answer such questions.
   SocketOwners();
 
-  // Of the connected socket with these ends: the user who made it; nullopt if this host has none, or nobody holds it.
-  // Listening sockets do not count. Throws Errc::io, and Errc::usage for an address that is not numeric.
+  // Returns the owner of the connected socket with these ends; nullopt if this host has no such socket, or nobody holds
+  // it. Listening sockets do not count. Throws Errc::io, and Errc::usage for an address that is not numeric.
   std::optional<SocketOwner> find(const SocketEnds& ends);
 
  private:

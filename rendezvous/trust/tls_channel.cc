@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* suite = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char suite_number[] = {0x13, 0x01};
-constexpr std::size_t max_identity_bytes = 128;  // of PSK_MAX_IDENTITY_LEN, so that a ClientHello stays short
+constexpr std::size_t max_identity_bytes = 128;  // out of PSK_MAX_IDENTITY_LEN, so that a ClientHello stays short
 
 // The reason of the error that OpenSSL reported first; empties its queue.
 std::string reason() {
@@ -31,7 +31,7 @@ void require(bool ok, const char* what) {
 
 using Session = std::unique_ptr<SSL_SESSION, void (*)(SSL_SESSION*)>;
 
-// A session that carries the key; its suite says with which hash it is used. Null if OpenSSL fails.
+// Returns a session that has the key, and the cipher suite that names the hash for it. Null if OpenSSL fails.
 SSL_SESSION* session_with(SSL* ssl, const Secret& key) {
   Session session(::SSL_SESSION_new(), ::SSL_SESSION_free);
   const SSL_CIPHER* cipher = ::SSL_CIPHER_find(ssl, suite_number);
@@ -75,7 +75,7 @@ TlsContext::TlsContext(Role role, Secret key, std::string_view identity)
   require(::SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) == 1, "TLS 1.3");
   require(::SSL_CTX_set_ciphersuites(c, suite) == 1, suite);
   require(::SSL_CTX_set1_groups_list(c, "X25519") == 1, "X25519");
-  // Compatibility with middleboxes makes the handshake longer.
+  // The mode for compatibility with middleboxes makes the handshake longer.
   ::SSL_CTX_clear_options(c, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
   ::SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   require(::SSL_CTX_set_num_tickets(c, 0) == 1, "no tickets");
@@ -88,7 +88,7 @@ TlsContext::TlsContext(Role role, Secret key, std::string_view identity)
     return;
   }
   ::SSL_CTX_set_psk_use_session_callback(c, &Key::use);
-  // The trust store is empty: no certificate is accepted. Without verification any would be, without the key.
+  // The trust store is empty: no certificate is accepted. Without verification any would be, even without the key.
   ::SSL_CTX_set_verify(c, SSL_VERIFY_PEER, nullptr);
 }
 
@@ -99,7 +99,7 @@ TlsChannel::TlsChannel(const TlsContext& context)
   require(ssl_ != nullptr, "a connection");
   BIO* const in = ::BIO_new(::BIO_s_mem());
   BIO* const out = ::BIO_new(::BIO_s_mem());
-  ::SSL_set_bio(ssl_.get(), in, out);  // takes both
+  ::SSL_set_bio(ssl_.get(), in, out);  // takes ownership of both
   require(in && out, "buffers");
   ::BIO_set_mem_eof_return(in, -1);  // an empty buffer is not the end
   if (role_ == TlsContext::Role::client)

@@ -11,9 +11,9 @@ struct ssl_st;
 
 namespace ddprun {
 
-// What the TLS connections of one process and role share: TLS 1.3 alone, TLS_AES_128_GCM_SHA256 alone, with a
-// pre-shared key and an ephemeral exchange of keys (psk_dhe_ke), without certificates, tickets and early data
-// (RFC 8446).
+// The settings that the TLS connections of one process and role share: only TLS 1.3 with TLS_AES_128_GCM_SHA256, a
+// pre-shared key and an ephemeral key exchange (psk_dhe_ke), without certificates, tickets and early data (RFC
+// 8446).
 //
 // Ownership: owns the key; must outlive its channels. Threads: several may make channels of one context at a time.
 // Errors: the constructor throws Errc::internal if OpenSSL fails.
@@ -21,7 +21,7 @@ class TlsContext {
  public:
   enum class Role { client, server };
 
-  // identity: sent by a client to name its key, at most 128 bytes of it; a server accepts any.
+  // A client sends identity to name its key, at most 128 bytes of it; a server accepts any.
   TlsContext(Role role, Secret key, std::string_view identity);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
@@ -51,17 +51,17 @@ class TlsChannel {
   TlsChannel(const TlsChannel&) = delete;
   TlsChannel& operator=(const TlsChannel&) = delete;
 
-  // Bytes from the peer, in pieces of any size.
+  // Takes bytes from the peer, in pieces of any size.
   void feed(std::string_view received);
-  // Goes on with the handshake; returns whether it is complete, and with it that the peer knows the key. Throws
+  // Continues the handshake; returns whether it is complete, and with it that the peer knows the key. Throws
   // AuthenticationError.
   bool shake_hands();
   // Encrypts text into the output. REQUIRES: the handshake is complete. Throws Errc::protocol.
   void write(std::string_view text);
-  // Appends the text that has come so far. REQUIRES: the handshake is complete. Throws Errc::protocol for bytes that
+  // Appends the text that has arrived so far. REQUIRES: the handshake is complete. Throws Errc::protocol for bytes that
   // the peer did not encrypt, Errc::connection_lost once the peer has closed the channel and all text is read.
   void read(std::string& text);
-  // The bytes for the peer, which are removed.
+  // Removes the bytes for the peer and returns them.
   std::string take_output();
 
  private:

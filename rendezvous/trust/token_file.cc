@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t digits = 2 * Secret::size;
 
-// Why the file is not used; empty if it may be.
+// Returns why the file is not used; empty if it may be.
 std::string refusal(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return errno_text(errno);
@@ -80,7 +80,7 @@ std::optional<Secret> find_token_file(const std::filesystem::path& file) {
   return read_from(fd, file);
 }
 
-// Written under another name first, so that a reader never sees a part of it.
+// The file is written under another name first, so that a reader never sees a part of it.
 TokenFile::TokenFile(std::filesystem::path file, const Secret& token) : file_(std::move(file)) {
   const auto unnamed = file_.string() + fmt::format(".{}", ::getpid());
   const auto fail = [&](int cause) {

@@ -10,11 +10,11 @@
 namespace ddprun {
 
 // Throws Errc::usage if there is no such file, if it is no regular file of this user, if others may read or change it
-// (its mode has to be 600 or less), or if it has anything else in it.
+// (its mode has to be 600 or less), or if it contains anything else.
 Secret read_token_file(const std::filesystem::path& file);
 
-// The same, but nullopt if there is no such file yet. The folder is read first, so that a network file system does not
-// answer from its memory.
+// Does what read_token_file() does, but returns nullopt if there is no such file yet. The folder is read first, so that
+// a network file system does not answer from its cache.
 std::optional<Secret> find_token_file(const std::filesystem::path& file);
 
 // Creates the file with mode 600 and removes it in the destructor, or earlier.
@@ -30,11 +30,11 @@ class TokenFile {
   TokenFile(const TokenFile&) = delete;
   TokenFile& operator=(const TokenFile&) = delete;
 
-  // Nobody needs to read it any more.
+  // Removes the file, which nobody needs to read any more.
   void remove();
 
  private:
-  std::filesystem::path file_;  // empty: removed
+  std::filesystem::path file_;  // empty once removed
 };
 
 }  // namespace ddprun

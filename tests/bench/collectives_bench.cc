@@ -64,7 +64,7 @@ Subjects make_subjects(const Options& options, SharedMapping& mapping, const Wor
   return subjects;
 }
 
-// The floor that a subject is compared with: for the same kind of memory if there is one, else a copy of the buffer.
+// Returns the floor that a subject is compared with: one for the same kind of memory, otherwise a copy of the buffer.
 const char* floor_of(const Subject& subject, const Options& options) {
   if (!options.has_floors()) return "floor: memory copy";
   return subject.registered() ? "floor: in place" : "floor: staged";

@@ -4,9 +4,9 @@
 
 namespace ddprun::bench {
 
-// A control group (cgroup) whose processes get so many cores together, in periods of 10 ms: version 2, or the cpu
-// controller of version 1. The destructor removes it, once its processes have ended. Throws Errc::io where this user
-// may make none.
+// A control group (cgroup) that limits its processes to this many cores together, in periods of 10 ms: version 2, or
+// the cpu controller of version 1. The destructor removes it, once its processes have ended. Throws Errc::io where this
+// user may not make one.
 class CpuLimit {
  public:
   explicit CpuLimit(double cores);
@@ -14,7 +14,7 @@ class CpuLimit {
   CpuLimit(const CpuLimit&) = delete;
   CpuLimit& operator=(const CpuLimit&) = delete;
 
-  // A process that writes its id there is in the group.
+  // A process that writes its id to this file is in the group.
   std::filesystem::path processes() const { return folder_ / "cgroup.procs"; }
 
  private:

@@ -16,8 +16,8 @@ void watch(int epoll, int fd) {
   if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) std::perror("ddprun-bench: epoll_ctl");
 }
 
-// False when the connection has ended. What the socket does not take at once is a reason to end it: a client has one
-// small request under way.
+// Returns false when the connection has ended. A reply that the socket does not accept at once is a reason to end it: a
+// client has one small request in progress.
 bool echo(int fd) {
   char buffer[16384];
   const auto n = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);

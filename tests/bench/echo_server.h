@@ -7,8 +7,8 @@
 
 namespace ddprun::bench {
 
-// The least a TCP server can do on this machine: a thread that sends back what it receives. The floor beside a server's
-// figures.
+// The minimum that a TCP server can do on this machine: a thread that sends back all that it receives. It is the floor
+// for a server's figures.
 class EchoServer {
  public:
   EchoServer();

@@ -50,11 +50,11 @@ struct Round {
   std::chrono::milliseconds freeze_bound{};
 };
 
-// In milliseconds; for each round the time of the slowest rank.
+// The times are in milliseconds; for each round that of the slowest rank.
 struct Times {
-  std::vector<double> error;     // from the fault to the error at all others; for an abort, at the aborting rank
-  std::vector<double> others;    // for an abort: at the other ranks
-  std::vector<double> recovery;  // from there to the first operation of the survivors' group
+  std::vector<double> error;     // from the fault to the error at all others; after an abort, at the aborting rank
+  std::vector<double> others;    // after an abort, at the other ranks
+  std::vector<double> recovery;  // from the error to the first operation of the survivors' group
 };
 
 std::int64_t now_ns() {
@@ -106,7 +106,7 @@ void run_rank(const Round& round, int rank, Line& line) {
   elastic.abort("a peer was lost");
   elastic.reconfigure(1, members(round.ranks - 1)).barrier()->wait();
   say_time(line);
-  line.hear();  // leaves once all ranks have reported
+  line.hear();  // it leaves once all ranks have reported
 }
 
 double milliseconds_between(std::int64_t from, std::int64_t to) {

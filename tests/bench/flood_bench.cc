@@ -1,6 +1,6 @@
-// A training job whose rendezvous server is flooded with connections of junk, replays and wrong tokens: whom it lets
-// in, what that costs the server, and how much longer the job's steps take. The sender's own processor time is bound to
-// one core, which the job does not need: one worker with one thread.
+// A training job whose rendezvous server is flooded with connections of junk, replays and wrong tokens: which clients
+// are admitted, the server's cost, and how much longer the job's steps take. The sender's own processor time is bound
+// to one core, which the job does not need: one worker with one thread.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -46,7 +46,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   int connections = 5000;
   int rate = 500;
-  int quiet_s = 4;  // before the flood and after it
+  int quiet_s = 4;  // time before the flood and after it
 };
 
 constexpr const char* run_id = "flood";
@@ -81,7 +81,7 @@ pid_t child_named(const std::string& name, pid_t parent) {
   throw Error(Errc::internal, "the job's worker is not found");
 }
 
-// ddprun with one worker that trains until it is told to end. Its server requires the token.
+// ddprun with one worker that trains until the bench ends it. Its server requires the token.
 class Job {
  public:
   Job() : port_(testing::free_port()), token_(Secret::random()), file_(folder_ / "token", token_) {
@@ -112,7 +112,7 @@ class Job {
   std::shared_ptr<const Credentials> credentials() const {
     return std::make_shared<Credentials>(read_token_file(folder_ / "token"), run_id);
   }
-  // Of all steps so far.
+  // Returns the durations of all steps so far.
   std::vector<double> step_seconds() const {
     std::vector<double> seconds;
     std::ifstream file(metrics());
@@ -134,7 +134,7 @@ class Job {
   pid_t worker_ = -1;
 };
 
-// What a time span cost.
+// The cost of a time span.
 struct Span {
   double seconds = 0, agent_percent = 0, step_ms = 0, step_processor_ms = 0;
 };
@@ -189,7 +189,7 @@ class Flood {
       return true;
     }
     auto junk = junk_.noise(200);
-    if (junk[0] == '\0') junk[0] = '\x17';  // no plain client: that of this user would be admitted
+    if (junk[0] == '\0') junk[0] = '\x17';  // no plain client, since one of this user would be admitted
     const auto bytes = kind == 0 ? junk : replay_ + encode(AddRequest{"/intruders", 1});
     send_all(fd.get(), bytes, soon());
     return false;

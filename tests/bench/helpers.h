@@ -32,7 +32,7 @@ class Helper {
 
   pid_t pid() const { return pid_; }
   Line& line() { return line_; }
-  // Bytes of memory it has in use.
+  // Returns the bytes of memory that it uses.
   std::size_t resident_bytes() const;
 
  private:

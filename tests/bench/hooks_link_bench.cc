@@ -1,5 +1,5 @@
-// Communication hooks over a slow link: a training step beside what it takes without a network, and the time in which
-// the link passes on its bytes. Two hosts are network namespaces, each with one rank.
+// Communication hooks over a slow link: the time of a training step, the time without a network, and the time in which
+// the link transmits its bytes. Two hosts are network namespaces, each with one rank.
 #include <memory>
 #include <numeric>
 #include <string>
@@ -28,16 +28,16 @@ struct Options {
                                  "int4",      "topk", "powersgd", "powersgd+fp16", "powersgd+int8"};
   double mbit = 200;
   int rounds = 2;
-  int steps = 20;  // measured, of each run
+  int steps = 20;  // measured steps of each run
 };
 
 constexpr int warm_up = 5;            // steps
 constexpr double batch = 128;         // samples of a step
-constexpr double samples = 128 * 10;  // an epoch: all steps have as many
+constexpr double samples = 128 * 10;  // an epoch of equal steps
 
 struct Row {
   std::string hook;
-  std::vector<double> link_ms, alone_ms;  // a step over the link, and of ranks that share memory
+  std::vector<double> link_ms, alone_ms;  // a step over the link, and one of ranks that share memory
   double bytes = 0;
 
   double transfer_ms(double mbit) const { return bytes * 8 / (mbit * 1e3); }

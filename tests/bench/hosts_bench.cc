@@ -47,7 +47,7 @@ struct Column {
   std::string name;
   std::function<void(std::vector<float>&)> run;
   Latencies times;
-  std::uint64_t sent = 0;  // by the first host
+  std::uint64_t sent = 0;  // bytes sent by the first host
 };
 
 class RankOnHost {
@@ -133,7 +133,7 @@ class RankOnHost {
     for (const auto& work : works) work->wait();
   }
 
-  // Measures until the last rank is done. The ranks wait asleep, because the back ends' threads need the processors.
+  // Measures until the last rank is done. The ranks sleep as they wait: the back ends' threads need the processors.
   void once(Column& column, std::vector<float>& values, bool counts) {
     std::fill(values.begin(), values.end(), static_cast<float>(env_.rank + 1));
     barrier_.wait();

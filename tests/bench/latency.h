@@ -12,8 +12,8 @@ class Latencies {
   void add(const Latencies& others);
   const std::vector<long long>& nanoseconds() const { return nanoseconds_; }
   std::size_t count() const { return nanoseconds_.size(); }
-  // The smallest value that at least this share (0 to 1) of the durations does not exceed, in microseconds; 0 without
-  // any.
+  // Returns the smallest value that at least this share (0 to 1) of the durations does not exceed, in microseconds; 0
+  // without durations.
   double quantile_us(double share);
 
  private:

@@ -1,4 +1,4 @@
-// From the start of a launcher to its end, the workers doing nothing: ddprun and its peers beside bare fork and exec.
+// The time from the start of a launcher to its end with idle workers: ddprun and its peers beside bare fork and exec.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,7 +26,7 @@ using std::chrono::seconds;
 struct Options {
   std::vector<int> workers{2, 8, 32, 128};
   int rounds = 11;
-  int budget_s = 50;  // for all of it; launchers that take seconds get as many runs as fit
+  int budget_s = 50;  // time for the whole run; launchers that take seconds get as many runs as fit
   int timeout_s = 20;
   std::string program = "/bin/true";
   std::string torch_python;
@@ -72,7 +72,7 @@ void run_launcher(Row& row, int workers, const Options& options) {
   row.times_ms.push_back(ms);
 }
 
-// "VmHWM: 1234 kB" of a process's status, in MiB; 0 when there is none.
+// Returns the number of "VmHWM: 1234 kB" in a process's status, in MiB; 0 when there is none.
 double peak_mib(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/status");
   for (std::string line; std::getline(file, line);)
@@ -86,7 +86,7 @@ std::string name_of(const std::string& pid) {
   return name;
 }
 
-// The launcher itself or a helper of its own, whichever is larger; its workers are left out.
+// Returns the peak of the launcher itself or of a helper of its own, whichever is larger; its workers are left out.
 double largest_mib(const std::string& pid, const std::string& worker) {
   double largest = name_of(pid) == worker ? 0 : peak_mib(pid);
   std::error_code gone;
@@ -97,7 +97,7 @@ double largest_mib(const std::string& pid, const std::string& worker) {
   return largest;
 }
 
-// Its peak, looked at while its workers sleep: what wait4 tells of a child includes this program's own memory.
+// The peak is read while its workers sleep: wait4's figure of a child includes this program's own memory.
 void measure_memory(Row& row, int workers, const Options& options) {
   Process process(row.launcher.line(workers, {"/bin/sleep", row.launcher.slow ? "1" : "0.3"}), {.own_group = true});
   const auto deadline = Deadline::in(seconds(options.timeout_s));
@@ -112,7 +112,7 @@ std::vector<Row> make_rows(const Options& options) {
   return rows;
 }
 
-// The rows in turn, so that a busy moment of the machine hits them all.
+// The rows are measured in turn, so that a busy moment of the machine affects all of them.
 void measure(std::vector<Row>& rows, int workers, const Options& options, Clock::time_point end) {
   for (int round = 0; round < options.rounds; ++round)
     for (auto& row : rows) {

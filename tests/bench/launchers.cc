@@ -24,7 +24,7 @@ Launcher ddprun_launcher() {
 std::vector<Launcher> torchruns(const std::string& python) {
   const auto torch = python.empty() ? testing::find_torch({1, 9}) : testing::torch_of(python);
   if (!torch) return {};
-  // The maps name a rank that hardly exists: 1.13 fails at start without them under Python 3.11.
+  // The maps name a rank that does not exist: 1.13 fails at start without them under Python 3.11.
   Words words{torch->path, "-m", "torch.distributed.run", "--standalone", "--no_python"};
   if (torch->version < std::pair{2, 0}) words.insert(words.end(), {"-r", "9:1", "-t", "9:1"});
   Words quick = words;

@@ -12,7 +12,7 @@ namespace ddprun::bench {
 // The lower bound of a link: two ends of one TCP connection send each other the same number of bytes at once.
 class LinkFloor {
  public:
-  // The end that listens at address, on port().
+  // Makes the end that listens at address, on port().
   static LinkFloor listen(const std::string& address);
   static LinkFloor dial(const std::string& address, std::uint16_t port);
 

@@ -104,7 +104,7 @@ LoadResult Load::stream(const std::vector<std::string>& requests, std::chrono::d
   LoadResult result;
   const auto start = Clock::now();
   const auto deadline = Deadline::in(std::chrono::milliseconds(patience_ms));
-  constexpr int at_a_time = 64;  // of one connection, so that a look at the clock costs little
+  constexpr int at_a_time = 64;  // requests of one connection, so that reading the clock costs little
   while (Clock::now() - start < duration) {
     for (std::size_t i = 0; i < clients_.size(); ++i)
       for (int n = 0; n < at_a_time; ++n) rendezvous::send_all(clients_[i].fd.get(), requests[i], deadline);

@@ -54,7 +54,7 @@ constexpr Row rows[] = {
 #endif
 };
 
-// Whoever read the results has left: `ddprun-bench ... | head -1`.
+// Returns whether the reader of the results has closed its pipe: `ddprun-bench ... | head -1`.
 bool reader_has_left() {
   pollfd output{STDOUT_FILENO, 0, 0};
   return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
     ddprun::flush_standard_output();
     return code;
   } catch (const ddprun::Error& e) {
-    if (reader_has_left()) ::raise(SIGPIPE);  // which ended the rank that printed, and ends this process as quietly
+    if (reader_has_left()) ::raise(SIGPIPE);  // it ended the rank that printed, and ends this process as quietly
     ddprun::log::error("{}", e.what());
     return ddprun::exit_for(e.code());
   } catch (const std::exception& e) {

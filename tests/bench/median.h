@@ -5,7 +5,7 @@
 
 namespace ddprun::bench {
 
-// The upper one of two; 0 of none.
+// Returns the median, the upper one of two; 0 if there are no values.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + std::ssize(values) / 2;

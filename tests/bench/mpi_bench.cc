@@ -1,4 +1,4 @@
-// Under mpirun: what an allreduce over the back end mpi costs beyond the plain calls of MPI, in one run, alternating.
+// Under mpirun: the cost of an allreduce over the back end mpi beyond the plain calls of MPI, in one run, alternating.
 #include <algorithm>
 #include <chrono>
 #include <limits>

@@ -59,7 +59,7 @@ double processor_seconds(pid_t pid) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// A job of which each rank tells something new once a second.
+// A job each rank of which reports something new once a second.
 class SimulatedJob {
  public:
   explicit SimulatedJob(int ranks) : ranks_(ranks) {
@@ -73,7 +73,7 @@ class SimulatedJob {
 
   dashboard::JobModel& model() { return model_; }
 
-  // A quarter of a second.
+  // Advances the job by a quarter of a second.
   void advance() {
     ++step_;
     for (int rank = static_cast<int>(step_ % 4); rank < ranks_; rank += 4) tell(rank);
@@ -141,9 +141,9 @@ class PageServer {
 class StreamClients {
  public:
   StreamClients(std::uint16_t port, int count) : helper_([=](Line& line) { receive(port, count, line); }) {
-    helper_.line().hear();  // all have had their first event
+    helper_.line().hear();  // all have received their first event
   }
-  // Since the call before.
+  // Returns the number received since the last call.
   double received() {
     helper_.line().say("bytes");
     return std::stod(helper_.line().hear());
@@ -239,7 +239,7 @@ class PageBench {
     report(fmt::format("the same, with {} clients", options_.clients).c_str(), share(busy), "% of a core");
   }
 
-  // From the arrival of an event in the page until the frame that shows it has been drawn.
+  // Measures from the arrival of an event in the page until the frame that shows it has been drawn.
   void paints() const {
     if (!testing::Browser::installed()) return report("update to paint: Chromium is not installed", 0, "");
     const PageServer server(options_.ranks);
@@ -277,7 +277,7 @@ class PageBench {
     if (options_.pairs == 0) return;
     const testing::TempDir folder;
     std::vector<double> ratios;
-    job(folder, false);  // files are read for the first time
+    job(folder, false);  // the first run reads its files from disk
     for (int pair = 0; pair < options_.pairs; ++pair) {
       const bool first = pair % 2 == 0;
       const double one = job(folder, first), other = job(folder, !first);
@@ -316,7 +316,7 @@ class PageBench {
     std::optional<StreamClients> clients;
     if (watched) clients.emplace(port, options_.clients);
     process.wait();
-    return used() - before;  // the clients have not been waited for
+    return used() - before;  // excludes the wait for the clients
   }
 
   const Options options_;

@@ -1,5 +1,5 @@
-// Every form of parallel training beside one process and beside DDP, each as ddprun runs it: what it learns, the memory
-// and the traffic that it costs, and how long a step takes.
+// Every form of parallel training beside one process and beside DDP, each as ddprun runs it: its losses, the memory and
+// the traffic that it costs, and the time of a step.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -31,13 +31,13 @@ using testing::StepRecords;
 struct Options {
   std::vector<std::string> forms;  // empty: all
   int rounds = 3;
-  int steps = 30;  // measured, of each run
+  int steps = 30;  // measured steps of each run
   testing::FormJobSize size{.width = 128, .context = 64, .hidden = 1024, .batch = 8};
 };
 
 constexpr int compared_steps = 50;
 constexpr int warm_up = 10;        // steps
-constexpr int counted_steps = 10;  // bytes: a mean of these, behind the warm-up; local SGD averages every 5 steps
+constexpr int counted_steps = 10;  // bytes: a mean of these, after the warm-up; local SGD averages every 5 steps
 
 struct Row {
   ParallelForm form;
@@ -62,7 +62,7 @@ class Jobs {
     return testing::read_records(metrics);
   }
 
-  // The losses of one process.
+  // Returns the losses of one process.
   const std::vector<double>& expected(const std::string& model) {
     auto& losses = expected_[model];
     if (losses.empty()) losses = run({.name = "one process", .model = model, .overrides = {}}, losses_of_sgd()).losses;
@@ -78,7 +78,7 @@ class Jobs {
   std::map<std::string, std::vector<double>> expected_;
 };
 
-// What does not depend on the machine's load.
+// Measures what does not depend on the machine's load.
 Row compare(Jobs& jobs, const ParallelForm& form) {
   Row row{.form = form};
   const auto losses = jobs.run(form, Jobs::losses_of_sgd()).losses;
@@ -99,7 +99,7 @@ void add_times(Jobs& jobs, Row& row, const Options& options) {
     row.step_ms.push_back(1e3 * options.size.batch / records.samples_per_s[i]);
 }
 
-// DDP of the same model.
+// Returns the row of DDP with the same model.
 const Row& reference_of(const Row& row, const std::vector<Row>& rows) {
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
     return other.form.model == row.form.model && other.form.name.starts_with("ddp");
@@ -133,7 +133,7 @@ void print(const Row& row, const std::vector<Row>& rows, bool json) {
   flush_standard_output();
 }
 
-// Those asked for; each with DDP of its model, which its time is compared with.
+// Returns the requested forms; each with DDP of its model, which its time is compared with.
 std::vector<ParallelForm> chosen(const Options& options) {
   const auto all = testing::parallel_forms();
   if (options.forms.empty()) return all;

@@ -1,6 +1,6 @@
-// How long the ranks of a pipeline wait (the bubble), beside what the papers' formulas and the simulation say, with
-// stages of equal cost. Stages wait rather than compute, as a rank with a device of its own would: so there can be more
-// ranks than processors.
+// The time that the ranks of a pipeline wait (the bubble), beside the papers' formulas and the simulation, with stages
+// of equal cost. Stages wait rather than compute, as a rank with a device of its own would: so there can be more ranks
+// than processors.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -78,7 +78,7 @@ constexpr Row rows[] = {
     {"zero_bubble", ScheduleKind::zero_bubble, 1},
 };
 
-// (p - 1) / (m + p - 1) and its forms for the other schedules; docs/parallelism.md has their sources.
+// Returns (p - 1) / (m + p - 1) or its form for another schedule; docs/parallelism.md has their sources.
 double formula(const Row& row, int p, int m) {
   if (row.kind == ScheduleKind::interleaved) return (p - 1.0) / (row.virtual_stages * m + p - 1.0);
   if (row.kind == ScheduleKind::zero_bubble) return (p - 1.0) / (3.0 * m + p - 1.0);
@@ -86,16 +86,16 @@ double formula(const Row& row, int p, int m) {
 }
 
 struct Step {
-  double seconds = 0;  // of the rank that takes longest
-  double busy = 0;     // of all ranks
+  double seconds = 0;  // time of the rank that takes longest
+  double busy = 0;     // time of all ranks
 };
 
-// All steps after the first.
+// Returns all steps after the first.
 std::vector<Step> run_steps(const Row& row, int ranks, int micro_batches, const Options& options) {
   std::mutex mutex;
   std::vector<Step> steps(static_cast<std::size_t>(options.steps) + 1);
   testing::run_ranks(ranks, [&](ProcessGroup& world) {
-    double busy = 0;  // a sleep is longer than asked for
+    double busy = 0;  // a sleep is longer than requested
     const auto wait = [&busy, pass = std::chrono::microseconds(options.pass_us / row.virtual_stages)] {
       const auto begin = Clock::now();
       std::this_thread::sleep_for(pass);

@@ -33,7 +33,7 @@ std::string new_mark() {
   return fmt::format("DDPRUN_BENCH_PROCESS={}-{}", ::getpid(), next++);
 }
 
-// What is left when a launcher is gone: workers in sessions of their own, and what they forked meanwhile.
+// Kills the processes that remain after a launcher: workers in sessions of their own, and children that they forked.
 void kill_all_with(const std::string& variable) {
   using testing::processes_with;
   const auto deadline = Deadline::in(std::chrono::seconds(10));
@@ -77,7 +77,7 @@ Process::Process(const Words& command, const ProcessOptions& options)
 
 Process::~Process() {
   if (pid_ < 0) return;
-  // A launcher may have workers in sessions of their own, and ends them when it is asked to.
+  // A launcher may have workers in sessions of their own, and ends them on request.
   if (own_group_) {
     ::kill(-pid_, SIGTERM);
     ends_before(Deadline::in(std::chrono::seconds(3)));

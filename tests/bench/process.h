@@ -17,14 +17,14 @@ std::optional<std::string> find_on_path(const std::string& name);
 
 struct ProcessOptions {
   std::vector<std::string> environment{};  // "NAME=value"; empty: this process's own
-  bool show_errors = false;                // else its standard error is thrown away, as its standard output always is
-  // Leads a process group. The destructor asks it to end, then kills what is left of it and of all that it started, in
-  // whatever session and with whatever parent.
+  bool show_errors = false;                // otherwise standard error is discarded, as standard output always is
+  // Leads a process group. The destructor asks it to end, then kills the rest of it and of all that it started, in any
+  // session and with any parent.
   bool own_group = false;
 };
 
-// A program under measurement, started by as little as there is: posix_spawn. One that has not been waited for is
-// killed and reaped by the destructor.
+// A program under measurement, started with minimal cost: posix_spawn. One that has not been waited for is killed and
+// reaped by the destructor.
 class Process {
  public:
   // command[0] is a path. Throws Errc::io.
@@ -38,17 +38,17 @@ class Process {
   ~Process();
 
   pid_t pid() const { return pid_; }
-  // Peak memory in MiB, of the process or of the largest one that it waited for; at least this program's own, which
-  // the new process has for a moment. Throws Errc::io when it did not end with 0.
+  // Waits for its end. Returns the peak memory in MiB, of the process or of its largest child; at least this program's
+  // own, which the new process has for a moment. Throws Errc::io when it did not end with 0.
   double wait();
-  // Whether it has ended, well or not, when it has or the deadline passes.
+  // Returns whether it has ended, with any exit code, when it has or the deadline passes.
   bool ends_before(Deadline deadline) const;
 
  private:
   pid_t pid_ = -1;
   bool own_group_ = false;
   std::string name_;
-  std::string mark_;  // a variable of its environment that everything it starts inherits, and nothing else has
+  std::string mark_;  // a variable of its environment that everything it starts inherits, and no other process has
 };
 
 }  // namespace ddprun::bench

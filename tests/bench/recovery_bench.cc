@@ -1,5 +1,5 @@
-// A training job whose ranks are killed at random: from each kill until the other ranks have made the step that it
-// interrupted, by phase, beside the time of a step.
+// A training job whose ranks are killed at random: the time from each kill until the other ranks have made the step
+// that it interrupted, by phase, beside the time of a step.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -36,25 +36,25 @@ struct Options {
   std::vector<std::string> backends{"shm", "gloo"};
   std::vector<int> ranks{4, 8};
   int kills = 5;
-  int batch = 16;  // of a rank
+  int batch = 16;  // batch size of a rank
   unsigned seed = 1;
 };
 
-constexpr std::chrono::seconds time_limit{60};  // for one recovery
-constexpr int undisturbed_steps = 20;           // before the first kill
-constexpr int steps_between = 5;                // two recoveries
+constexpr std::chrono::seconds time_limit{60};  // limit for one recovery
+constexpr int undisturbed_steps = 20;           // steps before the first kill
+constexpr int steps_between = 5;                // steps between two recoveries
 
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
-// The lines of a file that is being written, as they come.
+// The lines of a file that is being written.
 class Lines {
  public:
   explicit Lines(std::filesystem::path path) : path_(std::move(path)) {}
 
-  // Those that are complete since the last call.
+  // Returns the lines that were completed since the last call.
   std::vector<json::object> take() {
     std::vector<json::object> records;
     std::ifstream file(path_);
@@ -71,10 +71,10 @@ class Lines {
   std::streamoff at_ = 0;
 };
 
-// The ends of the phases, of the slowest rank that was not killed, since the kill.
+// The times from the kill to the ends of the phases, of the slowest rank that was not killed.
 struct Phases {
   double noticed = 0, planned = 0, formed = 0, healed = 0, ready = 0, applied = 0;  // ms
-  double replacement = 0;  // until the replacement has made a step
+  double replacement = 0;  // time until the replacement has made a step
 };
 
 class Job {
@@ -82,7 +82,7 @@ class Job {
   Job(const Options& options, const std::string& backend, int ranks)
       : ranks_(ranks), recoveries_(folder_ / "recoveries"), process_(start(options, backend)) {}
 
-  // Returns the median time of an undisturbed step, ms.
+  // Returns the median time of an undisturbed step, in ms.
   double step_ms() {
     const auto rates = wait_for_steps(undisturbed_steps);
     return 1e3 * static_cast<double>(samples_) / median(rates);
@@ -141,7 +141,7 @@ class Job {
     throw make_error(Errc::io, "there is no process of rank {}", rank);
   }
 
-  // So many more; returns their samples a second.
+  // Waits for that many more steps; returns their samples a second.
   std::vector<double> wait_for_steps(int count) {
     std::vector<double> rates;
     const auto deadline = Deadline::in(time_limit);
@@ -163,7 +163,7 @@ class Job {
 
   const int ranks_;
   const testing::TempDir folder_;
-  std::int64_t samples_ = 0;  // of a step
+  std::int64_t samples_ = 0;  // samples of a step
   Lines recoveries_;
   const Process process_;
 };

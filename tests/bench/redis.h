@@ -10,15 +10,15 @@
 
 namespace ddprun::bench {
 
-// A redis-server of its own, in memory alone, on a free port of the loopback interface.
+// A redis-server of its own, only in memory, on a free port of the loopback interface.
 class Redis {
  public:
-  // None when there is no redis-server on PATH, or it does not come up; why is said on standard error.
+  // Returns null when there is no redis-server on PATH, or it does not start; the reason is printed on standard error.
   static std::unique_ptr<Redis> start();
 
   std::uint16_t port() const { return port_; }
 
-  // What the operations of the store are there, in its own protocol.
+  // The counterparts of the store's operations, in redis' own protocol.
   static Operation set(const std::string& key, const std::string& value);
   static Operation get(const std::string& key, std::size_t value_bytes);
   static Operation add(const std::string& key);

@@ -54,7 +54,7 @@ JobPolicy policy_for(int agents) {
   return policy;
 }
 
-// The real clients of some of the agents, on one event loop, with nothing to start or stop.
+// The real clients of some of the agents, on one event loop, without workers.
 class Agents {
  public:
   Agents(std::uint16_t port, int first, int count, int of) : policy_(policy_for(of)), count_(count) {
@@ -73,7 +73,7 @@ class Agents {
     }
     run_until_all_started();
   }
-  // A worker of the first of them has failed: all come to the next round.
+  // A worker of the first agent has failed: all join the next round.
   void fail() { clients_.front()->report_failure(generation_, {{.host = names_.front(), .exit_code = 1}}); }
   void run_until_all_started() {
     started_ = 0;
@@ -105,7 +105,7 @@ class Agents {
   std::optional<Error> problem_;
 };
 
-// Joins when told, then goes to the next round each time it is told; "fail" begins one.
+// Joins on request, then joins the next round on each request; "fail" begins one.
 void be_agents(Line& line, std::uint16_t port, int first, int count, int of) {
   Agents agents(port, first, count, of);
   line.say("here");
@@ -119,7 +119,7 @@ void be_agents(Line& line, std::uint16_t port, int first, int count, int of) {
   }
 }
 
-// Connects when told, and comes through one barrier when told.
+// Connects on request, and passes one barrier on request.
 void be_store_clients(Line& line, std::uint16_t port, int count, int of) {
   line.say("here");
   line.hear();
@@ -141,7 +141,7 @@ void be_store_clients(Line& line, std::uint16_t port, int count, int of) {
 
 // ---- this program
 
-// Tells all of them to go on, and waits until each has said that it is there.
+// Sends all of them a word, and waits until each has answered.
 double time_of(std::vector<Helper>& helpers, const std::string& first_word = "go") {
   const auto start = Clock::now();
   for (std::size_t i = 0; i < helpers.size(); ++i) helpers[i].line().say(i == 0 ? first_word : "go");

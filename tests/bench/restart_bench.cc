@@ -1,5 +1,5 @@
-// From a failure to the moment at which every worker of the next attempt runs. The workers end at the first SIGTERM and
-// say when they run; the same number of them, stopped and started by this program itself, is the floor.
+// The time from a failure to the moment at which every worker of the next attempt runs. The workers end at the first
+// SIGTERM and report when they run; the same number of them, stopped and started by this program itself, is the floor.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -38,11 +38,11 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::vector<int> workers{2, 8};
   int rounds = 11;
-  int budget_s = 50;  // for all of it; launchers that take seconds get as many runs as fit
+  int budget_s = 50;  // time for the whole run; launchers that take seconds get as many runs as fit
   std::string torch_python;
 };
 
-constexpr std::chrono::seconds time_limit{30};  // for one run
+constexpr std::chrono::seconds time_limit{30};  // limit for one run
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
@@ -53,7 +53,7 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// What the workers of one run say.
+// The records of the workers of one run.
 class Records {
  public:
   Records() {
@@ -65,7 +65,7 @@ class Records {
 
   Words worker() const { return {beside("ddprun-bench-worker"), path()}; }
 
-  // Until as many workers of one attempt run; of a later attempt than `after`.
+  // Waits until that many workers of one attempt run, of a later attempt than `after`.
   std::vector<RestartRecord> wait_for(int workers, int after, const std::string& launcher) {
     const auto deadline = Deadline::in(time_limit);
     for (;;) {
@@ -108,7 +108,7 @@ pid_t pid_of(const std::vector<RestartRecord>& running, int rank) {
   throw make_error(Errc::internal, "no worker of rank {}", rank);
 }
 
-// The workers' own stop and start: all but the failed one are told to end and waited for, then all are started.
+// The time to stop and start only the workers: all but the failed one are ended and waited for, then all are started.
 double floor_once(int workers) {
   Records records;
   const auto start_all = [&] {
@@ -128,7 +128,7 @@ double floor_once(int workers) {
   return ms_until_last(again.wait_for(workers, -1, "the floor"), since);
 }
 
-// A worker of rank 1 is killed.
+// Measures with a worker of rank 1 that is killed.
 double worker_failure_once(const Launcher& launcher, int workers) {
   Records records;
   const Process process(launcher.line(workers, records.worker(), {"--max_restarts=1"}), {.own_group = true});
@@ -141,7 +141,7 @@ double worker_failure_once(const Launcher& launcher, int workers) {
 // Three agents of two workers each; the last one is lost, and the other four workers start again.
 constexpr int nodes = 3, workers_a_node = 2, survivors = (nodes - 1) * workers_a_node;
 
-// enter: what stands before the command line of a node, if anything.
+// enter precedes the command line of a node, if it is not empty.
 std::vector<Process> start_nodes(const Records& records, const std::string& endpoint, const std::string& conf,
                                  const std::function<Words(int node)>& enter) {
   std::vector<Process> agents;
@@ -167,7 +167,7 @@ double node_loss_once() {
   return ms_until_last(records.wait_for(survivors, before.front().attempt, "ddprun"), since);
 }
 
-// A node is lost at the latest after so many heartbeats that did not come, one second apart.
+// A node is lost at the latest after this many missed heartbeats, one second apart.
 constexpr int missed_heartbeats = 2;
 constexpr double keep_alive_bound_ms = 1000.0 * missed_heartbeats;
 
@@ -188,7 +188,7 @@ struct Row {
   std::string event, launcher;
   int workers = 0;
   bool slow = false;
-  double bound_ms = 0;  // within which the loss has to be noticed; 0: at once
+  double bound_ms = 0;  // the limit within which the loss has to be noticed; 0: at once
   std::function<double()> once;
   std::vector<double> times_ms{};
   std::string failure{};

@@ -4,7 +4,7 @@
 
 namespace ddprun::bench {
 
-// What a worker of the restart benchmark writes to its FIFO when it runs: one write, whole or not at all.
+// The record that a worker of the restart benchmark writes to its FIFO when it runs: one write, whole or not at all.
 struct RestartRecord {
   std::int32_t pid = 0;
   std::int32_t rank = 0;

@@ -26,7 +26,7 @@ namespace {
 using namespace rendezvous;
 
 const std::vector<std::string> all_ops{"echo", "set", "get", "add", "wait", "set_unanswered"};
-constexpr int slices = 4;  // of a row's time, in which the servers take turns
+constexpr int slices = 4;  // a row's time is divided among them; the servers alternate
 
 struct Options {
   std::vector<int> connections{1, 8, 64};
@@ -55,7 +55,7 @@ Operation get_steps(const std::string& key, const std::string& value, bool c10d)
 Operation add_steps(const std::string& key) {
   return {{.request = encode(AddRequest{"/n" + key, 1}), .reply_bytes = 8}};
 }
-// Registered for sure before the other side sets the key; from there to the waiter's answer it is timed.
+// The wait is registered before the other side sets the key; the time from there to the waiter's answer is measured.
 Operation wait_steps(const std::string& key, const std::string& value) {
   const std::string waited = "/w" + key;
   const std::string_view keys[] = {waited};
@@ -106,7 +106,7 @@ class Contender {
   LoadResult result_;
 };
 
-// All that is measured, and the words for it.
+// All measurements, and their names.
 class StoreBench {
  public:
   StoreBench(const Options& options, bool json) : options_(options), json_(json) {
@@ -141,7 +141,7 @@ class StoreBench {
     return {.host = host_, .port = port_, .connections = connections, .greeting = encode(ValidateRequest{})};
   }
 
-  // Latency and rate of one request under way a connection.
+  // Measures latency and rate of requests with answers, one in progress for each connection.
   void answered(const std::string& op, int connections) {
     std::vector<std::unique_ptr<Contender>> contenders;
     const auto add = [&](std::string name, const LoadOptions& target, Contender::Steps steps) {
@@ -166,8 +166,8 @@ class StoreBench {
     if (compared && op != "set") torch(op, op, connections, ours);
   }
 
-  // The rate of what has no answer, until the server has taken all in. What a server does with it depends on how much
-  // comes at once; so both get the same clients where there is a choice.
+  // Measures the rate of requests without answers, until the server has received all. A server's work with them depends
+  // on how much arrives at once; so both get the same clients where there is a choice.
   void unanswered(int connections) {
     if (torch_ && own_) {
       if (const auto figures =

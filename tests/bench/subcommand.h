@@ -11,10 +11,10 @@ namespace ddprun::bench {
 // One benchmark of ddprun-bench. Adding one: a file that defines such a function, its line in CMakeLists.txt, its row
 // in main.cc.
 //
-// The function declares its options on the subcommand it is given and returns what runs it once they are parsed. run
-// gets whether
-// --json was given: then one JSON object a line on standard output, else a table for people. A default run ends within
-// 20 s, or a minute where peers take seconds each.
+// The function declares its options on the subcommand that it gets and returns the function that runs it once
+// they are parsed. run gets whether --json was given: then it prints one JSON object a line on standard
+// output, otherwise a table for people. A default run ends within 20 s, or a minute where peers take seconds
+// each.
 using Run = std::function<void(bool json)>;
 using MakeSubcommand = Run (*)(CLI::App& subcommand);
 

@@ -23,11 +23,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* variable = "DDPRUN_BENCH_RUN";
-constexpr auto grace = 3s;        // for launchers to stop their workers
-constexpr auto time_limit = 10s;  // for the kernel to end what was killed
+constexpr auto grace = 3s;        // time for launchers to stop their workers
+constexpr auto time_limit = 10s;  // time for the kernel to end killed processes
 
-// Tells each process that carries the mark once, until none is left or the time is over; whatever is forked meanwhile
-// is found next time.
+// Signals each process that has the mark once, until none is left or the time is over; a process that is forked
+// meanwhile is found next time.
 void end_marked(const std::string& mark, int signal_number, std::chrono::seconds time) {
   const auto deadline = Deadline::in(time);
   std::set<pid_t> told;

@@ -6,12 +6,12 @@
 
 namespace ddprun::bench {
 
-// A process that outlives this program by a moment. When this program is gone before the destructor has run, killed or
-// ended by a key, it ends what was started here, launchers with their workers included, first with SIGTERM, and removes
-// this program's network namespaces. It knows them by a variable of the environment that all of them inherit; processes
-// that were forked without an exec end with their parent by themselves.
+// A process that briefly outlives this program. When this program ends before the destructor has run, killed or
+// interrupted from the keyboard, it ends the processes that were started here, including launchers with their workers,
+// first with SIGTERM, and removes this program's network namespaces. It knows them by a variable of the environment
+// that all of them inherit; processes that were forked without an exec end with their parent by themselves.
 //
-// Construct it first thing in main, before any thread exists.
+// Construct it first in main, before any thread exists.
 class Sweeper {
  public:
   Sweeper();

@@ -1,6 +1,6 @@
-// The whole job as a user runs it, from the command to the first optimizer step and on: ddprun, its store, the workers,
-// their data and their collectives. Times of steps are the workers' own, from metrics.file, which is a FIFO here, so
-// that a step is known the moment it is reported.
+// The whole job as a user runs it, from the command to the first optimizer step and the further ones: ddprun, its
+// store, the workers, their data and their collectives. Times of steps are the workers' own, from metrics.file, which
+// is a FIFO here, so that a step is known at the moment when it is reported.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -37,23 +37,23 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::vector<int> ranks{1, 2};
   int rounds = 5;
-  int steps = 60;  // measured, of each run
+  int steps = 60;  // measured steps of each run
   int batch = 64;
 };
 
 // The warm-up is the first epoch: the digits are drawn in it.
 constexpr int steps_an_epoch = 25;
-constexpr std::chrono::seconds time_limit{120};  // for one run
+constexpr std::chrono::seconds time_limit{120};  // limit for one run
 
-// What one row is: so many ranks, started by ddprun or, the floor, the worker by itself.
+// The job of one row: this many ranks, started by ddprun or, as the floor, the worker by itself.
 struct Row {
   bool launched = true;
   int ranks = 1;
 };
 
 struct Figures {
-  std::vector<double> samples_per_s, wait;     // of each step behind the warm-up
-  std::vector<double> first_step_ms, wall_ms;  // of each run
+  std::vector<double> samples_per_s, wait;     // each step after the warm-up
+  std::vector<double> first_step_ms, wall_ms;  // each run
   double rss_mib = 0;
 };
 
@@ -61,7 +61,7 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// Takes the lines of metrics.file as they come.
+// Takes the lines of metrics.file as they arrive.
 class Records {
  public:
   Records(const std::filesystem::path& fifo, Clock::time_point start, Figures& figures)
@@ -117,7 +117,7 @@ Words command_of(const Row& row, const std::filesystem::path& config) {
           config.string()};
 }
 
-// Until the process has ended, whatever the pipe brings meanwhile.
+// Reads the pipe until the process has ended.
 void follow(const Process& process, Records& records) {
   const UniqueFd ended(static_cast<int>(::syscall(SYS_pidfd_open, process.pid(), 0)));
   if (!ended) throw make_error(Errc::io, "pidfd_open: {}", errno_text(errno));

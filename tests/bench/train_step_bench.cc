@@ -45,9 +45,9 @@ struct Times {
 };
 
 constexpr int block = 4;    // steps before the next part's turn
-constexpr int warm_up = 5;  // steps
+constexpr int warm_up = 5;  // steps of warm-up
 
-// The process's own memory, without what it was forked from.
+// Returns the process's own memory, without the memory that it shares with its parent.
 double peak_rss_mib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -72,7 +72,7 @@ void take_step(TrainingStep& training, Times& times, DType precision, Forward fo
   times.step.add(end - start);
 }
 
-// What one rank measures: its steps within the group, steps of its own beside equally busy neighbours, and the floor.
+// One rank's measurements: its steps in the group, steps of its own beside equally busy neighbours, and the floor.
 class Measurement {
  public:
   Measurement(const Workload& workload, DType precision, int zero, ProcessGroup& group)
@@ -86,7 +86,7 @@ class Measurement {
     Times unused;
     for (int i = 0; i < warm_up; ++i) {
       step_together(unused);
-      // The memory of the group's model alone: the other one, and the floor, take theirs later.
+      // This is only the memory of the group's model: the other one, and the floor, allocate theirs later.
       rss_mib_ = peak_rss_mib();
     }
     if (ddp_) {
@@ -144,14 +144,14 @@ class Measurement {
     take_step(*alone_, unused, precision_, forward, [this] { alone_->update(); });
   }
 
-  // Rank 0's answer, for all ranks.
+  // Returns rank 0's answer at all ranks.
   bool agreed(bool own) {
     std::vector<std::int64_t> answer{own ? 1 : 0};
     group_.broadcast(span_of(answer), 0, {.blocking = true});
     return answer[0] != 0;
   }
 
-  // Of the ranks' medians, in milliseconds.
+  // Returns the mean of the ranks' medians, in milliseconds.
   double mean_over_ranks(Latencies& latencies) {
     std::vector<double> sum{latencies.quantile_us(0.5) / 1e3};
     allreduce(group_, sum);

@@ -45,7 +45,7 @@ Known credentials(unsigned char fill, Transport transport) {
   return std::make_shared<Credentials>(Secret(bytes), "job", transport);
 }
 
-// A rendezvous server in a process of its own. known: null: it admits everybody.
+// A rendezvous server in a process of its own. It admits everybody if known is null.
 class Server {
  public:
   explicit Server(const Known& known)
@@ -95,7 +95,7 @@ class TrustBench {
               : fmt::format("{:<40} {:<10} {:>12.4g} {}\n", what, kind, value, unit));
   }
 
-  // From the connection to the authenticated one, both sides of the exchange.
+  // Measures from the connection to the authenticated one, both sides of the exchange.
   void handshakes() const {
     for (const auto transport : {Transport::tls, Transport::clear}) {
       const auto known = credentials(1, transport);
@@ -110,7 +110,7 @@ class TrustBench {
     }
   }
 
-  // The three take turns.
+  // Measures the three by turns.
   void gets() const {
     const auto tls = credentials(1, Transport::tls);
     const Server open(nullptr), plain(tls), sealed(tls);
@@ -125,7 +125,7 @@ class TrustBench {
     for (int kind = 0; kind < 3; ++kind) report("get of 64 bytes", names[kind], 1e6 * median(times[kind]), "us");
   }
 
-  // Until every agent has been told of the round.
+  // Measures until every agent has been notified of the round.
   void sessions() const {
     for (const auto& known : {Known(), credentials(1, Transport::tls)}) {
       const Server server(known);

@@ -1,6 +1,6 @@
-// What one slow rank costs a job: as data parallelism has it, with parallel.balance, and with a server of parameters.
-// Real jobs of ddprun, whose ranks wait for as long as devices of their speed would compute; or two ranks that compute,
-// one of them with a part of a core, also as stages of a pipeline.
+// The cost of one slow rank in a job: under data parallelism, with parallel.balance, and with a parameter server. Real
+// jobs of ddprun, whose ranks wait for as long as devices of their speed would compute; or two ranks that compute, one
+// of them with a part of a core, also as stages of a pipeline.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -29,18 +29,18 @@ struct Options {
   int factor = 4;
   int rounds = 3;
   int batch = 16;       // samples of a worker
-  int sample_us = 500;  // at a rank that is not slow
-  int steps = 120;      // of all workers together
+  int sample_us = 500;  // time at a rank that is not slow
+  int steps = 120;      // steps of all workers together
   int staleness = 16;
-  double cores = 0;  // of the slow worker, which computes; 0: workers wait
-  int width = 512;   // of each of the layers that are computed
+  double cores = 0;  // cores of the slow worker, which computes; 0: workers wait
+  int width = 512;   // width of each computed layer
 };
 constexpr int layers = 6;
 
 struct Form {
   const char* name;
   const char* settings;
-  int servers;  // before the workers
+  int servers;  // ranks before the workers
   bool is_pipeline = false;
 };
 constexpr Form forms[] = {
@@ -60,8 +60,8 @@ std::span<const Form> forms_of(const Options& options) {
 }
 
 struct Figures {
-  double even = 0, uneven = 0;  // samples a second: the most of the rounds
-  std::int64_t staleness = 0;   // of a gradient, the most
+  double even = 0, uneven = 0;  // samples a second: the highest of the rounds
+  std::int64_t staleness = 0;   // the largest of any gradient
 };
 
 // A job's records: samples a second over the second half of the run, when shares have settled.
@@ -97,7 +97,7 @@ double run_once(const Form& form, const Options& options, bool is_even, std::int
   const bool computes = options.cores > 0;
   const auto limit = computes && !is_even ? std::make_unique<CpuLimit>(options.cores) : nullptr;
   const std::string hidden = fmt::format("{}", fmt::join(std::vector<int>(layers, computes ? options.width : 8), " "));
-  // Two rounds for a server of parameters, one before and one behind the middle of the run.
+  // A parameter server has two rounds, one before and one after the middle of the run.
   std::ofstream(folder / "train.cfg") << fmt::format(
       "[model]\nplugin = {}\nname = mlp\nhidden = {}\n[data]\nname = random\nshape = {}\nsamples = {}\ntest_samples = "
       "1\n"
@@ -118,7 +118,7 @@ double run_once(const Form& form, const Options& options, bool is_even, std::int
   return rate_of(folder / "metrics", staleness);
 }
 
-// How many times as long a step takes where nobody waits; of a pipeline, as whole layers allow.
+// The factor by which a step takes longer without waits; for a pipeline, as far as whole layers allow.
 double least_cost(const Form& form, const Options& options) {
   const double speed = options.cores > 0 ? options.cores : 1.0 / options.factor;
   if (!form.is_pipeline) return options.workers / (options.workers - 1 + speed);

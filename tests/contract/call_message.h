@@ -13,7 +13,7 @@
 
 #include "ddprun/worker/comm/operations/call.h"
 
-// What a test and the processes of its ranks tell each other through a socket.
+// The messages between a test and the processes of its ranks through a socket.
 namespace ddprun::contract {
 
 enum class Request : std::uint8_t { make, destroy, start, abort, subgroup };

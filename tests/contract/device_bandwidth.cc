@@ -1,4 +1,4 @@
-// Not a test: how fast allreduces on memory of devices are, as a JSON object a line.
+// Not a test: prints the speed of allreduces on memory of devices, as a JSON object a line.
 #include <algorithm>
 #include <vector>
 

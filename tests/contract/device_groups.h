@@ -23,12 +23,12 @@ inline std::set<int> nccl_sizes() {
   return {1, std::max(1, device_count())};
 }
 
-// Rank r on device r.
+// Rank r runs on device r.
 inline std::unique_ptr<ProcessGroup> make_nccl_rank(const GroupOptions& options) {
   return comm::make_nccl_group(options, options.rank, "for the test");
 }
 
-// All ranks on device 0, over shared memory.
+// All ranks run on device 0, over shared memory.
 inline std::unique_ptr<ProcessGroup> make_staged_rank(const GroupOptions& options) {
   return comm::make_staged_group(comm::make_host_group(options), {.device = 0, .timeout = options.config.timeout});
 }

@@ -50,7 +50,7 @@ class OnDevice {
   const comm::DeviceMemory memory_;
 };
 
-// On the device of the thread, of this number.
+// Runs the operation on the thread's device, which has this number.
 Bytes on_device(int device, const contract::StartOperation& start, DType dtype, const Bytes& input,
                 const Bytes& output) {
   const comm::CurrentDevice current(device);
@@ -89,7 +89,7 @@ TEST_CASE("memory of an emulated device is staged in pieces with the bits that m
 
 namespace {
 
-// Notes which threads ask whether events are reached, and how often.
+// Notes which threads query events, and how often.
 class EventQueries {
  public:
   EventQueries() {
@@ -125,7 +125,7 @@ class EventQueries {
 
 namespace {
 
-// The sum over ranks of values that one stream fills, read on another stream that is ordered behind it alone.
+// The sum over ranks of values that one stream fills, read on another stream that is ordered only after it.
 Bytes ordered_sum(ProcessGroup& group, float value) {
   const comm::CurrentDevice current(group.rank());
   const comm::Stream fills(group.rank()), reads(group.rank());

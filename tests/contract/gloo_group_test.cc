@@ -97,14 +97,14 @@ TEST_CASE("a gloo group counts the bytes that it hands to the network") {
     work->wait();
     sent[r] = group.bytes_sent() - before - reduced[r];
   });
-  for (const auto bytes : reduced) {  // each rank half of the buffer to the other, twice, and what compares the calls
+  for (const auto bytes : reduced) {  // each rank half of the buffer to the other, twice, and the calls' comparison
     CHECK(bytes >= count * sizeof(float));
     CHECK(bytes < count * sizeof(float) + 1000);
   }
   CHECK(sent == std::vector<std::uint64_t>{count * sizeof(float), 0});
 }
 
-// What the owner writes after the abort stays and is not sent. It writes only at some places, so that Gloo, if it still
+// The owner's writes after the abort stay and are not sent. It writes only at some places, so that Gloo, if it still
 // accessed the memory, would have time to.
 TEST_CASE("after an abort in the middle of a large message, its memory is no longer accessed") {
   constexpr std::size_t marks = 2'000, count = 4096 * marks;
@@ -115,7 +115,7 @@ TEST_CASE("after an abort in the middle of a large message, its memory is no lon
       auto& values = memory[static_cast<std::size_t>(group.rank())];
       const auto message = group.rank() == 0 ? group.send(span_of(values), 1, 0) : group.recv(span_of(values), 0, 0);
       const std::jthread aborting([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(delay));  // at whatever point the message is then
+        std::this_thread::sleep_for(std::chrono::milliseconds(delay));  // at an arbitrary point of the message
         if (group.rank() == 1) group.abort("enough");
       });
       try {
@@ -241,7 +241,7 @@ DDPRUN_GROUP_CONTRACT("gloo", make_gloo, {1, 2, 3, 4, 5, 8})
 
 namespace {
 
-// Both ranks of a mesh, each with a store of its own, between which the test carries the addresses.
+// Both ranks of a mesh, each with a store of its own, between which the test copies the addresses.
 struct TwoStores {
   TwoStores() {
     for (int rank : {0, 1})
@@ -258,7 +258,7 @@ struct TwoStores {
   } catch (const Error& e) {
     return e.what();
   }
-  // flipped: of the bits of the first byte.
+  // flipped are bits of the first byte.
   void carry(std::size_t from, const std::string& key, int flipped) {
     auto value = stores[from].get(key, Deadline::in(std::chrono::seconds(20)));
     value[0] = static_cast<char>(value[0] ^ flipped);
@@ -272,7 +272,7 @@ struct TwoStores {
 
 }  // namespace
 
-// It knows the address of a rank's port, as any process of the network can, and not the store.
+// The peer knows the address of a rank's port, as any process of the network can, and not the store.
 TEST_CASE("a peer that has not read the store is found out before its connection is used") {
   TwoStores ranks;
   ranks.carry(0, "address/0/1", 1);

@@ -12,21 +12,21 @@
 namespace ddprun::contract {
 
 using Bytes = std::vector<std::byte>;
-using Results = std::vector<Bytes>;  // of the operations, one after the other
+using Results = std::vector<Bytes>;  // results of successive operations
 
 // An operation whose memory is known when it begins.
 using StartOperation = std::function<WorkPtr(ConstSpan input, Span output)>;
-// Executes an operation on memory with these values, and returns what the output's have become.
+// Executes an operation on memory with these values, and returns the output's values afterwards.
 using Execute = std::function<Bytes(const StartOperation&, DType dtype, const Bytes& input, Bytes output)>;
 
-// On memory of the host.
+// Executes it on memory of the host.
 Bytes on_host(const StartOperation& start, DType dtype, const Bytes& input, Bytes output);
 
-// Returns what operations on random values give, which are the same at each call. Their sums depend on the order of
-// the summands.
+// Returns the results of operations on random values, which are the same at each call. Their sums depend on the order
+// of the summands.
 std::vector<Results> results_of_ranks(Groups& groups, const Execute& execute);
 
-// "rank 1, operation 3", or nothing.
+// Returns "rank 1, operation 3", or empty text.
 std::string first_difference(const std::vector<Results>& expected, const std::vector<Results>& found);
 
 }  // namespace ddprun::contract

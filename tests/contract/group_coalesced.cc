@@ -73,7 +73,7 @@ void coalesced_parts_are_placed_in_rank_order(const MakeGroups& make, int size) 
       }
     }
 
-    // In place: a rank's parts lie within the wholes.
+    // The operation is in place: a rank's parts lie within the wholes.
     std::vector<Span> own;
     for (std::size_t i = 0; i < wholes.size(); ++i)
       own.push_back({wholes[i].data() + counts[i] * static_cast<std::size_t>(group.rank()), counts[i], DType::int64});

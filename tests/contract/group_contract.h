@@ -99,7 +99,7 @@ void a_message_with_different_ends_is_named(const MakeGroups& make, int size);
       REQUIRE_NOTHROW(ddprun::contract::clause(make, size)); \
     }                                                        \
   }
-// What NCCL does not implement: for host memory only.
+// The clauses that NCCL does not implement: only for host memory.
 #define DDPRUN_HOST_GROUP_CONTRACT(backend, make, ...)                                                \
   DDPRUN_GROUP_CLAUSE(backend, make, premultiplied_halves_are_rounded_once, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, allocated_memory_is_zero_and_of_the_requested_size, __VA_ARGS__) \
@@ -107,7 +107,7 @@ void a_message_with_different_ends_is_named(const MakeGroups& make, int size);
   DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_reports_the_sender, __VA_ARGS__)          \
   DDPRUN_GROUP_CLAUSE(backend, make, recvs_from_any_source_match_their_tag, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_survives_departures, __VA_ARGS__)
-// Collectives alone, without messages and failures.
+// Only collectives, without messages and failures.
 #define DDPRUN_COLLECTIVE_CONTRACT(backend, make, ...)                                        \
   DDPRUN_GROUP_CLAUSE(backend, make, knows_its_rank_and_size, __VA_ARGS__)                    \
   DDPRUN_GROUP_CLAUSE(backend, make, allreduce_combines_every_type, __VA_ARGS__)              \
@@ -131,7 +131,7 @@ void a_message_with_different_ends_is_named(const MakeGroups& make, int size);
   DDPRUN_GROUP_CLAUSE(backend, make, coalesced_spans_are_one_operation, __VA_ARGS__)          \
   DDPRUN_GROUP_CLAUSE(backend, make, coalesced_parts_are_placed_in_rank_order, __VA_ARGS__)   \
   DDPRUN_GROUP_CLAUSE(backend, make, barrier_waits_for_all_ranks, __VA_ARGS__)
-// What every back end implements.
+// The clauses that every back end implements.
 #define DDPRUN_ANY_GROUP_CONTRACT(backend, make, ...)                                            \
   DDPRUN_COLLECTIVE_CONTRACT(backend, make, __VA_ARGS__)                                         \
   DDPRUN_GROUP_CLAUSE(backend, make, bytes_have_any_length_and_alignment, __VA_ARGS__)           \

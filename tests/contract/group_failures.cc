@@ -98,7 +98,7 @@ namespace {
 
 using Start = std::function<WorkPtr(ProcessGroup&, std::vector<float>&, OpOptions)>;
 
-// Each waits for rank 1. The buffer holds two parts for each of two or three ranks.
+// Each operation waits for rank 1. The buffer holds two parts for each of two or three ranks.
 std::vector<std::pair<const char*, Start>> operations_that_wait() {
   static const auto piece = [](std::vector<float>& of, std::size_t count) -> Span {
     return {of.data(), count, DType::float32};
@@ -193,7 +193,7 @@ void a_rank_that_leaves_is_named(const MakeGroups& make, int size) {
     }
     std::vector<float> values(10);
     const auto error = error_of([&] {
-      group.barrier()->wait();  // which may have finished at the other rank first
+      group.barrier()->wait();  // it may have finished at the other rank first
       group.allreduce(span_of(values), ReduceOp::sum)->wait();
     });
     expect(error.code() == Errc::peer_lost, error.what());
@@ -201,12 +201,12 @@ void a_rank_that_leaves_is_named(const MakeGroups& make, int size) {
   });
 }
 
-// Also after an earlier message of that rank; without waiting for a timeout.
+// The failure comes without a timeout, also after an earlier message of that rank.
 void a_message_fails_when_its_peer_leaves(const MakeGroups& make, int size) {
   if (size != 3) return;  // between two ranks of which neither monitors the other
   std::vector<float> values(2'000'000), first(5), last(5);
   const Span none{values.data(), 0, DType::float32};
-  std::vector<WorkPtr> older;  // from a rank that stays: more than the monitor compares
+  std::vector<WorkPtr> older;  // messages from a rank that stays: more than the monitor compares
   const std::function<WorkPtr(ProcessGroup&)> starts[] = {
       [&](ProcessGroup& group) { return group.recv(span_of(values), 2, 4); },
       [&](ProcessGroup& group) { return group.recv(none, 2, 5); },
@@ -244,7 +244,7 @@ struct Buffers {
 };
 using Operation = std::function<WorkPtr(ProcessGroup&, Buffers&)>;
 
-// What rank 0 calls, what the others call, and how messages name the two.
+// The calls of rank 0 and of the others, and the names of the two in messages.
 struct Disagreement {
   Operation first, other;
   std::string first_name, other_name;
@@ -268,7 +268,7 @@ std::vector<Disagreement> disagreements() {
 
 }  // namespace
 
-// Without waiting for a timeout, and without GroupOptions asking for it.
+// The failure comes without a timeout, and without GroupOptions asking for it.
 void a_different_operation_is_named(const MakeGroups& make, int size) {
   if (size < 2) return;
   for (const auto& [first, other, first_name, other_name] : disagreements()) {
@@ -287,7 +287,7 @@ void a_different_operation_is_named(const MakeGroups& make, int size) {
   }
 }
 
-// In its size or type; without waiting for a timeout.
+// The ends differ in size or type; the failure comes without a timeout.
 void a_message_with_different_ends_is_named(const MakeGroups& make, int size) {
   if (size < 2 || size > 3) return;  // the other ranks do not matter
   std::vector<float> values(11);

@@ -213,7 +213,7 @@ Error end_of_rounds(ProcessGroup& group, std::size_t elements, int aborted_at, b
 
 }  // namespace
 
-// While all ranks are busy, whether the aborting rank is the first or last in an operation, or between two.
+// All ranks are busy; the aborting rank is the first or last in an operation, or between two.
 void an_abort_at_any_point_ends_all_ranks(const MakeGroups& make, int size) {
   constexpr int points = 2 * std::size(every_kind);
   const int step = size > 3 ? 5 : 1;

@@ -248,7 +248,7 @@ class OddBytes {
   Bytes memory_;
 };
 
-// What one rank sends to another, or to all (to = 0).
+// The bytes that one rank sends to another, or to all (to = 0).
 Bytes bytes_for(int from, int to, std::size_t count) {
   Bytes bytes(count);
   for (std::size_t i = 0; i < count; ++i)

@@ -19,7 +19,7 @@ Reduction reduction_of(ReduceOp op, int rank) {
   return op == ReduceOp::premultiplied_sum ? Reduction::premultiplied_sum(rank % 2 ? 0.5 : 2) : Reduction(op);
 }
 
-// Whether the back end implements it; otherwise the call throws. The back end's own test checks which.
+// Returns whether the back end implements it; otherwise the call throws. The back end's own test checks which.
 bool offers(ProcessGroup& group, ReduceOp op, DType dtype) {
   try {
     group.allreduce(Span{nullptr, 0, dtype}, reduction_of(op, group.rank()))->wait();
@@ -30,7 +30,7 @@ bool offers(ProcessGroup& group, ReduceOp op, DType dtype) {
   }
 }
 
-// The oracle's result: the same call on a thread group.
+// Returns the oracle's result: the same call on a thread group.
 std::vector<std::vector<std::byte>> expected_allreduce(DType dtype, ReduceOp op, std::size_t count, int size) {
   auto oracle = comm::make_thread_groups(size);
   std::vector<std::vector<std::byte>> results;
@@ -56,7 +56,7 @@ struct Case {
   std::vector<std::byte> expected;
 };
 
-// Every reduction of every type. parts: how many times count elements the input has.
+// Returns every reduction of every type. The input has parts times count elements.
 std::vector<Case> all_cases(int size, std::size_t parts) {
   std::vector<Case> cases;
   const auto add = [&](DType dtype, ReduceOp op, std::size_t count) {

@@ -7,7 +7,7 @@ void subgroups_are_independent_of_their_parent(const MakeGroups& make, int size)
   auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     const int rank = group.rank();
-    // Odd and even ranks in reverse order; and all ranks in reverse order.
+    // The halves are odd and even ranks in reverse order; the whole has all ranks in reverse order.
     const auto half = split(group, rank % 2, -rank);
     std::vector<int> reversed;
     for (int r = size - 1; r >= 0; --r) reversed.push_back(r);

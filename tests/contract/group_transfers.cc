@@ -29,7 +29,7 @@ void send_and_recv_match_by_tag(const MakeGroups& make, int size) {
   });
 }
 
-// More than a back end may buffer.
+// The number is more than a back end may buffer.
 void many_sends_match_receives_in_any_order(const MakeGroups& make, int size) {
   if (size != 2) return;
   auto groups = make(size, std::chrono::hours(1));

@@ -6,7 +6,7 @@
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
-// Several hosts on one machine: GroupOptions::host tells ranks that they run on different ones.
+// These tests emulate several hosts on one machine: by GroupOptions::host ranks run on different ones.
 using namespace ddprun;
 
 namespace {

@@ -26,7 +26,7 @@ class HostMemoryGroup : public ProcessGroup {
     const comm::CurrentDevice current(device_);
     const auto whole = comm::divide(call, size(), std::numeric_limits<std::size_t>::max(), false);
     const auto memory = comm::zeroed_device_memory(device_, comm::staging_bytes(call, whole));
-    // A plan for the opposite direction: what it calls the device's memory is the host's here.
+    // The plan is for the opposite direction: what it calls the device's memory is the host's here.
     const auto moved = comm::plan_staged_call(call, whole, 0, {rank(), size()}, memory.data());
     comm::CopyStream copies(device_);
     for (const auto& each : moved.read) copies.to_device(memory.data() + each.offset, each.device, each.bytes);

@@ -41,7 +41,7 @@ class RankProcess {
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
-  // fill: appends to the message.
+  // fill appends to the message.
   template <class Fill>
   void request(Request kind, std::uint64_t group, Fill fill, Answer answer) {
     const std::lock_guard lock(mutex_);
@@ -57,7 +57,7 @@ class RankProcess {
     MessageReader nothing("");
     failed(nothing, Error(Errc::internal, "the process of a rank has ended"));
   }
-  // The same; waits for the answer, and throws its error.
+  // Does what request() does, but waits for the answer, and throws its error.
   template <class Fill>
   std::uint64_t ask(Request kind, std::uint64_t group, Fill fill) {
     std::promise<std::uint64_t> promise;
@@ -102,7 +102,7 @@ class RankProcess {
   std::uint64_t last_ = 0;
   bool ended_ = false;
   std::map<std::uint64_t, Answer> answers_;
-  std::thread thread_;  // last: uses all the above
+  std::thread thread_;  // last, since it uses all members above
 };
 
 // One mpirun for all test cases.
@@ -191,7 +191,7 @@ class RemoteGroup : public ProcessGroup {
     if (call.options.blocking) {
       try {
         work->wait(Deadline::never());
-      } catch (const Error&) {  // of the caller
+      } catch (const Error&) {  // it is the caller's error
       }
     }
     return work;
@@ -211,7 +211,7 @@ class RemoteGroup : public ProcessGroup {
   RankProcess& process_;
   const std::uint64_t handle_;
   const int rank_, size_;
-  const std::shared_ptr<void> server_;  // of the store
+  const std::shared_ptr<void> server_;  // the store's server
 };
 
 Groups make_mpi(int size, std::chrono::milliseconds timeout) {

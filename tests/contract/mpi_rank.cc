@@ -1,5 +1,5 @@
 // A rank of the groups of mpi_group_test: a process that mpirun starts. It makes groups and their calls as the test
-// tells it through a socket.
+// requests through a socket.
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
@@ -35,7 +35,7 @@ int connect_to(const char* path) {
   return socket;
 }
 
-// A call in this process: copies of the test's memory, every second time in memory of the group.
+// A call in this process, on copies of the test's memory, every second time in memory of the group.
 struct LocalCall {
   comm::Call call;
   std::vector<Span> outputs;
@@ -89,7 +89,7 @@ struct LocalCall {
     const auto address = reinterpret_cast<std::uintptr_t>(remote);
     for (const auto& [block, copy] : copies_)
       if (address >= block.address && address < block.address + block.bytes) return copy + (address - block.address);
-    return const_cast<void*>(remote);  // of no bytes: null, or not
+    return const_cast<void*>(remote);  // for no bytes it is null, or not
   }
 };
 
@@ -179,7 +179,7 @@ class RankProcess {
                                  .config = {.timeout = timeout, .heartbeat = std::chrono::milliseconds(200)}});
   }
 
-  // In the order of the requests, but a blocking call: the test waits for that before it makes the next.
+  // Calls start in the order of the requests, but the test waits for a blocking call before it makes the next.
   void start(std::uint64_t id, std::uint64_t handle, MessageReader& message) try {
     const auto group = find(handle);
     auto call = std::make_shared<LocalCall>(message, *group, calls_++ % 2 == 1);
@@ -259,14 +259,14 @@ class RankProcess {
   const int socket_;
   std::mutex sending_, mutex_;
   std::map<std::uint64_t, GroupPtr> groups_;
-  std::map<std::uint64_t, std::unique_ptr<Waiter>> waiters_;  // of the thread that starts calls
+  std::map<std::uint64_t, std::unique_ptr<Waiter>> waiters_;  // used by the thread that starts calls
   std::uint64_t last_ = 0, calls_ = 0;
 };
 
 }  // namespace
 
 int main(int, char** argv) try {
-  // Collective over the world: also for processes outside the first group.
+  // This call is collective over the world: also for processes outside the first group.
   comm::MpiLibrary::instance(CommConfig{}.timeout);
   const int socket = connect_to(argv[1]);
   MessageWriter greeting;

@@ -1,4 +1,4 @@
-// The nccl back end, alone and in an auto group, over a fake of CUDA and NCCL whose ranks are threads.
+// The nccl back end, by itself and in an auto group, over a fake of CUDA and NCCL whose ranks are threads.
 #include <algorithm>
 #include <cstdlib>
 #include <cuda_runtime_api.h>
@@ -27,7 +27,7 @@ namespace fake_nccl = ddprun::testing::fake_nccl;
 
 namespace {
 
-// Before any test: the back end opens the fake as its CUDA module.
+// This runs before any test: the back end opens the fake as its CUDA module.
 const int module_chosen = ::setenv("DDPRUN_CUDA_MODULE", DDPRUN_FAKE_CUDA_MODULE, 1);
 
 std::unique_ptr<ProcessGroup> make_one(const GroupOptions& options) {
@@ -68,7 +68,7 @@ class DeviceValues {
 
  private:
   const std::size_t count_;
-  const std::int32_t device_;  // as spans name it
+  const std::int32_t device_;  // the device number in spans
   float* data_ = nullptr;
 };
 
@@ -207,7 +207,7 @@ GroupOptions elastic_options() {
           .config = {.timeout = contract::test_timeout, .heartbeat = std::chrono::milliseconds(200)}};
 }
 
-// Which communicators are created when the members of one generation become those of the next.
+// Returns which communicators are created when the members of one generation become those of the next.
 fake_nccl::CreatedCommunicators created_between(const Members& before, const Members& after, bool broken) {
   const auto base = elastic_options();
   Members all = before;
@@ -471,7 +471,7 @@ TEST_CASE("aborting an auto group ends the operations in progress of both its ba
 
 namespace {
 
-// The error of each rank while the groups are made.
+// Returns the error of each rank while the groups are made.
 std::vector<std::string> errors_while_forming(const std::function<std::unique_ptr<ProcessGroup>(GroupOptions)>& make) {
   std::vector<std::string> errors(3);
   contract::make_groups(
@@ -518,7 +518,7 @@ TEST_CASE("if a rank cannot join an nccl group, the others name it at once, with
 
 TEST_CASE("if a rank of an auto group cannot form its nccl group, the others name it at once") {
   for (const std::string function : functions_that_may_fail) {
-    if (function == "cudaGetDeviceCount") continue;  // says that there is no device
+    if (function == "cudaGetDeviceCount") continue;  // its failure means that there is no device
     INFO(function << " fails at rank 0");
     const auto errors = errors_while_forming([&](const GroupOptions& options) {
       std::optional<fake_nccl::FailsHere> failure;

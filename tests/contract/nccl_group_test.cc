@@ -23,7 +23,7 @@ TEST_CASE("without a GPU, or without NCCL in the build, an nccl group fails at o
 
 namespace {
 
-// Stands for a rank whose build has NCCL: waits for all ranks, as any back end does.
+// Represents a rank whose build has NCCL: waits for all ranks, as any back end does.
 class Waiting : public comm::Transport {
  public:
   explicit Waiting(const GroupOptions& options) : rank_(options.rank), size_(options.size) {}

@@ -1,4 +1,4 @@
-// Which NCCL calls execute a collective, and when a communicator can be shrunk: needs neither device nor library.
+// The NCCL calls of a collective, and the conditions for shrinking a communicator: needs neither device nor library.
 #include "ddprun/worker/comm/backends/nccl/call_plan.h"
 #include "ddprun/worker/comm/backends/nccl/channels.h"
 #include "ddprun/worker/comm/backends/nccl/ring_traffic.h"

@@ -18,7 +18,7 @@ contract::Groups make_shm(int size, std::chrono::milliseconds timeout) {
   return contract::make_groups(comm::make_shm_group, size, timeout);
 }
 
-// Little staging memory: large operations go in many chunks, which takes seconds on a busy machine.
+// The staging memory is small: large operations go in many chunks, which takes seconds on a busy machine.
 contract::Groups make_with_small_slots(int size, std::chrono::milliseconds timeout) {
   const auto make = [](GroupOptions options) {
     options.config.staging_bytes = 16'384;
@@ -92,7 +92,7 @@ TEST_CASE("a rank that only sends returns before its peers call the operation") 
 
 TEST_CASE("a call that differs from the others' is detected, even if no rank waited for it") {
   struct Case {
-    std::size_t count;  // of rank 1
+    std::size_t count;  // count of rank 1
     int root;
     bool blocking;
     const char* called;
@@ -123,7 +123,7 @@ TEST_CASE("ranks that run ahead of each other receive only what is meant for the
   constexpr int ranks = 4, calls = 3000;
   auto groups = make_shm(ranks, contract::test_timeout);
   const auto rank = [](ProcessGroup& group) {
-    std::mt19937 random(7);  // the same at every rank
+    std::mt19937 random(7);  // the sequence is the same at every rank
     struct Broadcast {
       std::vector<float> values;
       float expected;

@@ -1,5 +1,5 @@
-// What only the shared-memory group has: operations on registered memory, on all ranks or some, and small operations
-// that do not wait for peers.
+// Features that only the shared-memory group has: operations on registered memory, on all ranks or some, and small
+// operations that do not wait for peers.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -26,8 +26,8 @@ contract::Groups make_shm(int size) {
   return contract::make_groups(comm::make_shm_group, size, contract::test_timeout);
 }
 
-// Around the limits of the payload in an announcement, of inline data, and of a staging slot; odd, so that slices have
-// remainders.
+// The counts are around the limits of the payload in an announcement, of inline data, and of a staging slot; odd, so
+// that slices have remainders.
 constexpr std::size_t counts[] = {1, 25, 27, 255, 1023, 4095, 4097, 70'001, 600'001};
 
 float value(int rank, std::size_t i) {
@@ -138,7 +138,7 @@ class StagedRound {
   int round_ = 0;
 };
 
-// Size of the segments of all groups of this process, counted once for each rank that has one open.
+// Returns the size of the segments of all groups of this process, counted once for each rank that has one open.
 std::uintmax_t shared_bytes() {
   std::uintmax_t bytes = 0;
   for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -163,7 +163,7 @@ TEST_CASE("an allreduce works on registered memory, on other memory, and on both
       size, [](int rank) { return rank == 1; }, options));
 }
 
-// Enough rounds for both ways of writing, in every place of the slots.
+// There are enough rounds for both ways of writing, in every place of the slots.
 TEST_CASE("staged operations are right at every place of the slots, written through the caches and past them") {
   const auto size = GENERATE(2, 3);
   const auto make = [](GroupOptions options) {

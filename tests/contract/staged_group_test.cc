@@ -20,13 +20,13 @@ namespace fake_nccl = ddprun::testing::fake_nccl;
 
 namespace {
 
-// Before any test: the group opens the fake as its CUDA module.
+// This runs before any test: the group opens the fake as its CUDA module.
 const int module_chosen = ::setenv("DDPRUN_CUDA_MODULE", DDPRUN_FAKE_CUDA_MODULE, 1);
 
 constexpr std::size_t small_pieces = 4096;
-constexpr std::size_t larger_pieces = 65536;  // where each piece takes long: over a network
+constexpr std::size_t larger_pieces = 65536;  // each piece takes long, as over a network
 
-// How many ranks each emulated host has.
+// Returns the ranks of each emulated host.
 template <int per_host>
 std::unique_ptr<ProcessGroup> make_host(GroupOptions options) {
   options.config.host = "host " + std::to_string(options.rank / per_host);
@@ -147,7 +147,7 @@ TEST_CASE("a device that does not copy within the timeout breaks a staged group 
   CHECK(theirs.code() == Errc::peer_lost);
   CHECK(std::string(theirs.what()).find("rank 0 (pid ") == 0);
   CHECK(std::string(theirs.what()).find("the device has not executed the copies") != std::string::npos);
-  released = true;  // what has failed does not end before its copies
+  released = true;  // a failed operation does not end before its copies
   released.notify_all();
   const auto own = error_of([&] { held->wait(); });
   CHECK(own.code() == Errc::aborted);

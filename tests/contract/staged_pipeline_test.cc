@@ -1,5 +1,5 @@
-// How a staged group divides operations, and what it does at once: over a group of the host whose operations end when
-// the test says so.
+// The division of operations by a staged group, and their concurrency: over a group of the host whose operations end
+// when the test ends them.
 #include <cstdlib>
 #include <deque>
 #include <mutex>
@@ -18,10 +18,10 @@ namespace fake_nccl = ddprun::testing::fake_nccl;
 
 namespace {
 
-constexpr std::size_t elements = 1024;  // of a piece
+constexpr std::size_t elements = 1024;  // elements of a piece
 constexpr std::size_t piece_bytes = elements * sizeof(float);
 
-// Rank 0 of two. Its operations double their output.
+// The group of rank 0 of two. Its operations double their output.
 class ManualGroup final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
@@ -62,7 +62,7 @@ class ManualGroup final : public ProcessGroup {
     double_output(call);
     work->complete();
   }
-  // Ends the operation well, and all others by a failure of the group, in one moment.
+  // Ends the operation successfully, and all others by a failure of the group, at the same moment.
   void finish_and_abort(std::size_t number, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     cause_ = Error(Errc::aborted, reason);
@@ -93,7 +93,7 @@ struct Staged {
                         {.device = 0, .timeout = std::chrono::minutes(5), .piece_bytes = piece_bytes});
 };
 
-// Memory that the fake takes for a device's.
+// Memory that the fake treats as a device's.
 class Values {
  public:
   Values(std::size_t count, float value) : values_(count, value) {}
@@ -104,7 +104,7 @@ class Values {
   std::vector<float> values_;
 };
 
-// Empty after success.
+// Returns the error; empty after success.
 std::string error_of(Work& work) {
   try {
     work.wait();
@@ -140,7 +140,7 @@ TEST_CASE("the next collectives begin while the pieces of one are on their way")
   Values first(elements / 2, 1), second(elements + 1, 3), third(elements, 5);
   const WorkPtr works[] = {staged.group->allreduce(first.span()), staged.group->allreduce(second.span()),
                            staged.group->allreduce(third.span())};
-  staged.host->await_started(4);  // one, two pieces, one
+  staged.host->await_started(4);  // pieces: one, two, one
   CHECK(staged.host->call(2).operation.count == 1);
   for (std::size_t each = 4; each-- > 0;) staged.host->finish(each);
   for (const auto& work : works) work->wait();
@@ -155,7 +155,7 @@ TEST_CASE("messages do not wait for collectives, and sends begin in the order of
   const auto sum = staged.group->allreduce(values.span());
   staged.host->await_started(1);
   const auto receive = staged.group->recv(received.span(), 1, 9);
-  CHECK(staged.host->started() == 2);  // at once, as the calls of receives have an order, too
+  CHECK(staged.host->started() == 2);  // at once, since the calls of receives have an order, too
   const auto send = staged.group->send(sent.span(), 1, 8), next = staged.group->send(later.span(), 1, 8);
   staged.host->await_started(4);
   CHECK(staged.host->call(2).operation.count == 10);
@@ -221,11 +221,11 @@ TEST_CASE("an operation is divided where each piece gives the bits of the whole"
   const auto pieces = [&](const Call& call, bool alike) { return divide(call, 3, 4000, alike).pieces; };
   const auto sum = checked_allreduce(span_of(values), span_of(values), ReduceOp::sum, {});
   CHECK(pieces(sum, false) == 1);
-  CHECK(pieces(sum, true) == 4);  // of 960 elements, whole cache lines
+  CHECK(pieces(sum, true) == 4);  // pieces of 960 elements, whole cache lines
   CHECK(divide(sum, 3, 4000, true).elements == 960);
   CHECK(pieces(checked_broadcast(span_of(values), 0, middle, {}), false) == 4);
   CHECK(pieces(checked_allgather(span_of(part), span_of(values), nullptr, middle, {}), false) ==
-        4);  // 320 of each rank
+        4);  // 320 elements of each rank
   const Counts counts{500, 1000, 1500};
   CHECK(pieces(checked_allgather(span_of(part), span_of(values), &counts, middle, {}), true) == 1);
   CHECK(pieces(checked_allreduce({span_of(values)}, ReduceOp::sum, {}), true) == 1);

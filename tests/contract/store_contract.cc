@@ -13,11 +13,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Far longer than anything here takes; a test that needs it fails.
+// The deadline is far longer than anything here takes; a test that needs it fails.
 Deadline soon() {
   return Deadline::in(20s);
 }
-// For waits that must not succeed.
+// The deadline for waits that must not succeed.
 Deadline briefly() {
   return Deadline::in(50ms);
 }

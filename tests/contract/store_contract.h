@@ -10,7 +10,7 @@ namespace ddprun::testing {
 
 // The store under test.
 struct StoreUnderTest {
-  // Another client of the same store.
+  // Makes another client of the same store.
   std::function<std::unique_ptr<Store>()> connect;
   bool keeps_wills = true;
   // A server can only refuse an invalid add() by closing; other stores throw and stay usable.

@@ -11,7 +11,7 @@
 
 namespace ddprun::contract {
 
-// Groups that form through a store server of their own. make: a back end's function.
+// Forms groups through a store server of their own. make is a back end's function.
 template <class Make>
 Groups make_groups(Make make, int size, std::chrono::milliseconds timeout) {
   const auto server = std::make_shared<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});

@@ -45,7 +45,7 @@ class Python {
   std::FILE* pipe_;
 };
 
-// A named pipe through which a program tells its port, on a line.
+// A named pipe through which a program reports its port, on a line.
 class PortPipe {
  public:
   explicit PortPipe(const std::filesystem::path& path) {

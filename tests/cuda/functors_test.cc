@@ -19,7 +19,7 @@ constexpr std::int64_t count = 1000;
 
 const Tensor a = random_tensor({count}, 1), b = random_tensor({count}, 2), grad = random_tensor({count}, 3);
 
-// Equal bits; any NaN equals any other.
+// Returns whether the bits are equal, where any NaN equals any other.
 bool same(const Tensor& x, const Tensor& y) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float p = x.data<float>()[i], q = y.data<float>()[i];
@@ -28,7 +28,7 @@ bool same(const Tensor& x, const Tensor& y) {
   return true;
 }
 
-// How many representable numbers lie between two.
+// Returns how many representable numbers lie between the two.
 double units_apart(float value, double exact) {
   const auto nearest = static_cast<float>(exact);
   if (value == nearest) return 0;

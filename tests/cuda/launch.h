@@ -1,7 +1,7 @@
 #pragma once
 
-// How the kernels of this folder are launched: by CUDA where nvcc compiles them, and thread by thread on the host where
-// a C++ compiler does.
+// Launches of the kernels of this folder: by CUDA where nvcc compiles them, and thread by thread on the host where a
+// C++ compiler does.
 #if defined(__CUDACC__)
 
 namespace ddprun::test {

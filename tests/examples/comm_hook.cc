@@ -1,5 +1,5 @@
-// A communication hook: what becomes of a bucket of gradients. Of the built-in ones bfloat16, and one of the program's
-// own.
+// A communication hook, which decides what becomes of a bucket of gradients. Of the built-in ones bfloat16, and one of
+// the program's own.
 #include <cstdio>
 #include <exception>
 

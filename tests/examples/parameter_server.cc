@@ -20,11 +20,11 @@ int main() try {
   const auto truth = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {16}}, weights);
   const auto model = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {32}}, weights);
   ParameterServer server(*model, world->group(), {.servers = 1, .staleness = 4});
-  std::unique_ptr<optim::Optimizer> optimizer;  // of the server
+  std::unique_ptr<optim::Optimizer> optimizer;  // the server's
   if (server.is_server())
     optimizer =
         optim::make_optimizer("adam", {.lr = 0.01}, ParameterShards(server.divided(), server.peers()).parameters());
-  const auto compute = [&](std::int64_t ticket) {  // at a worker: the gradient of one update
+  const auto compute = [&](std::int64_t ticket) {  // on a worker: the gradient of one update
     Tensor inputs = Tensor::empty({32, 8});
     fill_normal(inputs, 0, 1, samples);
     const Variable loss = mse_loss((*model)(Variable(inputs)), (*truth)(Variable(inputs)).value());

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int micro_batches = 4;
 
-// The same at all ranks: the first stage reads the inputs, the last one the targets.
+// The inputs are the same at all ranks: the first stage reads the inputs, the last one the targets.
 Tensor inputs_of(int step, int micro_batch) {
   Generator samples(2, static_cast<unsigned>(step * micro_batches + micro_batch));
   Tensor inputs = Tensor::empty({8, 6});

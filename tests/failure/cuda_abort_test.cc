@@ -33,10 +33,10 @@ constexpr std::array<std::string_view, 11> queueing = {"cudaLaunchKernelExC",
                                                        "cudaFreeAsync",
                                                        "cudnnConvolutionBackwardFilter"};
 
-// Counts what one thread queues in a step, and aborts its group after so many operations.
+// Counts the operations that one thread queues in a step, and aborts its group after a number of them.
 class AbortAt {
  public:
-  // position: how many operations come before the abort; -1: none follows.
+  // position is the number of operations before the abort, -1 for no abort.
   explicit AbortAt(int position) : position_(position) {}
   ~AbortAt() {
     emulator::observe(nullptr, nullptr);
@@ -52,7 +52,7 @@ class AbortAt {
     emulator::observe([](const char* function, int, void* self) { static_cast<AbortAt*>(self)->note(function); }, this);
     abort_if_due();
   }
-  // The group may go from now on.
+  // The group may be destroyed from now on.
   void end() {
     emulator::observe(nullptr, nullptr);
     if (aborting_.joinable()) aborting_.join();
@@ -65,7 +65,7 @@ class AbortAt {
     ++queued_;
     abort_if_due();
   }
-  // On another thread, since the rank's own may be within the group; it goes on once the group has the cause.
+  // Aborts on another thread, since the rank's own may be within the group; it ends once the group has the cause.
   void abort_if_due() {
     if (queued_ != position_) return;
     position_ = -1;
@@ -80,7 +80,7 @@ class AbortAt {
   std::thread aborting_;
 };
 
-// A step of which this rank aborts the group. Returns how many operations it queued.
+// Runs a step of which this rank aborts the group. Returns how many operations it queued.
 int step_with_abort(CudaJob& job, int rank, int position, std::vector<CudaJob::End>& ends) {
   AbortAt abort(position);
   const auto of_rank = [&](auto act) {
@@ -121,7 +121,7 @@ TEST_CASE("an abort after any operation of a step on devices leaves the state be
       CAPTURE(seed, position, ends[0].failure, ends[1].failure);
       CHECK((ends[0].state == job.before() || ends[0].state == job.after()));
       CHECK((ends[1].state == job.before() || ends[1].state == job.after()));
-      // Behind the last collective nobody looks at the group: such an abort comes after the update.
+      // After the last collective no rank checks the group: such an abort comes after the update.
       CHECK((!ends[0].failure.empty() || ends[0].state == job.after()));
     }
   }

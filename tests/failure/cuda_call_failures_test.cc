@@ -26,7 +26,7 @@ namespace {
 constexpr int failing_rank = 1;
 const std::string failing_device = "@" + std::to_string(failing_rank);
 
-// How often each function is called depends on how long the peer takes.
+// The number of calls of these functions depends on how long the peer takes.
 const std::set<std::string> polling{"cudaEventQuery", "cudaStreamQuery", "ncclCommGetAsyncError"};
 // A step makes up to so many calls fewer of these: where the operation that a stream is to follow (Work::order()) has
 // ended already, and where the polling thread finds its end only after the step.
@@ -35,10 +35,10 @@ const std::map<std::string, std::uint64_t> calls_of_order{
 // They release something, restore the thread's device or make what follows faster: a job goes on without.
 const std::set<std::string> dispensable{"cudaSetDevice",    "cudaFreeAsync",     "cudaFree",        "cudaFreeHost",
                                         "cudaEventDestroy", "cudaStreamDestroy", "ncclCommRegister"};
-// One more try follows, after memory that is kept for later was given back.
+// One more try follows, after memory that was kept for later is given back.
 const std::set<std::string> tried_again{"cudaMallocAsync", "cudaMalloc", "ncclMemAlloc"};
 
-// How often the failing rank calls each function until its step ends.
+// The number of calls of each function by the failing rank until its step ends.
 using Counts = std::map<std::string, std::uint64_t>;
 
 // The names of all functions that are called.
@@ -87,17 +87,17 @@ Live live() {
   return all;
 }
 
-// This is what one failure did.
+// The effect of one failure.
 struct Injection {
   bool happened = false;
   std::vector<CudaJob::End> ends;
-  std::set<std::string> grown;  // what there is more of than before
+  std::set<std::string> grown;  // the resources of which there are more than before
 };
 
 Injection inject(CudaJob& job, const std::string& function, std::uint64_t n) {
   const Live before = live();
   Injection result;
-  // A call that has not come by the end of the step does not fail afterwards.
+  // A call that has not been made by the end of the step does not fail afterwards.
   const auto stop = [&] {
     result.happened |= emulator::has_failed();
     emulator::fail("");
@@ -112,8 +112,8 @@ Injection inject(CudaJob& job, const std::string& function, std::uint64_t n) {
   return result;
 }
 
-// What a failure left behind. Pinned memory and events are kept for their next use, so there may be more of them once,
-// but not each time.
+// Returns the resources that a failure leaked. Pinned memory and events are kept for their next use, so there may be
+// more of them once, but not each time.
 std::set<std::string> leaks(CudaJob& job, const std::string& function, std::uint64_t n, std::set<std::string> grown) {
   for (int again = 0; again < 3 && !grown.empty(); ++again) {
     const Injection next = inject(job, function, n);
@@ -126,7 +126,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }
 
-// Says what is wrong with what the ranks report. It is empty where nothing is.
+// Returns what is wrong with the ranks' reports; empty where nothing is.
 std::string complaint(const CudaJob& job, const std::string& function, const Injection& injection) {
   const auto& failed = injection.ends[failing_rank];
   const auto& peer = injection.ends[1 - failing_rank];
@@ -141,7 +141,7 @@ std::string complaint(const CudaJob& job, const std::string& function, const Inj
   if (!contains(failed.failure, " on " + device + ": ") && !contains(failed.failure, device + " is out of memory"))
     return "the error does not name the device";
   if (contains(failed.failure, "\n")) return "the error is longer than a line";
-  if (peer.failure.empty() && peer.state == job.after()) return "";  // nothing was left that both had to do
+  if (peer.failure.empty() && peer.state == job.after()) return "";  // there was no further operation for both
   if (!contains(peer.failure, "rank " + std::to_string(failing_rank))) return "the peer does not name the rank";
   if (peer.code == Errc::timeout) return "the peer waited for its timeout";
   if (!peer.state.empty() && peer.state != job.before() && peer.state != job.after())
@@ -204,10 +204,10 @@ std::string text_for_gpt() {
   return text;
 }
 
-// Which a step calls the most.
+// A step calls these functions the most.
 const std::set<std::string> frequent{"cudaSetDevice", "cudaMallocAsync", "cudaFreeAsync", "cudaLaunchKernelExC"};
 
-// at_least: so many calls have failed.
+// at_least is the number of calls that have to fail.
 void check(const Summary& summary, std::uint64_t at_least) {
   std::cout << summary.happened << " calls of " << summary.functions << " functions failed in turn\n";
   CHECK(summary.happened > at_least);

@@ -22,21 +22,21 @@ class CudaJob {
   struct Hooks {
     using Hook = std::function<void(int rank, ProcessGroup& group)>;
     Hook before_step = [](int, ProcessGroup&) {};
-    Hook after_step = [](int, ProcessGroup&) {};      // where it did not fail
-    Hook before_leaving = [](int, ProcessGroup&) {};  // in any case, while the group is still there
+    Hook after_step = [](int, ProcessGroup&) {};      // called where it did not fail
+    Hook before_leaving = [](int, ProcessGroup&) {};  // called in any case, while the group still exists
   };
   struct End {
-    std::string failure;         // what ended the rank; empty: nothing did
-    Errc code = Errc::internal;  // of the failure
+    std::string failure;         // the error that ended the rank; empty: none did
+    Errc code = Errc::internal;  // code of the failure
     std::string state;           // weights and the optimizer's state afterwards, as bytes
   };
 
-  // text: of a train.cfg.
+  // text is that of a train.cfg.
   explicit CudaJob(const std::string& text);
 
-  // By rank.
+  // Returns the ends by rank.
   std::vector<End> run(const Hooks& hooks);
-  // What the state is before the step and after it.
+  // Returns the state before the step.
   const std::string& before() const { return before_; }
   const std::string& after() const { return after_; }
 

@@ -1,4 +1,4 @@
-// When the host of a rank on a CUDA device waits for other ranks within a step.
+// Tests of when the host of a rank on a CUDA device waits for other ranks within a step.
 #include <atomic>
 #include <string_view>
 #include <thread>
@@ -16,7 +16,7 @@ namespace {
 
 [[maybe_unused]] const bool has_devices = test::use_emulated_cuda(CudaJob::ranks);
 
-// What the calling thread calls between its first operation of NCCL and the next kernel. It ends with the first wait
+// Records the calls of a thread between its first operation of NCCL and the next kernel. It ends with the first wait
 // for an event by polling, too.
 class CallsBehindCollective {
  public:

@@ -12,7 +12,7 @@ using ddprun::testing::ForkedRanks;
 
 namespace {
 
-// The error of forming a group, or "no error".
+// Returns the error of forming a group, or "no error".
 std::string outcome_of(const std::string& backend, const GroupOptions& options) {
   try {
     comm::make_group(backend, options);

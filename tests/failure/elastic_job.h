@@ -30,7 +30,7 @@ inline Members members_upto(int count) {
   return names;
 }
 
-// "rank 1 of 3, sum 3" for a group that works.
+// Returns "rank 1 of 3, sum 3" for a group that works.
 inline std::string works(ProcessGroup& group) {
   std::vector<float> values(5'000, 1.0f);
   group.allreduce(span_of(values), ReduceOp::sum)->wait();

@@ -17,7 +17,7 @@ namespace ddprun::failure {
 using namespace std::chrono_literals;
 
 inline const std::vector<std::string> backends = {"gloo", "shm", "hierarchical"};
-inline constexpr auto test_timeout = 60s;  // of a test; groups have to be much faster
+inline constexpr auto test_timeout = 60s;  // limit of a test; groups have to be much faster
 
 inline std::shared_ptr<TcpStore> connect(std::uint16_t port) {
   return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, Deadline::in(test_timeout));

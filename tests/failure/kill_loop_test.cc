@@ -44,8 +44,8 @@ std::size_t shared_mappings() {
   return count;
 }
 
-// Collectives and messages, small and large, many in progress, until one fails: all of them have to fail with the same
-// error.
+// Runs collectives and messages, small and large, many in progress, until one fails: all of them have to fail with the
+// same error.
 std::string work_until_failure(ProcessGroup& group) {
   constexpr std::size_t small = 30, smalls = 12;
   const int right = (group.rank() + 1) % group.size(), left = (group.rank() + group.size() - 1) % group.size();
@@ -126,7 +126,7 @@ void kill_at_random(const std::string& backend, int kills, unsigned seed) {
   }
   CHECK(open_descriptors() == descriptors);
   CHECK(named_segments() == segments);
-  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no child, so no zombie
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no child, and so no zombie
   CHECK(errno == ECHILD);
 }
 

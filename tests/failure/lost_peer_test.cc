@@ -39,14 +39,14 @@ void check_others(ForkedRanks& ranks, int size, int lost, const std::string& sai
 
 }  // namespace
 
-// It took part in the parent group's allgather, and has not joined the subgroup: no key of the subgroup names it.
+// The rank takes part in the parent group's allgather, and does not join the subgroup: no key of the subgroup names it.
 TEST_CASE("a rank that dies before it joins a subgroup is named at once by those that wait for it there") {
   for (const auto& backend : backends) {
     INFO(backend);
     ForkedRanks ranks(4, [&](int rank, std::uint16_t port) -> std::string {
       const auto group = comm::make_group(backend, options_for(backend, rank, 4, port));
       if (rank == 3) {
-        std::vector<std::int64_t> own{1, 0, 0}, all(12);  // as split() exchanges
+        std::vector<std::int64_t> own{1, 0, 0}, all(12);  // as split() exchanges it
         group->allgather(span_of(own), span_of(all))->wait();
         connect(port)->wait({"never"}, Deadline::in(test_timeout));
       }
@@ -94,7 +94,7 @@ TEST_CASE("a killed rank is named though a child of its own keeps its connection
         if (rank == 1 && ::fork() == 0) {
           ::close(child[1]);
           char end;
-          ::_exit(static_cast<int>(::read(child[0], &end, 1)));  // until the test ends
+          ::_exit(static_cast<int>(::read(child[0], &end, 1)));  // it runs until the test ends
         }
         return reduce_until_failure(*group, *store);
       });

@@ -1,4 +1,4 @@
-// What ElasticGroup reports about its members: which are gone, which process each was and why, and which are new.
+// ElasticGroup's reports about its members: those that are gone, their processes and the causes, and new ones.
 #include <csignal>
 
 #include "tests/failure/elastic_job.h"
@@ -16,7 +16,7 @@ std::string joined(const Members& names) {
   return text;
 }
 
-// "3 rank 3 pid 42: cause", a line each; without the host.
+// Returns "3 rank 3 pid 42: cause", a line each; without the host.
 std::string text_of(const std::vector<ElasticMember>& members) {
   std::string text;
   for (const auto& each : members) {

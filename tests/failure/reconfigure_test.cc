@@ -94,7 +94,7 @@ TEST_CASE("a used generation and an invalid list are refused, and break nothing"
         }
         const auto stranger = failure_of([&] { elastic.reconfigure(6, {"8", "9"}); });
         if (!contains(stranger, "usage: generation 6 cannot have the members [8, 9]")) return stranger;
-        // A process that does not know of the generation, as after a freeze.
+        // The process does not know of the generation, as after a freeze.
         auto late = make_elastic(backend, rank, port);
         const auto said = failure_of([&] { late.reconfigure(5, all); });
         if (!contains(said, "usage: generation 5 has been formed before")) return said;
@@ -112,7 +112,7 @@ TEST_CASE("members that do not agree keep their group, and may try again under t
     auto elastic = make_elastic("shm", rank, port, 5s);
     auto& group = elastic.reconfigure(0, {"0", "1", "2"});
     if (rank == 2) {
-      // Is late, and finds that the others have cancelled.
+      // This process is late, and finds that the others have cancelled.
       store->wait({"cancelled/0", "cancelled/1"}, Deadline::in(test_timeout));
     } else {
       const auto said = failure_of([&] { elastic.reconfigure(1, {"2", "1", "0"}); });
@@ -121,7 +121,7 @@ TEST_CASE("members that do not agree keep their group, and may try again under t
       store->set("cancelled/" + std::to_string(rank), "", Deadline::in(test_timeout));
     }
     if (const auto said = works(group); said != expected(rank, 3)) return said;
-    // The next attempt: ranks 0 and 1 propose different lists, and rank 2 does not take part.
+    // In the next attempt ranks 0 and 1 propose different lists, and rank 2 does not take part.
     if (rank == 1) store->wait({"job/generation/1/attempt/1/joined/0"}, Deadline::in(test_timeout));
     if (rank < 2) {
       const auto list = rank == 0 ? Members{"0", "1", "2"} : Members{"2", "1", "0"};
@@ -246,7 +246,7 @@ TEST_CASE("a generation that a newer one supersedes does not form, also if it be
           return "a later call: " + failure;
       }
       auto& group = elastic.reconfigure(2, members_upto(2));
-      elastic.abort_before(2, "late news");  // which concerns older generations alone
+      elastic.abort_before(2, "late news");  // it concerns only older generations
       return works(group);
     });
     for (int rank = 0; rank < 2; ++rank) CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(rank, 2));

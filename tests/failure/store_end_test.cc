@@ -1,4 +1,4 @@
-// A rank that serves the group's store leaves the group in order, and its process ends: the others go on.
+// A rank that serves the group's store leaves the group in order, and its process ends: the others continue.
 #include <csignal>
 
 #include "ddprun/worker/comm/subgroups.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int size = 3, rounds = 200;
 
-// Serves the store of the ranks, and leaves first; a kill ends it where nothing is closed.
+// Serves the store of the ranks, and leaves first; a kill ends it without closing anything.
 std::string serve_and_leave(const std::string& backend, TcpStore& outside) {
   StoreServerThread server({.host = "127.0.0.1"});
   outside.set("port", std::to_string(server.port()), Deadline::in(test_timeout));
@@ -30,7 +30,7 @@ std::string serve_and_leave(const std::string& backend, TcpStore& outside) {
   return "";
 }
 
-// What the others do without rank 0. Returns when rank 2 has ended.
+// The calls of the others without rank 0. Returns when rank 2 has ended.
 std::string go_on(const std::string& backend, int rank, TcpStore& outside) {
   const auto port = std::stoi(outside.get("port", Deadline::in(test_timeout)));
   auto options = options_for(backend, rank, size, static_cast<std::uint16_t>(port));
@@ -68,7 +68,7 @@ TEST_CASE("a group goes on when the rank that serves its store has left and its 
     CHECK(ranks.result(0, Deadline::in(test_timeout)).empty());
     connect(ranks.store_port())->set("rank 0 has ended", "", Deadline::in(test_timeout));
     for (const int rank : {1, 2}) await(ranks, "rank " + std::to_string(rank) + " goes on");
-    // A death is named without the store, too.
+    // A death is reported by name without the store, too.
     ranks.signal(2, SIGKILL);
     const auto said = ranks.result(1, Deadline::in(test_timeout));
     INFO(said);

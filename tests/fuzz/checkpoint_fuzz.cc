@@ -1,5 +1,5 @@
-// The readers of a checkpoint's files with arbitrary bytes: what they accept is written and read again as it was, and
-// what they refuse an error that names the file.
+// The readers of a checkpoint's files with arbitrary bytes: content that they accept is written and read again as it
+// was, and content that they refuse gives an error that names the file.
 #include "ddprun/common/error.h"
 #include "ddprun/worker/checkpoint/manifest.h"
 #include "ddprun/worker/checkpoint/run_state.h"
@@ -37,7 +37,7 @@ void read_state(std::span<const std::uint8_t> bytes) {
 
 }  // namespace
 
-// The first byte says which reader.
+// The first byte selects the reader.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
   const std::span bytes(data + 1, size - 1);

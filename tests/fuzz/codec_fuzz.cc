@@ -1,5 +1,5 @@
-// The parser with arbitrary bytes: the result must not depend on how they are split, and must be what the encoder makes
-// of it again.
+// The parser with arbitrary bytes: the result must not depend on how they are split, and must equal its own
+// encoding.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

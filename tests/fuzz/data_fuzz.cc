@@ -1,5 +1,5 @@
-// The readers of image, picture, number and token files with arbitrary bytes: what they accept must have the form that
-// they promise, and what they refuse an error that names the file.
+// The readers of image, picture, number and token files with arbitrary bytes: content that they accept must have the
+// form that they promise, and content that they refuse gives an error that names the file.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -64,7 +64,7 @@ void read_tokens(std::span<const std::uint8_t> bytes) {
 
 }  // namespace
 
-// The first byte says which reader.
+// The first byte selects the reader.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
   const std::span bytes(data + 1, size - 1);

@@ -22,7 +22,7 @@ void require(bool condition) {
 }
 
 const Credentials& credentials(Credentials::Transport transport) {
-  // Fixed, so that a finding can be repeated.
+  // The nonces are fixed, so that a finding can be repeated.
   const auto make = [](Credentials::Transport kind) {
     Secret::Bytes bytes;
     bytes.fill(7);
@@ -32,7 +32,7 @@ const Credentials& credentials(Credentials::Transport transport) {
   return transport == Credentials::Transport::tls ? tls : clear;
 }
 
-// 'o' open, 'p' plain, 'r' refused.
+// Returns 'o' for open, 'p' for plain, 'r' for refused.
 char outcome(const Credentials* known, std::string_view bytes, std::size_t step) {
   SeenHellos seen;
   ServerHandshake server(known, seen);
@@ -48,7 +48,7 @@ char outcome(const Credentials* known, std::string_view bytes, std::size_t step)
   return state == ServerHandshake::State::plain ? 'p' : 'o';
 }
 
-// Who knows the token is admitted, in pieces of any size. A byte that is changed on its way may end that, and no more.
+// A client with the token is admitted, in pieces of any size. A byte changed on the way may only prevent that.
 void carry(const Credentials& known, std::size_t step, std::uint8_t position, std::uint8_t change) {
   ClientHandshake client(known);
   SeenHellos seen;

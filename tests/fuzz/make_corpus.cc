@@ -19,7 +19,7 @@ void write_seed(const std::filesystem::path& folder, int number, const std::stri
   std::ofstream(folder / std::to_string(number), std::ios::binary) << bytes;
 }
 
-// Frames of a job of two nodes, singly and as session_fuzz reads a conversation: session, length, bytes.
+// Writes frames of a job of two nodes, singly and as session_fuzz reads a conversation: session, length, bytes.
 void write_session_seeds(const std::filesystem::path& folder) {
   using namespace ddprun;
   const auto join = [](const char* id) {
@@ -43,7 +43,7 @@ void write_session_seeds(const std::filesystem::path& folder) {
   }
 }
 
-// What clients send first, and a server's answer to a challenge; the first byte says how they are split.
+// Writes clients' first bytes, and a server's answer to a challenge; the first byte selects how they are split.
 void write_handshake_seeds(const std::filesystem::path& folder) {
   using namespace ddprun;
   const std::string split(1, '\0');
@@ -66,7 +66,7 @@ void write_handshake_seeds(const std::filesystem::path& folder) {
   write_seed(folder, number, split + encode(OwnerQuestion{7, {{"10.0.0.1", 4000}, {"10.0.0.2", 29400}}}));
 }
 
-// Small files for each reader of data_fuzz, and of the two below, which the first byte chooses.
+// Writes small files for each reader of data_fuzz, and of the two below, which the first byte chooses.
 void write_data_seeds(const std::filesystem::path& folder) {
   using namespace std::string_literals;
   const std::string record = "\x07"s + std::string(3072, '\x40');
@@ -77,7 +77,7 @@ void write_data_seeds(const std::filesystem::path& folder) {
   write_seed(folder, 4,
              "\3"
              "1,2\n-0.5e3 , 4\r\n"s);
-  // A black pixel.
+  // The picture is a black pixel.
   write_seed(folder, 5,
              "\4\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x8\2\0\0\0\x90wS\xde\0\0\0\fIDATx\x9c"
              "c```\0\0\0\4\0\1\xf6\x17"
@@ -106,7 +106,7 @@ void write_tokenizer_seeds(const std::filesystem::path& folder) {
   write_seed(folder, 1, "\1{\"a\": 0, \"b\": 1, \"ab\": 2}\0#version: 0.2\na b\n"s);
 }
 
-// Choices of redistribution_fuzz, one a byte.
+// Writes choices of redistribution_fuzz, one a byte.
 void write_redistribution_seeds(const std::filesystem::path& folder) {
   for (int i = 0; i < 40; ++i) {
     std::string choices;
@@ -115,7 +115,7 @@ void write_redistribution_seeds(const std::filesystem::path& folder) {
   }
 }
 
-// As pmi_fuzz reads it: rank, length, lines.
+// Writes conversations as pmi_fuzz reads them: rank, length, lines.
 void write_pmi_seeds(const std::filesystem::path& folder) {
   std::string conversation;
   int number = 0;
@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
     for (int m = 0; m <= i / 4; ++m) {
       const auto bytes = junk.request();
       stream += bytes;
-      // As store_state_fuzz reads it: sender, length, bytes.
+      // The format is that of store_state_fuzz: sender, length, bytes.
       if (bytes.size() < 256)
         conversation += std::string{static_cast<char>(junk.below(4)), static_cast<char>(bytes.size())} + bytes;
     }

@@ -19,7 +19,7 @@ inline std::string_view text_of(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Bytes as a file that has a path.
+// Bytes in a file that has a path.
 class MemoryFile {
  public:
   explicit MemoryFile(std::span<const std::uint8_t> bytes) : file_(::memfd_create("fuzz", MFD_CLOEXEC)) {

@@ -1,5 +1,5 @@
-// A node's server of PMI-1 with arbitrary bytes from its ranks: each reply is one line, and goes to a rank that is
-// there.
+// A node's server of PMI-1 with arbitrary bytes from its ranks: each reply is one line, and goes to a rank that
+// exists.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -29,7 +29,7 @@ void check(PmiState& pmi, const PmiActions& actions) {
 
 }  // namespace
 
-// Pieces of "rank, length, bytes".
+// The input consists of pieces of "rank, length, bytes".
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string_view bytes(reinterpret_cast<const char*>(data), size);
   decode_pmi_pairs(bytes);

@@ -1,5 +1,5 @@
-// Plans of redistributions between arbitrary layouts: what a process gets, it gets once, in its part, and both ends
-// know of each message.
+// Plans of redistributions between arbitrary layouts: a process gets each element once, in its part, and both ends know
+// of each message.
 #include <cstdint>
 #include <cstdlib>
 #include <map>

@@ -37,7 +37,7 @@ class CheckedSender final : public SessionSender {
   void close(SessionId) override {}
 };
 
-// Pieces of "session, length, frame"; from 128 on the session is a connection without one, and the frame a key.
+// The input consists of "session, length, frame"; from 128 on the session is a connection without one, the frame a key.
 void check_hub(std::string_view bytes) {
   boost::asio::io_context loop;
   CheckedSender sender;

@@ -1,5 +1,5 @@
-// Byte-pair encoding of arbitrary bytes, and its files with arbitrary content: nothing is lost, and what is refused is
-// an error that names the file.
+// Byte-pair encoding of arbitrary bytes, and its files with arbitrary content: nothing is lost, and refused content
+// gives an error that names the file.
 #include <array>
 
 #include "ddprun/common/error.h"
@@ -23,7 +23,7 @@ void encode(std::string_view text) {
   require(pairs.decode(pairs.encode(text)) == text);
 }
 
-// The vocabulary, a byte 0, the merges.
+// The input is the vocabulary, a byte 0, the merges.
 void read_files(std::string_view text) {
   const auto end = std::min(text.find('\0'), text.size());
   const auto merges = text.substr(std::min(end + 1, text.size()));
@@ -34,7 +34,7 @@ void read_files(std::string_view text) {
 
 }  // namespace
 
-// The first byte says which.
+// The first byte selects the target.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
   const auto text = text_of({data + 1, size - 1});

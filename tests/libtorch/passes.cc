@@ -1,4 +1,4 @@
-// Checks by a rank itself: what DistributedDataParallel does in passes that are not all alike. Run with 2 ranks.
+// Checks, by a rank itself, of DistributedDataParallel in passes that are not all alike. Run with 2 ranks.
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>

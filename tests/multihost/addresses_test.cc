@@ -13,7 +13,7 @@
 #include "tests/support/netns.h"
 #include "tests/support/temp_dir.h"
 
-// Names that no name server resolves, and addresses that nobody reaches.
+// Tests of names that no name server resolves, and addresses that cannot be reached.
 using namespace ddprun::testing;
 using ddprun::UniqueFd;
 
@@ -23,14 +23,14 @@ void need_hosts() {
   if (const auto why = NetnsHosts::why_not(); !why.empty()) SKIP(why);
 }
 
-// A host with files of its own, too.
+// The hosts have files of their own, too.
 void need_hosts_with_mounts() {
   need_hosts();
   const auto probe = run_child({"/usr/bin/unshare", "--mount", "/bin/true"});
   if (probe.code != 0) SKIP("no mount namespace here: " + probe.err);
 }
 
-// A host whose name server takes questions and never answers.
+// A host whose name server receives questions and never answers.
 class SilentNameServer {
  public:
   SilentNameServer() {

@@ -1,6 +1,6 @@
-// Training on the emulated devices of two hosts with two ranks each: they learn what the CPU learns, and a host that
-// is lost is named. A host is a network and a process-id namespace: its ranks share no memory with the other's, but
-// that of the emulated NCCL, which takes them for ranks of different hosts by NCCL_HOSTID.
+// Training on the emulated devices of two hosts with two ranks each: they learn what the CPU learns, and a host that is
+// lost is named. A host is a network and a process-id namespace: its ranks share no memory with the other's except that
+// of the emulated NCCL, which takes them for ranks of different hosts by NCCL_HOSTID.
 #include <algorithm>
 #include <regex>
 
@@ -34,7 +34,7 @@ struct Run {
   StepRecords records;
 };
 
-// A job on both hosts, of which each has so many devices.
+// A job on both hosts, each of which has this many devices.
 class DeviceHosts {
  public:
   explicit DeviceHosts(int devices) : devices_(devices) {}
@@ -99,7 +99,7 @@ TEST_CASE("the devices of two hosts learn what the CPU learns, over NCCL and sta
 
 TEST_CASE("a host that loses power while its devices train is named on the other host") {
   need_isolated_hosts();
-  for (const int devices : {2, 1}) {  // over NCCL, staged
+  for (const int devices : {2, 1}) {  // over NCCL; staged
     INFO(devices << " devices");
     const DeviceHosts hosts(devices);
     const Words endless{"--train.max_steps=0", "--train.epochs=100000", "--train.device=cuda"};
@@ -112,7 +112,7 @@ TEST_CASE("a host that loses power while its devices train is named on the other
     const auto result = first->wait(std::chrono::seconds(40));
     INFO(result.err);
     CHECK(result.code != 0);
-    // By the agent, or by a rank that was quicker.
+    // The failure is reported by the agent, or by a rank that was faster.
     const std::regex by_agent("error: node [^ ]+ was lost: [^\n]*\\(ranks 2-3\\)"),
         by_rank("error: rank [23] \\(cuda:[01], pid [0-9]+ on host [^)]+\\)");
     CHECK((std::regex_search(result.err, by_agent) || std::regex_search(result.err, by_rank)));

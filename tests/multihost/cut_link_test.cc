@@ -23,7 +23,7 @@ using failure::contains;
 namespace {
 
 constexpr auto freeze_bound = 2s;
-// From the loss of the link to the result of each rank. Shorter than every timeout of the group.
+// The bound from the loss of the link to the result of each rank; it is shorter than every timeout of the group.
 constexpr auto result_bound = freeze_bound + 18s;
 
 std::string host_name(int host) {

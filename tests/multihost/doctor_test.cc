@@ -25,14 +25,14 @@ class DoctorHosts {
       set_address(i, hosts_.address(i));
       prepare(i, "");
     }
-    // This program takes the place of ssh. The mounts end with the mount namespace.
+    // This program replaces ssh. The mounts end with the mount namespace.
     write_script(folder_ / "connect", "#!/bin/sh\nexec " + folder_.path().string() + "/$1 \"$2\"\n");
   }
 
   static std::string name(int host) { return "n" + std::to_string(host); }
   std::string address(int host) const { return hosts_.address(host); }
 
-  // Sets the address that the host's own name has on it.
+  // Sets the address that the host's own name resolves to on it.
   void set_address(int host, const std::string& address) const {
     std::ofstream(folder_ / (name(host) + ".hosts")) << "127.0.0.1 localhost\n" << address << " " << name(host) << "\n";
   }

@@ -23,7 +23,7 @@ struct Hosts {
 
   std::string endpoint() const { return net.address(0) + ":29400"; }
 
-  // The command line with the prefix that runs it on a host.
+  // Returns the command line with the prefix that runs it on a host.
   static Words behind(Words enter, const Words& words) {
     enter.insert(enter.end(), words.begin(), words.end());
     return enter;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::seconds timeout{100};
 
-// ddprun sets this for several ranks on a host, and the bits depend on it.
+// ddprun sets this variable for several ranks on a host, and the bits depend on it.
 const Variables one_thread{{"OMP_NUM_THREADS", "1"}};
 
 void need_isolated_hosts() {
@@ -20,7 +20,7 @@ void need_isolated_hosts() {
   if (const auto why = NetnsHosts::why_not_isolated(); !why.empty()) SKIP(why);
 }
 
-// A back end of several hosts, and how many ranks each host has.
+// A back end of several hosts, and the number of ranks on each host.
 struct Backend {
   std::string name;
   int ranks_per_host;
@@ -96,12 +96,12 @@ std::string parameters_of_shared_memory(Words overrides = {}) {
   return parameters_of(result.out);
 }
 
-// Without faults, in another run or over another back end.
+// Returns the digest without faults, in another run or over another back end.
 std::string expected_parameters(const Backend& backend, const Words& overrides = {}) {
   return backend.ranks_per_host == 1 ? parameters_of_shared_memory(overrides) : parameters_of_hosts(backend, overrides);
 }
 
-// 20 optimizer steps of a batch of 32 on every rank, in several buckets, all ranks' parameters compared after each.
+// There are 20 steps of a batch of 32 on every rank, in several buckets, each followed by a comparison of parameters.
 constexpr int steps = 20;
 Words steps_in_buckets(const Backend& backend) {
   return {"--train.epochs=1", "--data.samples=" + std::to_string(steps * 32 * 2 * backend.ranks_per_host),

@@ -9,7 +9,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// What mpirun runs instead of ssh: [option...] host command...
+// Returns the command that mpirun runs instead of ssh: [option...] host command...
 std::string remote_shell(const NetnsHosts& net, const TempDir& folder) {
   const auto path = (folder / "shell").string();
   std::ofstream script(path);
@@ -39,7 +39,7 @@ Words command(const std::string& mpi, const NetnsHosts& net, const std::string& 
             "-ppn",
             "2"};
   }
-  // Not over shared memory: its files are named by the host's name, which these hosts have in common.
+  // Shared memory is excluded: its files are named by the host's name, which these hosts have in common.
   return {"/usr/bin/mpirun.openmpi",
           "--mca",
           "plm_rsh_agent",

@@ -14,7 +14,7 @@ constexpr std::chrono::seconds timeout{60};
 constexpr int steps = 50;
 const Variables one_thread{{"OMP_NUM_THREADS", "1"}};
 
-// Those of two ranks that train a GPT exactly, and one that rounds.
+// Returns those of two ranks that train a GPT exactly, and one that rounds.
 std::vector<ParallelForm> forms_of_two_ranks() {
   auto forms = parallel_forms();
   std::erase_if(forms, [](const ParallelForm& form) {

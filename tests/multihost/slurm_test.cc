@@ -35,7 +35,7 @@ std::string text_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// ddprun on PATH, as a user has it.
+// Puts ddprun on PATH, as a user has it.
 Variables with_ddprun_on_path(Variables more = {}) {
   more["PATH"] = std::filesystem::path(DDPRUN_PROGRAM).parent_path().string() + ":/usr/bin:/bin:/usr/sbin:/sbin";
   return more;
@@ -145,7 +145,7 @@ TEST_CASE("scripts/slurm/elastic.sbatch stops its workers and is queued again sh
       "touch runs-$RANK; while :; do sleep 0.1; done");
   job.wait_for_file("runs-0");
   job.wait_for_file("runs-1");
-  // As Slurm sends it 120 s before the end.
+  // Slurm sends this signal 120 s before the end.
   CHECK(slurm.finish({"/usr/bin/scancel", "--batch", "--signal=USR1", "1"}).code == 0);
   job.wait_for_file("saved-0");
   job.wait_for_file("saved-1");

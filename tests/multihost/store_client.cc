@@ -1,6 +1,6 @@
 // ddprun-store-client plain [UID] | stay | group: a worker of trust_hosts_test. plain: uses the store as PyTorch does,
-// without a token, and says whether it was admitted; with UID as another user. stay: says where the store is and waits
-// for a signal. group: forms a process group as a C++ worker does.
+// without a token, and prints whether it was admitted; with UID as another user. stay: prints the store's address and
+// waits for a signal. group: forms a process group as a C++ worker does.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>

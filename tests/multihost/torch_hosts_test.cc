@@ -9,7 +9,7 @@ namespace {
 constexpr std::pair<int, int> oldest_torch{2, 14};
 constexpr std::chrono::seconds timeout{400};  // the back end may have to be compiled first
 
-// Processes that share no memory with those of another host: it is told by the namespace of their process ids.
+// The processes share no memory with those of another host, which it detects by the namespace of their process ids.
 Words on_host(const NetnsHosts& net, int host, const Words& words) {
   const std::string name = "host" + std::to_string(host);
   return Hosts::behind(

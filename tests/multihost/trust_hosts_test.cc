@@ -1,4 +1,4 @@
-// Who may speak to a job of two hosts.
+// The clients that a job of two hosts admits.
 #include <fstream>
 #include <sstream>
 #include <sys/stat.h>
@@ -24,7 +24,7 @@ struct TrustedHosts : Hosts {
     ::chmod(file.c_str(), 0600);
     return file;
   }
-  // An agent with one worker, ddprun-store-client with these arguments.
+  // Starts an agent with one worker, ddprun-store-client with these arguments.
   Words agent(int host, const std::string& conf, const Words& client) const {
     Words words{DDPRUN_PROGRAM,        "--nnodes=2",  "--nproc_per_node=1", "--rdzv_endpoint=" + endpoint(),
                 "--rdzv_conf=" + conf, "--no_python", STORE_CLIENT};

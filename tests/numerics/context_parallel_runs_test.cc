@@ -6,7 +6,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Ranks, and how many of them have the same samples.
+// The number of ranks, and how many of them have the same samples.
 struct Layout {
   int ranks, context;
 };
@@ -80,8 +80,8 @@ TEST_CASE("sixteen bits train a GPT whose positions are divided about as a whole
   }
 }
 
-// Of 4,183 tokens the last sample has 22 targets: with 64 positions a rank of four has none of them. With 32 there are
-// 131 samples, of which one of two groups of ranks has one more.
+// With 4,183 tokens the last sample has 22 targets: with 64 positions a rank of four has none of them. With 32 there
+// are 131 samples, of which one of two groups of ranks has one more.
 TEST_CASE("an evaluation counts every position once") {
   const int context = GENERATE(32, 64);
   const Job job(sgd + "[eval]\nevery_epochs = 1\nbatch_size = 1\n", context);

@@ -1,5 +1,5 @@
-// A GPT on a CUDA device, where its parts are fused: it learns what it learns on the CPU; and how many kernels and
-// library calls a step queues, for which layer and operation.
+// A GPT on a CUDA device, where its parts are fused: it learns what it learns on the CPU; and the number of kernels and
+// library calls that a step queues, by layer and operation.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -51,7 +51,7 @@ class LaunchCounts : public autograd::OperationObserver {
   struct Call {
     std::string name;
     std::uint64_t before;
-    std::uint64_t of_others = 0;  // queued by operations within this one
+    std::uint64_t of_others = 0;  // those queued by operations within this one
   };
 
   void begin(const std::string& name) { calls_.push_back({name, launches_so_far()}); }
@@ -88,7 +88,7 @@ class Training {
                             generator);
     model_->to(device);
     parameters_ = model_->named_parameters();
-    for (auto& [name, parameter] : parameters_)  // as in the buckets of data parallelism
+    for (auto& [name, parameter] : parameters_)  // as with the buckets of data parallelism
       parameter.set_grad_storage(Tensor::zeros(parameter.shape(), DType::float32, device));
     optimizer_ = optim::make_optimizer("adamw", {}, parameters_);
     task_ = tasks::make_task(
@@ -115,7 +115,7 @@ class Training {
     return {computed - start, passed - computed, launches_so_far() - passed, loss.value().to(cpu)};
   }
 
-  // So many passes without a step in between.
+  // Runs that many passes without a step in between.
   void pass(DType precision, int times) {
     for (auto& [name, parameter] : parameters_) parameter.zero_grad();
     const autograd::AutocastScope scope(precision);
@@ -149,7 +149,7 @@ class Training {
   std::unique_ptr<tasks::Task> task_;
 };
 
-// The largest difference, as a share of the largest magnitude of what is expected.
+// Returns the largest difference, as a share of the largest expected magnitude.
 double share_of_largest(const Tensor& found, const Tensor& expected) {
   const auto a = values(found), b = values(expected);
   double worst = 0, largest = 0;
@@ -160,7 +160,7 @@ double share_of_largest(const Tensor& found, const Tensor& expected) {
   return worst / largest;
 }
 
-// The second step: the first one casts weights one by one.
+// Returns the launches of the second step: the first one casts weights one by one.
 Step launches_of(std::int64_t layers, DType precision, LaunchCounts& counts) {
   Training training(layers);
   LaunchCounts first;

@@ -42,7 +42,7 @@ class Training {
     optimizer_ = optim::make_optimizer(optimizer, options, model_->named_parameters());
   }
 
-  // The loss, on the device.
+  // Returns the loss, on the device.
   Tensor step(std::int64_t number) {
     Tensor inputs = model_inputs(case_, number);
     if (!case_.tokens()) inputs = inputs.to(dtype_);

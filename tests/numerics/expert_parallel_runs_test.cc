@@ -6,7 +6,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Ranks, and how many of them divide the experts.
+// The number of ranks, and how many of them divide the experts.
 struct Layout {
   int ranks, expert;
 };
@@ -68,13 +68,13 @@ TEST_CASE("a GPT whose experts are divided learns as at one rank") {
   }
 }
 
-// The shares of choices in the loss are those of a micro-batch: without it they make no difference.
+// The shares of choices in the loss are those of a micro-batch: without the loss they make no difference.
 TEST_CASE("a GPT whose experts are divided learns as at one rank over micro-batches") {
   check_learns_as_one(Job(sgd, "load_balancing_loss = 0\n"), fifty_steps + "accumulate = 2\n");
 }
 
-// 5 samples: ranks 1 to 3 of four have one, rank 0 two, and with micro-batches of one they have none for the second.
-// In a pass of the others their gradients are ready bucket by bucket, between the exchanges of two layers.
+// With 5 samples, ranks 1 to 3 of four have one and rank 0 two, and with micro-batches of one they have none for the
+// second. In a pass of the others their gradients are ready bucket by bucket, between the exchanges of two layers.
 TEST_CASE("ranks without samples compute their experts for the others") {
   const std::string buckets = GENERATE("", "[dist]\nbucket_mb = 0.01\n");
   CAPTURE(buckets);
@@ -134,7 +134,7 @@ TEST_CASE("metrics tell how busy experts are, and what is dropped") {
   const Job job(sgd, "capacity_factor = 0.5\n");
   job.run({2, 2}, "max_steps = 2\nglobal_batch_size = 16\n");
   CHECK_THAT(job.metrics(), Catch::Contains("\"expert_load\": 1."));
-  CHECK_THAT(job.metrics(), Catch::Contains("\"dropped\": 0.5"));  // half at least: experts take half of their share
+  CHECK_THAT(job.metrics(), Catch::Contains("\"dropped\": 0.5"));  // at least half: experts take half of their share
 }
 
 TEST_CASE("what does not fit the ranks, or does not go with experts, is refused by its key") {

@@ -31,13 +31,13 @@ kernels::ConvGeometry geometry(std::int64_t batch, std::int64_t in, std::int64_t
 }
 
 const std::vector<kernels::ConvGeometry> geometries = {
-    geometry(64, 1, 28, 28, 10, 5, 1, 0),  // the two of the CNN
+    geometry(64, 1, 28, 28, 10, 5, 1, 0),  // the two geometries of the CNN
     geometry(64, 10, 12, 12, 20, 5, 1, 0), geometry(1, 1, 1, 1, 1, 1, 1, 0),
     geometry(3, 3, 13, 11, 7, 3, 2, 1),  // the last column and row are not covered by a window
     geometry(2, 16, 9, 9, 33, 3, 1, 1),    geometry(2, 5, 8, 6, 4, 4, 3, 2),
     geometry(5, 2, 7, 17, 3, 7, 1, 3),     geometry(2, 3, 9, 9, 32, 3, 1, 1),  // channels that fill blocks
     geometry(2, 32, 9, 7, 48, 3, 2, 1),    geometry(2, 16, 6, 6, 16, 3, 1, 1),
-    geometry(4, 2, 8, 8, 2, 1, 2, 0),  // of 1x1 with a stride, and channels that do not
+    geometry(4, 2, 8, 8, 2, 1, 2, 0),  // a 1x1 kernel with a stride, and channels that do not
     geometry(4, 4, 8, 8, 8, 1, 2, 0),
 };
 
@@ -118,7 +118,7 @@ TEST_CASE("convolution agrees with the plain loops, forward and backward") {
   }
 }
 
-// Blocks of 16 channels are what oneDNN convolves in bfloat16 where the processor can; other images are widened.
+// oneDNN convolves blocks of 16 channels in bfloat16 where the processor can; other images are widened.
 TEST_CASE("convolution of 16-bit images agrees with the plain loops, in any layout") {
   for (const std::int64_t channels : {32, 10}) {
     const auto g = geometry(2, channels, 10, 10, 16, 3, 1, 1);
@@ -272,7 +272,7 @@ TEST_CASE("max-pooling finds the first maximum of every window") {
                                   (c.height + 2 * c.padding - c.kernel) / c.stride + 1,
                                   (c.width + 2 * c.padding - c.kernel) / c.stride + 1};
     Tensor x = random_tensor({2, 3, c.height, c.width}, 1);
-    // Few different values, so that windows have equal maxima.
+    // There are few different values, so that windows have equal maxima.
     for (std::int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::round(x.data<float>()[i]);
     std::vector<double> expected, expected_index;
     for (std::int64_t plane = 0; plane < 6; ++plane)

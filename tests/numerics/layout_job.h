@@ -16,7 +16,7 @@
 // Jobs that run under several layouts of ranks, to be compared with one rank.
 namespace ddprun::testing {
 
-// The largest relative difference within the first `steps` steps.
+// Returns the largest relative difference within the first `steps` steps.
 inline double difference(const std::vector<double>& a, const std::vector<double>& b, std::size_t steps) {
   REQUIRE(a.size() >= steps);
   REQUIRE(b.size() >= steps);
@@ -27,10 +27,10 @@ inline double difference(const std::vector<double>& a, const std::vector<double>
 
 class LayoutJob {
  public:
-  // Lines of a train.cfg without [train], [parallel], [metrics] and [checkpoint].
+  // Takes lines of a train.cfg without [train], [parallel], [metrics] and [checkpoint].
   explicit LayoutJob(std::string text) : text_(std::move(text)) {}
 
-  // train, parallel: the lines of these sections; behind those of [parallel] others may follow.
+  // train and parallel are the lines of these sections; further lines may follow those of [parallel].
   trainer::Summary run(int ranks, const std::string& train, const std::string& parallel) const {
     return TrainingJob(text_ + "[metrics]\nfile = " + metrics().string() + "\n[train]\n" + train + "[parallel]\n" +
                        parallel)
@@ -48,7 +48,7 @@ class LayoutJob {
   std::string text_;
 };
 
-// Texts of [data] and [model]: a small GPT on a text of its own.
+// The texts of [data] and [model]: a small GPT on a text of its own.
 struct SmallGpt {
   int context = 16, layers = 4, width = 32, heads = 4;
 };

@@ -49,7 +49,7 @@ TEST_CASE("a job by local SGD goes on with other numbers of ranks, and from and 
   const std::string saved = "[checkpoint]\ndir = " + dir.path().string() + "\n";
   CHECK(run(3, local_sgd(6, saved)).steps == 6);
   CHECK(run(2, local_sgd(10, saved)).steps == 10);
-  const auto average = run(2, local_sgd(10, saved));  // of what was saved, without a step
+  const auto average = run(2, local_sgd(10, saved));  // the average of the saved parameters, without a step
   const std::string ddp = digits + "[train]\nbatch_size = 32\nmax_steps = ";
   CHECK(run(1, ddp + "10\n" + saved).parameter_digest == average.parameter_digest);
   CHECK(run(1, ddp + "12\n" + saved).steps == 12);

@@ -9,7 +9,7 @@ namespace {
 constexpr int ranks = 8;
 constexpr int step_samples = 16;
 
-// Sizes of the dimensions, and further lines of [parallel].
+// The sizes of the dimensions, and further lines of [parallel].
 struct Mesh {
   int data, tensor, pipeline;
   std::string more = {};
@@ -32,7 +32,7 @@ std::vector<Mesh> factorisations() {
   return all;
 }
 
-// Of eight layers and eight heads.
+// The model has eight layers and eight heads.
 class GptJob {
  public:
   explicit GptJob(const std::string& optim) : job_(text_.keys({.layers = 8, .heads = 8}) + "dropout = 0.1\n" + optim) {}

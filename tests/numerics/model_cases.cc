@@ -7,7 +7,7 @@
 namespace ddprun::test {
 namespace {
 
-// Numbers between low and high, a function of the key and the position alone.
+// Returns numbers between low and high, a function of only the key and the position.
 Tensor model_pattern(const Shape& shape, std::int64_t key, double low = 0, double high = 1) {
   constexpr std::int64_t prime = 2147483647;
   Tensor values = Tensor::empty(shape, DType::float64);
@@ -47,7 +47,7 @@ ModelCase make_gpt_case(const std::string& name, std::int64_t time, bool bias) {
           .batch = 4};
 }
 
-// Layers of 16 features and 2 heads, 24 between the linear layers.
+// Returns layers of 16 features and 2 heads, with 24 features between the linear layers.
 nn::ModelOptions small_transformer(const Shape& input, const std::string& activation, bool norm_first) {
   return {.input = input,
           .gpt = {.layers = 2, .heads = 2, .width = 16},

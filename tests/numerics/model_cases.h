@@ -10,14 +10,14 @@
 
 namespace ddprun::test {
 
-// How a model is trained for the comparison with PyTorch. Each row has its counterpart in scripts/make-model-losses,
+// The training of a model for the comparison with PyTorch. Each row has its counterpart in scripts/make-model-losses,
 // which writes the figures in model_losses.inc.
 struct ModelCase {
-  std::string name;  // of the model; after a space what is special about this case
+  std::string name;  // the model's name; after a space, the particulars of this case
   nn::ModelOptions options;
   std::function<Variable(const Variable& outputs, const Tensor& targets)> loss;
   std::int64_t batch = 8;
-  std::size_t steps = 20;  // that are compared
+  std::size_t steps = 20;  // number of compared steps
   double lr = 0.01;
   // Losses are compared in this type. The batch normalisations of resnet18, over few values, multiply float32's
   // rounding errors by 1e6 within 20 steps.
@@ -30,12 +30,12 @@ struct ModelCase {
 
 const std::vector<ModelCase>& model_cases();
 
-// The data of a step, floating-point numbers as float64.
+// Returns the data of a step, floating-point numbers as float64.
 Tensor model_inputs(const ModelCase& model_case, std::int64_t step);
 Tensor model_targets(const ModelCase& model_case, std::int64_t step);
 
-// The value of a parameter or buffer of this name and shape; key: its position among the parameters, or 500 and its
-// position among the buffers. As float64.
+// Returns the value of a parameter or buffer of this name and shape, as float64; key is its position among the
+// parameters, or 500 and its position among the buffers.
 Tensor model_value(const std::string& name, const Shape& shape, std::int64_t key);
 
 }  // namespace ddprun::test

@@ -17,7 +17,7 @@ namespace {
 
 struct Figures {
   const char* name;
-  std::vector<double> losses;  // of 20 steps
+  std::vector<double> losses;  // of the 20 steps
   std::vector<double> logits;  // the last two rows for two samples, in evaluation
 };
 const std::vector<Figures> figures_of_torch = {
@@ -103,7 +103,7 @@ const ModelCase& case_of(std::string_view name) {
   throw std::logic_error(std::string(name));
 }
 
-// What torchvision.models.resnet18().state_dict() has, where the first layer has 64 channels.
+// The names of torchvision.models.resnet18().state_dict(), where the first layer has 64 channels.
 struct ResnetNames {
   std::vector<Named> parameters, buffers;
 
@@ -139,7 +139,7 @@ struct ResnetNames {
   }
 };
 
-// The same of torchvision.models.resnet50().
+// Returns the names of torchvision.models.resnet50().
 ResnetNames names_of_resnet50(std::int64_t first) {
   ResnetNames names;
   names.convolution("conv1", 3, first, 7);
@@ -173,7 +173,7 @@ ResnetNames names_of_torchvision(std::int64_t stem, std::int64_t first) {
   return names;
 }
 
-// What transformers.GPT2Model.state_dict() has, for 2 layers of width 16, 12 positions and 17 tokens.
+// Returns the names of transformers.GPT2Model.state_dict(), for 2 layers of width 16, 12 positions and 17 tokens.
 std::vector<Named> names_of_hugging_face() {
   std::vector<Named> names{{"wte.weight", {17, 16}}, {"wpe.weight", {12, 16}}};
   const auto add = [&](const std::string& name, Shape weight) {

@@ -19,14 +19,14 @@ Tensor indices(In in, const std::vector<std::int64_t>& values, const Shape& shap
   return Tensor::from(values, shape).to(in[0].device());
 }
 
-// Constants of an operation, with the dtype and device of its inputs.
+// Returns constants of an operation, with the dtype and device of its inputs.
 Tensor constant(In in, const Shape& shape, double low, double high) {
   return pattern_tensor({shape, low, high}, 7, in[0].dtype(), in[0].device());
 }
 
 const InputSpec matrix{{3, 4}}, row{{4}}, positive{{3, 4}, 0.2, 2}, unit{{3, 4}, 0.05, 0.95}, image{{2, 4, 5, 6}};
 
-// Fresh statistics each time: training changes them. They have the weight's type.
+// The statistics are new each time: training changes them. They have the weight's type.
 Variable run_batch_norm(In in, bool training) {
   const Shape channels{in[0].shape()[1]};
   const std::vector<Variable> parameters{in[1], in[2]};
@@ -65,7 +65,7 @@ std::vector<OperationRow> make_table() {
        [](In in) { return where(greater(in[1].value(), constant(in, {}, 0, 0)), in[0], in[1]); },
        {matrix, row},
        1},
-      // There and back: of one type the operation is nothing.
+      // It casts there and back: between equal types it does nothing.
       {"cast", CastClass::keep, [](In in) { return cast(cast(in[0], DType::float64), in[0].dtype()); }, {matrix}, 0},
       {"fake_quantize",
        CastClass::keep,
@@ -73,7 +73,7 @@ std::vector<OperationRow> make_table() {
        {matrix},
        1,
        true},
-      // So fine that the rounding is lost: the gradient is the derivative.
+      // The steps are so fine that the rounding is lost: the gradient is the derivative.
       {"fake_quantize fine",
        CastClass::keep,
        [](In in) { return fake_quantize(in[0], {.scale = 0x1p-46, .lowest = -(1LL << 45), .highest = 1LL << 45}); },
@@ -384,7 +384,7 @@ std::vector<OperationRow> make_table() {
        },
        {{{5, 4}}, {{6, 4}, -2, 2}},
        3},
-      // Two to eight rows at a time, by the type.
+      // The chunks have two to eight rows, by the type.
       {"linear_cross_entropy smoothed, in chunks",
        CastClass::float32,
        [](In in) {
@@ -481,7 +481,7 @@ Tensor pattern_tensor(const InputSpec& spec, std::size_t input, DType dtype, Dev
 std::vector<Tensor> inputs_of(const OperationRow& row, DType dtype, Device device) {
   std::vector<Tensor> inputs;
   for (std::size_t i = 0; i < row.inputs.size(); ++i) {
-    // Through 16 bits, so that every type computes with the same numbers.
+    // The values pass through 16 bits, so that every type computes with the same numbers.
     const DType rounded = size_of(dtype) == 2 ? dtype : DType::float64;
     inputs.push_back(pattern_tensor(row.inputs[i], i, rounded).to(dtype).to(device));
   }

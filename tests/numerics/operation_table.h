@@ -22,8 +22,8 @@ struct InputSpec {
 // against PyTorch's figures (operation_figures.inc). To add one: its row in operation_table.cc and, for the figures,
 // its counterpart in scripts/make-operation-figures.
 struct OperationRow {
-  std::string name;              // as declared; after a space what is special about this call
-  autograd::CastClass autocast;  // what it does with its inputs under autocast
+  std::string name;              // as declared; after a space, the particulars of this call
+  autograd::CastClass autocast;  // its conversion of inputs under autocast
   std::function<Variable(const std::vector<Variable>&)> function;
   std::vector<InputSpec> inputs;
   std::size_t saved = 0;          // tensors that the (last) operation keeps for the backward pass
@@ -34,10 +34,10 @@ struct OperationRow {
 
 const std::vector<OperationRow>& operation_table();
 
-// The values of an input: element i is low + (high - low) ((i * factor mod 997) + 0.25) / 997 with a factor by input.
+// Returns an input's values: element i is low + (high - low) ((i * factor mod 997) + 0.25) / 997, a factor by input.
 Tensor pattern_tensor(const InputSpec& spec, std::size_t input, DType dtype = DType::float64, Device device = {});
 
-// What a row gives for inputs of a type: the result, and the gradients of a weighted sum over it.
+// The outcome of a row for inputs of a type: the result, and the gradients of a weighted sum over it.
 struct Outcome {
   Tensor value;
   std::vector<Tensor> gradients;
@@ -48,7 +48,7 @@ struct Outcome {
 Outcome run(const OperationRow& row, const std::vector<Tensor>& inputs);
 std::vector<Tensor> inputs_of(const OperationRow& row, DType dtype, Device device = {});
 std::vector<Tensor> widened(const std::vector<Tensor>& tensors);
-// Like a value, of what its sum is weighted by.
+// Returns the weights of the sum over a value, with the value's shape.
 Tensor weights_for(const Tensor& value);
 
 }  // namespace ddprun::test

@@ -97,7 +97,7 @@ TEST_CASE("every operation runs on a second device, with the same bits") {
 
 namespace {
 
-// What a row computes in under autocast to a type, given its first input in that type if so told, else in float32.
+// Returns the type that a row computes in under autocast to `lower`, which its first input may have, else float32.
 DType type_under_autocast(const OperationRow& row, DType lower, bool first_is_lower) {
   using autograd::CastClass;
   if (row.autocast == CastClass::lower) return lower;

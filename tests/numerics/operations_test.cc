@@ -1,4 +1,4 @@
-// What the table of operations does not say: combinations, errors.
+// Tests that the table of operations does not contain: combinations, errors.
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

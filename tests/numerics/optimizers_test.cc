@@ -67,8 +67,8 @@ const std::vector<Variant> variants = {
     {"muon steps", "muon", muon_steps},
 };
 
-// name, with the schedule or not, and: the weighted sum of all parameters averaged over the steps, all parameters at
-// the end
+// The columns are the name, with the schedule or not, and the weighted sum of all parameters averaged over the steps,
+// all parameters at the end.
 struct Figures {
   std::string name;
   bool scheduled;
@@ -78,7 +78,7 @@ const std::vector<Figures> figures_of_torch = {
 #include "tests/numerics/optimizer_figures.inc"
 };
 
-// Numbers in (-1, 1).
+// Returns numbers in (-1, 1).
 Tensor pattern(const Shape& shape, std::size_t index, DType dtype) {
   constexpr std::int64_t factors[] = {367, 419, 503, 607, 701, 809};
   Tensor result = Tensor::empty(shape, DType::float64);
@@ -164,12 +164,12 @@ double norm(const std::vector<double>& numbers) {
   return std::sqrt(squares);
 }
 
-// What LAMB and LARS keep of a parameter between steps.
+// The state that LAMB and LARS keep of a parameter between steps.
 struct Means {
   std::vector<double> first, second;
 };
 
-// Algorithm 2 of You et al. (2020), with the identity as phi.
+// This is algorithm 2 of You et al. (2020), with the identity as phi.
 std::vector<double> lamb_update(const OptimOptions& o, int step, const std::vector<double>& x,
                                 const std::vector<double>& g, Means& means) {
   std::vector<double> update(x.size());
@@ -185,7 +185,7 @@ std::vector<double> lamb_update(const OptimOptions& o, int step, const std::vect
   return update;
 }
 
-// Algorithm 1 of You et al. (2017).
+// This is algorithm 1 of You et al. (2017).
 std::vector<double> lars_update(const OptimOptions& o, int, const std::vector<double>& w, const std::vector<double>& g,
                                 Means& means) {
   const double local_rate = o.trust_coefficient * norm(w) / (norm(g) + o.weight_decay * norm(w));
@@ -194,7 +194,7 @@ std::vector<double> lars_update(const OptimOptions& o, int, const std::vector<do
   return means.first;
 }
 
-// The parameters after the steps, with such a function in place of the optimizer.
+// Returns the parameters after the steps, with such a function as the optimizer.
 template <class Update>
 std::vector<double> run_formula(const OptimOptions& options, Update update) {
   const Problem problem(DType::float64, false);

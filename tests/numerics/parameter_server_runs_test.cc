@@ -9,7 +9,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// With what a worker does before the update and what a server does in it.
+// The job uses what a worker does before the update and what a server does in it.
 std::string job(int steps, const std::string& more = {}) {
   return "[data]\nname = digits\nsamples = 410\ntest_samples = 100\n[model]\nname = mlp\nhidden = 32\ndropout = 0.1\n"
          "[train]\nepochs = 10\nbatch_size = 32\naccumulate = 2\nmax_steps = " +

@@ -8,7 +8,7 @@ namespace {
 
 struct Layout {
   int ranks;
-  std::string parallel;  // lines of [parallel]; a step has 16 samples, of all data ranks
+  std::string parallel;  // lines of [parallel]; a step has 16 samples over all data ranks
 };
 
 const Layout whole{1, ""};
@@ -36,7 +36,7 @@ class Job : public LayoutJob {
  public:
   using LayoutJob::LayoutJob;
 
-  // A whole model has the micro-batches of a pipeline by train.accumulate.
+  // A whole model gets the micro-batches of a pipeline by train.accumulate.
   trainer::Summary run(const Layout& layout, const std::string& train, const std::string& more = {}) const {
     const std::string batch =
         layout.parallel.empty() ? "global_batch_size = 16\naccumulate = 4\n" : "global_batch_size = 16\n";

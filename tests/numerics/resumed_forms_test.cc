@@ -15,13 +15,13 @@ namespace {
 
 enum class Model { mlp, cnn_bn, gpt, gpt_experts };
 
-// What a form goes with.
+// The settings that a form can be combined with.
 struct Traits {
-  bool whole_tensors = true;  // optimizers that need them
+  bool whole_tensors = true;  // optimizers that need whole tensors
   bool accumulates = true;    // train.accumulate
   bool replicas = true;       // averages of parameters, and steps that fp16 skips
   bool equal_batches = false;
-  bool has_buckets = true;  // of gradients
+  bool has_buckets = true;  // buckets of gradients
 };
 constexpr Traits has_parts{.whole_tensors = false};
 constexpr Traits local{.replicas = false, .has_buckets = false};
@@ -79,7 +79,7 @@ std::vector<Form> dividing_forms() {
           {4, "tensor = 2\nsequence = true\nzero = 3\n", Model::gpt, has_parts}};
 }
 
-// With fixed cuts: measured ones differ from run to run.
+// The cuts are fixed: measured ones differ from run to run.
 std::vector<Form> pipelines() {
   std::vector<Form> forms{
       {4, "pipeline = 2\nmicro_batches = 3\ntensor = 2\nsplit = h.2\n", Model::gpt, has_stages_of_parts},
@@ -114,7 +114,7 @@ class Draw {
     return choices[static_cast<std::size_t>(from(0, static_cast<int>(choices.size()) - 1))];
   }
 
-  // A train.cfg without checkpoint.dir and train.max_steps.
+  // Returns a train.cfg without checkpoint.dir and train.max_steps.
   std::string job(const TempDir& dir) {
     int samples = from(3, 24), batch = from(1, 3 * form_.ranks + 1);
     if (form_.traits.equal_batches) samples = form_.ranks * from(2, 6), batch = form_.ranks;

@@ -33,8 +33,8 @@ std::vector<Mesh> factorisations(int ranks) {
   return all;
 }
 
-// Of eight layers and eight heads: buckets of parameters that take several ranges, and an embedding that is tied to the
-// head of the last stage.
+// The model has eight layers and eight heads: buckets of parameters that take several ranges, and an embedding that is
+// tied to the head of the last stage.
 class GptJob {
  public:
   explicit GptJob(const std::string& optim) : job_(text_.keys({.layers = 8, .heads = 8}) + "dropout = 0.1\n" + optim) {}
@@ -115,7 +115,7 @@ TEST_CASE("divided updates go with every schedule, with positions that are divid
 }
 
 TEST_CASE("the norm is that of one rank, each element counted once") {
-  // A bound far below the norm: each step is as long as the norm is right.
+  // The bound is far below the norm: each step is only as long as expected if the norm is right.
   const GptJob job("[optim]\nname = sgd\nlr = 1\nclip_norm = 0.01\n");
   const auto one = job.losses_of_one("max_steps = 5\n");
   for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2}, Mesh{2, 2, 2}, Mesh{1, 2, 2}, Mesh{2, 2, 1, "", 2},
@@ -152,7 +152,7 @@ TEST_CASE("a run with divided updates that stops and goes on has the bits of one
     job.run(mesh, train + "max_steps = 3\n", job.checkpoint_keys());
     const auto resumed = job.run(mesh, train + "max_steps = 6\n", job.checkpoint_keys());
     CHECK(resumed.parameter_digest == undisturbed.parameter_digest);
-    CHECK(resumed.evaluation.loss == undisturbed.evaluation.loss);  // of the averages
+    CHECK(resumed.evaluation.loss == undisturbed.evaluation.loss);  // the loss of the averages
   }
 }
 

@@ -6,7 +6,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Ranks, and how many of them compute the layers together.
+// The number of ranks, and how many of them compute the layers together.
 struct Layout {
   int ranks, tensor;
 };

@@ -14,7 +14,7 @@ namespace {
 
 const kernels::Table& cpu = kernels::table({});
 
-// What compute() returns with so many threads of oneDNN.
+// Returns the result of compute() with that many threads of oneDNN.
 Tensor with_threads(int count, const std::function<Tensor()>& compute) {
   Tensor result;
   std::thread([&] {

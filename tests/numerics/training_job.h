@@ -38,7 +38,7 @@ class RecordingDataset : public data::Dataset {
   mutable std::vector<std::int64_t> indices_;
 };
 
-// Text of a train.cfg, and the job's end.
+// The text of a train.cfg, and the job's end.
 class TrainingJob {
  public:
   explicit TrainingJob(const std::string& text) {
@@ -61,7 +61,7 @@ class TrainingJob {
   const trainer::TrainConfig& config() const { return config_; }
   const trainer::Datasets& datasets() const { return datasets_; }
 
-  // All ranks' summaries; throws what the lowest failing rank threw.
+  // Returns all ranks' summaries; throws the error of the lowest failing rank.
   std::vector<trainer::Summary> run(int ranks) {
     auto groups = comm::make_thread_groups(ranks, std::chrono::seconds(60));
     std::vector<trainer::Summary> summaries(groups.size());
@@ -93,7 +93,7 @@ class TrainingJob {
   trainer::Datasets datasets_;
 };
 
-// The loss of every step in a metrics file, first step first. Throws when a step is missing or there twice.
+// Returns the loss of every step in a metrics file in order. Throws when a step is missing or there twice.
 inline std::vector<double> losses_in(const std::filesystem::path& metrics) {
   std::vector<double> losses;
   std::istringstream lines(read_whole_file(metrics));

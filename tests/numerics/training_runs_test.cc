@@ -12,7 +12,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// A job on generated digits, with further lines of a train.cfg.
+// Returns a job on generated digits, with further lines of a train.cfg.
 std::string digits_job(const TempDir& dir, const std::string& name, const std::string& more) {
   return "[data]\nname = digits\nsamples = 6400\ntest_samples = 200\n[metrics]\nfile = " + (dir / name).string() +
          "\n" + more;
@@ -23,7 +23,7 @@ std::vector<double> losses_of(const TempDir& dir, int ranks, const std::string& 
   return losses_in(dir / "losses");
 }
 
-// The largest relative difference within the first `steps` steps.
+// Returns the largest relative difference within the first `steps` steps.
 double difference(const std::vector<double>& a, const std::vector<double>& b, std::size_t steps) {
   REQUIRE(a.size() >= steps);
   REQUIRE(b.size() >= steps);
@@ -32,7 +32,7 @@ double difference(const std::vector<double>& a, const std::vector<double>& b, st
   return largest;
 }
 
-// How the samples trained so far deviate from the beginning of an epoch's order; empty when they do not.
+// Returns how the trained samples deviate from the beginning of an epoch's order; empty when they do not.
 std::string deviation(const std::vector<std::int64_t>& trained, const std::vector<std::int64_t>& order) {
   std::map<std::int64_t, int> times;
   for (const auto index : trained) ++times[index];
@@ -55,8 +55,8 @@ const std::string two_ranks = "[train]\nmax_steps = 50\nbatch_size = 64\ncheck_r
 TEST_CASE("two ranks with batch 64 learn as one with batch 128") {
   TempDir dir;
   SECTION("Adam") {
-    // A seed with which no two values of a pooling window are as close as rounding: the other one would get the
-    // gradient, and Adam makes steps of one size of gradients of any size.
+    // With this seed no two values of a pooling window are as close as rounding: otherwise the other one would get the
+    // gradient, and Adam makes steps of one size from gradients of any size.
     const std::string seed = "seed = 3\n";
     const auto one = losses_of(dir, 1, adam + one_rank + seed);
     const auto two = losses_of(dir, 2, adam + two_ranks + seed);
@@ -74,7 +74,7 @@ TEST_CASE("two ranks with batch 64 learn as one with batch 128") {
 
 TEST_CASE("what is divided among the ranks learns as one rank does") {
   TempDir dir;
-  // The seed: as for Adam above, at every number of threads.
+  // The seed is chosen as for Adam above, at every number of threads.
   const std::string same_batch = "[train]\nmax_steps = 50\nglobal_batch_size = 128\ncheck_replicas = true\nseed = 1\n";
   SECTION("SGD, clipped") {
     const std::string clipped = sgd + "clip_norm = 0.5\n" + same_batch;
@@ -226,7 +226,7 @@ TEST_CASE("four micro-batches of 32 learn as one batch of 128, over two ranks to
 }
 
 TEST_CASE("a short last step weighs its samples alike") {
-  // 100 samples a rank: a step of 2 x 30, then one of 30 + 10.
+  // 100 samples a rank give a step of 2 x 30, then one of 30 + 10.
   const std::string data = "[data]\nname = random\nsamples = 200\ntest_samples = 10\n[model]\nname = linear\n";
   TempDir dir;
   const auto run = [&](int ranks, const std::string& train) {
@@ -254,7 +254,7 @@ TEST_CASE("the same job twice gives the same bits, another seed others") {
   CHECK(digest(2, "") != digest(1, ""));
 }
 
-// Without a change of the parameters, what an evaluation finds depends on its samples alone.
+// Without a change of the parameters, the result of an evaluation depends only on its samples.
 TEST_CASE("augmentation changes training samples and no test samples") {
   TempDir dir;
   const auto run = [&](const std::string& augmentation) {
@@ -329,7 +329,7 @@ TEST_CASE("what is computed again does not change the bits of a run, over two ra
 TEST_CASE("a run that stopped and went on has the bits of one that never stopped") {
   const std::string model =
       "[model]\nname = mlp\nhidden = 32 16\ndropout = 0.2\n" + adam + "[eval]\nevery_epochs = 2\n";
-  // 6400 samples: 50 steps an epoch for two ranks with batch 64.
+  // 6400 samples give 50 steps an epoch for two ranks with batch 64.
   const auto job = [&](const TempDir& dir, std::int64_t steps) {
     return digits_job(dir, "metrics",
                       model + "[train]\nepochs = 3\nmax_steps = " + std::to_string(steps) +
@@ -487,7 +487,7 @@ TEST_CASE("a run goes on at the same sample where the batches of the ranks do no
 }
 
 TEST_CASE("a global batch means the same with any number of ranks, a short last step too") {
-  // 107 samples: steps of 20, then one of 7, in which some of eight ranks have no sample.
+  // 107 samples give steps of 20, then one of 7, in which some of eight ranks have no sample.
   TempDir dir;
   const auto losses = [&](int ranks, const std::string& train) {
     TrainingJob("[data]\nname = random\nsamples = 107\ntest_samples = 10\n[model]\nname = linear\n" + sgd +
@@ -506,7 +506,7 @@ TEST_CASE("a global batch means the same with any number of ranks, a short last 
     CHECK(accumulated.size() == 18);
     CHECK(difference(one, accumulated, 18) < 1e-5);
   }
-  // Equal shares: the same bits as from the batch size per rank.
+  // Equal shares give the same bits as the batch size per rank.
   CHECK(losses(2, "global_batch_size = 20\n") == losses(2, "batch_size = 10\n"));
 }
 
@@ -557,7 +557,7 @@ TEST_CASE("an epoch that has no samples left for this run is over") {
   SECTION("because more ranks leave out a longer tail") {
     TempDir dir;
     job(dir, "samples = 17\ndrop_last = true\n[train]\nmax_steps = 1\n", 2).run(1);
-    // 8 of 10 samples are left to 2 ranks: 5 each are done, 3 to do; then another epoch.
+    // 8 of 10 samples are left to 2 ranks: 5 each are done, 3 remain; then another epoch.
     CHECK(job(dir, "samples = 17\ndrop_last = true\n", 2).run(2)[0].steps == 1 + 1 + 1);
     TempDir other;
     job(other, "samples = 11\ndrop_last = true\n[train]\nmax_steps = 1\n", 2).run(1);

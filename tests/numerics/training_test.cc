@@ -19,7 +19,7 @@ Batch random_batch(std::int64_t size, std::uint64_t seed) {
   return {random_tensor({size, 1, 28, 28}, seed + 1), Tensor::from(labels, {size})};
 }
 
-// Samples [first, first + size) of a batch, as views.
+// Returns samples [first, first + size) of a batch, as views.
 Batch part_of(Batch& batch, std::int64_t first, std::int64_t size) {
   return {Tensor::wrap(batch.images.data<float>() + first * 784, {size, 1, 28, 28}, DType::float32, nullptr),
           Tensor::wrap(batch.labels.data<std::int64_t>() + first, {size}, DType::int64, nullptr)};

@@ -6,7 +6,7 @@
 #include "tests/support/free_port.h"
 #include "tests/unit/data/idx_files.h"
 
-// Two agents whose workers do not have the same settings or data: a mistake that both name, not a training.
+// Two agents whose workers do not have the same settings or data: both report a usage error instead of training.
 using namespace ddprun::testing;
 
 namespace {
@@ -58,7 +58,7 @@ void check_refused(const Words& job, const Node& a, const Node& b, const std::st
 
 const Words linear{config("linear.cfg").string(), "--train.epochs=1"};
 
-// A folder with MNIST's files, of 40 images each.
+// Writes a folder with MNIST's files, of 40 images each.
 void write_mnist(const std::filesystem::path& folder, char last_pixel = 'p') {
   std::filesystem::create_directories(folder);
   for (const std::string split : {"train", "t10k"}) {

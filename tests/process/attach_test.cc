@@ -18,7 +18,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A folder for control sockets of its own, and a file on whose creation the workers go on.
+// A folder for control sockets of its own, and a file for whose creation the workers wait.
 struct Machine {
   TempDir folder;
   TempDir runtime;
@@ -32,7 +32,7 @@ struct Machine {
       if (!exists(name + std::to_string(rank))) return false;
     return true;
   }
-  // Each worker executes the first verbs, says so, waits to be released, and executes the others.
+  // Each worker executes the first verbs, prints a line, waits to be released, and executes the others.
   Child start(const Words& options, Words first, const Words& then) const {
     first.insert(first.end(), {"touch=" + file("up${local_rank}"), "wait-file=" + file("go")});
     first.insert(first.end(), then.begin(), then.end());
@@ -127,7 +127,7 @@ TEST_CASE("a client that does not read delays no worker, and is told how much it
   machine.release();
   job.wait_until([&] { return machine.exist("written", 2); }, "the end of the output");
   attached.signal(SIGCONT);
-  // More than a socket holds, so that the agent's queue has room again.
+  // The output is more than a socket holds, so that the agent's queue has space again.
   attached.wait_until([&] { return attached.out().size() > 280'000; }, "the output");
   std::ofstream(machine.file("end")).put('\n');
   const auto result = attached.wait();

@@ -9,7 +9,7 @@
 #include "tests/support/netns.h"
 #include "tests/support/temp_dir.h"
 
-// ddprun-bench: its results are right, and the programs that it measures leave nothing behind.
+// ddprun-bench: its results are right, and no process of the measured programs remains.
 using namespace ddprun;
 using namespace ddprun::testing;
 
@@ -48,7 +48,7 @@ TEST_CASE("collectives are measured, and their results found right, for any numb
 }
 
 TEST_CASE("a benchmark that is killed leaves no launcher behind, and none of its workers") {
-  // A launcher, and a variable of its workers; none for the baseline.
+  // The pairs are a launcher and a variable of its workers; both are empty for the baseline.
   const auto [launcher, variable] =
       GENERATE(table<std::string, std::string>({{"", ""},
                                                 {"ddprun", "TORCHELASTIC_RUN_ID"},

@@ -62,7 +62,7 @@ TEST_CASE("rank 0, which serves the store, may be frozen for as long as any othe
   TcpStore test({.host = "127.0.0.1", .port = ranks.store_port()}, Deadline::in(30s));
   test.barrier("up", size + 1, Deadline::in(30s));
   ranks.signal(0, SIGSTOP);
-  ::usleep(4'000'000);  // the freeze itself: there is no event to wait for
+  ::usleep(4'000'000);  // the freeze has this length: there is no event to wait for
   ranks.signal(0, SIGCONT);
   test.set("resumed", "", Deadline::in(30s));
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(40s)) == "1");

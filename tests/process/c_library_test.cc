@@ -1,4 +1,4 @@
-// libddprun_c as a program in C uses it, and what the library shows to others.
+// libddprun_c as a program in C uses it, and the symbols that the library exports.
 #include <cstdio>
 #include <string>
 
@@ -35,7 +35,7 @@ TEST_CASE("ranks in C communicate, and get errors as codes with a sentence") {
 }
 
 TEST_CASE("ranks in C learn which peer died") {
-  // A shell hides the death from the launcher, which would stop the others before they have said what they saw.
+  // A shell hides the death from the launcher, which would stop the others before they have reported their errors.
   const auto result = run_ranks({"/bin/sh", "-c", R"("$0" die; code=$?; [ $code = 137 ] || exit $code)", RANKS_IN_C});
   INFO(result.out << result.err);
   CHECK(result.code == 0);

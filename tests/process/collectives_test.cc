@@ -38,7 +38,7 @@ struct Job {
   // The only group of the only job; null before there is one.
   boost::json::value group() const {
     const auto result = ask({"--json"});
-    if (result.code != 0) return {};  // no workers yet
+    if (result.code != 0) return {};  // there are no workers yet
     const auto document = boost::json::parse(result.out);
     const auto& jobs = document.at("jobs").as_array();
     if (jobs.size() != 1 || jobs[0].at("groups").as_array().size() != 1) return {};

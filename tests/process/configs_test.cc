@@ -24,7 +24,7 @@ std::string text_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// How many ranks share one model, or are a server and its worker: a job has to have a multiple of them.
+// Returns how many ranks share one model, or are a server and its worker: a job has to have a multiple of them.
 int ranks_of_a_model(const std::filesystem::path& file) {
   const std::string text = text_of(file);
   const auto has = [&](const char* line) { return text.find(line) != std::string::npos; };
@@ -47,7 +47,7 @@ class ShortJob {
     for (int i = 0; i < 2000; ++i) text << "line " << i * 37 % 101 << " of the text\n";
   }
 
-  // checkpoints: the name of their folder; none: not saved
+  // checkpoints is the name of their folder; if it is empty, none are saved.
   Words words(int ranks, const Words& launch = {}, const std::string& checkpoints = "") const {
     Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(ranks)};
     words.insert(words.end(), launch.begin(), launch.end());

@@ -15,7 +15,7 @@ TEST_CASE("processes that divide positions learn as one, through shared memory a
   check_learns_as_one(DividedJob("gpt", key));
 }
 
-// Of each of 4 layers three times (ranks - 1) blocks of keys and values, and an allreduce of the gradients.
+// Each of 4 layers sends (ranks - 1) blocks of keys and values three times; the gradients take an allreduce.
 TEST_CASE("what processes that divide positions send is what the formula says") {
   constexpr double layers = 4, width = 32, context = 16, batch = 16;
   const DividedJob job("gpt", key);
@@ -36,8 +36,8 @@ TEST_CASE("a rank of four has about a quarter of the activations of a long conte
   CHECK(four < one / 4 * 1.05);
 }
 
-// ulimit -d bounds what a process allocates, without what it shares. A rank of four was measured to need less than
-// 240 MB. One rank runs without the bound: what oneDNN does where memory ends is not always an error.
+// ulimit -d bounds a process's allocations, without its shared memory. A rank of four was measured to need less than
+// 240 MB. One rank runs without the bound: where memory ends, oneDNN does not always report an error.
 TEST_CASE("four ranks train under a memory limit below what one rank keeps, and learn the same") {
   constexpr double limit = 300e6;
   const DividedJob job("gpt", key, {.context = 512, .batch = 64});

@@ -43,7 +43,7 @@ struct Machine {
     words.insert(words.begin(), DDPRUN_PROGRAM);
     return Child(words, variables()).wait();
   }
-  // The only job there, from --json; null before there is one.
+  // Returns the only job there, from --json; null before there is one.
   boost::json::value job(Words options = {}) const {
     options.insert(options.begin(), {"status", "--json"});
     const auto result = ask(options);
@@ -92,7 +92,7 @@ TEST_CASE("ddprun status shows the job on this machine: round, nodes, workers an
       },
       "the report of a stopped worker");
   Child left({DDPRUN_PROGRAM, "status"}, machine.variables());
-  left.leave_out();  // as `ddprun status | head -1` does
+  left.leave_out();  // as with `ddprun status | head -1`
   const auto end = left.wait();
   CHECK((end.signal_number == SIGPIPE || (end.signal_number == 0 && end.code == 0)));
   CHECK(end.err == "");
@@ -148,7 +148,7 @@ TEST_CASE("ddprun stop ends the job gracefully and waits for it") {
 
 TEST_CASE("with the endpoint a job of two nodes can be queried and stopped from any machine") {
   const Machine machine;
-  const Machine elsewhere;  // with another runtime folder
+  const Machine elsewhere;  // its runtime folder is another one
   const auto endpoint = "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port());
   const Words options{"--nnodes=2", endpoint, "--rdzv_id=pair"};
   auto a = machine.start(options);

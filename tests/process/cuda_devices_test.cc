@@ -13,14 +13,14 @@ Words device_list(const std::string& type, int count) {
   return {"--parallel.devices=" + names};
 }
 
-// Another seed is another order in which the devices' queues run.
+// Another seed gives another order in which the devices' queues run.
 Variables seeded(int count, int seed) {
   auto variables = devices(std::to_string(count));
   variables["DDPRUN_CUDA_EMULATOR_SEED"] = std::to_string(seed);
   return variables;
 }
 
-// What a run with one order of the queues learns; fails the test where another order leads elsewhere.
+// Returns the run with one order of the queues; fails the test if another order gives another result.
 Run run_on_devices(const Words& words, int count) {
   const auto on_devices = joined(words, device_list("cuda", count));
   auto first = run(1, on_devices, seeded(count, 1));
@@ -42,7 +42,7 @@ struct Form {
   int devices = 2;
 };
 
-// Modules of the MLP: fc1, fc2, fc3.
+// The modules of the MLP are fc1, fc2, fc3.
 std::vector<Form> forms_of_mlp() {
   const auto of = [](const Words& words) { return joined(small_mlp.words, words); };
   return {{"replicas", of(data_parallel)},

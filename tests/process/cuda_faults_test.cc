@@ -25,8 +25,8 @@ Words joined(Words words, const Words& more) {
   return words;
 }
 
-// 784 -> 256 -> 10: 843 KiB of parameters with what the allocator rounds up, twice as much of Adam's state, 795 KiB of
-// gradients, 3.3 MiB in all.
+// The model is 784 -> 256 -> 10: 843 KiB of parameters with the allocator's rounding, twice as much of Adam's state,
+// 795 KiB of gradients, 3.3 MiB in all.
 const Words job{config("mnist_mlp.cfg"), "--model.hidden=256",     "--data.name=digits",
                 "--data.samples=320",    "--data.test_samples=16", "--train.batch_size=8",
                 "--eval.batch_size=8",   "--train.max_steps=3",    "--train.device=cuda"};
@@ -39,7 +39,7 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
   return found;
 }
 
-// The only line of an error, of a job of one rank.
+// Returns the only line of an error, of a job of one rank.
 std::string error_of(const Words& words, const Variables& variables) {
   const auto result = run_worker(words, variables);
   INFO(result.out << result.err);
@@ -61,7 +61,7 @@ struct Pair {
   Child::Result first, second;
 };
 
-// Two ranks, of which the second has these variables.
+// Runs two ranks, the second of which has these variables.
 Pair run_pair(const Words& words, const Variables& of_second) {
   const auto port = std::to_string(free_port());
   Child first(joined({DDPRUN_WORKER}, words), of_rank(0, port, {}));
@@ -147,7 +147,7 @@ TEST_CASE("under ddprun a rank without enough memory is the root cause, with one
 
 TEST_CASE("a fault of a rank's device ends the rank with what CUDA says of it, and its peer names rank and cause") {
   struct Case {
-    std::string call, what, says;  // what: as CUDA's own text, all that a process group knows where it notices first
+    std::string call, what, says;  // what: CUDA's text, all that a process group has where it is the first to notice
   };
   for (const auto& [call, what, says] : std::vector<Case>{
            {"cudaLaunchKernelExC:60:700", "an illegal memory access was encountered",
@@ -215,7 +215,7 @@ TEST_CASE("the memory report has what is on the device and what on the host") {
     return std::vector<double>{std::stod(match[1]), std::stod(match[2]), std::stod(match[3]), std::stod(match[4])};
   };
   const auto all = row("all, at the peak"), device = row("of it cuda:0"), host = row("of it the host");
-  // Rounded up by the allocator, and padding in buckets.
+  // The figure is rounded up by the allocator, and has padding in buckets.
   CHECK(device[0] == Approx(all[0]).margin(0.1));
   CHECK(device[1] == Approx(all[1]).margin(0.1));
   CHECK(device[2] == Approx(all[2]).margin(0.2));

@@ -1,4 +1,4 @@
-// Which process groups the jobs of train.device = cuda use, on emulated devices.
+// The process groups that jobs of train.device = cuda use, on emulated devices.
 #include <map>
 #include <memory>
 #include <sstream>
@@ -34,7 +34,7 @@ Child::Result train(int ranks, const Words& words, const Variables& variables) {
   return result;
 }
 
-// Two ranks without a launcher, of which each sees its own list of devices and takes that of its local rank.
+// Two ranks without a launcher, each of which sees its own list of devices and uses the one of its local rank.
 struct Rank {
   std::string visible, local_rank;
 };

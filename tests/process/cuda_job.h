@@ -45,7 +45,7 @@ class SmallGpt {
   TempDir dir_;
 };
 
-// As one process or as several ranks.
+// Runs the job as one process or as several ranks.
 inline Child::Result train(int ranks, const Words& words, const Variables& variables) {
   const auto program = ranks == 1 ? Words{DDPRUN_WORKER}
                                   : Words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(ranks)};

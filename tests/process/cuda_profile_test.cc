@@ -9,11 +9,11 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Small, since each thread of a device is a fibre.
+// The job is small, since each thread of a device is a fibre.
 const Words digits{"--train.device=cuda",  "--data.name=digits",  "--data.samples=160",  "--data.test_samples=16",
                    "--train.batch_size=8", "--eval.batch_size=8", "--train.max_steps=8", "--dist.bucket_mb=0.01"};
 
-// A job of that many ranks on so many devices.
+// Runs a job of that many ranks on that many devices.
 Child::Result run_on(int ranks, int devices, const Words& words) {
   Words program;
   if (ranks > 1) program = {DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(ranks)};
@@ -30,7 +30,7 @@ Child::Result run_on(int ranks, int devices, const Words& words) {
   return result;
 }
 
-// The numbers of a rank's line in the table of that name.
+// Returns the numbers of a rank's line in the table of that name.
 std::vector<double> numbers_of(const std::string& out, const std::string& table, int rank) {
   std::smatch match;
   const std::regex line("\n" + table + " [^\n]*\n(?:[0-9]+ \\([^\n]*\n)*?" + std::to_string(rank) +
@@ -42,10 +42,10 @@ std::vector<double> numbers_of(const std::string& out, const std::string& table,
   return numbers;
 }
 
-// What a page says of a rank, in ms a step.
+// A page's lines about a rank, in ms a step.
 struct RankLines {
   double step, data, forward, backward, optimizer, exposed, hidden;
-  double compute, communication, overlap, copies, host, paced;  // of the device
+  double compute, communication, overlap, copies, host, paced;  // those of the device
 };
 
 RankLines lines_of(const std::string& out, int rank) {
@@ -57,7 +57,7 @@ RankLines lines_of(const std::string& out, int rank) {
 }
 
 void check_lines(const RankLines& lines, int ranks) {
-  constexpr double rounding = 0.01 * 7;  // of the numbers that are added
+  constexpr double rounding = 0.01 * 7;  // for the numbers that are added
   CHECK(std::abs(lines.data + lines.copies + lines.forward + lines.backward + lines.optimizer + lines.exposed -
                  lines.step) <= rounding);
   CHECK(std::abs(lines.forward + lines.backward + lines.optimizer - lines.compute) <= rounding);

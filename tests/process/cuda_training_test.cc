@@ -132,7 +132,7 @@ TEST_CASE("without a module or a device a job of train.device = cuda says what w
 
 TEST_CASE("a call that fails at one rank ends the job with an error that names the rank and what has failed") {
   const auto words = joined(models[0].words, {"--train.device=cuda"});
-  // Each function, and how an error calls it.
+  // Each function, and its name in an error.
   const std::vector<std::pair<std::string, std::string>> calls{
       {"cudaLaunchKernelExC", "the launch of a kernel failed on cuda:1"},
       {"cublasLtMatmul", "failed on cuda:1: cublasLtMatmul returned"},

@@ -48,7 +48,7 @@ class LimitedCgroup {
   LimitedCgroup(const LimitedCgroup&) = delete;
   LimitedCgroup& operator=(const LimitedCgroup&) = delete;
 
-  // Runs the command inside.
+  // Returns the command line that runs the command in the group.
   Words around(const Words& command) const {
     Words words{"/bin/sh", "-c", "echo $$ > " + (folder_ / "cgroup.procs").string() + " && exec \"$@\"", "sh"};
     words.insert(words.end(), command.begin(), command.end());

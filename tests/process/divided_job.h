@@ -9,7 +9,7 @@
 
 namespace ddprun::testing {
 
-// A job of real processes whose ranks divide something of a model: key, of a train.cfg, says how many of them do.
+// A job of real processes whose ranks divide something of a model: key, of a train.cfg, is the number of them that do.
 class DividedJob {
  public:
   DividedJob(const std::string& model, std::string key, const FormJobSize& size = {})

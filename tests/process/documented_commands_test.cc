@@ -12,13 +12,13 @@ namespace {
 
 const fs::path tree = SOURCE_FOLDER;
 
-// A folder in which a page's commands run, with programs that check their arguments in place of doing their work.
+// A folder in which a page's commands run, with programs that only check their arguments.
 class Workplace {
  public:
   Workplace() {
     const std::string shell = "#!/bin/bash\nset -e\n";
-    // Options of these subcommands are looked up in their help: a job to ask does not run.
-    // The launcher leaves the keys of a train.cfg to the worker, but for those of [launch].
+    // Options of these subcommands are looked up in their help: the job that they would ask does not run. The launcher
+    // leaves the keys of a train.cfg to the worker, except those of [launch].
     const auto launcher = shell + "program=" + DDPRUN_PROGRAM + "\nworker=" + DDPRUN_WORKER + R"(
 case $1 in
   attach | dashboard | doctor | status | stop | top)
@@ -47,7 +47,7 @@ done
       write_script(folder_ / folder / "ddprun-worker", worker);
     }
     write_script(folder_ / "commands" / "srun", starter);
-    // Programs of others, and those that build or measure: that they exist is enough.
+    // Programs of others, and those that build or measure: it is enough that they exist.
     for (const auto* name : {"apt-get", "cmake", "cpack", "ctest", "mpirun", "ninja", "pip", "sbatch", "valgrind"})
       write_script(folder_ / "commands" / name, shell);
     for (const auto* name : {"build/bin/ddprun-bench", "build/tests/reducer_test", "mpi_program"})
@@ -71,7 +71,7 @@ done
     return Child({"/bin/bash", script}, path).wait(std::chrono::seconds(100));
   }
 
-  // The effective configuration of a train.cfg.
+  // Returns the effective configuration of a train.cfg.
   Child::Result check_config(const std::vector<std::string>& lines) const {
     std::string text;
     for (const auto& line : lines) text += line + "\n";
@@ -84,7 +84,7 @@ done
   TempDir folder_;
 };
 
-// What is typed: all lines of a block of commands, and those behind the prompt of a block that shows output.
+// Returns the lines that a user types: all lines of a block of commands, and those after a prompt if there is output.
 std::vector<std::string> typed_lines(const CodeBlock& block) {
   if (block.language == "sh") return block.lines;
   std::vector<std::string> lines;

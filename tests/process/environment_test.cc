@@ -26,7 +26,7 @@ Map environment_of_rank_1(const std::string& out) {
 }  // namespace
 
 TEST_CASE("a worker's environment is ddprun's own and torchrun's variables, and what ddprun adds is listed") {
-  // Started with a known environment.
+  // The launcher is started with a known environment.
   const Words line = {"/usr/bin/env",     "-i",
                       "HOME=/h",          "PATH=/usr/bin:/bin",
                       DDPRUN_PROGRAM,     "--nproc_per_node=2",
@@ -58,7 +58,7 @@ TEST_CASE("a worker's environment is ddprun's own and torchrun's variables, and 
   }
   CHECK_FALSE(env["MASTER_ADDR"].empty());
   CHECK(std::stoi(env["MASTER_PORT"]) > 0);
-  CHECK(std::stoi(env["OMP_NUM_THREADS"]) > 0);  // how many: placement_test.cc
+  CHECK(std::stoi(env["OMP_NUM_THREADS"]) > 0);  // placement_test.cc tests the number
   CHECK(env["TORCHELASTIC_ERROR_FILE"].ends_with("/error_0_1.json"));
   CHECK_THAT(env["DDPRUN_TRAINING_RECORD"], Catch::StartsWith("/proc/") && Catch::EndsWith(":1"));
   for (const char* name :

@@ -21,9 +21,9 @@ namespace {
 
 constexpr auto timeout = 100s;  // several leases, on a loaded machine
 
-// A lease long enough for any load, for tests without a loss.
+// The lease is long enough for any load, for tests without a loss.
 const std::string long_lease = "keep_alive_max_attempt=60,last_call_timeout=1";
-// A lease short enough to wait for its end.
+// The lease is short enough to wait for its end.
 const std::string quick = "keep_alive_max_attempt=8,last_call_timeout=1,join_timeout=60";
 
 struct Job {
@@ -38,8 +38,8 @@ struct Job {
   std::string file(const std::string& name) const { return (folder / name).string(); }
   bool there(const std::string& name) const { return std::filesystem::exists(folder / name); }
   void make(const std::string& name) const { std::ofstream(file(name)).put('\n'); }
-  // In each of the first attempts, as many as given: creates the file "<name>-<attempt>" and waits to be stopped. In
-  // the next attempt: creates it and waits for the file "go".
+  // In each of the first attempts, as many as given, the worker creates the file "<name>-<attempt>" and waits to be
+  // stopped. In the next attempt it creates it and waits for the file "go".
   Words marks(const std::string& name, int attempts) const {
     Words verbs;
     for (int i = 0; i <= attempts; ++i) {
@@ -63,7 +63,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// The log lines other than waiting texts and new rounds.
+// Returns the log lines other than waiting texts and new rounds.
 Words errors_of(const std::string& err) {
   Words errors;
   for (const auto& line : lines_of(err))
@@ -173,7 +173,7 @@ TEST_CASE("an etcd job accepts a node that joins later, and continues when it le
 TEST_CASE("SIGKILL of each agent of an etcd job in turn, store host and leader included, leads to new rounds") {
   const EtcdCluster etcd;
   const Job job(etcd);
-  // Wait for a round of all three: the first one leads, the second serves the workers' store.
+  // The nodes wait for a round of all three: the first one leads, the second serves the workers' store.
   const auto conf = "keep_alive_max_attempt=8,last_call_timeout=300";
   auto leader = job.start("1:3", job.marks("a", 2), conf, {"--node_rank=1"});
   leader.wait_until([&] { return keys(etcd).contains("/ddprun/job/control/leader"); }, "a leader", timeout);
@@ -324,7 +324,7 @@ TEST_CASE("an etcd cluster of three works without any one member") {
   const Job job(etcd);
   auto a = job.start("1:2", job.marks("a", 1), long_lease);
   job.wait_for_mark(a, "a-0");
-  etcd.kill(0);  // the member dialled first
+  etcd.kill(0);  // the member that was dialled first
   auto b = job.start("1:2", job.marks("b", 1), long_lease);
   job.wait_for_mark(a, "a-1");
   job.wait_for_mark(b, "b-1");

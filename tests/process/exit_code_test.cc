@@ -47,7 +47,7 @@ TEST_CASE("a failure stops the other worker, and the summary names only the root
 }
 
 TEST_CASE("an error file is read, named and kept") {
-  const TempDir temporary;  // its own: the next ddprun removes what this one keeps
+  const TempDir temporary;  // its own, since the next ddprun removes what this one keeps
   const auto result = run_child(
       command(two_workers(), {"if-rank=1", "error-file={\"message\": \"the disk is full\", \"timestamp\": 1700000000}",
                               "exit=4", "end-if", "pause"}),

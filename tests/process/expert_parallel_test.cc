@@ -5,7 +5,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Of write_form_job()'s GPT.
+// These are the sizes of write_form_job()'s GPT.
 constexpr double layers = 4, width = 32, context = 16, batch = 16, experts = 4;
 constexpr double bytes_of_expert = 4 * (2 * width * 4 * width + 4 * width + width);
 
@@ -32,7 +32,7 @@ TEST_CASE("each rank has its part of the experts, and no more") {
 }
 
 // Every token goes to all experts, so that their number is known: in each layer rows go to the ranks of their experts
-// and back, and so do their gradients; an allreduce of what all ranks have, and of experts among those with the same.
+// and back, and so do their gradients; all ranks reduce what they share, and those with the same experts reduce these.
 TEST_CASE("what processes that divide experts send is what the formula says") {
   const DividedJob job("gpt_experts", key);
   const auto rest = [](int ranks) { return (ranks - 1.0) / ranks; };

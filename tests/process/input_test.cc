@@ -5,12 +5,12 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// --stdin: which workers read ddprun's standard input.
+// --stdin: the workers that read ddprun's standard input.
 using namespace ddprun::testing;
 
 namespace {
 
-// The output of two workers that copy their input, which comes from the shell command.
+// Returns the output of two workers that copy their input, which comes from the shell command.
 Words copies(const std::string& shell_input, const Words& options) {
   Words line{"/bin/sh", "-c", shell_input, "sh"};
   for (const auto& word : command(two_workers(options), {"cat"})) line.push_back(word);

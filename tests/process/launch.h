@@ -40,7 +40,7 @@ class Marker {
   Variables variables() const { return {{"DDPRUN_TEST_MARKER", value_}}; }
   std::vector<pid_t> pids() const { return processes_with("DDPRUN_TEST_MARKER=" + value_); }
 
-  // The job's process with this name (comm), -1 if there is none.
+  // Returns the job's process with this name (comm), -1 if there is none.
   pid_t process_named(const std::string& name) const {
     pid_t found = -1;
     for (const pid_t pid : pids())
@@ -48,7 +48,7 @@ class Marker {
     return found;
   }
 
-  // The number of the job's processes without zombies; with a state ('T' stopped), only those in that state.
+  // Returns the number of the job's processes without zombies; with a state ('T' stopped), only of those in that state.
   int processes(char state = 0) const {
     int count = 0;
     for (const pid_t pid : pids()) count += state == 0 || state_of(pid) == state;

@@ -5,14 +5,14 @@
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
-// data.ledger of jobs that lose ranks, are restarted, stop and go on with other ranks.
+// data.ledger of jobs that lose ranks, are restarted, stop and continue with other ranks.
 using namespace ddprun::testing;
 
 namespace {
 
 constexpr std::chrono::seconds bound{120};
 
-// 80 steps of 40 samples, whatever the number of ranks.
+// The job has 80 steps of 40 samples, whatever the number of ranks.
 Words job_of(const Training& training, const Words& launch, const Words& more = {}) {
   Words overrides{"--data.ledger=" + (training.folder / "ledger").string(), "--train.batch_size=0",
                   "--train.global_batch_size=40", "--data.samples=1600"};
@@ -65,7 +65,7 @@ TEST_CASE("a run with faults, a restart and other numbers of ranks has the ledge
   Child first(job_of(training, {"--nproc_per_node=4", "--max_restarts=2"}, {"--train.max_steps=45"}),
               training.marker.variables());
   wait_for_step(first, training, 10);
-  kill_rank(training, 0);  // which writes the ledger
+  kill_rank(training, 0);  // rank 0 writes the ledger
   wait_for_step(first, training, 25);
   kill_rank(training, 2);
   auto result = first.wait(bound);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::chrono::seconds timeout{400};
 
-// Builds the programs, or finds them built; false where there is no PyTorch for C++. One test at a time.
+// Builds the programs, or finds them built; returns false where there is no PyTorch for C++. One test at a time.
 bool build_programs() {
   const UniqueFd lock(::open(LIBTORCH_PROGRAMS ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   REQUIRE(lock.get() >= 0);
@@ -44,7 +44,7 @@ std::string program(const std::string& name) {
 #define REQUIRE_LIBTORCH() \
   if (!build_programs()) SKIP("no PyTorch for C++ here: libtorch-dev, or DDPRUN_TORCH_PYTHON")
 
-// Fills the folder with IDX files: the real digits where they are, else random ones. Returns its path.
+// Fills the folder with IDX files: the real digits where they exist, otherwise random ones. Returns its path.
 std::string digits_in(const TempDir& folder) {
   const auto data = Environment::capture().get("DDPRUN_TEST_DATA");
   const auto real = data.value_or("") + "/mnist-10k/";
@@ -72,7 +72,7 @@ Words launch(int ranks, Words words) {
   return all;
 }
 
-// By "rank R step S"; of a step that was repeated, the last.
+// Returns the losses by "rank R step S"; the last one of a repeated step.
 std::map<std::string, double> losses_of(const std::string& out) {
   std::map<std::string, double> losses;
   const std::regex line("(rank [0-9]+ step [0-9]+) loss ([0-9.]+)");

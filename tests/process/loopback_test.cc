@@ -1,7 +1,7 @@
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 
-// Jobs of one node on a host whose loopback interface is not as usual: a new network namespace.
+// Jobs of one node on a host whose loopback interface is unusual: a new network namespace.
 using namespace ddprun::testing;
 
 namespace {

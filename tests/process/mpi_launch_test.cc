@@ -23,7 +23,7 @@ struct Run {
   Marker marker;
   Child::Result result;
 };
-// A job of one node whose workers do this.
+// Runs a job of one node with these arguments of the workers.
 Run run(const Words& arguments, const Words& options = {}) {
   Run run;
   Words all{"--standalone", "--nproc_per_node=2"};

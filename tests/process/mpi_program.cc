@@ -1,4 +1,4 @@
-// A plain program of MPI, which knows nothing of ddprun. Its argument says what it does:
+// A plain MPI program without reference to ddprun. Its argument selects what it does:
 //   sum       adds the ranks, and prints the result at each
 //   wait      waits in MPI for a message that nobody sends
 //   abort N   rank 0 calls MPI_Abort with N, the others wait

@@ -27,7 +27,7 @@ struct Job {
   std::string mark = "DDPRUN_TEST_MARK=" + std::to_string(::getpid());
   Child child;
 
-  // prefix: of the worker's command line.
+  // prefix comes before the worker's command line.
   Job(const std::string& mpi, int ranks, const Words& settings, const Words& prefix = {},
       const std::map<std::string, std::string>& more = {})
       : child(command(mpi, ranks, settings, prefix), variables(more)) {}
@@ -51,7 +51,7 @@ struct Job {
     return all;
   }
   std::vector<pid_t> processes() const { return processes_with(mark); }
-  // Those of the ranks: mpirun and what it needs beside them are not workers.
+  // Returns those of the ranks: mpirun and its helpers are not workers.
   std::vector<pid_t> ranks() const {
     std::vector<pid_t> found;
     for (const auto pid : processes()) {

@@ -11,7 +11,7 @@
 // round and then waits for the end of the test.
 namespace ddprun::testing {
 
-// The value of a variable in the last environment that this output contains.
+// Returns the value of a variable in the last environment that this output contains.
 inline std::string last_value(const std::string& out, const std::string& name) {
   const auto entry = "\n" + name + "=";
   const auto at = ("\n" + out).rfind(entry);
@@ -27,7 +27,7 @@ class Node {
 
   Node(const Words& words, const Variables& variables) : child_(words, variables) {}
 
-  // A variable of the workers of its latest round.
+  // Returns a variable of the workers of its latest round.
   std::string variable(const std::string& name) const { return last_value(child_.out(), name); }
   int number(const std::string& name) const { return std::atoi(variable(name).c_str()); }
   int generation() const { return number("TORCHELASTIC_RESTART_COUNT"); }
@@ -59,7 +59,7 @@ struct Nodes {
   std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
   Words options;  // for every node
 
-  // conf: further settings of --rdzv_conf.
+  // conf has further settings of --rdzv_conf.
   Node start(const std::string& conf, const Words& more = {}) const {
     Words words{"--nproc_per_node=1", "--shutdown_timeout=5", "--rdzv_endpoint=" + endpoint,
                 "--rdzv_conf=last_call_timeout=1" + (conf.empty() ? "" : "," + conf)};

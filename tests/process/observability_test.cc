@@ -7,7 +7,7 @@
 #include "tests/support/free_port.h"
 #include "tests/support/terminal_child.h"
 
-// What those who watch a running job see of it.
+// The views of a running job for those who watch it.
 namespace ddprun::testing {
 namespace {
 
@@ -32,7 +32,7 @@ struct WatchedJob {
   }
 };
 
-// "http://127.0.0.1:4000/#token" from a line of the agent.
+// Returns "http://127.0.0.1:4000/#token" from a line of the agent.
 std::string page_of(const Child& child) {
   std::smatch found;
   return std::regex_search(child.err(), found, std::regex("dashboard: (http://\\S+)")) ? found[1].str() : "";
@@ -95,7 +95,7 @@ TEST_CASE("the page follows a job through the end of a worker, and asks nobody e
   REQUIRE(successor.size() == 1);
   CHECK(browser.evaluate("view.ranks[1][3]").as_int64() == successor[0]);
 
-  // What the agent knows of the rank, and of the collectives of all.
+  // The page shows the agent's data about the rank, and about the collectives of all.
   browser.wait_for("$('details').textContent.includes('open files')");
   browser.wait_for("$('details').textContent.includes('Standard error')");
   browser.wait_for("[...document.querySelectorAll('#details dd')].some((e) => /#\\d+ allreduce/.test(e.textContent))");
@@ -257,7 +257,7 @@ TEST_CASE("status, metrics and events follow a worker that is replaced alone") {
     return status.at("nodes").at(0).at("workers").at(static_cast<std::size_t>(rank)).at("pid").as_int64();
   };
   const auto before = seen;
-  ::kill(static_cast<pid_t>(pid_of(before, 0)), SIGKILL);  // the rank that tells of the whole job
+  ::kill(static_cast<pid_t>(pid_of(before, 0)), SIGKILL);  // the rank that reports for the whole job
   child.wait_until([&] { return trains(seen = job.status()) && seen.at("restarts_used").as_int64() == 1; },
                    "a restart");
   CHECK(pid_of(seen, 1) == pid_of(before, 1));
@@ -340,7 +340,7 @@ TEST_CASE("ddprun report writes the page of a job whose agent was killed") {
   browser.open("file://" + std::string(report().out, 0, report().out.find('\n')));
   browser.wait_for("$('sentence').textContent.startsWith('training, step ')");
   browser.wait_for("$('heard').textContent.startsWith('This is a record: it ends at ')");
-  CHECK(browser.requests().size() <= 2);  // itself, and its icon, which is empty
+  CHECK(browser.requests().size() <= 2);  // the page itself, and its icon, which is empty
 }
 
 TEST_CASE("a --dashboard address that is none, or in use, is refused with the reason") {

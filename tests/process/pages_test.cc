@@ -28,7 +28,7 @@ std::string page(const Words& options) {
   return result.out;
 }
 
-// The completions that bash offers at the end of a line.
+// Returns the completions that bash offers at the end of a line.
 Words offered(const std::string& line, const std::string& folder = ".") {
   const std::string script =
       "cd \"$3\"\n"
@@ -42,7 +42,7 @@ Words offered(const std::string& line, const std::string& folder = ".") {
   return lines_of(result.out);
 }
 
-// Every option that --help lists, with two dashes.
+// Returns every option that --help lists, with two dashes.
 Words options_of_help() {
   Words names;
   for (const auto& line : lines_of(page({"--help"}))) {
@@ -121,7 +121,7 @@ TEST_CASE("bash completes the options of each subcommand") {
   CHECK(offered("ddprun stop --rdzv-", here) == Words{"<--rdzv-endpoint=>", "<--rdzv-id=>"});
   CHECK(offered("ddprun stop ", here) == Words{"<--rdzv_endpoint=>", "<--rdzv_id=>", "<--help >"});
   CHECK(offered("ddprun status --rdzv_id shop --coll", here) == Words{"<--collectives >"});
-  CHECK(offered("ddprun --standalone status --j", here) == Words{"<>"});  // a script of that name
+  CHECK(offered("ddprun --standalone status --j", here) == Words{"<>"});  // there is a script of that name
 }
 
 TEST_CASE("an interactive bash completes a whole line") {

@@ -13,10 +13,10 @@ using namespace ddprun::testing;
 namespace {
 
 constexpr int steps = 70;
-constexpr int killed_at = 12;     // or up to as many steps later as the pipe holds records
+constexpr int killed_at = 12;     // or as many steps later as the pipe holds records
 constexpr int pipe_bytes = 4096;  // fewer than 45 records
 
-// metrics.file as a pipe of which as little is read as the test wants: the job cannot be far ahead of it.
+// metrics.file as a pipe that the test reads only in small steps, so that the job cannot be far ahead of it.
 class RecordPipe {
  public:
   explicit RecordPipe(const std::filesystem::path& path) {
@@ -26,10 +26,10 @@ class RecordPipe {
   }
 
   int last_step() const { return last_step_; }
-  // The first step after a restart; 0: there was none.
+  // Returns the first step after a restart; 0 if there was none.
   int resumed_at() const { return resumed_at_; }
 
-  // Reads the next byte; whether there was one.
+  // Reads the next byte; returns whether there was one.
   bool read_one() {
     char byte = 0;
     if (::read(fd_.get(), &byte, 1) != 1) return false;
@@ -62,7 +62,7 @@ Words job_of(const ParallelForm& form, const TempDir& folder, const Words& optio
   return words;
 }
 
-// A job of which one worker is killed, and which goes on from a checkpoint.
+// Runs a job of which one worker is killed, and which continues from a checkpoint.
 Child::Result killed_job(const ParallelForm& form) {
   const TempDir folder;
   RecordPipe records(folder / "metrics");
@@ -117,8 +117,8 @@ TEST_CASE("a form that divides the model and loses a worker ends with the same b
   check_survives(model_parallel_forms());
 }
 
-// An allgather of the parameters twice and a reduce-scatter of their gradients within each group of two, and the
-// average of a half of them over two groups: 3 / 2 + 1 / 2 of the parameters' bytes.
+// The bytes are those of an allgather of the parameters twice and a reduce-scatter of their gradients within each group
+// of two, and the average of a half of them over two groups: 3 / 2 + 1 / 2 of the parameters' bytes.
 TEST_CASE("what is sent within and across shard groups is counted") {
   const ParallelForm form{
       .name = "shard groups", .ranks = 4, .overrides = {"parallel.zero=3", "parallel.shard_group=2"}};
@@ -131,7 +131,7 @@ TEST_CASE("what is sent within and across shard groups is counted") {
                           .wait(std::chrono::seconds(60));
   REQUIRE(result.code == 0);
   const auto records = read_records(metrics);
-  const double parameters = 2 * records.memory.parameters;  // of which a rank has a half
+  const double parameters = 2 * records.memory.parameters;  // a rank has a half of them
   REQUIRE(records.bytes_sent.size() == 3);
   CHECK(records.bytes_sent[2] == Approx(2 * parameters).epsilon(0.1));
 }

@@ -17,7 +17,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// The text after the label in each worker's output, by local rank.
+// Returns the text after the label in each worker's output, by local rank.
 Words values_of(const std::string& out, const std::string& label, int workers) {
   Words result(static_cast<std::size_t>(workers), "nothing");
   for (int worker = 0; worker < workers; ++worker) {
@@ -77,7 +77,7 @@ TEST_CASE("option --numa_binding binds each worker near its GPU") {
   CHECK(affinities({"--numa-binding=node"}).err ==
         "[ddprun] error: --numa_binding = node: no NVIDIA GPU is visible here; --bind works without GPUs\n");
 
-  // Two GPUs on a fake PCI bus that only this ddprun sees.
+  // Two GPUs are on a fake PCI bus that only this ddprun sees.
   const TempDir bus;
   for (const char* address : {"0000:0a:00.0", "0000:0b:00.0"}) {
     std::filesystem::create_directories(bus / address);

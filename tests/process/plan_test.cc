@@ -1,4 +1,4 @@
-// ddprun-worker plan: what a step takes, beside what a run reports.
+// ddprun-worker plan: the planned memory and traffic of a step, beside the report of a run.
 #include <algorithm>
 #include <thread>
 
@@ -137,7 +137,7 @@ TEST_CASE("plan refuses a number of ranks that is none, in one line") {
 
 namespace {
 
-// A small GPT on a text of its own.
+// Returns a small GPT on a text of its own.
 Words gpt_job(const TempDir& dir) {
   std::ofstream text(dir / "input.txt");
   for (int i = 0; i < 2000; ++i) text << "line " << i * 37 % 101 << " of the text, ";
@@ -204,7 +204,7 @@ TEST_CASE("plan --world_size prints every layout, the fastest first, and why the
           result.out.substr(at, result.out.find('\n', at + 1) - at),
           Catch::Contains("not tried: 4 ranks share a model, and this machine has " + std::to_string(processors)));
   }
-  // What is measured is said while that happens.
+  // A line names each layout while it is measured.
   CHECK_THAT(result.err, Catch::Contains("plan: layout 1 of 15: data 4\n") &&
                              Catch::Contains("plan: layout 11 of 15: data 4, zero 3\n"));
   std::vector<double> times;

@@ -22,7 +22,7 @@ std::string spiral_job(const std::string& library) {
          "test_samples = 500\n[spiral]\nwidth = 24\n[train]\nepochs = 12\nbatch_size = 25\n[optim]\nlr = 0.01\n";
 }
 
-// The one line of a mistake, which begins with the program's name.
+// Returns the one line of a usage error, which begins with the program's name.
 std::string mistake_of(const Words& arguments) {
   const auto result = run_worker(arguments);
   INFO(result.out << result.err);

@@ -31,9 +31,9 @@ std::vector<std::string> invalid_openings() {
       std::string(4096, '\0'),
       std::string(4096, '\xFF'),
       with_length(from_hex("01"), four_gib),             // before PyTorch 2.2: SET, and a key of 4 GiB
-      with_length(validate + from_hex("01"), four_gib),  // the same after a valid first message
+      with_length(validate + from_hex("01"), four_gib),  // the same key size after a valid first message
       with_length(validate + from_hex("01 01 00 00 00 00 00 00 00 6B"), four_gib),  // a value
-      with_length(validate + from_hex("06"), four_gib),                             // so many keys
+      with_length(validate + from_hex("06"), four_gib),                             // this number of keys
       with_length(validate + from_hex("80"), four_gib),                             // a session's frame
       with_length(validate + from_hex("80"), 16) + "GET / HTTP/1.1\r\n",
       with_length(validate + from_hex("01"), std::numeric_limits<std::uint64_t>::max()),
@@ -66,7 +66,7 @@ struct PortScan {
   }
 };
 
-// The peak resident set of a process in MiB.
+// Returns the peak resident set of a process in MiB.
 long peak_mib(pid_t pid) {
   const auto status = proc_text(std::to_string(pid), "status");
   const auto at = status.find("VmHWM:");

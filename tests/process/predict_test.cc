@@ -35,7 +35,7 @@ Labels write_patterns(const std::filesystem::path& path, data::Split split, std:
   return labels;
 }
 
-// A folder as CIFAR-10's; returns the test labels.
+// Writes a folder in CIFAR-10's format; returns the test labels.
 Labels write_cifar10(const std::filesystem::path& folder) {
   for (int i = 0; i < 5; ++i)
     write_patterns(folder / ("data_batch_" + std::to_string(i + 1) + ".bin"), data::Split::train, 400 * i,
@@ -58,7 +58,7 @@ Labels write_digits(const std::filesystem::path& folder, const std::string& pref
   return labels;
 }
 
-// A folder as MNIST's; returns the test labels.
+// Writes a folder in MNIST's format; returns the test labels.
 Labels write_mnist(const std::filesystem::path& folder) {
   write_digits(folder, "train", data::Split::train, 2000);
   return write_digits(folder, "t10k", data::Split::test, tested);
@@ -66,7 +66,7 @@ Labels write_mnist(const std::filesystem::path& folder) {
 
 using Rows = std::vector<std::vector<double>>;
 
-// The lines below the header, which is checked.
+// Returns the lines below the header, which is checked.
 Rows rows_of(const std::string& csv, const std::string& header) {
   std::istringstream lines(csv);
   std::string line;
@@ -81,14 +81,14 @@ Rows rows_of(const std::string& csv, const std::string& header) {
   return rows;
 }
 
-// Of predictions of the test set, in percent; checks that each is well formed.
+// Returns the accuracy of predictions of the test set, in percent; checks that each is well formed.
 double accuracy_of(const Rows& rows, const Labels& labels) {
   REQUIRE(rows.size() == labels.size());
   int correct = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     REQUIRE(rows[i].size() == 3);
     CHECK(rows[i][0] == static_cast<double>(i));
-    CHECK(rows[i][2] >= 0.1);  // the likeliest of ten
+    CHECK(rows[i][2] >= 0.1);  // the probability of the likeliest of ten
     CHECK(rows[i][2] <= 1);
     correct += static_cast<int>(rows[i][1]) == labels[i];
   }
@@ -124,7 +124,7 @@ TEST_CASE("the accuracy of predictions is that of the evaluation") {
   training.erase(training.begin());
   const double expected = testing::accuracy_of(run_worker(training));
   CHECK(expected > 30);
-  CHECK(expected < 99);  // what is wrong is counted too
+  CHECK(expected < 99);  // wrong predictions are counted too
 
   const auto from_file = run_worker(with("predict", {"--predict.input=" + file}));
   INFO(from_file.err);

@@ -35,7 +35,7 @@ struct Product {
 constexpr Product products[] = {{'T', 32, 50, 320}, {'T', 32, 10, 50}, {'N', 50, 320, 32}, {'N', 256, 256, 256}};
 
 // op(a) op(b) of small whole numbers, so that every order of its sums gives the same bits. The result has new memory
-// each time: the heap is what a handler's frame would overwrite.
+// each time: a handler's frame would overwrite the heap.
 class Multiplication {
  public:
   explicit Multiplication(const Product& product)

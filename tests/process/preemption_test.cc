@@ -43,7 +43,7 @@ class MetricsPipe {
 struct Preemptible : Training {
   TempDir runtime;  // where ddprun status finds this job, and no other
 
-  // Checkpoints are written on preemption and at the end only.
+  // Checkpoints are written only on preemption and at the end.
   Words command(const Words& launch = {}, Words overrides = {}) const {
     overrides.insert(overrides.begin(), "--checkpoint.every_steps=1000000");
     Words options{"--standalone", "--nproc_per_node=2"};
@@ -90,7 +90,7 @@ std::string uninterrupted_parameters() {
   return parameters_of(result.out);
 }
 
-// After a preempted job: the same command resumes, and ends with the bits of an uninterrupted run.
+// Call after a preempted job: the same command resumes, and ends with the bits of an uninterrupted run.
 void check_resumes(const Preemptible& training, const Words& launch, const Words& overrides,
                    const std::string& expected) {
   const auto result = Child(training.command(launch, overrides)).wait(std::chrono::seconds(100));
@@ -100,7 +100,7 @@ void check_resumes(const Preemptible& training, const Words& launch, const Words
   CHECK(parameters_of(result.out) == expected);
 }
 
-// The value of a line such as "SigBlk:\t0000000000000200" in /proc/<pid>/status: bit n-1 is signal n.
+// Returns the value of a line such as "SigBlk:\t0000000000000200" in /proc/<pid>/status: bit n-1 is signal n.
 std::uint64_t signal_set(const std::string& status, const std::string& key) {
   const auto at = status.find("\n" + key + ":\t");
   REQUIRE(at != std::string::npos);
@@ -115,7 +115,7 @@ TEST_CASE("a training worker has no signal handler, and all of its threads block
   BlockedJob job(training, {}, {});
   const auto workers = workers_of(training.marker);
   REQUIRE(workers.size() == 2);
-  constexpr std::uint64_t standard_signals = 0x7fffffff;  // the C library handles some real-time ones for itself
+  constexpr std::uint64_t standard_signals = 0x7fffffff;  // the C library handles some real-time ones itself
   constexpr std::uint64_t usr1 = 1ull << (SIGUSR1 - 1);
   for (const pid_t pid : workers) {
     int threads = 0;

@@ -1,4 +1,4 @@
-// Where the time goes: the shares in the lines of a training, slow ranks, and the profile of a job.
+// The profile of a job, and the lines of a training about its time: the shares of its parts, and slow ranks.
 #include "tests/process/trace_check.h"
 #include "tests/process/worker.h"
 #include "tests/support/parallel_forms.h"
@@ -8,7 +8,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// 100 steps of two ranks with 4 samples each, of which rank 1 reads each in 2 ms.
+// The job has 100 steps of two ranks with 4 samples each, of which rank 1 reads each in 2 ms.
 struct SlowJob {
   TempDir folder;
   std::string path = (folder / "train.cfg").string();
@@ -72,7 +72,7 @@ TEST_CASE("the profile of a job whose optimizer changes much for few samples nam
   const auto path = (folder / "train.cfg").string();
   std::ofstream(path) << "[model]\nname = mlp\nhidden = 256 256 256\n[data]\nname = random\nsamples = 1000\n"
                          "test_samples = 8\n[train]\nbatch_size = 1\n[optim]\nname = muon\n";
-  // No thread of the loader's, which may get no processor for a while.
+  // The loader has no thread, which might get no processor for a while.
   const auto result = run_worker({"profile", path, "--profile.steps=20", "--data.workers=0"});
   CHECK_THAT(bottleneck_of(result), Catch::StartsWith("the optimizer: ") && Catch::Contains("train.accumulate"));
 }
@@ -107,7 +107,7 @@ TEST_CASE("ranks that have parts of a model are profiled with one batch, and the
   CAPTURE(key);
   const TempDir folder;
   const bool experts = key.starts_with("parallel.expert");
-  // So wide that the products of the experts are among the longest operations beside other processes too.
+  // The model is so wide that the products of the experts are among the longest operations beside other processes, too.
   const auto job = write_form_job(folder.path(), experts ? "gpt_experts" : "gpt", {.width = 128, .context = 64});
   Words more{"--" + key};
   if (key == "parallel.pipeline=2") more.push_back("--parallel.micro_batches=4");

@@ -15,7 +15,7 @@ struct Row {
   double before = 0, after = 0;
 };
 
-// Of the table, without units.
+// Returns a row of the table, without units.
 Row row_of(const std::string& table, const std::string& name) {
   std::smatch match;
   REQUIRE(std::regex_search(table, match, std::regex("(?:^|\n)" + name + " +([0-9.]+)[ %ms]+([0-9.]+)")));
@@ -80,7 +80,7 @@ std::filesystem::path newest_model(const std::filesystem::path& checkpoints) {
   return newest / "model.safetensors";
 }
 
-// The real digits where they are, else generated ones.
+// Returns the real digits where they exist, otherwise generated ones.
 Words digits() {
   const char* data = std::getenv("DDPRUN_TEST_DATA");
   if (data != nullptr) return {"--data.name=mnist", "--data.dir=" + std::string(data) + "/mnist-10k"};
@@ -206,7 +206,7 @@ TEST_CASE("a distilled student predicts and is quantised without its teacher's f
   CHECK(predicted.out.starts_with("index,class,probability"));
   CHECK(quantised.code == 0);
   CHECK(quantised.out.find("accuracy") != std::string::npos);
-  CHECK(run_worker(job).code == 2);  // training asks it
+  CHECK(run_worker(job).code == 2);  // the job is one of training
 }
 
 TEST_CASE("quantize refuses what it cannot quantise, in one line") {

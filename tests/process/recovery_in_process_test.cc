@@ -7,7 +7,7 @@
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
-// A job that loses a worker goes on in the other workers' processes, and ends with the same bits.
+// A job that loses a worker continues in the other workers' processes, and ends with the same bits.
 using namespace ddprun::testing;
 
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr int ranks = 4;
 constexpr std::chrono::seconds bound{120};
 
-// 80 steps of four ranks.
+// The job has 80 steps of four ranks.
 Words job_of(const Training& training, const Words& launch, const Words& more = {}) {
   Words overrides{"--metrics.file=" + (training.folder / "metrics.jsonl").string(), "--train.batch_size=10",
                   "--data.samples=1600"};
@@ -25,7 +25,7 @@ Words job_of(const Training& training, const Words& launch, const Words& more = 
   return training.job(all, overrides);
 }
 
-// The steps of the records, in their order.
+// Returns the steps of the records, in their order.
 std::vector<std::int64_t> recorded_steps(const Training& training) {
   std::vector<std::int64_t> steps;
   std::ifstream file(training.folder / "metrics.jsonl");
@@ -42,7 +42,7 @@ std::vector<std::int64_t> first_steps(std::int64_t count) {
   return steps;
 }
 
-// Process ids of the workers, by rank; those that exist.
+// Returns the process ids of the workers that exist, by rank.
 std::map<int, pid_t> workers_by_rank(const Training& training) {
   std::map<int, pid_t> all;
   for (int rank = 0; rank < ranks; ++rank)

@@ -9,11 +9,11 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// The agent that ddprun --hosts starts on a host; this test takes the place of the starter.
+// The agent that ddprun --hosts starts on a host; this test acts as the starter.
 using namespace ddprun::testing;
 
 TEST_CASE("two signals that arrive together count as two for an agent on a host: the workers are killed") {
-  // The kernel merges two signals only now and then.
+  // The kernel merges two signals only occasionally.
   for (int round = 0; round < 8; ++round) {
     const Marker marker;
     const TempDir folder;

@@ -20,8 +20,8 @@ const Deadline soon = Deadline::in(std::chrono::seconds(60));
 // The test, which is no process of the job, uses the workers' store.
 const std::string admit_test = "--rdzv_conf=plain_clients=user";
 
-// Two workers, of which rank 1 fails in the first attempt once it is told to. Neither knows how to recover: the test
-// announces it for them.
+// Two workers, of which rank 1 fails in the first attempt on request. Neither knows how to recover: the test announces
+// it for them.
 struct Job {
   TempDir folder;
   Marker marker;

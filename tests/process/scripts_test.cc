@@ -1,4 +1,4 @@
-// scripts/run and what scripts/test says of skipped tests.
+// scripts/run, and the report of scripts/test about skipped tests.
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/script_file.h"
@@ -21,7 +21,7 @@ class Checkout {
     write_script(folder_ / "build/bin/ddprun", "#!/bin/sh\necho \"$@\"\n");
   }
 
-  // The command line of ddprun, with the main job's path as MAIN.
+  // Returns the command line of ddprun, with the main job's path as MAIN.
   std::string command_of(Words arguments, const Variables& variables = {}) const {
     arguments.insert(arguments.begin(), (folder_ / "scripts/run").string());
     const auto result = run_child(arguments, variables);

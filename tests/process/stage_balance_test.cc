@@ -54,7 +54,7 @@ TEST_CASE("a slow stage of a pipeline gives a layer away, and the run learns and
   const Job job, balanced;
   CHECK_THAT(output_of(job.run(steps)), !Catch::Contains("moves from stage"));
   const Words more{"--parallel.balance=true", "--checkpoint.dir=" + (balanced.folder / "checkpoints").string()};
-  // Two measurements of 20 steps, and one that warms up.
+  // There are two measurements of 20 steps, and one that warms up.
   const auto moved = output_of(balanced.run(60, more));
   const std::regex line(
       "step [0-9]+: layer 4 moves from stage 1 to stage 0: stages compute [0-9.]+, [0-9.]+ ms a step: the slowest "
@@ -82,7 +82,7 @@ TEST_CASE("the state and the averages of divided updates move with their layer")
   const auto moved = output_of(balanced.run(60, more));
   CHECK_THAT(moved, Catch::Contains("layer 4 moves from stage 1 to stage 0"));
   check_same_losses(job, balanced, 60);
-  const std::regex loss("done: 60 steps, loss ([0-9.]+)");  // of the averages
+  const std::regex loss("done: 60 steps, loss ([0-9.]+)");  // the loss of the averages
   std::smatch of_expected, of_moved;
   REQUIRE(std::regex_search(expected, of_expected, loss));
   REQUIRE(std::regex_search(moved, of_moved, loss));

@@ -249,7 +249,7 @@ TEST_CASE("SIGKILL of ddprun before it has any worker leaves no temporary folder
   const TempDir temporary;
   auto variables = marker.variables();
   variables["TMPDIR"] = temporary.path().string();
-  // Waits for a node that does not exist.
+  // The agent waits for a node that does not exist.
   Child child(command({"--nnodes=2", "--rdzv_endpoint=127.0.0.1:1", "--rdzv_conf=is_host=false"}, {}), variables);
   child.wait_until([&] { return !std::filesystem::is_empty(temporary.path()); }, "the folder");
   child.wait_for_err("no rendezvous server");
@@ -299,7 +299,7 @@ TEST_CASE("a guardian that cannot be executed again is one error, and the job en
   child.wait_until([&] { return std::filesystem::exists(folder / "up"); }, "worker");
   pid_t guardian = -1;
   child.wait_until([&] { return (guardian = marker.process_named("ddprun-guardian")) > 0; }, "guardian");
-  const rlimit small_stack{512 * 1024, 512 * 1024};  // a quarter of it is the limit of an environment
+  const rlimit small_stack{512 * 1024, 512 * 1024};  // the limit of an environment is a quarter of it
   REQUIRE(::prlimit(child.pid(), RLIMIT_STACK, &small_stack, nullptr) == 0);
   ::kill(guardian, SIGKILL);
   const std::string error = "[ddprun] error: the guardian process (pid " + std::to_string(guardian) +
@@ -342,7 +342,7 @@ TEST_CASE("SIGKILL of ddprun and a guardian at the same moment leaves neither pr
   child.wait_until([&] { return (guardian = marker.process_named(name)) > 0; }, "guardian");
   CHECK_FALSE(std::filesystem::is_empty(temporary.path()));
   CHECK_FALSE(std::filesystem::is_empty(runtime.path()));
-  child.signal(SIGSTOP);  // so that it does not replace the guardian
+  child.signal(SIGSTOP);  // it can then not replace the guardian
   ::kill(guardian, SIGKILL);
   child.signal(SIGKILL);
   child.wait_until([&] { return marker.processes() == 0; }, "end of every process");
@@ -370,7 +370,7 @@ TEST_CASE("a guardian that does not end is killed, and a line says so") {
   Job job({"answer=15"});
   pid_t guardian = -1;
   job.child.wait_until([&] { return (guardian = job.marker.process_named("ddprun-guardian")) > 0; }, "guardian");
-  // A debugger that holds it: SIGCONT has no effect.
+  // A debugger holds the guardian: SIGCONT has no effect.
   if (::ptrace(PTRACE_SEIZE, guardian, nullptr, nullptr) != 0) SKIP("this machine does not permit ptrace(2)");
   REQUIRE(::ptrace(PTRACE_INTERRUPT, guardian, nullptr, nullptr) == 0);
   REQUIRE(::waitpid(guardian, nullptr, __WALL) == guardian);
@@ -398,7 +398,7 @@ TEST_CASE("the guardian holds none of ddprun's descriptors and ends with it") {
 
 TEST_CASE("children that existed before the exec of ddprun are left alone") {
   const Marker marker;
-  // One runs; one has ended, and ddprun is its parent that has to reap it.
+  // One child runs; another has ended, and ddprun is its parent that has to reap it.
   Child child({"/bin/sh", "-c",
                "sleep 1000 >/dev/null 2>&1 & echo $!; true & exec " DDPRUN_PROGRAM " --nproc_per_node=2 " VICTIM_PROGRAM
                " fork=plain"},

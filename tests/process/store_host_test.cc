@@ -4,7 +4,7 @@
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 
-// What happens to the other agents when the agent that serves the endpoint ends.
+// The behaviour of the other agents when the agent that serves the endpoint ends.
 using namespace ddprun::testing;
 
 TEST_CASE("when the store's host is killed and started again, the others rejoin and the job continues") {
@@ -45,7 +45,7 @@ TEST_CASE("another agent on the same machine takes over the endpoint") {
   Nodes job{.options = {"--nnodes=1:3"}};
   auto host = job.host();
   host.wait_for_round(1);
-  auto b = job.start("");  // of this machine, so it may serve the endpoint
+  auto b = job.start("");  // it is on this machine, so it may serve the endpoint
   auto c = job.guest();
   for (auto* node : {&host, &b, &c}) node->wait_for_round(3);
   const auto generation = b.generation();

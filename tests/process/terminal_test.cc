@@ -10,7 +10,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Verbs for one rank only.
+// Returns verbs for only one rank.
 Words rank(int number, Words verbs) {
   verbs.insert(verbs.begin(), "if-rank=" + std::to_string(number));
   verbs.emplace_back("end-if");

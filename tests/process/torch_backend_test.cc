@@ -1,5 +1,5 @@
 // ddprun as the back end of torch.distributed, compiled and in Python: the scripts in tests/python check themselves;
-// here they are run, as their users would, and one of ranks that crash is read from outside.
+// here they are run as their users would run them, and one of ranks that crash is read from outside.
 #include <filesystem>
 #include <regex>
 
@@ -19,7 +19,7 @@ constexpr std::chrono::seconds timeout{400};
 
 class BackendJob {
  public:
-  // extension: "1" for the compiled back end, "0" for the one in Python, "" for the package's choice.
+  // extension is "1" for the compiled back end, "0" for the one in Python, "" for the package's choice.
   explicit BackendJob(TorchPython python, std::string extension = "1")
       : python_(std::move(python)), extension_(std::move(extension)) {}
 
@@ -53,7 +53,7 @@ class BackendJob {
   TempDir folder_;
 };
 
-// The back ends that this torch can have.
+// Returns the back ends that this torch can have.
 std::vector<std::string> extensions(const TorchPython& python) {
   if (python.version >= oldest_torch_for_python) return {"1", "0"};
   return {"1"};
@@ -206,7 +206,7 @@ TEST_CASE("PyTorch over ddprun: ranks with the compiled back end and with the on
 
 TEST_CASE("PyTorch over ddprun: the interpreter ends while operations wait, or while a thread is in a call") {
   REQUIRE_TORCH_FOR_PYTHON();
-  // What crashed did so in two of three runs.
+  // The processes that crashed did so in two of three runs.
   const std::string extension = GENERATE("0", "1"), how = GENERATE("unfinished", "unfinished", "unfinished", "blocked");
   CAPTURE(extension, how);
   check_every_rank_says(BackendJob(*python, extension).ranks(3, "python_backend.py", {how}), 3, "ends");
@@ -235,7 +235,7 @@ TEST_CASE("PyTorch over ddprun: without a compiler, and where nothing compiles, 
   check_every_rank_says(result, 3, "works in Python");
   CHECK_THAT(result.err, Catch::Contains("uses its back end in Python") && Catch::Contains(cause));
   CHECK(result.err.find("uses its back end in Python") == result.err.rfind("uses its back end in Python"));
-  // At most once on this host.
+  // The line appears at most once on this host.
   CHECK(result.err.find("compiling its back end") == result.err.rfind("compiling its back end"));
   const auto refused = BackendJob(*python, "1").ranks(2, "python_backend.py", {"compiled"}, nothing_compiles);
   CHECK(refused.code != 0);

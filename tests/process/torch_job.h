@@ -22,18 +22,18 @@ class TorchJob {
  public:
   explicit TorchJob(TorchPython python) : python_(std::move(python)) {}
 
-  // ddprun <options> ddp_script.py <checkpoint> <arguments>
+  // Runs ddprun <options> ddp_script.py <checkpoint> <arguments>.
   Child start(const Words& options, const Words& arguments, Variables variables = {}) const {
     return start_by({DDPRUN_PROGRAM}, options, arguments, std::move(variables));
   }
-  // The same under PyTorch's own launcher.
+  // Starts the same job under PyTorch's own launcher.
   Child start_by_torchrun(const Words& options, const Words& arguments, Variables variables = {}) const {
     return start_by({python_.path, "-m", "torch.distributed.run"}, options, arguments, std::move(variables));
   }
 
   bool checkpoint_there() const { return std::filesystem::exists(checkpoint()); }
   std::string release_file() const { return (folder_ / "release").string(); }
-  // For a script whose ranks do not use the launcher's store.
+  // Returns variables for a script whose ranks do not use the launcher's store.
   Variables meeting() const { return {{"DDP_SCRIPT_FILE_STORE", (folder_ / "meeting").string()}}; }
   void release() const { std::ofstream{release_file()}; }
 
@@ -56,7 +56,7 @@ class TorchJob {
   TempDir folder_;
 };
 
-// As the script printed it, of the newest attempt.
+// Returns the process id that the script printed, of the newest attempt.
 inline pid_t pid_of_rank(const std::string& out, int rank) {
   std::smatch found;
   const std::regex line("rank " + std::to_string(rank) + " of [0-9]+, attempt [0-9]+, pid ([0-9]+)");

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int held_step = 20;
 
-// One node with n workers.
+// Returns the options of one node with n workers.
 Words one_node(int workers, const Words& more) {
   Words options{"--standalone", "--max_restarts=1", "--nproc_per_node=" + std::to_string(workers)};
   options.insert(options.end(), more.begin(), more.end());
@@ -199,7 +199,7 @@ namespace {
 struct TorchrunOption {
   std::string spelling;
   bool flag = false;
-  std::string value;  // its default
+  std::string value;  // the option's default
 };
 
 std::vector<TorchrunOption> torchrun_options(const TorchPython& python) {

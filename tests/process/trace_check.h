@@ -13,11 +13,11 @@
 
 namespace ddprun::testing {
 
-// What a trace has.
+// The contents of a trace.
 struct TraceContents {
   std::set<std::int64_t> processes;
-  std::map<std::string, int> categories;                    // events of each
-  std::map<std::int64_t, std::map<std::string, int>> rows;  // of each process: events by the row's name
+  std::map<std::string, int> categories;                    // number of events of each
+  std::map<std::int64_t, std::map<std::string, int>> rows;  // for each process the number of events by the row's name
 };
 
 // Requires of a trace in Chrome's format its fields with their types, and in each row that an event lies within or

@@ -40,13 +40,13 @@ struct Training {
   }
 };
 
-// The digest on the last line of a training run; empty when there is none.
+// Returns the digest on the last line of a training run; empty when there is none.
 inline std::string parameters_of(const std::string& output) {
   std::smatch found;
   return std::regex_search(output, found, std::regex("sha256:([0-9a-f]{64})")) ? found[1].str() : "";
 }
 
-// Process ids of the job's workers (not of the agent, which has no rank).
+// Returns the process ids of the job's workers (not of the agent, which has no rank).
 inline std::vector<pid_t> workers_of(const Marker& marker, const std::string& rank = "") {
   std::vector<pid_t> pids;
   const auto wanted = std::string(1, '\0') + "RANK=" + (rank.empty() ? "" : rank + std::string(1, '\0'));

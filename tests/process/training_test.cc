@@ -18,7 +18,7 @@ std::int64_t last_step(const std::filesystem::path& metrics) {
   return steps;
 }
 
-// A short job on the digits with checkpoints, and its number of steps: 2,000 samples, 16 steps per epoch.
+// Returns a short job on the digits with checkpoints, and its number of steps: 2,000 samples, 16 steps per epoch.
 Words short_job(const TempDir& dir) {
   return {"--data.name=digits",
           "--data.samples=2000",
@@ -82,7 +82,7 @@ TEST_CASE("local SGD sends as much less as there are steps between two averages"
   };
   const double averaged = bytes({});
   const double local = bytes({"--parallel.strategy=local_sgd", "--parallel.local_sgd_period=20"});
-  CHECK(averaged > 40 * 4 * 100'000);  // of more than 100,000 parameters
+  CHECK(averaged > 40 * 4 * 100'000);  // for more than 100,000 parameters
   CHECK(local == Approx(averaged / 20).epsilon(0.02));
 }
 

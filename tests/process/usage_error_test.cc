@@ -50,7 +50,7 @@ TEST_CASE("a model that does not fit the data is a usage error too") {
 
 namespace {
 
-// A job of a second, of sgd with a momentum.
+// Returns a job of a second, of sgd with a momentum.
 std::string momentum_job(const TempDir& folder) {
   const auto path = (folder / "train.cfg").string();
   std::ofstream(path) << "[model]\nname = linear\n[data]\nname = random\nsamples = 64\ntest_samples = 32\n"

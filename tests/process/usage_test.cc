@@ -19,7 +19,7 @@ void check_usage_error(const Words& arguments, const std::string& message, const
   CHECK(result.err == "[ddprun] error: " + message + "\n");
 }
 
-// A PATH without an interpreter.
+// Returns a PATH without an interpreter.
 Variables no_python(const TempDir& folder) {
   return {{"PATH", folder.path().string()}, {"PYTHON_EXEC", ""}};
 }
@@ -153,7 +153,7 @@ TEST_CASE("a reader that closes the pipe early causes no error message") {
     Child program(line);
     program.leave_out();
     const auto result = program.wait();
-    // It may have written all of it before the reader closed the pipe.
+    // The child may have written all of it before the reader closed the pipe.
     CHECK((result.signal_number == SIGPIPE || (result.signal_number == 0 && result.code == 0)));
     CHECK(result.err == "");
   }

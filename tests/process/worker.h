@@ -17,7 +17,7 @@
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 
-// Jobs of ddprun-worker, alone or under ddprun.
+// Jobs of ddprun-worker, without or with ddprun.
 namespace ddprun::testing {
 
 using Words = std::vector<std::string>;
@@ -34,7 +34,7 @@ inline Child::Result run_worker(Words arguments, std::map<std::string, std::stri
   return Child(arguments, variables).wait(std::chrono::seconds(100));
 }
 
-// "sha256:..." of the last line; fails the test if the job has failed.
+// Returns the "sha256:..." of the last line; fails the test if the job has failed.
 inline std::string digest_of(const Child::Result& result) {
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
@@ -44,7 +44,7 @@ inline std::string digest_of(const Child::Result& result) {
   return match[1];
 }
 
-// The accuracy on the last line, in percent.
+// Returns the accuracy on the last line, in percent.
 inline double accuracy_of(const Child::Result& result) {
   digest_of(result);
   std::smatch match;
@@ -72,7 +72,7 @@ inline Child::Result run_job(const Words& words) {
   return result;
 }
 
-// The processes of this program whose command line contains a text, in the order of their ids.
+// Returns the processes of this program whose command line contains a text, in the order of their ids.
 inline std::vector<pid_t> processes_of(const std::string& program, const std::string& text) {
   std::vector<pid_t> found;
   DIR* folder = ::opendir("/proc");

@@ -162,11 +162,11 @@ TEST_CASE("a run whose every step is skipped warns from the third on, and ends w
   CHECK_THAT(none.err, !Catch::Contains("steps 1 to 2 are skipped"));
   for (const std::string last : {"3", "4", "5"})
     CHECK_THAT(none.err, Catch::Contains("steps 1 to " + last + " are skipped: their gradients are not finite"));
-  CHECK(run_worker(short_run).code == 1);  // complete when it resumes
+  CHECK(run_worker(short_run).code == 1);  // it is complete when it resumes
 
   auto longer = arguments;
   longer.push_back("--train.max_steps=120");
-  const auto some = run_worker(longer);  // halved so often that the scale fits
+  const auto some = run_worker(longer);  // it is halved so often that the scale fits
   CHECK(some.code == 0);
   CHECK(std::regex_search(some.out, std::regex("\ndone: 120 steps \\(([1-9][0-9]*) skipped\\), loss [0-9.]+")));
 }

@@ -32,7 +32,7 @@ TEST_CASE("a job of one node listens on loopback only, whatever host name its en
   node.wait_for_round(1);
   CHECK(node.variable("MASTER_ADDR") == "127.0.0.1");
   const auto addresses = listening_addresses(node.pid());
-  // The rendezvous server listens where its endpoint says.
+  // The rendezvous server listens at the address of its endpoint.
   const std::set<std::string> expected =
       options == named ? std::set<std::string>{"127.0.0.1", "::"} : std::set<std::string>{"127.0.0.1"};
   CHECK(addresses.size() == 2);

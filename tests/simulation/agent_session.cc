@@ -37,8 +37,8 @@ void AgentSession::leave(const std::string& reason) {
   close();
 }
 
-// A server that does not answer in time may have received the JOIN: the next one is then its second. The attempt number
-// is for the invariant checker.
+// A server that does not answer in time may have received the JOIN: the next one is then its second. The invariant
+// checker uses the attempt number.
 void AgentSession::attempt() {
   if (closed_) return;
   const std::weak_ptr<AgentSession> weak = weak_from_this();

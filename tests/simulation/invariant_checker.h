@@ -42,18 +42,18 @@ class InvariantChecker {
 
   struct Counts {
     int proposals = 0, starts = 0, drops = 0, failures = 0, results = 0, successes = 0, servers = 0, reads = 0;
-    int rejoins = 0;     // sessions lost and redialled
-    int superseded = 0;  // sessions replaced by a later one of the same node
+    int rejoins = 0;     // sessions that were lost and redialled
+    int superseded = 0;  // sessions that a later one of the same node replaced
 
     void add(const Counts& other);
   };
   Counts& counts() { return counts_; }
 
   void agent_started(const AgentFactsPtr& agent) { agents_[agent->id] = agent; }
-  // The rendezvous is stopped or unreachable until then.
+  // The rendezvous is stopped or unreachable until that time.
   void rendezvous_disturbed(Time until);
 
-  // A new job at the rendezvous, or the next one with the same run id.
+  // A new job begins at the rendezvous, or the next one with the same run id.
   int job_started(const JobPolicy& policy);
   void node_joined(int job, const std::string& id);
   void node_rejoined(int job, const FormerRound& former);
@@ -83,7 +83,7 @@ class InvariantChecker {
     std::map<std::int64_t, RoundFacts> rounds;
     std::set<std::string> present;
     std::set<std::string> stayed;               // members of the latest round that have not left since
-    std::map<std::string, Time> session_ended;  // the last time, by node
+    std::map<std::string, Time> session_ended;  // time of the last end, by node
     int failures = 0;
     int restarts_before = 0;  // at servers before this one
     std::optional<JobResult> result;

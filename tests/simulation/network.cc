@@ -36,7 +36,7 @@ void Connection::reset(Side side) {
   close(side);
 }
 
-// Mostly short, sometimes longer, but never so long that a live peer counts as lost.
+// The delay is mostly short, sometimes longer, but never so long that a live peer counts as lost.
 Duration Connection::delay() {
   return random_.percent(3) ? random_.duration(0us, 1500ms) : random_.duration(50us, 3ms);
 }
@@ -54,7 +54,7 @@ Time Connection::reachable_at() const {
   return a == b ? time_.now() : std::max({time_.now(), a->cut_until, b->cut_until});
 }
 
-// One call per packet; delivers them in the order of sending.
+// There is one call per packet; it delivers them in the order of sending.
 void Connection::arrive(Side to) {
   End& end = ends_[to];
   const auto again_at = [&](Time when) { time_.at(when, [self = shared_from_this(), to] { self->arrive(to); }); };

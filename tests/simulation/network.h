@@ -43,8 +43,8 @@ struct Host {
 
 struct Packet {
   std::string bytes;
-  std::shared_ptr<const ServerFrame> frame;  // instead of bytes: a frame shared by several receivers
-  int index = 0;                             // of this receiver among them
+  std::shared_ptr<const ServerFrame> frame;  // a frame shared by several receivers, instead of bytes
+  int index = 0;                             // index of this receiver among them
   int job = -1;
 };
 
@@ -53,7 +53,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   enum Side { client = 0, server = 1 };
   struct Handlers {
     std::function<void(const Packet&)> packet;
-    std::function<void()> closed;  // by the other side; not called after close() of this one
+    std::function<void()> closed;  // called when the other side closes; not after close() of this one
   };
 
   // Dials. The client's side closes if there is no listener when the first packet arrives.

@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration drain_timeout = 10s;
-// Few ports per run of an agent, so that a round's store often reuses the port of the previous one.
+// An agent has few ports per run, so that a round's store often reuses the port of the previous one.
 constexpr std::uint16_t first_store_port = 4000;
 constexpr int store_ports = 2;
 
@@ -203,8 +203,8 @@ void Node::execute(Agent& agent, const Finish& action) {
   ended_by_result_ = agent.result;
   simulation_.checker.agent_ended(*agent.facts, agent.job, agent.result);
   stop_store(agent);
-  // Frames sent last are still delivered, and others may need the endpoint to get the job result. A weak pointer: the
-  // server of an agent that is killed meanwhile must not keep it alive.
+  // Frames sent last are still delivered, and others may need the endpoint to get the job result. The pointer is weak:
+  // the server of an agent that is killed meanwhile must not keep it alive.
   const auto leave = [this, life = std::weak_ptr(agent_)] {
     if (life.lock() == agent_ && up()) end_life(false);
   };

@@ -24,10 +24,10 @@ struct NodeSpec {
   std::optional<int> node_rank;
   JobPolicy policy;
   bool serves_endpoint = false;
-  // One store for the workers of all rounds, as with static; otherwise one per round.
+  // True: one store for the workers of all rounds, as with static; otherwise one per round.
   bool lasting_store = false;
-  Duration store_timeout{};                  // how long to redial after a session was lost
-  std::chrono::microseconds longest_stop{};  // of a worker after a signal
+  Duration store_timeout{};                  // time for which to redial after a session was lost
+  std::chrono::microseconds longest_stop{};  // the longest time that a worker takes to end after a signal
   std::chrono::microseconds longest_work{};
   int one_worker_fails_in = 7;
 };
@@ -48,7 +48,7 @@ class Node {
   void kill();  // SIGKILL to the agent; its guardian kills the workers
   void lose_power();
   void signal(int number);
-  void freeze(Duration duration);  // the agent, not its workers
+  void freeze(Duration duration);  // freezes the agent, not its workers
   void cut_off(Duration duration);
   // From now on no worker fails.
   void disable_worker_failures() { workers_fail_ = false; }
@@ -65,7 +65,7 @@ class Node {
     std::uint16_t store_port = 0;
     int job = -1;
     std::vector<std::shared_ptr<Worker>> workers;
-    std::int64_t generation = 0;  // of the workers
+    std::int64_t generation = 0;  // generation of the workers
     RoundMember self;
     int running = 0;  // workers that have not exited
     bool stopping = false;

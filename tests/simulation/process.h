@@ -17,12 +17,12 @@ class Process : public std::enable_shared_from_this<Process> {
   explicit Process(VirtualTime& time) : time_(time) {}
 
   bool alive() const { return alive_; }
-  // Its machine has lost power: not even the kernel answers.
+  // Returns whether its machine has lost power: not even the kernel answers then.
   bool lost() const { return lost_; }
-  // When it can run: now, or when its stop ends.
+  // Returns when it can run: now, or when its stop ends.
   Time runnable_at() const { return std::max(time_.now(), frozen_until_); }
   void freeze(Duration duration) { frozen_until_ = std::max(frozen_until_, time_.now() + duration); }
-  // Its connections are closed.
+  // Ends it, and closes its connections.
   void kill();
   void lose_power();
 

@@ -39,18 +39,18 @@ struct Rank {
   std::string name;
   RecoveryState state;
   RecoveryState::Request request;
-  std::optional<Digest> digest;  // none: no state
-  std::int64_t step = 0;         // of the digest
+  std::optional<Digest> digest;  // nullopt: it has no state
+  std::int64_t step = 0;         // step of the digest
   bool alive = true;
   bool finished = false;
-  bool owes_effects = false;  // of the step, before it contributes to the next one
-  int operation = 0;          // contributed last in its group
-  bool waits = false;         // for that operation
+  bool owes_effects = false;  // the effects of the step are due before it contributes to the next one
+  int operation = 0;          // the one to which it contributed last in its group
+  bool waits = false;         // it waits for that operation
 };
 
 // The group of a plan.
 struct Group {
-  std::map<std::string, int> contributed;  // operations, by member
+  std::map<std::string, int> contributed;  // number of operations, by member
   std::map<std::pair<std::string, int>, Position> positions;
   std::set<std::string> formed;
 };
@@ -110,7 +110,7 @@ class Schedule {
     for (Rank& rank : ranks_)
       if (rank.alive && !rank.finished) all.emplace_back([this, &rank] { progress(rank); });
     if (!unplanned_.empty()) all.emplace_back([this] { publish(); });
-    // Deaths come close together now and then, and rarely otherwise.
+    // Deaths are sometimes close together, but mostly rare.
     const bool soon = random_() % 4 == 0;
     if (outcome_.deaths < options_.deaths && (random_() % 40 == 0 || (soon && !unplanned_.empty())))
       all.assign(1, [this] { kill(); });
@@ -133,7 +133,7 @@ class Schedule {
     unplanned_.push_back(rank.number);
   }
 
-  // The launcher's agent hears of all that have died since it heard last.
+  // The launcher's agent learns of all deaths since the last report.
   void publish() {
     std::vector<WorkerFailure> failures;
     for (const int number : std::exchange(unplanned_, {}))
@@ -150,7 +150,7 @@ class Schedule {
       broken("the launcher leaves the other ranks alone");
   }
 
-  // Of the newest process of each rank.
+  // Returns those of the newest process of each rank.
   std::vector<WorkerCondition> conditions() const {
     std::vector<WorkerCondition> all(able_.size());
     for (const Rank& rank : ranks_) all[static_cast<std::size_t>(rank.number)].running = rank.alive && !rank.finished;
@@ -210,7 +210,7 @@ class Schedule {
     }
   }
 
-  // A broadcast: the source needs nobody to complete it.
+  // In a broadcast, the source needs no other member to complete it.
   void execute(Rank& rank, const RecoveryState::CopyState& request) {
     const auto& source = plan_of(rank).members[static_cast<std::size_t>(request.catchup.source)];
     if (!broadcast(rank, source)) return;
@@ -244,7 +244,7 @@ class Schedule {
     outcome_.gave_up = true;
   }
 
-  // It withdraws first.
+  // The rank first withdraws its announcement.
   void finish(Rank& rank) {
     able_.at(static_cast<std::size_t>(rank.number)) = false;
     rank.finished = true;
@@ -266,8 +266,8 @@ class Schedule {
     records_.push_back(rank.step);
   }
 
-  // Contributes once, then whether the operation has completed here. Where a member is dead it may fail instead, and
-  // does if a contribution is missing.
+  // Contributes once, then returns whether the operation has completed here. Where a member is dead it may fail
+  // instead, and does if a contribution is missing.
   bool collective(Rank& rank) {
     contribute(rank);
     const auto& members = plan_of(rank).members;
@@ -325,12 +325,12 @@ class Schedule {
   const RecoveryOptions options_;
   std::mt19937_64 random_;
   AgentState agent_;
-  std::vector<bool> able_;             // by rank, as it has announced
+  std::vector<bool> able_;             // by rank, as each has announced
   std::vector<MembershipPlan> plans_;  // by generation
-  std::vector<Group> groups_;          // likewise
-  std::vector<Rank> ranks_;            // dead ones too
+  std::vector<Group> groups_;          // by generation
+  std::vector<Rank> ranks_;            // including dead ones
   std::map<std::pair<std::uint64_t, std::string>, std::pair<Digest, std::int64_t>> copies_;
-  std::vector<int> unplanned_;  // ranks that have died, and in no plan yet
+  std::vector<int> unplanned_;  // ranks that have died, and are in no plan yet
   std::vector<std::int64_t> records_;
   RecoveryOutcome outcome_;
 };

@@ -39,7 +39,7 @@ TEST_CASE("recovery in 4,000 schedules: each step is applied once, and all ranks
   CHECK(reach.while_forming > 1000);
   CHECK(reach.while_copying > 100);
   CHECK(reach.ended > 1000);
-  CHECK(reach.gave_up > 10);     // all that had the state died
+  CHECK(reach.gave_up > 10);     // all ranks that had the state died
   CHECK(reach.restarted > 100);  // no restart was left, or no rank
 }
 

@@ -34,7 +34,7 @@ struct Server::Job {
   Job(const JobPolicy& policy, int its_number) : membership(policy), number(its_number) {}
 
   Membership membership;
-  const int number;  // in the invariant checker
+  const int number;  // its number in the invariant checker
   std::map<std::string, SessionId> sessions;
   std::optional<Time> armed_for;
 };
@@ -101,7 +101,7 @@ void Server::closed(SessionId id) {
 
 void Server::end_session(SessionId id) {
   sessions_.at(id).connection->close(Connection::server);
-  // Posted, as the hub's on_close is.
+  // It is posted, as the hub's on_close is.
   process_->after(0s, [self = shared_from_this(), id] { self->closed(id); });
 }
 
@@ -200,7 +200,7 @@ void Server::send_message(const JobPtr& job, const MembershipMessage& message) {
     simulation_.note(who, "sends {} {} to {}", name_of(message.what), job->membership.generation(),
                      fmt::join(message.to, " "));
   simulation_.checker.message_sent(job->number, message);
-  // Decoded once for all receivers, who would get the same from their bytes.
+  // The frame is decoded once for all receivers, who would get the same from their bytes.
   const auto encoded = std::visit([](const auto& what) { return encode(to_frame(what)); }, message.what);
   const auto frame = std::make_shared<const ServerFrame>(decode_server_frame(encoded));
   const bool ends =

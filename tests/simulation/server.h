@@ -33,7 +33,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
     ConnectionPtr connection;
     JobPtr job;  // none before JOIN
     std::string node;
-    int attempt = 0;  // of the node
+    int attempt = 0;  // attempt of the node
   };
 
   void handle_packet(SessionId id, const Packet& packet);
@@ -56,7 +56,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
 
   Simulation& simulation_;
   const ProcessPtr process_;
-  JobPtr job_;  // that has not ended
+  JobPtr job_;  // the one that has not ended
   std::map<SessionId, Session> sessions_;
   SessionId next_id_ = 1;
   bool refusing_sessions_ = false;

@@ -114,7 +114,7 @@ void SimulatedJob::disturb() {
   RandomSource& random = simulation_.random;
   if (server_ && random.one_in(10)) disturb_server();
   const auto last = static_cast<int>(nodes_.size()) - 1;
-  // Sometimes a rack at once.
+  // Sometimes a whole rack is disturbed at once.
   const int rack = random.one_in(10) ? random.between(1, last / 3 + 1) : 1;
   const int victims = large_ ? 5 : rack;
   for (int i = 0; i < victims; ++i) disturb_node(*nodes_[static_cast<std::size_t>(random.between(0, last))]);

@@ -49,7 +49,7 @@ class SimulatedJob {
   Simulation simulation_;
   std::map<std::string, Host> hosts_;
   std::vector<std::unique_ptr<Node>> nodes_;
-  ProcessPtr server_process_;  // of a server outside the agents
+  ProcessPtr server_process_;  // that of a server outside the agents
   std::shared_ptr<Server> server_;
   Host* endpoint_ = nullptr;
   Time faults_end_;

@@ -21,7 +21,7 @@ struct SweepResult {
   std::vector<std::string> broken;  // a line each, with the command that replays it
 
   void add(const SweepResult& other);
-  // A summary for people.
+  // Returns a readable summary.
   std::string text() const;
 };
 

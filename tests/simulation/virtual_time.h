@@ -18,7 +18,7 @@ class VirtualTime {
   // A time in the past means now.
   void at(Time when, std::function<void()> action);
   void after(Duration delay, std::function<void()> action) { at(now_ + delay, std::move(action)); }
-  // Runs the next event; false if there is none.
+  // Runs the next event; returns false if there is none.
   bool step();
 
  private:

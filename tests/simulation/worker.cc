@@ -19,7 +19,7 @@ std::int64_t number(const Environment& environment, const char* name) {
   return std::stoll(environment.get(name).value());
 }
 
-// Reads the value of a complete WAIT_GET reply; false if it is incomplete.
+// Reads the value of a complete WAIT_GET reply; returns false if it is incomplete.
 bool take_value(std::string& bytes, std::string& value) {
   constexpr std::size_t head = 1 + sizeof(std::uint64_t);
   if (bytes.size() < head) return false;

@@ -30,9 +30,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
          Plan plan, Exited exited);
 
   void start();
-  // Ends as by SIGKILL, or after SIGTERM.
+  // Ends it as SIGKILL would, or after SIGTERM.
   void kill();
-  // Ends with its machine.
+  // Ends it with its machine.
   void lose_power();
   bool alive() const { return process_->alive(); }
 

@@ -1,4 +1,4 @@
-// Code in the README and in docs/ is that of files which other tests compile or run.
+// The code in the README and in docs/ is that of files which other tests compile or run.
 #include "tests/support/code_blocks.h"
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace {
 
 const fs::path tree = SOURCE_FOLDER;
 
-// Where the code of a language comes from. What is in these folders is built or executed by a test.
+// The folders of the code in a language. A test builds or executes what is in them.
 const std::map<std::string, std::vector<std::string>> sources{
     {"cpp", {"tests/process", "tests/examples", "tests/package/consumer", "tests/libtorch"}},
     {"cmake", {"tests/package/consumer", "tests/libtorch"}},
     {"python", {"tests/python"}},
 };
 
-// Without indentation, trailing blanks and, outside C++, trailing comments: a page may explain a line.
+// Returns a line without indentation, trailing blanks and, outside C++, trailing comments: a page may explain a line.
 std::string normal_form(const std::string& line, const std::string& language) {
   auto text = line;
   if (language != "cpp") text = text.substr(0, text.find('#'));
@@ -31,7 +31,7 @@ std::string normal_form(const std::string& line, const std::string& language) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(' ') - begin + 1);
 }
 
-// An excerpt leaves out what it has a blank line for; the lines of a piece follow each other in the file.
+// A blank line in an excerpt stands for what it leaves out; the lines of a piece follow each other in the file.
 std::vector<Lines> pieces_of(const CodeBlock& block) {
   std::vector<Lines> pieces(1);
   for (const auto& line : block.lines) {
@@ -46,7 +46,7 @@ std::vector<Lines> pieces_of(const CodeBlock& block) {
   return pieces;
 }
 
-// Whether the file has all pieces, in their order.
+// Returns whether the file has all pieces, in their order.
 bool is_excerpt(const std::vector<Lines>& pieces, const Lines& file) {
   auto from = file.begin();
   for (const auto& piece : pieces) {

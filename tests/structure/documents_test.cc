@@ -19,7 +19,7 @@ std::string page(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The paths of the tree between backquotes: what begins with one of its folders. A name with <...> stands for any.
+// Returns the paths of the tree between backquotes: they begin with one of its folders. <...> is a wildcard.
 std::set<std::string> named_paths(const std::string& text) {
   static const std::regex path(
       "`((common|rendezvous|launcher|worker|configs|scripts|tests|docs|\\.ci)/[A-Za-z0-9_./-]*[A-Za-z0-9_])/?`");
@@ -29,7 +29,7 @@ std::set<std::string> named_paths(const std::string& text) {
   return paths;
 }
 
-// A path, or a pair of header and source named without suffix.
+// Returns whether a path exists, or a pair of header and source named without suffix.
 bool exists(const std::string& path) {
   return fs::exists(tree / path) || fs::exists(tree / (path + ".h")) || fs::exists(tree / (path + ".cc"));
 }
@@ -44,7 +44,7 @@ std::set<std::string> missing_in(const std::string& name) {
 }  // namespace
 
 TEST_CASE("the files that docs/contributing.md names exist") {
-  CHECK(named_paths(page("docs/contributing.md")).size() > 20);  // it is read at all
+  CHECK(named_paths(page("docs/contributing.md")).size() > 20);  // at least the page was read
   CHECK(missing_in("docs/contributing.md") == std::set<std::string>{});
 }
 

@@ -28,7 +28,7 @@ std::vector<std::string> backquoted(const std::string& text) {
   return names;
 }
 
-// Depth first; the path holds the layers from the root to the current one.
+// The search is depth first; the path holds the layers from the root to the current one.
 class CycleSearch {
  public:
   explicit CycleSearch(const LayerTable& includes) : includes_(includes) {}

@@ -11,7 +11,7 @@ namespace ddprun::testing {
 
 // The layer of a source file, given by its path in the tree: its folder. In a folder that has sub-folders, headers and
 // sources are layers of their own ("worker/comm/*.h", "worker/comm/*.cc"), since its headers lie below the sub-folders
-// and its sources above them; but a header named like a sub-folder (ops.h beside ops/) belongs to that.
+// and its sources above them; but a header named like a sub-folder (ops.h beside ops/) belongs to that sub-folder.
 std::string layer_of(const std::filesystem::path& file, const std::set<std::string>& folders);
 
 // The paths, relative to the tree, that a source includes as "ddprun/...".
@@ -28,10 +28,10 @@ struct IncludeGraph {
   std::vector<Edge> edges;
   std::vector<std::string> missing;  // "file includes X, which does not exist"
 };
-// Of the sources under these folders of the tree.
+// Reads the graph of the sources under these folders of the tree.
 IncludeGraph read_include_graph(const std::filesystem::path& tree, const std::vector<std::string>& parts);
 
-using LayerTable = std::map<std::string, std::set<std::string>>;  // by layer: the layers that it may include
+using LayerTable = std::map<std::string, std::set<std::string>>;  // the layers that each layer may include
 
 // Reads the rows "| `layer` | `layer` `layer` ... |" of a page's section.
 LayerTable read_layer_table(std::string_view page, std::string_view section);

@@ -16,14 +16,14 @@ bool in_identifier(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-// The end of what begins with an opening quote.
+// Returns the end of a literal that begins with an opening quote.
 std::size_t end_of_literal(std::string_view text, std::size_t begin) {
   std::size_t at = begin + 1;
   while (at < text.size() && text[at] != text[begin]) at += text[at] == '\\' ? 2 : 1;
   return at + 1;
 }
 
-// R"name( ... )name"
+// Takes R"name( ... )name".
 std::size_t end_of_raw_string(std::string_view text, std::size_t quote) {
   const auto open = text.find('(', quote);
   if (open == std::string_view::npos) return text.size();
@@ -37,7 +37,7 @@ std::size_t end_of_comment(std::string_view text, std::size_t at) {
   return end == std::string_view::npos ? text.size() : end + 2;
 }
 
-// Names, "::" and single characters, without comments, literals and white space.
+// Returns names, "::" and single characters, without comments, literals and white space.
 Tokens tokens_of(std::string_view text) {
   Tokens tokens;
   for (std::size_t at = 0; at < text.size();) {
@@ -101,7 +101,7 @@ class Reader {
   }
 
   void open_type() {
-    while (at_ < tokens_.size() && (tokens_[at_] == "class" || tokens_[at_] == "struct")) ++at_;  // of an enum
+    while (at_ < tokens_.size() && (tokens_[at_] == "class" || tokens_[at_] == "struct")) ++at_;  // it is an enum class
     const auto name = qualified_name();
     if (name.empty()) return;
     if (at_ < tokens_.size() && tokens_[at_] == "final") ++at_;
@@ -121,7 +121,7 @@ class Reader {
 
   const Tokens tokens_;
   std::size_t at_ = 0;
-  std::vector<std::string> scopes_;  // empty: without a name, or no namespace and no type
+  std::vector<std::string> scopes_;  // empty: one without a name, or no namespace and no type
   std::vector<std::string> types_;
 };
 

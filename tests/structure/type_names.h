@@ -7,8 +7,8 @@
 
 namespace ddprun::testing {
 
-// The types that a source defines in namespaces that have a name, and in types therein: "ddprun::trainer::Session". Not
-// those in functions and in namespaces without a name, which only that source sees, nor specialisations of templates.
+// The types that a source defines in named namespaces, and in types therein: "ddprun::trainer::Session". It leaves out
+// those in functions and in namespaces without a name, which only that source sees, and specialisations of templates.
 std::vector<std::string> defined_types(std::string_view source);
 
 // "ddprun::Session: a.h b.h" for each type that several files under these folders of the tree define.

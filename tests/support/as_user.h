@@ -7,8 +7,8 @@
 
 namespace ddprun::testing {
 
-// For its lifetime this process, which has to be root's, acts as another user; then as before, also where an assertion
-// has thrown.
+// For its lifetime this process, which has to be root's, acts as another user; then it acts as before, also where an
+// assertion has thrown.
 class AsUser {
  public:
   explicit AsUser(uid_t user) : before_(::geteuid()) {
@@ -22,7 +22,7 @@ class AsUser {
   AsUser& operator=(const AsUser&) = delete;
 
  private:
-  // The way from one user to another is by root, which the saved user id still is.
+  // One user becomes another by way of root, which the saved user id still is.
   static bool become(uid_t user) { return ::seteuid(0) == 0 && ::seteuid(user) == 0; }
 
   const uid_t before_;

@@ -21,8 +21,8 @@
 
 namespace ddprun::testing {
 
-// A headless Chromium that a test drives by the DevTools protocol
-// (https://chromedevtools.github.io/devtools-protocol). One page; commands block until their answer is there.
+// A headless Chromium that a test controls by the DevTools protocol
+// (https://chromedevtools.github.io/devtools-protocol). It has one page; commands block until their answer is there.
 class Browser {
  public:
   static bool installed() { return std::system("command -v chromium > /dev/null") == 0; }
@@ -64,7 +64,7 @@ class Browser {
   }
 
   void open(const std::string& url) { send("Page.navigate", {{"url", url}}); }
-  // The value of a JavaScript expression in the page, which may be a promise.
+  // Returns the value of a JavaScript expression in the page, which may be a promise.
   boost::json::value evaluate(const std::string& expression) {
     const auto result =
         send("Runtime.evaluate", {{"expression", expression}, {"returnByValue", true}, {"awaitPromise", true}});
@@ -74,7 +74,7 @@ class Browser {
     return value ? *value : boost::json::value();
   }
   std::string text(const std::string& expression) { return std::string(evaluate(expression).as_string()); }
-  // Waits until the expression is true in the page. One that fails, as before the page is there, is not true.
+  // Waits until the expression is true in the page. An expression that fails, as before the page is there, is not true.
   void wait_for(const std::string& expression, std::chrono::seconds timeout = std::chrono::seconds(40)) {
     const auto guarded = "(() => { try { return " + expression + "; } catch (e) { return false; } })()";
     process_.wait_until([&] { return evaluate(guarded) == boost::json::value(true); }, expression, timeout);
@@ -86,7 +86,7 @@ class Browser {
         boost::json::object{{"name", "prefers-color-scheme"}, {"value", dark ? "dark" : "light"}}};
     send("Emulation.setEmulatedMedia", {{"features", features}});
   }
-  // A key as a user presses it: "Tab", "ArrowRight", "Enter".
+  // Presses a key as a user does: "Tab", "ArrowRight", "Enter".
   void press(const std::string& key) {
     static const std::map<std::string, int> codes{{"Tab", 9},         {"Enter", 13},     {"End", 35},
                                                   {"Home", 36},       {"ArrowLeft", 37}, {"ArrowUp", 38},
@@ -100,7 +100,7 @@ class Browser {
     return std::string(send("Page.captureScreenshot", {{"captureBeyondViewport", true}}).at("data").as_string());
   }
 
-  // The URLs that the page has asked for, and what it has reported: exceptions, and what its policy refused.
+  // The URLs that the page has requested, and its reports: exceptions, and violations of its policy.
   const std::set<std::string>& requests() const { return requests_; }
   const std::string& complaints() const { return complaints_; }
 

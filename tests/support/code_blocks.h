@@ -11,7 +11,7 @@ namespace ddprun::testing {
 
 struct CodeBlock {
   std::string page;      // path relative to the tree
-  int line = 0;          // of the opening fence
+  int line = 0;          // line of the opening fence
   std::string language;  // "cpp"; may be empty
   std::vector<std::string> lines;
 
@@ -43,7 +43,7 @@ inline std::vector<CodeBlock> code_blocks_of(const std::filesystem::path& tree, 
   return blocks;
 }
 
-// The blocks of the README and of each page in docs/.
+// Returns the blocks of the README and of each page in docs/.
 inline std::vector<CodeBlock> documented_code(const std::filesystem::path& tree) {
   auto blocks = code_blocks_of(tree, "README.md");
   for (const auto& file : std::filesystem::directory_iterator(tree / "docs")) {

@@ -5,9 +5,9 @@
 
 namespace ddprun::test {
 
-// Gives this program so many emulated CUDA devices. Before the first use of one, so of a static object:
+// Gives this program that many emulated CUDA devices. Call it before the first use of one, from a static object:
 //   [[maybe_unused]] const bool has_devices = use_emulated_cuda(2);
-// EMULATED_CUDA_MODULE: the module's path, from the build (ddprun_emulated_cuda() of tests/CMakeLists.txt). With
+// EMULATED_CUDA_MODULE is the module's path, from the build (ddprun_emulated_cuda() of tests/CMakeLists.txt). With
 // DDPRUN_TEST_DEVICES in the environment the program has the devices that the worker would find there, real ones too.
 inline bool use_emulated_cuda(int devices) {
   if (std::getenv("DDPRUN_TEST_DEVICES") != nullptr) return false;

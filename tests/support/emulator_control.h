@@ -5,8 +5,8 @@
 
 #include "ddprun/worker/cuda/cuda_module.h"
 
-// The emulator of CUDA devices in the module that this program has opened: worker/cuda/emulator/control.h says what
-// each function does.
+// The emulator of CUDA devices in the module that this program has opened: worker/cuda/emulator/control.h describes
+// each function.
 namespace ddprun::test::emulator {
 
 template <class Function>

@@ -29,7 +29,7 @@ class EtcdCluster {
       if (attempt == 5) throw std::runtime_error("etcd does not start:\n" + log(0));
   }
 
-  // "127.0.0.1:1234,127.0.0.1:1236"
+  // Returns "127.0.0.1:1234,127.0.0.1:1236".
   std::string endpoints() const {
     std::string text;
     for (const auto& member : members_) text += (text.empty() ? "" : ",") + client(member);
@@ -62,7 +62,7 @@ class EtcdCluster {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Another process may have taken a port meanwhile: then all members are started again with new ports.
+  // Another process may have taken a port meanwhile: in that case all members are started again with new ports.
   bool try_to_start() {
     ++attempt_;
     for (auto& member : members_) member = {.client_port = free_port(), .peer_port = free_port()};

@@ -25,7 +25,7 @@ class ForkedRanks {
 
   pid_t pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }
   void signal(int rank, int number);
-  // Waits for the rank's end. Empty when it was killed. Throws when the deadline passes first.
+  // Waits for the rank's end. Returns empty text when it was killed. Throws when the deadline passes first.
   std::string result(int rank, Deadline deadline);
 
   std::uint16_t store_port() const { return server_->port(); }

@@ -16,10 +16,10 @@
 
 namespace ddprun::testing {
 
-// Whether the port is free now. If it is, no other test process gets it while this process runs.
+// Returns whether the port is free now. If it is, no other test process gets it while this process runs.
 inline bool claim_port(std::uint16_t port) {
   static std::vector<UniqueFd> claims;
-  sockaddr_un name{};  // an abstract one: the kernel drops it with its process
+  sockaddr_un name{};  // an abstract address: the kernel drops it with its process
   name.sun_family = AF_UNIX;
   const auto text = "ddprun-test-port-" + std::to_string(port);
   text.copy(name.sun_path + 1, sizeof(name.sun_path) - 1);

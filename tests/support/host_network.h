@@ -23,7 +23,7 @@ class InNetwork {
   ~InNetwork() {
     if (::setns(before_.get(), CLONE_NEWNET) != 0) std::terminate();
   }
-  // Path of the original namespace, for an InNetwork within this one.
+  // Returns the path of the original namespace, for an InNetwork within this one.
   std::string outside() const { return "/proc/self/fd/" + std::to_string(before_.get()); }
 
  private:
@@ -39,7 +39,7 @@ class InNetwork {
   const UniqueFd before_;
 };
 
-// Bytes that an interface of this thread's network namespace has sent so far, headers included.
+// Returns the bytes that an interface of this thread's network namespace has sent so far, headers included.
 inline std::uint64_t bytes_sent(const std::string& interface) {
   std::ifstream file("/proc/thread-self/net/dev");
   for (std::string line; std::getline(file, line);) {

@@ -16,7 +16,7 @@ namespace ddprun::testing {
 
 class NetnsHosts {
  public:
-  // Empty if hosts can be created here, else the reason.
+  // Returns why hosts cannot be created here; empty if they can.
   static std::string why_not() {
     if (::geteuid() != 0) return "network namespaces need root";
     const auto probe = fmt::format("ddp{}p", ::getpid());
@@ -25,7 +25,7 @@ class NetnsHosts {
     return {};
   }
 
-  // The hosts of a process that ended without removing them.
+  // Removes the hosts of a process that ended without removing them.
   static void remove_all_of(pid_t maker) {
     std::error_code none;
     for (const auto& network : std::filesystem::directory_iterator("/run/netns", none)) {
@@ -49,24 +49,24 @@ class NetnsHosts {
 
   std::string address(int host) const { return fmt::format("10.213.7.{}", host + 1); }
   std::string address6(int host) const { return fmt::format("fd00:213:7::{}", host + 1); }
-  // Prefix of a command line that runs on the host; exec replaces the prefix by the command.
+  // Returns the prefix of a command line that runs on the host; exec replaces the prefix by the command.
   std::vector<std::string> enter(int host) const { return {"/usr/bin/nsenter", "--net=/run/netns/" + name(host)}; }
-  // The same in a process-id namespace of its own: ranks share memory only with ranks of the same command, as on
-  // separate machines. The prefix stays as the parent: SIGKILL to it ends every process of the command, like a loss of
-  // power.
+  // Returns that prefix with a process-id namespace of its own: ranks share memory only with ranks of the same command,
+  // as on separate machines. The prefix stays as the parent: SIGKILL to it ends every process of the command, like a
+  // loss of power.
   std::vector<std::string> enter_isolated(int host) const {
     auto words = enter(host);
     for (const auto& word : isolated()) words.push_back(word);
     return words;
   }
-  // Empty if enter_isolated works here, else the reason.
+  // Returns why enter_isolated does not work here; empty if it does.
   static std::string why_not_isolated() {
     std::string probe;
     for (const auto& word : isolated()) probe += word + " ";
     if (std::system((probe + "true >/dev/null 2>&1").c_str()) == 0) return {};
     return "this machine does not permit process-id namespaces with a /proc of their own (" + probe + "failed)";
   }
-  // As enter, under a host name.
+  // Does what enter does, under a host name.
   std::vector<std::string> enter_as(const std::string& host_name, int host) const {
     std::vector<std::string> words{"/usr/bin/unshare", "--uts", "/bin/sh", "-c", "hostname \"$0\" && exec \"$@\"",
                                    host_name};
@@ -109,7 +109,7 @@ class NetnsHosts {
     if (std::system((command + " 2>/dev/null").c_str()) != 0) throw std::runtime_error("failed: " + command);
   }
 
-  // ip in a namespace, through nsenter: ip's own option -n remounts /sys, which a chroot does not permit.
+  // Runs ip in a namespace, through nsenter: ip's own option -n remounts /sys, which a chroot does not permit.
   static void inside(const std::string& name, const std::string& words) {
     must(fmt::format("nsenter --net=/run/netns/{} ip {}", name, words));
   }

@@ -50,9 +50,9 @@ inline bool same_bits(const Tensor& given_a, const Tensor& given_b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 
-// The gradient of a scalar function by central differences in double against backward()'s, over every element of every
-// input: the worst difference(). The caller chooses inputs at which the function is differentiable (not relu at 0, no
-// equal maxima).
+// Compares the gradient of a scalar function by central differences in double with backward()'s, over every element of
+// every input; returns the worst difference(). The caller chooses inputs at which the function is differentiable (not
+// relu at 0, no equal maxima).
 inline double grad_check(const std::function<Variable(const std::vector<Variable>&)>& function,
                          std::vector<Tensor> inputs) {
   std::vector<Variable> variables;

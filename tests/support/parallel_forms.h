@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-// Every form of parallel training, with a job that each can run. What is here is killed and restarted by
-// tests/process/parallel_forms_test.cc, and measured by `ddprun-bench parallel`.
+// Every form of parallel training, with a job that each can run. tests/process/parallel_forms_test.cc kills and
+// restarts these jobs, and `ddprun-bench parallel` measures them.
 namespace ddprun::testing {
 
 struct ParallelForm {
   std::string name;
   int ranks = 1;
-  std::string model = "gpt";           // or gpt_experts, mlp, cnn_bn
-  std::vector<std::string> overrides;  // of a train.cfg: "parallel.zero=1"
-  bool exact = true;                   // learns what one process with the same global batch does, but for rounding
+  std::string model = "gpt";           // also gpt_experts, mlp, cnn_bn
+  std::vector<std::string> overrides;  // settings of a train.cfg: "parallel.zero=1"
+  bool exact = true;                   // learns what one process with the same global batch does, except for rounding
   bool repeatable = true;              // two runs have the same bits
   bool threads = false;                // computes in several threads of a rank
 };
@@ -95,10 +95,10 @@ inline std::vector<ParallelForm> parallel_forms() {
 
 // The sizes of the job that all forms run.
 struct FormJobSize {
-  int width = 32;  // of a GPT of 4 blocks and 4 heads
+  int width = 32;  // width of a GPT of 4 blocks and 4 heads
   int context = 16;
-  int hidden = 32;  // of an MLP's first layer
-  int batch = 16;   // samples of a step, of all ranks
+  int hidden = 32;  // width of an MLP's first layer
+  int batch = 16;   // samples of a step over all ranks
 };
 
 // Writes a train.cfg without [parallel] into the folder, with a text of its own where a GPT needs one.

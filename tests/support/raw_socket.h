@@ -27,19 +27,19 @@ class RawSocket {
   void send(std::string_view bytes) { rendezvous::send_all(fd_.get(), bytes, soon()); }
   void send(const rendezvous::Request& request) { send(rendezvous::encode(request)); }
 
-  // Exactly size bytes; throws when the connection ends before.
+  // Receives exactly size bytes; throws when the connection ends before.
   std::string receive(std::size_t size) {
     std::string bytes(size, '\0');
     for (std::size_t done = 0; done < size;)
       done += rendezvous::receive_some(fd_.get(), bytes.data() + done, size - done, soon());
     return bytes;
   }
-  // A round trip: everything sent before has been applied.
+  // Makes a round trip: all requests sent before have been applied.
   void settle() {
     send(rendezvous::PingRequest{77});
     if (receive(4) != std::string("M\0\0\0", 4)) throw Error(Errc::protocol, "no answer to PING");
   }
-  // True once the server has closed, whatever it sent before; false if it has not within 20 s.
+  // Returns true once the server has closed, whatever it sent before; false if it has not within 20 s.
   bool closed_by_server() {
     char rest[4096];
     try {

@@ -21,7 +21,7 @@ class SlurmCluster {
  public:
   using Words = std::vector<std::string>;
 
-  // Empty if a cluster can be created here, else the reason.
+  // Returns why a cluster cannot be created here; empty if it can.
   static std::string why_not() {
     for (const auto* program : {"slurmctld", "slurmd", "munged"})
       if (!std::filesystem::exists("/usr/sbin/" + std::string(program)))

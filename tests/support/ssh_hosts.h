@@ -19,7 +19,7 @@ class SshHosts {
  public:
   using Words = std::vector<std::string>;
 
-  // Empty if such hosts can be created here, else the reason.
+  // Returns why such hosts cannot be created here; empty if they can.
   static std::string why_not() {
     for (const auto* program : {"/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen"})
       if (!std::filesystem::exists(program))
@@ -55,7 +55,7 @@ class SshHosts {
     std::erase(all, sshd_.at(static_cast<std::size_t>(host - 1))->pid());
     return all;
   }
-  // For --ssh.
+  // Returns the value for --ssh.
   std::string ssh() const {
     return "ssh -F none -i " + path("user_key") + " -o UserKnownHostsFile=" + path("known_hosts");
   }

@@ -11,18 +11,18 @@
 
 #include <boost/json.hpp>
 
-// What a job has written to metrics.file.
+// The records that a job has written to metrics.file.
 namespace ddprun::testing {
 
-// Bytes of the rank that has most of each.
+// The bytes of the rank that has most of each.
 struct RecordedMemory {
   double parameters = 0, gradients = 0, optimizer = 0, activations = 0;
 };
 
 struct StepRecords {
-  std::vector<double> losses;         // of each step
-  std::vector<double> samples_per_s;  // the same
-  std::vector<double> bytes_sent;     // the same, by rank 0 over the network
+  std::vector<double> losses;         // losses of each step
+  std::vector<double> samples_per_s;  // rates of each step
+  std::vector<double> bytes_sent;     // bytes of each step, sent by rank 0 over the network
   RecordedMemory memory;
 };
 
@@ -52,7 +52,7 @@ inline StepRecords read_records(const std::filesystem::path& metrics) {
   return records;
 }
 
-// The largest relative difference of the first so many losses. Throws where there are fewer.
+// Returns the largest relative difference of the first losses. Throws where there are fewer than `steps`.
 inline double largest_difference(const std::vector<double>& expected, const std::vector<double>& found,
                                  std::size_t steps) {
   if (expected.size() < steps || found.size() < steps)

@@ -18,7 +18,7 @@ class StoreJunk {
   std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>(random_() % bound); }
   bool one_in(std::uint32_t n) { return below(n) == 0; }
 
-  // Mostly valid, so that connections stay open.
+  // Most messages are valid, so that connections stay open.
   std::string message() {
     if (one_in(50)) return noise(1 + below(64));
     auto bytes = request();

@@ -12,7 +12,7 @@ namespace ddprun::testing {
 // A new, empty folder. The destructor removes it with its content.
 class TempDir {
  public:
-  // Removes those of this process, for one that ends without destructors.
+  // Removes the folders of this process, for one that ends without destructors.
   static void remove_all() {
     const std::lock_guard lock(live().mutex);
     for (const auto& path : live().paths) remove(path);

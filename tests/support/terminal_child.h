@@ -22,7 +22,7 @@
 namespace ddprun::testing {
 
 // A program under test whose controlling terminal, standard input, output and error are a terminal of 80 columns and 24
-// rows. It is read during every wait. Otherwise like Child.
+// rows. The terminal is read during every wait. Otherwise it is like Child.
 class TerminalChild {
  public:
   static constexpr std::chrono::seconds default_timeout{20};
@@ -73,7 +73,7 @@ class TerminalChild {
   // Polls every few milliseconds.
   void wait_until(const std::function<bool()>& condition, const std::string& what) { pump_until(condition, what); }
 
-  // Keyboard input.
+  // Types keyboard input.
   void type(const std::string& text) {
     if (::write(terminal_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
       throw std::runtime_error("cannot type");

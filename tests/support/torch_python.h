@@ -16,7 +16,7 @@ namespace ddprun::testing {
 
 struct TorchPython {
   std::string path;
-  std::pair<int, int> version;  // of torch
+  std::pair<int, int> version;  // version of torch
   std::string version_text;
 };
 
@@ -42,7 +42,7 @@ inline std::vector<std::string> torch_candidates() {
   return {"python3", "/usr/bin/python3"};
 }
 
-// The first one whose torch is at least `from` and below `below`.
+// Returns the first one whose torch is at least `from` and below `below`.
 inline std::optional<TorchPython> find_torch(std::pair<int, int> from, std::pair<int, int> below = {9999, 0}) {
   for (const auto& python : torch_candidates())
     if (auto found = torch_of(python); found && found->version >= from && found->version < below) return found;

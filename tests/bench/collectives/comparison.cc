@@ -38,7 +38,7 @@ void Comparison::calls(Subject& subject, std::size_t bytes, int count, Latencies
   const auto parts = operation_.part_in ? static_cast<std::size_t>(mapping_.ranks()) : 1;
   const Span input{memory, bytes / size_of(options_.dtype) / parts, options_.dtype};
   binding_.bind(!subject.has_threads());
-  for (int i = -1; i < count; ++i) {  // the first is not measured: it brings the memory into the caches
+  for (int i = -1; i < count; ++i) {  // the first one is not measured: it loads the memory into the caches
     fill(input, options_.rank);
     if (subject.has_threads()) barrier_.wait();
     mapping_.barrier(options_.rank);

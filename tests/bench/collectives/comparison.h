@@ -17,7 +17,7 @@ class Comparison {
   struct Options {
     int rank = 0;
     DType dtype = DType::float32;
-    double seconds = 0.2;  // at most, for one subject; but a few calls at least
+    double seconds = 0.2;  // limit for one subject, but at least a few calls
   };
 
   Comparison(SharedMapping& mapping, SleepingBarrier& barrier, const Operation& operation, const Options& options)

@@ -21,8 +21,8 @@ DDPRUN_BENCH_CLONES void add(float* out, const float* a, const float* b, std::si
   for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
 }
 
-// Declared such that the compiler does not call memcpy, for which some C libraries use an instruction that is slow
-// between processors.
+// The loops are written such that the compiler does not call memcpy, for which some C libraries use an instruction that
+// is slow between processors.
 DDPRUN_BENCH_CLONES void copy_near(float* __restrict out, const float* __restrict in, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) out[i] = in[i];
 }
@@ -143,7 +143,7 @@ class Staged : public Floor {
       action(r, private_.data() + first + slice.begin, offset(r), slice.count);
     }
   }
-  // Offset of rank r's slice in a slot, for chunks of every size.
+  // The offset of rank r's slice in a slot, for chunks of every size.
   std::size_t offset(int r) const { return slice_of(chunk, r, mapping_.ranks()).begin; }
   void distribute(std::size_t number) {
     for_slices(number, [&](int r, const float* own, std::size_t at, std::size_t n) {

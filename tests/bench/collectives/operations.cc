@@ -66,7 +66,7 @@ constexpr Operation operations[] = {
 constexpr DType all_types[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16,
                                DType::int8,    DType::uint8,   DType::int32,   DType::int64};
 
-// Differs from the sizes of blocks, cache lines and pages, so that misplaced bytes are detected.
+// The period differs from the sizes of blocks, cache lines and pages, so that misplaced bytes are detected.
 constexpr std::size_t period = 1021;
 
 // The sum over 20 ranks is exact in every type.

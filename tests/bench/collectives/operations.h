@@ -16,11 +16,11 @@ struct Memory {
 // A collective to measure. Its size is that of a rank's input or output, whichever is larger.
 struct Operation {
   const char* name;
-  bool part_in, part_out;  // the input, the output is one of as many parts as there are ranks
+  bool part_in, part_out;  // the input or the output is one of as many parts as there are ranks
   bool in_place;
   double (*bus_factor)(double ranks);  // as in nccl-tests: algorithm bandwidth to bus bandwidth
   WorkPtr (*start)(ProcessGroup& group, const Memory& memory, OpOptions options);
-  // Element i of rank's expected output, if element j of rank r's input is value(r, j).
+  // Returns element i of rank's expected output, if element j of rank r's input is value(r, j).
   double (*expected)(int rank, std::size_t i, int ranks, std::size_t part, double (*value)(int r, std::size_t j));
 };
 

@@ -18,7 +18,7 @@
 namespace ddprun::bench {
 namespace {
 
-// Every rank calls it.
+// Every rank calls this function.
 std::shared_ptr<::gloo::Context> connect(SharedMapping& mapping, int rank, bool polling) {
   auto* const folder = reinterpret_cast<char*>(mapping.message(0));
   if (rank == 0) {

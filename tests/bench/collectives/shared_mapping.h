@@ -34,7 +34,7 @@ class SharedMapping {
   void barrier(int rank);
   // Returns rank 0's value at every rank.
   std::int64_t broadcast(int rank, std::int64_t value);
-  // One-way latency between the processors of ranks 0 and 1: half a round trip of one flag. Every rank calls it.
+  // Returns the one-way latency between ranks 0 and 1's processors, half a round trip of one flag. Every rank calls it.
   double latency_ns(int rank);
 
  private:
@@ -48,11 +48,11 @@ class SharedMapping {
   void await(const Flag& flag, std::uint32_t value) const;
 
   const int ranks_;
-  const int spins_;  // before a waiting rank yields
+  const int spins_;  // spins before a waiting rank yields
   const std::size_t buffer_bytes_;
   std::size_t slots_, messages_, buffers_, result_, end_;
   std::byte* data_;
-  std::uint32_t barriers_ = 0;  // that this rank has called
+  std::uint32_t barriers_ = 0;  // number that this rank has called
 };
 
 // Binds the calling thread to a processor of its rank: ranks are assigned round robin. Threads that it started before

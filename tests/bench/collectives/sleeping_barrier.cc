@@ -19,7 +19,7 @@ SleepingBarrier::SleepingBarrier(int ranks) {
   ::pthread_barrierattr_destroy(&attributes);
 }
 
-// Not destroyed, only unmapped: other processes may still be returning from it.
+// The barrier is unmapped, but not destroyed: other processes may still be returning from it.
 SleepingBarrier::~SleepingBarrier() {
   ::munmap(barrier_, sizeof(pthread_barrier_t));
 }

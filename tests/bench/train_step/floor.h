@@ -13,7 +13,7 @@ struct LinearProducts {
   bool input_gradient = true;
 };
 
-// A square convolution's three, without the gradient of an input that is data.
+// A square convolution's three products, without the gradient of an input that is data.
 struct Convolutions {
   std::int64_t batch, in, out, kernel, stride, padding, size;
   int times = 1;
@@ -25,9 +25,9 @@ struct Arithmetic {
   std::vector<Convolutions> convolutions;
 };
 
-// The matrix products and convolutions of one step and nothing else, straight through oneDNN on the calling thread:
-// what a training step cannot be faster than without another algorithm. Convolutions run in the layout and with the
-// algorithm that oneDNN itself prefers (convolution_auto: Winograd where that is faster), no operand is reordered.
+// Only the matrix products and convolutions of one step, directly through oneDNN on the calling thread: a training step
+// cannot be faster without another algorithm. Convolutions run in the layout and with the algorithm that oneDNN itself
+// prefers (convolution_auto: Winograd where that is faster), no operand is reordered.
 class ArithmeticFloor {
  public:
   explicit ArithmeticFloor(const Arithmetic& arithmetic);

@@ -15,17 +15,17 @@ namespace ddprun::bench {
 // A model at the sizes at which it is compared: one row of the table in workload.cc.
 struct Workload {
   std::string name;
-  std::string model;  // of nn::make_model()
+  std::string model;  // the name for nn::make_model()
   nn::ModelOptions options;
   std::int64_t batch = 64;
-  std::int64_t tokens = 0;  // of a sample of text; 0: images
+  std::int64_t tokens = 0;  // tokens of a sample of text; 0: images
   std::string optimizer = "adam";
-  Arithmetic arithmetic;  // of one step
+  Arithmetic arithmetic;  // arithmetic of one step
 
   std::int64_t items() const { return batch * (tokens > 0 ? tokens : 1); }  // samples or tokens of a step
 };
 
-// batch: samples of a step, 0: the model's own. Throws Errc::usage for an unknown name, naming the known ones.
+// batch is the samples of a step, 0 for the model's own. Throws Errc::usage for an unknown name, naming the known ones.
 Workload workload_named(std::string_view name, std::int64_t batch = 0);
 std::vector<std::string_view> workload_names();
 
@@ -37,7 +37,7 @@ class TrainingStep {
   nn::Module& model() { return *model_; }
   // From now on update() changes these parameters, such as a rank's parts of them, and no others.
   void update_only(const optim::NamedParameters& parameters);
-  // The loss of a forward pass; forward: through the model itself or what wraps it.
+  // Returns the loss of a forward pass; forward calls the model itself or its wrapper.
   template <class Forward>
   Variable loss(Forward forward) {
     return cross_entropy_of(forward(Variable(inputs_)));

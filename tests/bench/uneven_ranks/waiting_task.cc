@@ -1,5 +1,5 @@
-// A plugin: a task that takes a given time for each sample, as a device of that speed would, and longer at one rank.
-// It waits rather than computes, so that there can be more ranks than processors; or the slow rank joins a control
+// A plugin: a task that takes a given time for each sample, like a device of that speed, and longer at one rank. It
+// waits rather than computes, so that there can be more ranks than processors; or the slow rank joins a control
 // group.
 #include <chrono>
 #include <cstdlib>

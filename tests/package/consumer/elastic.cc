@@ -1,4 +1,4 @@
-// Ranks that add up together. When one of them dies the others go on without it, in the same processes.
+// Ranks that add numbers together. When one of them dies the others continue without it, in the same processes.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// For ever while all are here; without somebody, a hundred steps.
+// Runs for ever while all ranks are here, or a hundred steps if one is missing.
 void add_up(ddprun::ProcessGroup& group, bool all_here) {
   for (int step = 1; all_here || step <= 100; ++step) {
     std::vector<float> sum{1.0f};
@@ -61,9 +61,9 @@ int main(int argc, char** argv) try {
     } catch (const ddprun::Error& error) {
       std::fprintf(stderr, "rank %s goes on: %s\n", self.c_str(), error.what());
       members = elastic.survivors();
-      // They never came together, or the others went on without this process: it was frozen, or cut off.
+      // The members never joined, or the others continued without this process: it was frozen, or cut off.
       if (std::find(members.begin(), members.end(), self) == members.end()) throw;
-      if (error.code() != ddprun::Errc::aborted) ++generation;  // or else it was not formed, and may be tried again
+      if (error.code() != ddprun::Errc::aborted) ++generation;  // otherwise it was not formed, and may be tried again
     }
 } catch (const ddprun::Error& error) {
   std::fprintf(stderr, "%s\n", error.what());

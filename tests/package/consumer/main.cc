@@ -1,4 +1,4 @@
-// A program of a user's own, linked with the installed library: sums the ranks (from 1) of the job it finds itself in.
+// A user's own program, linked with the installed library: sums the ranks (from 1) of its job.
 #include <cstdio>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// What a plugin must not be, one mistake a macro: built without this project's headers, with functions of its own.
+// Mistakes of a plugin, one for each macro: built without this project's headers, with functions of its own.
 #include <cstdint>
 #include <stdexcept>
 

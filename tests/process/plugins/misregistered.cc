@@ -1,4 +1,4 @@
-// What ddprun_register() must not do, one mistake a macro.
+// Mistakes of ddprun_register(), one for each macro.
 #include <stdexcept>
 
 #include "ddprun/worker/plugin/plugin.h"

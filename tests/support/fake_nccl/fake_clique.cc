@@ -23,7 +23,7 @@ std::size_t bytes_of(const Call& call) {
   return call.count * size_of(call.type);
 }
 
-// The values that a rank contributes. 16-bit floats are rounded after a multiplication too, as NCCL does.
+// Returns the values that a rank contributes. 16-bit floats are rounded after a multiplication too, as NCCL does.
 Bytes input_values(const Call& call, std::size_t offset) {
   Bytes values(bytes_of(call));
   const ConstSpan input{static_cast<const std::byte*>(call.input) + offset, call.count, call.type};
@@ -109,7 +109,7 @@ void Clique::abort(int rank) {
   changed_.notify_all();
 }
 
-// Its memory is not accessed from now on.
+// The rank's memory is not accessed from now on.
 void Clique::withdraw(int rank) {
   for (auto& [number, calls] : collectives_) calls[static_cast<std::size_t>(rank)] = nullptr;
   for (auto& [ends, channel] : channels_) {

@@ -57,7 +57,7 @@ class Clique {
     bool joined = false;
     int device = 0;
     int issued = 0;
-    int aborted = 0;  // how many of the issued ones are cancelled
+    int aborted = 0;  // number of issued ones that are cancelled
     std::uint64_t next = 0;
   };
   using CollectiveCalls = std::vector<PostedCall>;  // by rank

@@ -12,7 +12,7 @@
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/fake_nccl/fake_stream.h"
 
-// What a cudaEvent_t points to.
+// The object behind a cudaEvent_t.
 struct CUevent_st {
   std::shared_ptr<std::atomic<bool>> reached = std::make_shared<std::atomic<bool>>(true);
 };
@@ -76,7 +76,7 @@ Memory& memory() {
 }
 
 std::atomic<bool> all_memory_is_devices = false;
-std::atomic<int> failing_copies = 0;  // the next ones
+std::atomic<int> failing_copies = 0;  // the next ones fail
 thread_local int current_device = 0;
 thread_local std::string_view failing_function;
 
@@ -233,7 +233,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     --failing_copies;
     return cudaErrorIllegalAddress;
   }
-  if (bytes == 0) return cudaSuccess;  // from and to may be null then
+  if (bytes == 0) return cudaSuccess;  // both pointers may be null then
   stream->run([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }

@@ -4,7 +4,7 @@
 
 namespace ddprun::testing::fake_nccl {
 
-// Whether that function has to fail on this thread (FailsHere).
+// Returns whether that function has to fail on this thread (FailsHere).
 bool fails_here(std::string_view function);
 
 }  // namespace ddprun::testing::fake_nccl

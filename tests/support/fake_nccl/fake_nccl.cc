@@ -18,19 +18,19 @@ using namespace ddprun;
 using namespace ddprun::testing::fake_nccl;
 using comm::OpKind;
 
-// What an ncclComm_t points to: one rank of a clique.
+// The object behind an ncclComm_t: one rank of a clique.
 struct ncclComm {
   std::shared_ptr<Clique> clique;
   int rank = 0;
-  std::map<int, double> factors;  // of its premultiplied sums, by their numbers
-  bool polled = true;             // since the last call: a non-blocking call is in progress when first polled
+  std::map<int, double> factors;  // those of its premultiplied sums, by their numbers
+  bool polled = true;             // polled since the last call: a non-blocking call is in progress when first polled
   bool finalized = false;
   struct Child {
     std::shared_ptr<Clique> clique;
     int rank;
     ncclComm_t* result;
   };
-  std::optional<Child> child;  // that is being created
+  std::optional<Child> child;  // the one that is being created
   std::set<void*> registered;
   std::atomic<bool> broken = false;
 };

@@ -38,26 +38,26 @@ class RefusesSharedDevices {
   RefusesSharedDevices& operator=(const RefusesSharedDevices&) = delete;
 };
 
-// Queues a task on a stream, after which alone what follows there begins.
+// Queues a task on a stream; work that follows on the stream begins only after it.
 void hold_stream(cudaStream_t stream, std::function<void()> task);
 // Sets what ncclGetVersion returns.
 void pretend_version(int code);
-// So many copies fail from now on.
+// That many copies fail from now on.
 void break_copies(int count);
 // All existing communicators report an asynchronous error.
 void break_communicators();
 
-// How many communicators were created so far: by the functions for that, and by ncclCommShrink.
+// The number of communicators created so far: by the functions for that, and by ncclCommShrink.
 struct CreatedCommunicators {
   int initialized = 0;
   int shrunk = 0;
   int shrunk_by_abort = 0;  // calls with NCCL_SHRINK_ABORT
-  int most_ids = 1;         // of one communicator
+  int most_ids = 1;         // the most of one communicator
 };
 CreatedCommunicators created_communicators();
-// How many pieces of memory are registered with communicators.
+// Returns how many pieces of memory are registered with communicators.
 int registrations();
-// How many pieces of page-locked memory of the host exist.
+// Returns how many pieces of page-locked memory of the host exist.
 int pinned_pieces();
 
 }  // namespace ddprun::testing::fake_nccl

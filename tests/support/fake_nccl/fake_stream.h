@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-// What a cudaStream_t points to: executes its tasks in order, on a thread of its own.
+// The object behind a cudaStream_t: executes its tasks in order, on a thread of its own.
 struct CUstream_st {
   using Task = std::function<void()>;
 

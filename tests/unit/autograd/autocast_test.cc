@@ -13,7 +13,7 @@ Variable parameter(Shape shape, std::uint64_t seed) {
   return Variable(random_tensor(std::move(shape), seed), true);
 }
 
-// The weight that a matrix product has saved.
+// Returns the weight that a matrix product has saved.
 const void* weight_used_by(const Variable& product) {
   return autograd::saved_tensors(product)[1].raw();
 }

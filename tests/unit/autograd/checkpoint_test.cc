@@ -10,7 +10,7 @@ using Inputs = std::vector<Variable>;
 
 namespace {
 
-// Two linear layers with dropout between them, and what is drawn from the generator after them.
+// Two linear layers with dropout between them, and a number drawn from the generator after them.
 struct Layers {
   Variable first{random_tensor({8, 6}, 1), true}, second{random_tensor({3, 8}, 2), true};
   Generator generator{7};

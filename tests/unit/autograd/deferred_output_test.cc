@@ -1,4 +1,4 @@
-// An output layer leaves its product to the caller of the model, where that wants it.
+// An output layer leaves its product to the caller of the model, if the caller requests it.
 #include "ddprun/worker/autograd/deferred_output.h"
 
 #include "tests/support/numerics.h"

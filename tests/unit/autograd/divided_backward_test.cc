@@ -13,11 +13,11 @@ struct Net {
   Variable input{random_tensor({3, 4, 8}, 1), true};
   Variable w1{random_tensor({8, 8}, 2), true}, b1{random_tensor({8}, 3), true}, w2{random_tensor({8, 8}, 4), true};
   Variable gain{random_tensor({8}, 5), true}, shift{random_tensor({8}, 6), true};
-  Variable scale{random_tensor({8}, 7), true};  // of a branch that the input is no part of
+  Variable scale{random_tensor({8}, 7), true};  // belongs to a branch without the input
 
   std::vector<Variable> weights() const { return {w1, b1, w2, gain, shift, scale}; }
 
-  // w1 is used twice; the branch of weights alone is computed on the tape as well.
+  // w1 is used twice; the branch of only weights is computed on the tape as well.
   Variable forward(bool checkpointed) const {
     const auto block = [this](const std::vector<Variable>& x) {
       return add(x[0], linear(gelu_tanh(linear(layer_norm(x[0], gain, shift, 1e-5), w1, b1)), w2));

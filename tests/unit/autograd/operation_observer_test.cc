@@ -12,7 +12,7 @@ using namespace ddprun;
 
 namespace {
 
-// Writes down what it is told: "(name" begins, ")" ends, "<name module cost wanted" a backward function.
+// Writes down its calls: "(name" begins, ")" ends, "<name module cost wanted" a backward function.
 class Listener : public autograd::OperationObserver {
  public:
   void forward_begins(const char* name) override { text += std::string("(") + name; }

@@ -137,7 +137,7 @@ TEST_CASE("gradients accumulate in storage from outside and stay there") {
   run();
   CHECK(bucket == std::vector<float>{7, 6, 6, 6, 6, 7});
   weight.zero_grad();
-  run();  // overwrites what was there
+  run();  // overwrites the earlier gradient
   CHECK(bucket == std::vector<float>{7, 3, 3, 3, 3, 7});
   weight.zero_grad();
   CHECK(weight.grad().raw() == bucket.data() + 1);
@@ -216,7 +216,7 @@ TEST_CASE("a gradient in lazy storage is undefined until something is added") {
 }
 
 TEST_CASE("a long tape is walked and destroyed without recursion") {
-  // On a stack of 256 KiB, which holds no ten thousand frames.
+  // The work runs on a stack of 256 KiB, which holds no ten thousand frames.
   const auto work = [](void* result) -> void* {
     Variable x = leaf({1});
     const auto chain = [&] {
@@ -356,7 +356,7 @@ TEST_CASE("anomaly mode names the operation and the module that produced a NaN")
 
 namespace {
 
-// 2 x; its backward function adds what others have given to x's gradient by itself, and gives a copy in bfloat16.
+// Returns 2 x; its backward function adds the gradients of others to x's by itself, and gives a copy in bfloat16.
 Variable twice(const Variable& x, Tensor& taken, Tensor& copy) {
   const autograd::Operation operation("twice", {x});
   return operation.record(kernels::scale(x.value(), 2), {}, [&taken, &copy](autograd::Backward& pass) {
@@ -368,7 +368,7 @@ Variable twice(const Variable& x, Tensor& taken, Tensor& copy) {
   });
 }
 
-// 3 x; its backward function reads the gradient in bfloat16, too.
+// Returns 3 x; its backward function reads the gradient in bfloat16, too.
 Variable thrice(const Variable& x, Tensor& read) {
   const autograd::Operation operation("thrice", {x});
   const Variable result = operation.record(kernels::scale(x.value(), 3), {}, [&read](autograd::Backward& pass) {

@@ -19,7 +19,7 @@ using ddprun::testing::TempDir;
 
 namespace {
 
-// A checkpoint whose every tensor element is its step.
+// A checkpoint in which every tensor element is its step.
 class Run {
  public:
   explicit Run(std::int64_t step, std::size_t elements = 1000) : values_(elements, static_cast<float>(step)) {
@@ -43,7 +43,7 @@ std::set<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
-// The newest checkpoint must be whole, and its tensors those of its step.
+// Returns the newest step, whose checkpoint must be whole, with the tensors of that step.
 std::int64_t newest_step(const std::filesystem::path& folder) {
   const auto found = Checkpoints({.folder = folder}).newest();
   if (!found) return -1;
@@ -56,7 +56,7 @@ std::int64_t newest_step(const std::filesystem::path& folder) {
   return found->state.step;
 }
 
-// Runs action in a forked child and gives its wait status.
+// Runs action in a forked child and returns its wait status.
 int in_child(const std::function<void()>& action) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -100,7 +100,7 @@ TEST_CASE("the best one is replaced at once, never removed with the others, and 
   CHECK(names_in(dir.path()) == std::set<std::string>{"best", "step_000007"});
   CHECK(newest_step(dir.path()) == 7);
   CHECK(Checkpoints({.folder = dir.path()}).best()->state.step == 5);
-  // Whenever the process ends, there is a whole one: the old or the new.
+  // Whenever the process ends, there is a whole checkpoint: the old or the new one.
   std::set<std::int64_t> found;
   for (int end_at = 1; end_at <= 8; ++end_at) {
     const int status = in_child([&] {
@@ -159,7 +159,7 @@ TEST_CASE("a torn or changed checkpoint is skipped for the one before it") {
     save(dir.path(), 2);
     damage.apply(dir / "step_000002");
     CHECK(newest_step(dir.path()) == 1);
-    save(dir.path(), 2);  // the run comes to step 2 again
+    save(dir.path(), 2);  // the run reaches step 2 again
     CHECK(newest_step(dir.path()) == 2);
     CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000002"});
   }
@@ -196,7 +196,7 @@ TEST_CASE("checkpoints of which none can be used are an error that says why, and
 
 namespace {
 
-// Every file below a folder, with its content.
+// Returns every file below a folder, with its content.
 std::map<std::string, std::string> contents_of(const std::filesystem::path& folder) {
   std::map<std::string, std::string> all;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
@@ -204,7 +204,7 @@ std::map<std::string, std::string> contents_of(const std::filesystem::path& fold
   return all;
 }
 
-// For a process that chmod stops: root gives the folder to another user and becomes that user.
+// Root gives the folder to another user and becomes that user, since chmod does not stop root.
 void become_ordinary_user(const std::filesystem::path& folder) {
   constexpr uid_t nobody = 65534;
   if (::geteuid() != 0) return;
@@ -251,7 +251,7 @@ TEST_CASE("a checkpoint that its owner may not read is neither replaced nor rena
     require(error_of([&] { checkpoints.newest(); }).find("cannot open " + manifest + ": Permission denied") !=
                 std::string::npos,
             "none can be read");
-    // Also in a process that never looked for the newest one.
+    // This holds also in a process that never looked for the newest one.
     Checkpoints unaware({.folder = dir.path(), .keep = 1});
     require(
         error_of([&] { unaware.save(Run(3).content()); }).starts_with("cannot save " + (dir / "step_000003").string()),
@@ -358,7 +358,7 @@ TEST_CASE("a full disk is an error naming the file, and the older checkpoints st
   for (const std::int64_t step : {1, 2}) save(dir.path(), step);
   const int status = in_child([&] {
     ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{20000, 20000};  // bytes a file: write() fails as on a full disk
+    const rlimit limit{20000, 20000};  // bytes of a file: write() fails as on a full disk
     ::setrlimit(RLIMIT_FSIZE, &limit);
     try {
       Checkpoints({.folder = dir.path()}).save(Run(3, 10000).content());

@@ -26,7 +26,7 @@ std::string written(const TempDir& dir, const std::vector<TensorView>& tensors, 
   return read_whole_file(dir / "file");
 }
 
-// The bytes of the worked example: what stands before a run of blanks in each line of its block.
+// Returns the bytes of the worked example: the text before a run of blanks in each line of its block.
 std::string example_of_format_page() {
   const auto page = read_whole_file(DDPRUN_FORMAT_PAGE);
   auto begin = page.find("```\n", page.find("### Example")) + 4;

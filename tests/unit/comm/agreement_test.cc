@@ -35,7 +35,7 @@ struct Member {
 
   std::string key(const std::string& name) const { return std::to_string(agreement.attempt()) + "/" + name; }
 
-  // Until it waits or has a result.
+  // Runs until it waits or has a result.
   void run() {
     while (step()) {
     }

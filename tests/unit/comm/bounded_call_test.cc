@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// The wait status of a process of its own.
+// Returns the wait status of a process of its own that runs body.
 template <class Body>
 int status_of(Body body) {
   const pid_t child = ::fork();

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Records what it is asked to do, and on which thread.
+// Records its calls, and their threads.
 class RecordingTransport : public Transport, public NonblockingCollectives {
  public:
   void connect(Store&, const std::string&, Deadline) override {}
@@ -45,7 +45,7 @@ class RecordingTransport : public Transport, public NonblockingCollectives {
 
 }  // namespace
 
-// It is called before the operation log has the collective, so that nothing could explain its failure.
+// The function is called before the operation log has the collective, so that nothing could explain its failure.
 static_assert(noexcept(std::declval<NonblockingCollectives&>().announce(std::declval<const Collective&>())));
 
 TEST_CASE("a blocking collective is announced before it is executed, unless it is composed of others") {
@@ -91,11 +91,11 @@ class InterruptedTransport : public RecordingTransport {
 
 }  // namespace
 
-// The started one may still be unfinished for the transport: over shared memory the next would wait for its end.
+// The started one may still be unfinished for the transport: over shared memory the next one would wait for its end.
 TEST_CASE("a collective queued behind a started one that fails is not executed") {
   std::vector<WorkPtr> works;
   std::vector<Errc> ends;
-  const auto await_ends = [&] {  // before the group cancels what is queued
+  const auto await_ends = [&] {  // called before the group cancels the queue
     for (const auto& work : works) {
       try {
         work->wait();
@@ -117,7 +117,7 @@ TEST_CASE("a collective queued behind a started one that fails is not executed")
 
 namespace {
 
-// Whether the ranks meet is up to the test.
+// A transport whose ranks meet when the test allows it.
 class MeetingTransport : public RecordingTransport {
  public:
   explicit MeetingTransport(bool meets) : meets_(meets) {}

@@ -93,7 +93,7 @@ TEST_CASE("the longest possible timeout does not overflow") {
   CHECK(ElasticGroup("gloo", alone, "a").reconfigure(0, {"a"}).size() == 1);
 }
 
-// Before it waits for the other rank, which does not exist.
+// The error comes before the wait for the other rank, which does not exist.
 TEST_CASE("every way to form a group checks its settings") {
   const auto none = options_with([](auto& options) { options.config.timeout = milliseconds(0); });
   const auto refuses = Catch::Contains("timeout cannot be 0 ms");

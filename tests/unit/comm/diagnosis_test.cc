@@ -48,7 +48,7 @@ Stall stall_at(std::uint64_t sequence) {
   return {.rank = 0, .sequence = sequence, .operation = allreduce_of(10), .seconds = 5};
 }
 
-// The failure of an operation of rank 0 that is overdue. observations: by rank.
+// Returns the failure of an operation of rank 0 that is overdue. observations are by rank.
 GroupFailure diagnose_overdue(const Stall& stall, const std::vector<Observation>& observations, double seconds = 3) {
   const auto failure = diagnose(
       {.rank = stall.rank,
@@ -275,7 +275,7 @@ namespace {
 Stall recv_from_any() {
   return {.rank = 0, .sequence = 0, .operation = recv_of(4, -1, 1), .seconds = 5};
 }
-// others: the records of rank 1 and on.
+// others are the records of rank 1 and the following ones.
 GroupFailure diagnose_recv_from_any(const std::vector<RankRecord>& others) {
   std::vector<Observation> observations{beating(outside(3, 5))};
   for (const auto& each : others) observations.push_back(each.left ? silent(each) : beating(each));
@@ -380,7 +380,7 @@ namespace {
 
 enum class Fault { none, left, silent, other_call, late };
 
-// A group in one collective, in which one rank has one fault; what rank 0 observes of it.
+// A group in one collective, in which one rank has one fault, and rank 0's observations.
 struct Scenario {
   Fault fault;
   int size, faulty;
@@ -450,7 +450,7 @@ OperationDescription random_operation(std::mt19937& random) {
   }
 }
 
-// Any record that a rank could publish.
+// Returns any record that a rank could publish.
 RankRecord random_record(std::mt19937& random) {
   const auto any = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
   const auto sequence = static_cast<std::uint64_t>(any(0, 4));

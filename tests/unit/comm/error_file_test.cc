@@ -45,7 +45,7 @@ namespace {
 // The result of a child process whose main function is body.
 struct Left {
   int status = 0;
-  std::string message;  // of the error file; empty when there is none
+  std::string message;  // text of the error file; empty when there is none
 };
 
 Left run_recorded(const std::function<void()>& body) {
@@ -53,7 +53,7 @@ Left run_recorded(const std::function<void()>& body) {
   const auto path = dir / "error.json";
   const pid_t child = ::fork();
   if (child == 0) {
-    const rlimit no_core{0, 0};  // an abort here is meant
+    const rlimit no_core{0, 0};  // an abort here is intended
     ::setrlimit(RLIMIT_CORE, &no_core);
     ::setenv("TORCHELASTIC_ERROR_FILE", path.c_str(), 1);
     ::_exit(record(body));

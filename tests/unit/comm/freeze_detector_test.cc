@@ -9,7 +9,7 @@ namespace {
 
 const FreezeDetector::Clock::time_point start{1000h};
 
-// Looks every half second from begin to end.
+// Observes every half second from begin to end.
 void look_until(FreezeDetector& detector, std::uint64_t beats, std::chrono::milliseconds begin,
                 std::chrono::milliseconds end) {
   for (auto t = begin; t <= end; t += 500ms) detector.look(beats, start + t);

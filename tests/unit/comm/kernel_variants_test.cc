@@ -80,7 +80,7 @@ class Values {
   std::byte* start_;
 };
 
-// The memory after a reduction of that many inputs: nothing but the output may change.
+// Returns the memory after a reduction of that many inputs: only the output may change.
 std::vector<std::byte> reduced(const KernelVariant& variant, ReduceOp op, DType dtype, std::size_t inputs,
                                std::size_t count, std::size_t shift, bool in_place) {
   std::vector<Values> values;
@@ -94,7 +94,7 @@ std::vector<std::byte> reduced(const KernelVariant& variant, ReduceOp op, DType 
   return target.memory();
 }
 
-// 16-bit floats through float32.
+// Multiplies 16-bit floats through float32.
 void multiply(const KernelVariant& variant, DType dtype, void* data, std::size_t count) {
   if (size_of(dtype) > 2) return variant.multiply(dtype, data, data, count, 1.7);
   std::vector<float> values(count);
@@ -102,7 +102,7 @@ void multiply(const KernelVariant& variant, DType dtype, void* data, std::size_t
   variant.round(dtype, data, values.data(), count);
 }
 
-// A line of the first processor in /proc/cpuinfo; empty if there is none of that name.
+// Returns a line of the first processor in /proc/cpuinfo; empty if there is none of that name.
 std::set<std::string> processor_flags() {
   std::ifstream processors("/proc/cpuinfo");
   for (std::string line; std::getline(processors, line);) {

@@ -58,7 +58,7 @@ TEST_CASE("the other processes of this host are watched from their registrations
   if (child == 0) {
     while (true) ::pause();
   }
-  // Started before it can be read in /proc: fork() has returned.
+  // The child has started before its files in /proc can be read: fork() has returned.
   std::string stat;
   std::getline(std::ifstream("/proc/" + std::to_string(child) + "/stat"), stat);
   std::istringstream fields(stat.substr(stat.rfind(')') + 1));

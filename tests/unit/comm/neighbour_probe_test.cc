@@ -20,7 +20,7 @@ struct Group {
   void publish(int first, int last, bool left) {
     for (int rank = first; rank <= last; ++rank) records.publish(rank, {.beat = 1, .left = left, .size = size});
   }
-  // All looks that are due at this time: at most one more than there are ranks.
+  // Makes all observations that are due at this time: at most one more than there are ranks.
   void look_at(NeighbourProbe::Clock::time_point now) {
     for (int i = 0; i <= size; ++i) CHECK_FALSE(probe.look(now, true));
   }

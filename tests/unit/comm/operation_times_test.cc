@@ -23,7 +23,7 @@ TEST_CASE("times are kept by kind and size, with a median exact to a few percent
   times.add({.kind = OpKind::barrier}, 1us);
   const auto read = times.read();
   REQUIRE(read.size() == 3);
-  CHECK(read[0].kind == "allreduce");  // those with the longest sum first
+  CHECK(read[0].kind == "allreduce");  // the one with the longest sum first
   CHECK(read[0].bytes == 4000);
   CHECK(read[0].count == 13);
   CHECK(read[0].seconds == Approx(0.0209));

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int size = 3;
 
-// Three ranks, with parts of two elements.
+// The memory of three ranks, with parts of two elements.
 struct Memory {
   std::array<float, 6> input{}, output{};
 

@@ -19,7 +19,7 @@ std::string process_of(const std::string& name) {
   return "pid 4 of " + name;
 }
 
-// A generation that its members have joined; those of former were in the previous one.
+// Returns the list of a generation that its members have joined; those of former were in the previous one.
 PeerList peer_list(Store& store, std::uint64_t generation, const std::vector<std::string>& members,
                    const std::vector<std::string>& former = {}) {
   const auto prefix = std::to_string(generation) + "/";

@@ -20,7 +20,7 @@ TEST_CASE("one thread at a time holds the lock, and every thread gets it") {
       for (int round = 0; round < rounds; ++round) {
         const std::lock_guard held(lock);
         const int before = taken;
-        std::this_thread::yield();  // to threads that must not get it now
+        std::this_thread::yield();  // to threads that must not get the lock now
         taken = before + 1;
       }
     });

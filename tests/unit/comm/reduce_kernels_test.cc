@@ -49,7 +49,7 @@ std::vector<std::byte> element(DType dtype, double value) {
 
 void check_reduction(DType dtype, ReduceOp op, double left, double right, double result) {
   INFO(ddprun::name_of(dtype) << ", operation " << static_cast<int>(op));
-  // Enough for several vectors at a time, one vector at a time, and single elements.
+  // The count is enough for several vectors at a time, one vector at a time, and single elements.
   constexpr std::size_t count = 85;
   const auto elements = [&](double value) {
     std::vector<std::byte> all;
@@ -65,7 +65,7 @@ void check_reduction(DType dtype, ReduceOp op, double left, double right, double
 
 }  // namespace
 
-// Against constants: the contract tests only compare back ends, which all use these kernels.
+// The comparison is with constants: the contract tests only compare back ends, which all use these kernels.
 TEST_CASE("every reduction of every type computes what its name says") {
   for (const auto dtype : floats) {
     check_reduction(dtype, ReduceOp::sum, 1.5, -2, -0.5);

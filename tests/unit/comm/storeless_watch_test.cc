@@ -14,7 +14,7 @@ constexpr int size = 3;
 constexpr auto grace = StorelessWatch::end_grace;
 const std::string name = "rank 2 (pid 9 on host b)";
 
-// Rank 1 in an allreduce, the fifth; rank 0 served the store, and left with that one as its next or as its last.
+// Rank 1 in the fifth allreduce; rank 0 served the store, and left with that one as its next or as its last.
 struct Scene {
   explicit Scene(bool rank_0_took_part) {
     log->begin({.kind = OpKind::allreduce, .dtype = DType::float32, .count = 10}, 4, 60s);
@@ -63,7 +63,7 @@ TEST_CASE("without a store, an operation that needs the rank which served it fai
 TEST_CASE("without a store, the end of a process is a loss only for an operation that does not complete") {
   Scene scene(true);
   scene.watch->ended(2, name, scene.entry->changed);
-  scene.watch->ended(0, "rank 0", scene.entry->changed);  // is known to have left
+  scene.watch->ended(0, "rank 0", scene.entry->changed);  // it is known to have left
   CHECK_FALSE(scene.after(grace - 1ms));
   const auto failure = scene.after(grace);
   REQUIRE(failure);

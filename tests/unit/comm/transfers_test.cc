@@ -37,7 +37,7 @@ class RecordingTransport : public Transport {
   bool interrupted = false;
 };
 
-// While it exists no thread can be created: its stack would be too large.
+// While it exists no thread can be created, because its stack would be too large.
 class NoThreads {
  public:
   NoThreads() {

@@ -1,4 +1,4 @@
-// How a group gets its transport while it forms.
+// The choice of a group's transport while the group forms.
 #include "ddprun/worker/comm/execution/transport_group.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Blocks in connect(), if it is told to, until it is interrupted.
+// Blocks in connect(), if the test requests it, until it is interrupted.
 class ConnectingTransport : public Transport {
  public:
   explicit ConnectingTransport(bool blocks = false) : blocks_(blocks) {}
@@ -88,7 +88,7 @@ TEST_CASE("a group that is stopped while it waits for locations makes no transpo
   auto options = options_with(store, 2);
   options.stop = stop.get_token();
   std::thread stopper([&] {
-    store->wait({"group/place/0"}, Deadline::in(60s));  // rank 0's; rank 1's never comes
+    store->wait({"group/place/0"}, Deadline::in(60s));  // rank 0's; rank 1's never arrives
     stop.request_stop();
   });
   bool made = false;

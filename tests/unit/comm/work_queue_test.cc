@@ -1,4 +1,4 @@
-// Which thread takes a queued item: the worker, or a caller before it. A worker that is not woken hangs.
+// The thread that takes a queued item: the worker, or a caller before it. A worker that is not woken hangs.
 #include "ddprun/worker/comm/execution/work_queue.h"
 
 #include <atomic>

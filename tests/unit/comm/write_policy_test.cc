@@ -13,7 +13,7 @@ namespace {
 
 constexpr WritePolicy::Kind sums{OpKind::allreduce, 1 << 20, 4};
 
-// Operations one after the other, of which each way takes as long as it is said to.
+// Successive operations, each of which takes as long as the test says for its way of writing.
 struct Operations {
   WritePolicy policy;
   std::map<Way, WritePolicy::Duration> took{{Way::into_caches, 40us}, {Way::past_caches, 100us}};

@@ -23,5 +23,5 @@ TEST_CASE("all bytes are filled with random numbers") {
   std::array<unsigned char, 1000> bytes{};
   fill_random(bytes);
   std::set<unsigned char> values(bytes.end() - 500, bytes.end());
-  CHECK(values.size() > 100);  // of 256; fewer in one of 10^40 runs
+  CHECK(values.size() > 100);  // 256 values are possible; fewer in one of 10^40 runs
 }

@@ -13,7 +13,7 @@ cuda::Scratch to_device(cuda::DeviceContext& device, const std::vector<T>& value
   return device.ring.upload(std::span<const T>(values));
 }
 
-// After all that was queued on the compute stream.
+// Copies after all work queued on the compute stream.
 template <class T>
 std::vector<T> to_host(cuda::DeviceContext& device, const cuda::Scratch& memory) {
   std::vector<T> values(memory.bytes() / sizeof(T));

@@ -13,9 +13,9 @@ using kernels::AttentionOptions;
 
 namespace {
 
-// What a result may differ from the exact one, as a share of the largest magnitude, at least 1. Rounding of scores,
-// exponentials and sums of up to 130 terms; with 16 bits the rounding of probabilities, score gradients and results,
-// each half a unit in the last place of numbers up to a few times as large.
+// Returns the allowed difference of a result to the exact one, as a share of the largest magnitude, at least 1. It
+// allows for the rounding of scores, exponentials and sums of up to 130 terms; with 16 bits for the rounding of
+// probabilities, score gradients and results, each half a unit in the last place of numbers up to a few times as large.
 double bound_of(DType dtype) {
   switch (dtype) {
     case DType::float64:
@@ -29,7 +29,7 @@ double bound_of(DType dtype) {
   }
 }
 
-// As difference(), where equal infinities are equal.
+// Returns what difference() returns, where equal infinities are equal.
 double error_of(const Tensor& result, const Tensor& expected) {
   std::vector<double> a = values(result), b = values(expected);
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
@@ -41,7 +41,7 @@ DType sums_type(DType dtype) {
   return dtype == DType::float64 ? DType::float64 : DType::float32;
 }
 
-// A tensor of the device without a value: what is not written is found.
+// Returns a tensor of the device without a value, which shows elements that are not written.
 Tensor unwritten(const Tensor& like, DType dtype) {
   Tensor result = Tensor::full(like.shape(), NAN, dtype);
   return result;
@@ -56,7 +56,7 @@ Tensor random_heads(const Extent& extent, std::int64_t rows, std::int64_t width,
   return random_tensor({extent.batch, rows, extent.heads, width}, seed).to(dtype).transpose(1, 2);
 }
 
-// Some pairs hidden, all of the second query's, the rest with a number added.
+// Returns a mask with some pairs hidden, all of the second query's, and a number added to the rest.
 Tensor random_mask(std::int64_t queries, std::int64_t keys, DType dtype) {
   Tensor mask = random_tensor({queries, keys}, 9);
   for (std::int64_t i = 0; i < mask.numel(); ++i)
@@ -73,7 +73,7 @@ AttentionInputs random_inputs(const Extent& extent, DType dtype, bool causal, bo
           .options = {.causal = causal, .scale = 1 / std::sqrt(static_cast<double>(extent.width))}};
 }
 
-// Below, at and above the borders of tiles, of every width that there are tiles of and of others.
+// The extents are below, at and above the borders of tiles, of widths with tiles and of other ones.
 const std::vector<Extent> extents{{1, 1, 1, 1, 8, 8},       {2, 2, 17, 15, 16, 16},  {1, 2, 33, 64, 32, 32},
                                   {1, 2, 64, 64, 64, 64},   {1, 1, 65, 63, 64, 48},  {1, 1, 70, 130, 20, 33},
                                   {1, 1, 129, 129, 72, 72}, {1, 1, 40, 3, 128, 128}, {1, 3, 5, 70, 128, 7}};
@@ -83,7 +83,7 @@ void for_each_case(Visit visit) {
   for (const DType dtype : floating_types) {
     for (std::size_t i = 0; i < extents.size(); ++i) {
       const Extent& extent = extents[i];
-      // Each extent in two of the four combinations.
+      // Each extent is tested in two of the four combinations.
       for (const bool causal : {false, true}) {
         const bool masked = causal == (i % 2 == 0);
         INFO(name_of(dtype) << ", " << extent.batch << " x " << extent.heads << " heads, " << extent.queries
@@ -95,7 +95,7 @@ void for_each_case(Visit visit) {
   }
 }
 
-// Operands on the device.
+// The operands on the device.
 struct DeviceInputs {
   explicit DeviceInputs(const AttentionInputs& in, std::int64_t shift = 0)
       : query(in.query, shift),
@@ -124,7 +124,7 @@ Forward forward(const AttentionInputs& in, std::int64_t shift = 0) {
 struct Gradients {
   Tensor query, key, value;
 };
-// grad_dot_out: undefined: it is computed. before: what the gradients are added to.
+// grad_dot_out: computed if undefined. before: the values that the gradients are added to.
 Gradients backward(const AttentionInputs& in, const Tensor& log_sum, const Tensor& grad_dot_out = {},
                    const Gradients* before = nullptr) {
   const DeviceInputs device(in);
@@ -178,7 +178,7 @@ TEST_CASE("a given product of result and gradient is used") {
       const AttentionInputs in = random_inputs(extent, dtype, true, false);
       AttentionOracle expected(in);
       check_gradients(backward(in, expected.log_sum, expected.grad_dot_out), expected, dtype);
-      // Another product gives other gradients, of queries and keys alone.
+      // Another product gives other gradients, only of queries and keys.
       const Tensor none = Tensor::zeros_like(expected.grad_dot_out);
       const Gradients other = backward(in, expected.log_sum, none);
       CHECK(error_of(other.value, expected.value_grad) <= bound_of(dtype));

@@ -23,7 +23,7 @@ struct AttentionOracle {
   Tensor query_grad, key_grad, value_grad;
 };
 
-// Rows of one head.
+// The rows of one head.
 struct HeadMatrix {
   HeadMatrix(Tensor& tensor, std::int64_t head)
       : width(tensor.size(3)), data(tensor.data<double>() + head * tensor.size(2) * width) {}
@@ -64,7 +64,7 @@ inline AttentionOracle::AttentionOracle(const AttentionInputs& in) {
         if (in.options.causal && j > i + keys - queries) score = -INFINITY;
         highest = std::max(highest, score);
       }
-      if (highest == -INFINITY) continue;  // the query sees nothing
+      if (highest == -INFINITY) continue;  // the query sees no key
       for (double& score : share) total += score = std::exp(score - highest);
       for (double& score : share) score /= total;
       log_sum.data<double>()[h * queries + i] = highest + std::log(total);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr double eps = 1e-5;
 
-// (outer, channels, inner): rows that are aligned to 16 bytes and not, of one element, and so long that a channel has
-// several parts, the last one shorter.
+// The shapes are (outer, channels, inner): rows that are aligned to 16 bytes and not, of one element, and so long that
+// a channel has several parts, the last one shorter.
 struct Channels {
   std::int64_t outer, channels, inner;
   Shape shape() const { return {outer, channels, inner}; }
@@ -23,7 +23,7 @@ DType any_type() {
   return GENERATE(from_range(std::begin(floating_types), std::end(floating_types)));
 }
 
-// Statistics and parameters of 16-bit images are float32, or of 16 bits themselves.
+// Statistics and parameters of 16-bit images are float32, or 16-bit themselves.
 DType parameter_type(DType dtype) {
   return dtype == DType::float64 ? dtype : GENERATE_COPY(DType::float32, dtype);
 }
@@ -32,7 +32,7 @@ const kernels::Table& cpu() {
   return kernels::table(Device{});
 }
 
-// Far from zero, as only then the way in which the variance is computed counts.
+// The values are far from zero, as only then the way in which the variance is computed matters.
 Tensor images(const Channels& c, std::uint64_t seed, DType dtype) {
   Tensor x = random_tensor(c.shape(), seed, DType::float64);
   for (std::int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] += 50.0 * static_cast<double>(i / c.inner % 2);

@@ -10,7 +10,7 @@ struct ConvolutionShape {
   std::int64_t kernel = 3, stride = 1, padding = 0, dilation = 1, groups = 1;
 };
 
-// Images of 9 x 8 with 4 channels, filtered to 6.
+// Returns the geometry of images of 9 x 8 with 4 channels, filtered to 6.
 inline kernels::ConvGeometry geometry_of(const ConvolutionShape& o) {
   kernels::ConvGeometry g{.batch = 3,
                           .in_channels = 4,

@@ -10,7 +10,7 @@ using namespace ddprun::cuda::testing;
 
 namespace {
 
-// A (4, 3) times (3, 5) that is right, to be spoilt.
+// A valid product (4, 3) times (3, 5), which tests make invalid.
 struct Product {
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDescOpaque_t operation{};
@@ -44,7 +44,7 @@ struct Product {
                           d_memory.view().data, &d, d_memory.view().data, &d, algorithm, workspace.data(),
                           workspace_bytes, device.stream());
   }
-  // What both say of the product as it is now.
+  // Returns the status that both functions give for the product as it is now.
   cublasStatus_t status() {
     cublasLtMatmulHeuristicResult_t result{};
     const cublasStatus_t chosen = choose(result), ran = run(nullptr, 0);
@@ -109,11 +109,11 @@ TEST_CASE("the emulated cuBLASLt refuses the epilogues of a GELU that the real o
   };
   const std::uint32_t gelu = CUBLASLT_EPILOGUE_GELU_AUX, slope = CUBLASLT_EPILOGUE_DGELU;
   CHECK(product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, gelu) == CUBLAS_STATUS_SUCCESS);
-  CHECK(product.status() == CUBLAS_STATUS_NOT_SUPPORTED);  // of float32
+  CHECK(product.status() == CUBLAS_STATUS_NOT_SUPPORTED);  // it is of float32
   as_16_bits(product.a, 4, 3);
   as_16_bits(product.b, 3, 5);
   as_16_bits(product.d, 4, 5);
-  CHECK(product.status() == CUBLAS_STATUS_INVALID_VALUE);  // without a matrix
+  CHECK(product.status() == CUBLAS_STATUS_INVALID_VALUE);  // it has no matrix
   const DeviceTensor matrix(product.device, {5, 8}, DType::bfloat16);
   CHECK(product.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, matrix.view().data) == CUBLAS_STATUS_SUCCESS);
   CHECK(product.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t{4}) == CUBLAS_STATUS_SUCCESS);

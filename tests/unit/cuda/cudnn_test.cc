@@ -11,7 +11,7 @@ using namespace ddprun::cuda::testing;
 
 namespace {
 
-// 2 images of 3 channels, 3 x 3 filtered to 4 channels: right, to be spoilt.
+// A valid convolution of 2 images of 3 channels, 3 x 3 filtered to 4 channels, which tests make invalid.
 struct Convolution {
   cudnnHandle_t handle = nullptr;
   cudnnTensorDescriptor_t x = nullptr, y = nullptr;
@@ -51,7 +51,7 @@ struct Convolution {
     return cudnnConvolutionForward(handle, &alpha, x, x_memory.view().data, w, w_memory.view().data, operation,
                                    algorithm, workspace.data(), workspace_bytes, &beta, y, y_memory.view().data);
   }
-  // What all functions say of the convolution as it is now.
+  // Returns the status that all functions give for the convolution as it is now.
   cudnnStatus_t status() {
     std::array<cudnnConvolutionFwdAlgoPerf_t, CUDNN_CONVOLUTION_FWD_ALGO_COUNT> found{};
     int count = 0;

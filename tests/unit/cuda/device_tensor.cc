@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t guard = 64;  // bytes on each side
 constexpr unsigned char guard_byte = 0xa5;
 
-// Bytes from the first element to the end of the last one.
+// Returns the bytes from the first element to the end of the last one.
 std::size_t extent(const Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
   std::int64_t last = 0;

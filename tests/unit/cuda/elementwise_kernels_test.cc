@@ -17,7 +17,7 @@ const kernels::Table& cpu() {
   return kernels::table({});
 }
 
-// Nothing, one, fewer than a pack, more than a warp, more than a block has in a pass; aligned and not.
+// The extents are 0, 1, less than a pack, more than a warp, more than a block has in a pass; aligned and not.
 struct Extent {
   std::int64_t count, shift;
 };
@@ -281,7 +281,7 @@ TEST_CASE("arithmetic on integers is refused with operation, type and device") {
 
 TEST_CASE("many tensors are cast to 16 bits by one launch, with the bits of single casts") {
   for (const DType dtype : {DType::bfloat16, DType::float16}) {
-    // More than a launch has, of no elements, one, and more than a piece of a block.
+    // The tensors are more than a launch has, of no elements, one, and more than a piece of a block.
     for (const std::int64_t tensors : {1, 5, 300}) {
       INFO(name_of(dtype) << ", " << tensors << " tensors");
       std::vector<std::unique_ptr<DeviceTensor>> from, to;

@@ -1,4 +1,4 @@
-// What the module says when a call, a kernel or the device itself has failed.
+// The module's messages when a call, a kernel or the device itself has failed.
 #include "ddprun/worker/cuda/cuda_error.h"
 #include "ddprun/worker/cuda/emulator/machine.h"
 #include "ddprun/worker/tensor/cuda/module/elementwise.h"
@@ -21,7 +21,7 @@ const DeviceApi& api() {
   return *ddprun_cuda_device_api();
 }
 
-// A device that has failed is well again when the test ends.
+// Makes a device that has failed usable again when the test ends.
 class FailingDevice {
  public:
   FailingDevice() : context_(context_of(0)) {}
@@ -35,7 +35,7 @@ class FailingDevice {
 
   DeviceContext& context() const { return context_; }
   void fail(const std::string& specification) const { Machine::get().calls().fail(specification); }
-  // What waiting for the device reports; empty: nothing.
+  // Returns the report of a wait for the device; empty if there is none.
   std::string synchronize() const {
     const Outcome outcome = api().synchronize(&context_, Queue::compute);
     return outcome == nullptr ? "" : outcome->text.data();

@@ -15,7 +15,7 @@ using kernels::MatmulOptions;
 
 namespace {
 
-// Types of the factors and of the result.
+// The types of the factors and of the result.
 struct Types {
   DType in, out;
   bool is_narrow() const { return out == DType::bfloat16 || out == DType::float16; }
@@ -26,7 +26,7 @@ const std::vector<Types> all_types{{DType::float32, DType::float32},   {DType::f
 
 constexpr std::int64_t m = 5, n = 16, k = 9;
 
-// The kernels and library calls of a function.
+// Returns the number of kernels and library calls of a function.
 template <class Function>
 std::uint64_t launches_of(DeviceContext& device, const Function& function) {
   const std::uint64_t before = device.launches;

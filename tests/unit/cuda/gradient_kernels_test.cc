@@ -1,4 +1,4 @@
-// What is done to all gradients at once on an emulated device: the sum of their squares, clipping, unscaling.
+// Operations on all gradients at once on an emulated device: the sum of their squares, clipping, unscaling.
 #include <cmath>
 #include <limits>
 
@@ -25,12 +25,12 @@ double expected_square_sum(const TensorList& tensors) {
   return sum;
 }
 
-// x = function(x), on the host.
+// Computes x = function(x), on the host.
 void apply(kernels::Unary function, const kernels::Arguments& arguments, std::vector<Tensor>& tensors) {
   for (Tensor& tensor : tensors) kernels::of(tensor).unary(function, arguments, tensor, tensor);
 }
 
-// Small whole numbers, the sums of whose squares are exact in any order.
+// Returns small whole numbers, the sums of whose squares are exact in any order.
 TensorList whole_numbers(DType dtype) {
   std::vector<Tensor> tensors;
   for (const std::int64_t extent : {5, 0, 9000, 3}) {
@@ -46,7 +46,7 @@ void clip(const TensorList& tensors, double max_norm, double sum_of_squares) {
   check(device_api().clip_to_norm(test_device(), tensors.size(), tensors.views(), max_norm, sum.view()));
 }
 
-// What was found, 0 or 1.
+// Returns the flag that a value was not finite, 0 or 1.
 double unscale(const TensorList& tensors, double scale) {
   const DeviceTensor found(Tensor::full({}, 5, DType::float32));
   check(device_api().unscale(test_device(), tensors.size(), tensors.views(), scale, found.view()));

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double eps = 1e-3;
 
-// What a result may differ from the exact one, as a share of the largest magnitude, at least 1: rounding of sums of up
-// to some thousand terms, with 16 bits that of the result.
+// Returns the allowed difference of a result to the exact one, as a share of the largest magnitude, at least 1:
+// rounding of sums of up to some thousand terms, with 16 bits that of the result.
 double bound_of(DType dtype) {
   switch (dtype) {
     case DType::float64:
@@ -49,14 +49,14 @@ struct Inputs {
         grad(random_tensor(x.shape(), 2).to(c.dtype)),
         weight(c.weighted ? random_tensor({c.parameters()}, 3).to(c.dtype) : Tensor()),
         bias(c.biased ? random_tensor({c.parameters()}, 4).to(c.dtype) : Tensor()) {
-    // A mean that is not small beside the deviation.
+    // This mean is not small beside the deviation.
     for (std::int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] += 3;
     x = x.to(c.dtype);
   }
   Tensor x, grad, weight, bias;
 };
 
-// In double, by definition.
+// The results in double, by definition.
 struct Oracle {
   Oracle(const Case& c, const Inputs& in)
       : y(values(in.x).size()),
@@ -145,8 +145,8 @@ void for_each_case(Visit visit) {
     Axis axis;
     std::int64_t groups_per_sample;
   };
-  // Rows of a warp and of a block, in shared memory or too long for it, whole vectors or not; one value a channel and
-  // several; more samples than a segment has.
+  // The sizes have rows of a warp and of a block, in shared memory or too long for it, whole vectors or not; one value
+  // a channel and several; more samples than a segment has.
   const std::vector<Sizes> all{{{1, 1, 1}, 1},    {{9, 8, 1}, 1},     {{40, 33, 1}, 1},  {{5, 1024, 1}, 1},
                                {{3, 1025, 1}, 1}, {{2, 13000, 1}, 1}, {{1100, 5, 1}, 1}, {{1030, 64, 1}, 1},
                                {{12, 6, 1}, 3},   {{8, 3, 16}, 2},    {{8, 4, 49}, 4},   {{4, 8, 400}, 2},
@@ -277,13 +277,13 @@ namespace {
 struct RowCase {
   std::int64_t rows, n;
   bool centred, weighted, biased;
-  DType dtype, grad;  // of x and of the result
+  DType dtype, grad;  // types of x and of the result
 };
 
 template <class Visit>
 void for_each_row_case(Visit visit) {
-  // Fewer rows than a tile has, a segment and more, several segments; whole packs or not, more columns than a block has
-  // threads.
+  // The sizes have fewer rows than a tile has, a segment and more, several segments; whole packs or not, more columns
+  // than a block has threads.
   for (const auto& [rows, n] :
        {std::pair<std::int64_t, std::int64_t>{1, 1}, {5, 8}, {64, 33}, {65, 12}, {200, 40}, {9, 1100}}) {
     for (const DType dtype : floating_types) {
@@ -309,7 +309,7 @@ Case as_case(const RowCase& c) {
 struct RowGradients {
   Tensor x, copy, weight, bias;
 };
-// What there is before is added to: the addend to x, and where told so the parameters' gradients.
+// Earlier values are added: the addend to x and, if the case says so, the parameters' gradients.
 RowGradients row_backward(const RowCase& c, const Inputs& in, const Oracle& oracle, const Tensor& before,
                           bool accumulate, std::int64_t shift = 0) {
   const DType wide = statistics_type(c.dtype);

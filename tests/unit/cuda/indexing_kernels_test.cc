@@ -1,5 +1,5 @@
-// What indices choose on an emulated device: copies and assignments give the CPU's bits, and so do sums of few; sums of
-// many are compared with a loop in double.
+// Indexing on an emulated device: copies and assignments give the CPU's bits, and so do sums of few; sums of many are
+// compared with a loop in double.
 #include <cmath>
 #include <limits>
 
@@ -31,14 +31,14 @@ Tensor random_of(const Shape& shape, std::uint64_t seed, DType dtype) {
 }
 
 struct Choice {
-  Axis axis;        // of the tensor that is indexed
-  std::int64_t of;  // indices of a line
+  Axis axis;        // axis of the tensor that is indexed
+  std::int64_t of;  // number of indices of a line
 };
-// Lines of a thread, and what is sorted: with many and with few destinations.
+// The choices have lines of a thread, and sorted ones with many and with few destinations.
 const std::vector<Choice> choices{{{3, 4, 1}, 1}, {{2, 9, 5}, 3},   {{1, 7, 1}, 20},    {{0, 5, 2}, 3},
                                   {{4, 5, 6}, 0}, {{1, 7, 1}, 900}, {{2, 300, 3}, 200}, {{1, 1, 1}, 333}};
 
-// Not even the sums of a few million addends lose more than this, taken in chains of 64.
+// Even the sums of a few million addends do not lose more than this, taken in chains of 64.
 double bound(DType dtype) {
   if (dtype == DType::float64) return 128 * std::numeric_limits<double>::epsilon();
   const double stored = dtype == DType::bfloat16 ? 0x1p-7 : dtype == DType::float16 ? 0x1p-10 : 0;
@@ -119,7 +119,7 @@ TEST_CASE("gather_rows gives the CPU's rows for every type and width") {
 }
 
 TEST_CASE("rows that are added to distinct rows give the CPU's bits") {
-  // 300 digits of two passes, each at most once.
+  // The 300 digits take two passes, each index at most once.
   for (const DType dtype : floating_types) {
     Tensor index = Tensor::empty({150}, DType::int64);
     for (std::int64_t i = 0; i < 150; ++i) index.data<std::int64_t>()[i] = i * 7 % 300;
@@ -142,7 +142,7 @@ TEST_CASE("rows are added to rows as exactly as the bound, however many meet") {
                                              {50, 8, 64, 50},         // one chunk
                                              {70000, 3, 300, 70000},  // three digits, odd width
                                              {300, 16, 2500, 2},      // long runs over many chunks and tiles
-                                             {300, 5, 700, 1},        // all meet
+                                             {300, 5, 700, 1},        // all have one destination
                                              {257, 24, 2049, 257}}) {
       INFO(name_of(dtype) << ", " << one.count << " to " << one.different << " of " << one.rows);
       const Tensor index = random_index({one.count}, one.different, 1);

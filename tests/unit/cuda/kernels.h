@@ -16,7 +16,7 @@ void sum_blocks(cuda::DeviceContext& device, const float* x, float* sums, unsign
 void sum_warps(cuda::DeviceContext& device, const int* x, int* out, unsigned int threads);
 // out: four times 32 numbers, for each lane the lane whose value a shuffle gave it, and a ballot.
 void shuffle_lanes(cuda::DeviceContext& device, int* out);
-// out[b] = what block b finds in its shared memory before it writes there.
+// out[b] = the value that block b finds in its shared memory before it writes there.
 void read_shared_memory(cuda::DeviceContext& device, float* out, unsigned int blocks);
 // order[1 + i] = the i-th thread that ran; order[0] is their number.
 void note_order(cuda::DeviceContext& device, int* order);
@@ -26,7 +26,7 @@ void rotate(cuda::DeviceContext& device, int* out, Barriers barriers);
 void count_threads(cuda::DeviceContext& device, int* sum, unsigned int blocks, unsigned int threads);
 // x[i] += y[i], once for each call
 void add(cuda::DeviceContext& device, float* x, const float* y, std::int64_t n);
-// One thread of the block leaves the others alone at a shuffle with all lanes.
+// One thread of the block misses a shuffle with all lanes.
 void wait_for_ever(cuda::DeviceContext& device);
 
 }  // namespace ddprun::testing

@@ -31,7 +31,7 @@ constexpr ConvGeometry geometry{.batch = 2,
                                 .out_w = 6,
                                 .groups = 2};
 
-// Every operation once, each in the way in which it calls most. The results, one after the other.
+// Runs every operation once, each in the way in which it makes the most calls. Returns the successive results.
 std::vector<Tensor> run_all(DeviceContext& device) {
   const DType narrow = DType::bfloat16;
   const DeviceTensor image(device, random_tensor({2, 4, 6, 6}, 1, narrow)), bias(device, random_tensor({4}, 2, narrow));

@@ -15,8 +15,8 @@
 #include "tests/support/catch.h"
 #include "tests/unit/cuda/tested_module.h"
 
-// What tests of the module's operations share: the CPU's table, in float64, is their oracle. They know the module by
-// its DeviceApi alone.
+// Helpers that tests of the module's operations share: the CPU's table, in float64, is their oracle. They use only the
+// module's DeviceApi.
 namespace ddprun::cuda::testing {
 
 inline constexpr DType floating_types[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16};
@@ -32,7 +32,7 @@ inline Tensor wide(const Tensor& tensor) {
   return tensor.defined() ? tensor.to(DType::float64) : tensor;
 }
 
-// Memory of a device; none for 0 bytes.
+// The memory of a device; null for 0 bytes.
 class DeviceBytes {
  public:
   DeviceBytes(DeviceContext& device, std::size_t bytes) : memory_(nullptr, Release{&device, bytes}) {
@@ -65,11 +65,11 @@ class DeviceBytes {
 // A dense tensor in the memory of the device.
 class DeviceTensor {
  public:
-  // With the values of one of the host.
+  // Makes one with the values of a tensor of the host.
   DeviceTensor(DeviceContext& device, const Tensor& host) : DeviceTensor(device, host.shape(), host.dtype()) {
     memory_.fill_from(host.raw());
   }
-  // With garbage: NaN in each of the floating-point types.
+  // Fills it with garbage: NaN in each of the floating-point types.
   DeviceTensor(DeviceContext& device, const Shape& shape, DType dtype)
       : shape_(shape), memory_(device, static_cast<std::size_t>(numel(shape)) * size_of(dtype)) {
     view_.data = memory_.data();
@@ -101,8 +101,8 @@ inline std::vector<double> values(const Tensor& tensor) {
   return {wider.data<double>(), wider.data<double>() + wider.numel()};
 }
 
-// The largest |a - b| as a share of the largest magnitude in b, at least 1. Infinite where the shapes differ or a value
-// is NaN.
+// Returns the largest |a - b| as a share of the largest magnitude in b, at least 1. It is infinite where the shapes
+// differ or a value is NaN.
 inline double difference(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape()) return INFINITY;
   double worst = 0, scale = 1;
@@ -118,7 +118,7 @@ inline double difference(const DeviceTensor& a, const Tensor& b) {
   return difference(a.to_host(), b);
 }
 
-// What rounding to a type may cost, a few times.
+// Returns a few times the rounding error of a type.
 inline double tolerance(DType dtype) {
   switch (dtype) {
     case DType::float64:
@@ -136,7 +136,7 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 
-// The error that the function throws; fails the test where it throws none.
+// Returns the error that the function throws; fails the test where it throws none.
 template <class Function>
 Error error_of(const Function& function) {
   try {

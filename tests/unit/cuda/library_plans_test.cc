@@ -1,4 +1,4 @@
-// How products and convolutions are computed, as the module has it inside: in which arithmetic, by which algorithm.
+// The module's internal plans of products and convolutions: the arithmetic and the algorithm.
 #include "ddprun/worker/cuda/emulator/machine.h"
 #include "ddprun/worker/tensor/cuda/module/convolution.h"
 #include "ddprun/worker/tensor/cuda/module/device.h"

@@ -110,7 +110,7 @@ OutputLoss loss_of(const OutputLayer& layer, const kernels::LinearLossOptions& o
   return {loss.read(), share.read(), input_grad.read(), weight_grad.read()};
 }
 
-// Of all scores at once, in double.
+// Returns the loss of all scores at once, in double.
 kernels::LinearLoss expected_loss(const OutputLayer& layer, const Options& options) {
   return cpu().linear_cross_entropy(layer.input.to(DType::float64), layer.weight.to(DType::float64), layer.targets,
                                     {.cross_entropy = options}, DType::float64, true);

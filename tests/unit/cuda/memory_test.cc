@@ -19,7 +19,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// The kernel reads for the process: it answers EFAULT where a read of the process itself would be a crash.
+// The kernel reads for the process: it returns EFAULT where a read of the process itself would be a crash.
 bool host_can_read(const char* memory) {
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
@@ -36,7 +36,7 @@ std::size_t used_bytes() {
   return total - free;
 }
 
-// What a step does in small: memory, an upload, kernels, streams, events, copies.
+// Runs a small version of a step: memory, an upload, kernels, streams, events, copies.
 Outcome run_program(DeviceContext& device, float* result) {
   const DeviceApi& api = *ddprun_cuda_device_api();
   const std::vector<float> ones(100, 1);
@@ -63,7 +63,7 @@ Outcome run_program(DeviceContext& device, float* result) {
   const Outcome outcome = steps();
   static Failure kept;
   if (outcome != nullptr) kept = *outcome;
-  api.synchronize(&device, Queue::copies);  // where a step has failed, a copy may still be under way
+  api.synchronize(&device, Queue::copies);  // after a failed step, a copy may still be in progress
   api.release(&device, x, 400);
   api.release_pinned(pinned);
   return outcome == nullptr ? nullptr : &kept;
@@ -126,7 +126,7 @@ TEST_CASE("exhausts the device", "[.]") {
 
   held.pop_back();
   held.pop_back();
-  // What is released may be used again at once, though its kernels are still queued.
+  // Released memory may be used again at once, though its kernels are still queued.
   REQUIRE(api.allocate(&device, std::size_t{16} << 20, &memory) == nullptr);
   api.release(&device, memory, std::size_t{16} << 20);
   // The pool keeps it, and another user of the device needs it.

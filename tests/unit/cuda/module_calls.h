@@ -2,7 +2,7 @@
 
 #include "tests/unit/cuda/tested_module.h"
 
-// The entries of the tested module's DeviceApi as functions that throw what has failed.
+// The entries of the tested module's DeviceApi as functions that throw on failure.
 namespace ddprun::cuda::testing {
 
 inline DeviceContext& context_of(int ordinal) {

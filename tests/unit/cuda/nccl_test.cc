@@ -28,7 +28,7 @@ ncclResult_t settled(ncclComm_t comm) {
   return state;
 }
 
-// One rank, on the device of its number unless another is given.
+// One rank, on the device of its number unless another one is given.
 class Rank {
  public:
   Rank(const ncclUniqueId& id, int size, int rank, int device) {
@@ -46,7 +46,7 @@ class Rank {
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
-  // Calls on a copy of the values, and gives what they have become.
+  // Calls the function on a copy of the values, and returns the values afterwards.
   std::vector<float> call(std::vector<float> values,
                           const std::function<ncclResult_t(float*, ncclComm_t, cudaStream_t)>& function) const {
     const std::size_t bytes = values.size() * sizeof(float);
@@ -76,7 +76,7 @@ ncclUniqueId new_id() {
   return id;
 }
 
-// Runs body as each rank, on a thread of its own, and gives what they have thrown.
+// Runs body as each rank, on a thread of its own, and returns their errors.
 std::vector<std::string> run(int size, const std::function<void(int)>& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -97,7 +97,7 @@ std::vector<float> filled(std::size_t count, double value) {
   return std::vector<float>(count, static_cast<float>(value));
 }
 
-// Every kind of call, in one chunk and in several.
+// Makes every kind of call, in one chunk and in several.
 void call_everything(const Rank& rank, int own, int size) {
   const auto all = static_cast<double>(size) * (size + 1) / 2;
   for (const std::size_t count : {std::size_t{5}, std::size_t{100'000}}) {

@@ -53,7 +53,7 @@ TEST_CASE("max pooling finds the first maximum, and its gradient goes there") {
   const PoolGeometry g = geometry_of(any_options(), 7, 10);
   const DType dtype = any_type();
   Tensor x = random_tensor(in_shape(g), 1, dtype);
-  if (GENERATE(false, true)) x = x.to(DType::int32).to(dtype);  // many are equal
+  if (GENERATE(false, true)) x = x.to(DType::int32).to(dtype);  // many values are equal
   const Tensor grad = random_tensor(out_shape(g), 2, dtype);
   const DeviceTensor y(device, out_shape(g), dtype), index(device, out_shape(g), DType::int32);
   max_pool2d(device, g, DeviceTensor(device, x).view(), y.view(), index.view());

@@ -13,7 +13,7 @@ Shape transposed(Shape shape, bool transposes) {
   return shape;
 }
 
-// op(a) (m, k) op(b) (k, n), plus what is there, plus the bias, in float64.
+// Returns op(a) (m, k) op(b) (k, n), plus the earlier value, plus the bias, in float64.
 Tensor expected_product(const Tensor& bias, const Tensor& a, const Tensor& b, const Tensor& before,
                         MatmulOptions options) {
   Tensor out = wide(before).clone();
@@ -74,8 +74,8 @@ TEST_CASE("batched products are strided, each its own") {
 
 TEST_CASE("products of parts of tensors, whatever their alignment") {
   DeviceContext& device = context_of(0);
-  const int unaligned = GENERATE(0, 1, 2, 3);  // a, b, the bias, or the result
-  // Without the first row, which is 4, 12 or 20 bytes; or with all rows.
+  const int unaligned = GENERATE(0, 1, 2, 3);  // one of a, b, the bias and the result
+  // The operand is without the first row, which is 4, 12 or 20 bytes, or has all rows.
   const auto part = [&](const DeviceTensor& tensor, int operand) {
     View view = tensor.view();
     if (operand != unaligned) return view;

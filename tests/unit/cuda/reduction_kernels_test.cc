@@ -1,5 +1,5 @@
 // Reductions on an emulated device: against a loop in double where the order of a sum is another one than the CPU's,
-// against the CPU's bits elsewhere. The bits depend on shapes alone, not on how memory is aligned.
+// against the CPU's bits elsewhere. The bits depend only on shapes, not on how memory is aligned.
 #include <cmath>
 #include <limits>
 
@@ -17,8 +17,8 @@ const kernels::Table& cpu() {
   return kernels::table({});
 }
 
-// A row of a warp, of a block, of several segments; columns of a tile, of several tiles and segments, and packed; more
-// of each than the grid has blocks.
+// The axes have rows of a warp, of a block, of several segments; columns of a tile, of several tiles and segments, and
+// packed; more of each than the grid has blocks.
 const std::vector<Axis> axes{{0, 5, 1},    {3, 0, 1},     {3, 0, 4},    {1, 1, 1},     {5, 7, 1},
                              {19, 300, 1}, {3, 1030, 1},  {2, 1025, 1}, {1, 20001, 1}, {2, 3, 1},
                              {2, 9, 5},    {3, 40, 64},   {2, 10, 300}, {1, 700, 24},  {2, 517, 33},
@@ -28,7 +28,7 @@ std::string to_string(const Axis& axis) {
   return ddprun::to_string(Shape{axis.outer, axis.n, axis.inner});
 }
 
-// The distance between 1 and the next number; of float32 for what is computed in it.
+// Returns the distance between 1 and the next number; that of float32 for types that are computed in it.
 double epsilon(DType stored) {
   switch (stored) {
     case DType::float64:
@@ -45,13 +45,13 @@ double computed_epsilon(DType stored) {
   return epsilon(stored == DType::float64 ? DType::float64 : DType::float32);
 }
 
-// How far a sum of these magnitudes may be from the exact one: each number is part of at most 64 roundings of the
+// Returns the bound of the error of a sum of these magnitudes: each number is part of at most 64 roundings of the
 // computation (32 in a thread and the combination of the threads), and the result is rounded once more.
 double bound(DType dtype, DType result, double magnitudes, double sum) {
   return 64 * computed_epsilon(dtype) * magnitudes + epsilon(result) * std::abs(sum);
 }
 
-// For each of (outer, inner): the sum over n, and that of the magnitudes.
+// The sum over n and that of the magnitudes, for each of (outer, inner).
 struct Sums {
   std::vector<double> sum, magnitudes;
 };
@@ -99,7 +99,7 @@ TEST_CASE("the maximum is the first of equals, and a NaN is larger than everythi
     for (const Axis& axis : axes) {
       if (axis.n == 0) continue;
       INFO(name_of(dtype) << ", " << to_string(axis));
-      // Few values, so that many are equal.
+      // There are few different values, so that many are equal.
       Tensor x = kernels::unary(kernels::Unary::clamp, random_tensor({axis.outer, axis.n, axis.inner}, 1),
                                 {.a = -0.5, .b = 0.5});
       if (x.numel() > 200) {
@@ -142,7 +142,7 @@ TEST_CASE("the range of values is that of the CPU") {
 
 namespace {
 
-// In double, of what is stored; log: the logarithms.
+// Returns the softmax in double of the stored values; log: its logarithm.
 std::vector<double> exact_softmax(const Tensor& x, std::int64_t n, bool log) {
   std::vector<double> result = values(x);
   for (std::size_t row = 0; row < result.size(); row += static_cast<std::size_t>(n)) {

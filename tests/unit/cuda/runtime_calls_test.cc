@@ -27,7 +27,7 @@ void require(Outcome outcome) {
 
 constexpr std::size_t count = 100, bytes = count * sizeof(float);
 
-// Memory and an event, given back as the worker gives them back.
+// Memory and an event, released as the worker releases them.
 struct Held {
   ~Held() {
     api().synchronize(&device, Queue::compute);
@@ -43,7 +43,7 @@ struct Held {
   void* events[2] = {};
 };
 
-// Two devices are opened and described, and one does what a step does of memory, copies, streams and events.
+// Two devices are opened and described, and one runs a step's operations of memory, copies, streams and events.
 float run_all() {
   int devices = 0;
   require(api().device_count(&devices));
@@ -73,7 +73,7 @@ float run_all() {
   make_current(first);
   const std::vector<float> ones(count, 1);
   {
-    // More than a part of the ring: its events are recorded and awaited.
+    // The upload is more than a part of the ring: its events are recorded and awaited.
     const Scratch many = first.ring.upload(std::span<const float>(std::vector<float>(100000, 1)));
     const Scratch more = to_device(first, ones);
     add(first, static_cast<float*>(held.memory), more.data<float>(), count);
@@ -137,7 +137,7 @@ TEST_CASE("each call of the runtime that fails is one error that names it, and n
     ++failures;
     CAPTURE(function, n, text);
     if (text.empty()) {
-      // An allocation is tried once more; the last waits of all are those for what is given back.
+      // An allocation is tried once more; the last waits of all are those for released resources.
       CHECK((function == "cudaMallocAsync" || function == "cudaStreamSynchronize" || function == "cudaSetDevice"));
       CHECK(result == 2);
     } else {

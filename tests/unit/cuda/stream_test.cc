@@ -21,14 +21,14 @@ const DeviceApi& api() {
   return *ddprun_cuda_device_api();
 }
 
-// A copy of one number on each of two streams: whether the second one saw the first one's.
+// Makes a copy of one number on each of two streams; returns whether the second one saw the first one's.
 bool sees_copy(DeviceContext& device, bool ordered) {
   const Scratch between(device.memory, sizeof(float));
   const PinnedMemory from = allocate_pinned(sizeof(float)), to = allocate_pinned(sizeof(float));
   const float sent = 7;
   float received = 0;
   std::memcpy(from.get(), &sent, sizeof sent);
-  order(device.stream(), device.copies.get());  // the allocation
+  order(device.stream(), device.copies.get());  // after the allocation
   check(cudaMemcpyAsync(between.data(), from.get(), sizeof(float), cudaMemcpyHostToDevice, device.copies.get()),
         "copy");
   if (ordered) order(device.copies.get(), device.communication.get());
@@ -94,7 +94,7 @@ TEST_CASE("an event is reached after what was queued before it") {
   api().destroy_event(end);
 }
 
-// Seconds between two events that were reached.
+// Returns the seconds between two events that were reached.
 double between(void* from, void* to) {
   double seconds = 0;
   REQUIRE(api().elapsed(from, to, &seconds) == nullptr);

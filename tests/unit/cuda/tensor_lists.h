@@ -27,7 +27,7 @@ class TensorList {
     for (const auto& tensor : on_device_) all.push_back(tensor->read());
     return all;
   }
-  // How many tensors differ from those of the host in some bit.
+  // Returns how many tensors differ from those of the host in some bit.
   int differences() const {
     int count = 0;
     for (std::size_t i = 0; i < host.size(); ++i) count += same_values(on_device_[i]->read(), host[i]) ? 0 : 1;
@@ -41,7 +41,7 @@ class TensorList {
   std::vector<cuda::View> views_;
 };
 
-// Of many extents, some without elements and some of several chunks; more than a kernel takes at once; of both types.
+// Returns tensors of many extents, some empty, some of several chunks; more than a kernel takes at once; of each type.
 inline std::vector<Tensor> random_tensors(std::uint64_t seed, const std::vector<DType>& types) {
   std::vector<std::int64_t> extents{0, 1, 67, 8192, 20000, 3};
   for (std::int64_t i = 0; i < 210; ++i) extents.push_back(i % 7);
@@ -51,7 +51,7 @@ inline std::vector<Tensor> random_tensors(std::uint64_t seed, const std::vector<
   return tensors;
 }
 
-// The number of kernels and copies that a call queues.
+// Returns the number of kernels and copies that a call queues.
 template <class Call>
 std::uint64_t launches_of(const Call& call) {
   const auto before = device_api().launches(test_device());

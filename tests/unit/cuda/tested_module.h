@@ -8,10 +8,10 @@
 namespace ddprun::test {
 
 const cuda::DeviceApi& device_api();
-// Its first device.
+// Returns its first device.
 cuda::DeviceContext* test_device();
 
-// Throws what has failed.
+// Throws an error if the call has failed.
 void check(cuda::Outcome outcome);
 
 }  // namespace ddprun::test

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t height = 3, width = 4;
 
-// Sample i: two planes of numbers from 100 i on, whose black is -1 and -2.
+// Sample i has two planes of numbers from 100 i on, whose black is -1 and -2.
 class Numbered : public Dataset {
  public:
   std::int64_t size() const override { return 200; }
@@ -52,7 +52,7 @@ Image augmented(const AugmentationOptions& options, std::int64_t sample, std::ui
   return image_of(batch);
 }
 
-// What RandomCrop and RandomHorizontalFlip may give: written independently, by position.
+// Returns the expected image of RandomCrop and RandomHorizontalFlip, computed independently, by position.
 Image expected(std::int64_t sample, std::int64_t down, std::int64_t right, bool flipped) {
   Image image;
   for (std::int64_t c = 0; c < 2; ++c)
@@ -65,7 +65,7 @@ Image expected(std::int64_t sample, std::int64_t down, std::int64_t right, bool 
   return image;
 }
 
-// Each sample's image of one epoch, read by so many ranks with so many loader threads.
+// Returns each sample's image of one epoch, read by that many ranks with that many loader threads.
 std::map<std::int64_t, Image> epoch_of(const Dataset& set, int world_size, int workers, std::int64_t batch_size) {
   const Augmentation augmentation({.crop_padding = 4, .flip = true, .cutout = 6}, set.layout());
   const Mixup mixup(0.4, set.layout());
@@ -94,7 +94,7 @@ TEST_CASE("an image is cropped to every place within its padding, and flipped or
     REQUIRE(found != possible.end());
     ++found->second;
   }
-  for (const auto& [image, times] : possible) CHECK(times > 20);  // of 50 on average
+  for (const auto& [image, times] : possible) CHECK(times > 20);  // about 50 on average
 }
 
 TEST_CASE("flipping and cropping are independent options") {
@@ -128,7 +128,7 @@ TEST_CASE("a square around every pixel is cut out, as far as it is in the image"
       REQUIRE(found != possible.end());
       ++found->second;
     }
-    for (const auto& [image, times] : possible) CHECK(times > 20);  // of 50 on average, or more
+    for (const auto& [image, times] : possible) CHECK(times > 20);  // about 50 on average, or more
   }
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("cutting does not alter how an image is cropped and flipped") {
       zeros += cut[i] == 0;
       CHECK((cut[i] == whole[i] || cut[i] == 0));
     }
-    CHECK(zeros == 2);  // of two channels
+    CHECK(zeros == 2);  // one for each of two channels
   }
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("seed, epoch and sample each decide what happens to an image") {
   };
   CHECK(differs([&](std::int64_t sample) { return augmented(options, sample, 2, 2); }) > 20);
   CHECK(differs([&](std::int64_t sample) { return augmented(options, sample, 1, 3); }) > 20);
-  std::set<Image> places;  // of black alone
+  std::set<Image> places;  // only of black
   for (std::int64_t sample = 0; sample < 50; ++sample) {
     Image image = augmented(options, sample, 1, 2);
     for (float& value : image) value = value < 0 ? 1.0F : 0.0F;

@@ -31,7 +31,7 @@ TEST_CASE("a folder of CIFAR-10 files becomes images of three planes, each norma
   CHECK(set->layout().input_shape == std::vector<std::int64_t>{3, 32, 32});
   CHECK(set->layout().classes == 10);
   CHECK(set->layout().black == std::vector<float>{(0 - 0.1F) / 0.5F, (0 - 0.2F) / 1.0F, (0 - 0.3F) / 2.0F});
-  const auto sample = read_image(*set, 2);  // the second record of the second file
+  const auto sample = read_image(*set, 2);  // it is the second record of the second file
   CHECK(sample.label == 9);
   CHECK(std::vector(sample.input.begin(), sample.input.begin() + 1024) ==
         std::vector<float>(1024, (0.2F - 0.1F) / 0.5F));

@@ -17,11 +17,11 @@ struct Row {
   std::vector<std::int64_t> expected;
 };
 
-// Made with PyTorch 1.13, a line a row:
+// The table was made with PyTorch 1.13, a line a row:
 //   s = torch.utils.data.DistributedSampler(range(size), num_replicas=world_size, rank=rank, shuffle=shuffle,
 //   seed=seed,
 //                                           drop_last=drop_last); s.set_epoch(epoch); print(list(s))
-// Columns: size, world_size, rank, seed, epoch, shuffle, drop_last.
+// The columns are size, world_size, rank, seed, epoch, shuffle, drop_last.
 const std::vector<Row> pytorch_table = {
     {{10, 2, 0, 0ULL, 0, true, false}, {4, 7, 3, 0, 6}},
     {{10, 2, 1, 0ULL, 0, true, false}, {1, 5, 9, 8, 2}},
@@ -60,7 +60,7 @@ TEST_CASE("the indices are those of PyTorch's DistributedSampler") {
   }
 }
 
-// hashlib.sha256(b"".join(i.to_bytes(8, "little") for i in
+// The digest is hashlib.sha256(b"".join(i.to_bytes(8, "little") for i in
 //     torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist())).hexdigest()
 TEST_CASE("a shuffle of 60,000 is PyTorch's randperm") {
   CHECK(digest(torch_randperm(60000, 0)) == "4c226c41bdd65c9e11fe47eba8358cefb5c375b9699b1c912586a2125168af52");

@@ -39,7 +39,7 @@ TEST_CASE("a step's samples are dealt to the ranks in turn, and cut into batches
   CHECK(split(batches_of_rank(plan, ascending(17), 0, 1, 3)) == Batches{{1, 4, 7}, {11, 14}});
   CHECK(split(batches_of_rank(plan, ascending(17), 0, 2, 3)) == Batches{{2, 5, 8}, {12, 15}});
   CHECK(split(batches_of_rank(plan, ascending(17), 15, 0, 3)) == Batches{{15}});
-  CHECK(split(batches_of_rank(plan, ascending(17), 15, 2, 3)).empty());  // two samples for three ranks
+  CHECK(split(batches_of_rank(plan, ascending(17), 15, 2, 3)).empty());  // there are two samples for three ranks
 }
 
 TEST_CASE("by shares each rank has a range of a step's samples, and of a short step in proportion") {

@@ -23,7 +23,7 @@ void write(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Three classes; the blue of a picture says which file it is.
+// The folder has three classes; the blue of a picture identifies its file.
 void write_folder(const TempDir& dir) {
   write(dir / "train/cat/b.JPG", jpeg_bytes(some_picture(30, 20, 10)));
   write(dir / "train/cat/a.png", png_bytes(some_picture(20, 30, 20)));
@@ -58,7 +58,7 @@ TEST_CASE("a folder for each class is a data set, with classes and files in the 
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto [image, label] = sample(*train, static_cast<std::int64_t>(i));
     CHECK(label == expected[i].first);
-    CHECK(image[2 * 64 + 20] * 255 == Approx(expected[i].second).margin(4));  // the third plane
+    CHECK(image[2 * 64 + 20] * 255 == Approx(expected[i].second).margin(4));  // the value in the third plane
   }
   const auto test = load_image_folder(dir.path(), Split::test, 8, imagenet_normalisation);
   REQUIRE(test->size() == 1);

@@ -10,7 +10,7 @@
 
 #include "ddprun/worker/data/dataset.h"
 
-// Samples of image data sets, and small CIFAR files.
+// Helpers for samples of image data sets, and small CIFAR files.
 namespace ddprun::testing {
 
 struct ImageSample {
@@ -26,14 +26,14 @@ inline ImageSample read_image(const data::Dataset& set, std::int64_t index) {
   return sample;
 }
 
-// A record with planes of one level each.
+// Returns a record with planes of one level each.
 inline std::string cifar_record(int label, int red, int green, int blue) {
   std::string record(1, static_cast<char>(label));
   for (const int level : {red, green, blue}) record += std::string(32 * 32, static_cast<char>(level));
   return record;
 }
 
-// All six files, with one record each: data_batch_i.bin has label i, test_batch.bin 0.
+// Writes all six files, with one record each: data_batch_i.bin has label i, test_batch.bin 0.
 inline void write_cifar10(const std::filesystem::path& folder) {
   for (int i = 1; i <= 5; ++i)
     std::ofstream(folder / ("data_batch_" + std::to_string(i) + ".bin"), std::ios::binary)

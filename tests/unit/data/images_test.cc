@@ -59,5 +59,5 @@ TEST_CASE("the real digits read") {
     for (const auto x : sample.input) sum += x;
   }
   for (const auto n : count) CHECK(n > set->size() / 15);
-  CHECK(sum / static_cast<double>(set->size() * 784) == Approx(0.0).margin(0.02));  // what the normalisation is for
+  CHECK(sum / static_cast<double>(set->size() * 784) == Approx(0.0).margin(0.02));  // the purpose of the normalisation
 }

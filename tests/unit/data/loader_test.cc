@@ -12,7 +12,7 @@ using namespace ddprun::data;
 
 namespace {
 
-// Sample i is two floats i, -i and the label i; one index can be made to fail.
+// Sample i is two floats i, -i and the label i; one index can fail on request.
 class Counting : public Dataset {
  public:
   explicit Counting(std::int64_t size, std::int64_t broken = -1) : size_(size), broken_(broken) {}

@@ -27,7 +27,7 @@ TEST_CASE("generated images have the form of CIFAR-10, and classes that come abo
   CHECK(read_image(set, 5) == read_image(PatternsDataset({.size = 6}), 5));
 }
 
-// So that the mean of a class says nothing about it.
+// The mean of a class therefore does not identify it.
 TEST_CASE("the classes of generated images have the same mean") {
   std::vector<std::vector<double>> sums(10, std::vector<double>(cifar_levels));
   std::vector<int> count(10);
@@ -40,7 +40,7 @@ TEST_CASE("the classes of generated images have the same mean") {
   for (std::size_t label = 0; label < 10; ++label) {
     double squares = 0;
     for (const double sum : sums[label]) squares += std::pow(sum / count[label] - 127.5, 2);
-    // By chance about 2.5, with 400 samples; waves and discs at one place would make it up to 15.
+    // The expected value is about 2.5 with 400 samples; waves and discs at one place would make it up to 15.
     CHECK(std::sqrt(squares / cifar_levels) < 5);
   }
 }

@@ -12,7 +12,7 @@
 
 namespace ddprun::testing {
 
-// A picture with another colour at each pixel, none of them far from its neighbours.
+// Returns a picture with another colour at each pixel, none of them far from its neighbours.
 inline data::Picture some_picture(std::int64_t height, std::int64_t width, int shade = 0) {
   data::Picture picture{.height = height, .width = width, .levels = {}};
   for (std::int64_t y = 0; y < height; ++y)

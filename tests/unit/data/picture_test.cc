@@ -58,7 +58,7 @@ TEST_CASE("a file that is damaged or no picture is an error that names it") {
   auto changed = png;
   changed[png.size() / 2] ^= 1;
   CHECK_THAT(error_of(changed), Catch::StartsWith("file: no PNG that can be read: "));
-  // The width in the header, with its checksum as libpng finds it too late.
+  // The header has a wrong width, with its checksum, as libpng checks the width too late.
   auto large = jpeg;
   const auto frame = large.find("\xff\xc0");
   large[frame + 5] = large[frame + 7] = '\xff';
@@ -78,8 +78,8 @@ TEST_CASE("a picture of the size that is asked for stays as it is, others keep t
 }
 
 TEST_CASE("shrinking takes the weighted mean of all that a pixel covers") {
-  // Columns 0 0 0 255 255 255 255 0 of grey, to half: the triangle of each new pixel covers four old ones with the
-  // weights 1, 3, 3, 1 of 8; at the edges what is outside is left out.
+  // Columns 0 0 0 255 255 255 255 0 of grey are reduced to half: the triangle of each new pixel covers four old ones
+  // with the weights 1, 3, 3, 1 of 8; at the edges the outside is left out.
   Picture picture{.height = 8, .width = 8, .levels = {}};
   for (int row = 0; row < 8; ++row)
     for (const int value : {0, 0, 0, 255, 255, 255, 255, 0})
@@ -95,7 +95,7 @@ TEST_CASE("the square is that in the middle") {
   CHECK(wide.levels[0] == 200 * 10 / 30);
   CHECK(wide.levels[3 * 9] == 200 * 19 / 30);
   const Picture high = resize_and_crop(some_picture(31, 10, 5), 10);
-  CHECK(high.levels[1] == 200 * 10 / 31);  // 10.5, to even
+  CHECK(high.levels[1] == 200 * 10 / 31);  // 10.5 is rounded to even
   // A narrow picture is enlarged only where the square is.
   CHECK(resize_and_crop(some_picture(1, 60'000), 64).levels.size() == std::size_t{64} * 64 * 3);
 }

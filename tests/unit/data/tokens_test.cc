@@ -18,7 +18,7 @@ void write(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// So many 16-bit tokens, counting up from first.
+// Returns that many 16-bit tokens, counting up from first.
 std::string shard(std::uint16_t first, int count) {
   std::string bytes;
   for (int i = 0; i < count; ++i) {
@@ -37,7 +37,7 @@ std::string header(std::int32_t magic, std::int32_t version, std::int32_t tokens
   return {reinterpret_cast<const char*>(numbers.data()), sizeof(std::int32_t) * numbers.size()};
 }
 
-// 32-bit tokens, which begin at 100,000.
+// Returns 32-bit tokens, which begin at 100,000.
 std::string wide_shard(std::uint32_t count) {
   std::string bytes;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -95,7 +95,7 @@ TEST_CASE("token shards follow each other, and no sample crosses from one to the
 TEST_CASE("a shard larger than a sample's reach is read where it is needed alone") {
   const TempDir dir;
   write(dir / "train.bin", "");
-  // A sparse file of 8 GiB: reading it whole would not end well.
+  // The file is sparse and has 8 GiB: a reader that read it whole would fail.
   std::filesystem::resize_file(dir / "train.bin", std::uintmax_t{8} << 30);
   write(dir / "val.bin", shard(0, 9));
   const auto train = load_token_shards(dir.path(), Split::train, 1024, 10);

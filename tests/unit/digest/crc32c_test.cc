@@ -7,7 +7,7 @@
 
 using namespace ddprun;
 
-// The vectors of RFC 3720, appendix B.4, and the usual check value.
+// The values are those of RFC 3720, appendix B.4, and the usual check value.
 TEST_CASE("CRC-32C of known bytes") {
   std::string ascending, descending;
   for (int i = 0; i < 32; ++i) ascending.push_back(static_cast<char>(i));

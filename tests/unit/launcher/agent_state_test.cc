@@ -19,8 +19,8 @@ Round round_of(std::int64_t generation) {
   return round;
 }
 
-// Abbreviated actions: "prepare 0; start 0; stop 15; kill; success 0; failure 0; leave; finish 3". Announcements are
-// left out.
+// Returns abbreviated actions: "prepare 0; start 0; stop 15; kill; success 0; failure 0; leave; finish 3".
+// Announcements are left out.
 struct Name {
   std::string operator()(const PrepareRound& a) const { return fmt::format("prepare {}", a.generation); }
   std::string operator()(const StartWorkers& a) const { return fmt::format("start {}", a.round.generation); }
@@ -356,7 +356,7 @@ TEST_CASE("a round whose nodes run different commands leads to one line, once fo
 
 namespace {
 
-// An agent whose two workers run, and that may replace them.
+// An agent whose two workers run, and which may replace them.
 struct ReplacingFixture {
   explicit ReplacingFixture(RestartScope scope = RestartScope::automatic, int max_restarts = 3)
       : state({}, {.scope = scope, .single_workers = true, .max_restarts = max_restarts}) {
@@ -400,7 +400,7 @@ TEST_CASE("all workers are restarted where one of them cannot recover") {
   CHECK(names(ReplacingFixture().killed({1}, {true, false})) == "stop 15; failure 0 of rank 1");
   CHECK(names(ReplacingFixture().killed({1}, {false, true})) == "stop 15; failure 0 of rank 1");
   CHECK(names(ReplacingFixture().killed({1}, {})) == "stop 15; failure 0 of rank 1");
-  CHECK(names(ReplacingFixture().killed({0, 1}, {true, true})) == "stop 15; failure 0 of rank 0");  // none is left
+  CHECK(names(ReplacingFixture().killed({0, 1}, {true, true})) == "stop 15; failure 0 of rank 0");  // no worker is left
   CHECK(names(ReplacingFixture(RestartScope::all).killed({1}, {true, true})) == "stop 15; failure 0 of rank 1");
 }
 
@@ -413,7 +413,7 @@ TEST_CASE("the settings of a worker that refuses them are not tried again") {
 TEST_CASE("a failed worker whose process still runs restarts all workers, so that no rank has two processes") {
   const std::vector<WorkerCondition> workers{{.able = true}, {.able = true, .running = true}};
   CHECK(names(ReplacingFixture().failed({1}, workers)) == "stop 15; failure 0 of rank 1");
-  CHECK(names(ReplacingFixture().failed({0}, workers)) == "replace 0 in 1: 0.1 1.0");  // the others run
+  CHECK(names(ReplacingFixture().failed({0}, workers)) == "replace 0 in 1: 0.1 1.0");  // the other worker runs
 }
 
 TEST_CASE("a replacement that could not be started is not replaced itself, all workers are restarted") {
@@ -432,7 +432,7 @@ TEST_CASE("with --restart=failed the job ends with the failure's code where a re
 
 TEST_CASE("replacements and restarts of all workers use one budget") {
   ReplacingFixture f(RestartScope::automatic, 2);
-  f.run(1, 1);  // a restart of all workers
+  f.run(1, 1);  // all workers are restarted
   CHECK(names(f.killed({1}, {true, true})) == "replace 1 in 1: 0.0 1.1");
   const auto last = f.killed({0}, {true, true});
   CHECK(names(last) == "leave; stop 15");

@@ -3,7 +3,7 @@
 #include "ddprun/launcher/attach/recent_output.h"
 #include "tests/support/catch.h"
 
-// What an agent keeps of its workers' output, and how it sends it.
+// The workers' output that an agent keeps, and the way in which it sends it.
 using namespace ddprun;
 
 namespace {

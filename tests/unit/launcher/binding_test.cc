@@ -10,7 +10,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Two packages, four nodes, eight caches, 32 cores of two threads: node n has CPUs 8n..8n+7 and 8n+32..8n+39.
+// Returns two packages, four nodes, eight caches, 32 cores of two threads: node n has CPUs 8n..8n+7 and 8n+32..8n+39.
 Topology big_machine(const CpuList& allowed = first_cpus(64)) {
   Topology machine;
   for (int core = 0; core < 32; ++core) {
@@ -21,7 +21,7 @@ Topology big_machine(const CpuList& allowed = first_cpus(64)) {
   return machine;
 }
 
-// The same with GPUs, some of them visible: 4 and 5 on node 0, 6 and 7 on 1, 0 and 1 on 2, 2 and 3 on 3.
+// Returns that machine with GPUs, some of them visible: 4 and 5 on node 0, 6 and 7 on 1, 0 and 1 on 2, 2 and 3 on 3.
 Topology gpu_machine(const std::vector<int>& visible = first_cpus(8), const CpuList& allowed = first_cpus(64)) {
   auto machine = big_machine(allowed);
   for (const int gpu : visible)
@@ -148,7 +148,7 @@ TEST_CASE("numa_binding node and socket: all CPUs of the GPU's node, or of its p
 
 TEST_CASE("numa_binding exclusive: the node's cores are divided among all its visible GPUs") {
   CHECK(sets(divide(gpu_machine(), 1, Binding::gpu_exclusive)) == Sets{"16-19,48-51"});
-  // GPUs 4, 5 and 6: 4 and 5 at node 0; with three cores there the first gets two.
+  // With GPUs 4, 5 and 6, 4 and 5 are at node 0; with three cores there the first gets two.
   CHECK(sets(divide(gpu_machine({4, 5, 6}, cpus("0-2,8-15")), 3, Binding::gpu_exclusive)) == Sets{"0-1", "2", "8-15"});
   CHECK_THROWS_WITH(divide(gpu_machine({4, 5}, cpus("0,32")), 2, Binding::gpu_exclusive),
                     "--numa_binding = exclusive: NUMA node 0 has fewer cores (1) than GPUs (2)");
@@ -188,7 +188,7 @@ TEST_CASE("the options --bind and --numa_binding exclude each other") {
 }
 
 TEST_CASE("OMP_NUM_THREADS is set for several workers, or under a quota, unless the user has set it") {
-  const FakeMachine machine;  // without /sys: every CPU is a core
+  const FakeMachine machine;  // it has no /sys, so every CPU is a core
   const auto allowed = first_cpus(32);
   const auto place = [&](int workers, const Environment& environment = {}) {
     return place_workers({.workers = workers}, environment, allowed, machine.root());

@@ -99,7 +99,7 @@ TEST_CASE("a script is required, except for pages") {
 TEST_CASE("an abbreviation that torchrun accepts keeps its meaning, whatever options were added") {
   auto table = page_options();
   table.push_back({.name = "virtual_local_rank", .flag = true});
-  CHECK(normal_form({"--v", "x"}, table).options == Words{"--virtual_local_rank"});  // --version was added
+  CHECK(normal_form({"--v", "x"}, table).options == Words{"--virtual_local_rank"});  // ddprun added --version
   CHECK(normal_form({"--vers", "x"}, table).options == Words{"--version"});
   CHECK(normal_form({"--h", "x"}, table).options == Words{"--help"});
   table.push_back({.name = "hosts", .added = true});

@@ -21,7 +21,7 @@ ConnectWatch::Time at(int s) {
   return ConnectWatch::Time{} + seconds(s);
 }
 
-// The second at which a process is found to fail, of looks every two seconds; -1: never. sockets, in_use: at a second.
+// Returns the second at which a failure is found, observing every two seconds; -1: never. sockets, in_use: at a second.
 int found_at(const std::function<Inodes(int)>& sockets, const std::function<Inodes(int)>& in_use, int end = 60) {
   ConnectWatch watch;
   for (int s = 0; s <= end; s += 2)
@@ -39,7 +39,7 @@ Inodes none(int) {
 
 TEST_CASE("a process whose connections are refused again and again is found after ten seconds") {
   CHECK(found_at([](int s) { return Inodes{static_cast<ino_t>(100 + s)}; }, none) == 10);
-  // It tries less and less often, and has a connection to something else.
+  // The process tries less and less often, and has a connection to something else.
   const auto slower = [](int s) { return Inodes{7, static_cast<ino_t>(s < 2 ? 100 : s < 6 ? 101 : 102)}; };
   CHECK(found_at(slower, [](int) { return Inodes{7}; }) == 10);
 }

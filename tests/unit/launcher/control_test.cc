@@ -103,14 +103,14 @@ TEST_CASE("the runtime folder belongs to its owner alone, and sockets of dead pr
 
   const auto own = folder / (std::to_string(::getpid()) + ".sock");
   std::ofstream(own).put('\n');
-  std::ofstream(folder / "4194305.sock").put('\n');  // beyond the largest process id
+  std::ofstream(folder / "4194305.sock").put('\n');  // larger than the largest process id
   std::ofstream(folder / "note.txt").put('\n');
   CHECK(agent_sockets(folder) == std::vector{own});
   CHECK_FALSE(std::filesystem::exists(folder / "4194305.sock"));
   CHECK(std::filesystem::exists(folder / "note.txt"));
 
   std::filesystem::permissions(folder, std::filesystem::perms::all);
-  CHECK(agent_sockets(folder).empty());  // others could have put them there
+  CHECK(agent_sockets(folder).empty());  // others could have put the sockets there
   CHECK(own_runtime_folder(environment) != folder);
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("an agent's socket answers its user, and nobody else who can reach it"
 
 TEST_CASE("where another user has made the folder in /tmp, agents use another one, which status finds") {
   if (::geteuid() != 0) SKIP("it takes root to act as another user");
-  const auto user = static_cast<uid_t>(100'000 + ::getpid());  // nobody else's
+  const auto user = static_cast<uid_t>(100'000 + ::getpid());  // no other user's
   const auto taken = std::filesystem::path("/tmp/ddprun-" + std::to_string(user));
   REQUIRE(::mkdir(taken.c_str(), 0700) == 0);
   std::filesystem::path folder, again;

@@ -55,7 +55,7 @@ Variables pod_with(const std::string& name, const std::string& value) {
 struct Outcome {
   RendezvousChoice choice;
   std::string nproc;
-  std::string line;  // for the log; empty if nothing was discovered
+  std::string line;  // line for the log; empty if nothing was discovered
 };
 Outcome outcome(const Environment& variables, const Options& options = {}) {
   LaunchSettings settings;
@@ -134,7 +134,7 @@ TEST_CASE("several tasks on a node are an error that names the right command") {
       outcome(environment(slurm::several_tasks)),
       "Slurm job 2, step 0 started 2 ddprun on this node, and one is enough: it starts the workers itself; "
       "use 'srun --ntasks-per-node=1 ddprun --nproc_per_node=2 ...'");
-  // With an explicit number of nodes, or as jobs of one node, they are allowed.
+  // With an explicit number of nodes, or as jobs of one node, these are allowed.
   CHECK(outcome(environment(slurm::several_tasks), {{"nnodes", "4"}}).choice.policy.max_nodes == 4);
   CHECK(outcome(environment(slurm::several_tasks), {{"standalone", "true"}}).choice.standalone);
 }

@@ -32,7 +32,7 @@ HostResult healthy(int i) {
           .error = {}};
 }
 
-// All links at 10 Gbit/s.
+// Returns hosts whose links all have 10 Gbit/s.
 Measurements healthy_hosts(int count) {
   Measurements all{.version = "1.0", .hosts = {}, .links = {}};
   for (int i = 0; i < count; ++i) all.hosts.push_back(healthy(i));

@@ -37,7 +37,7 @@ TEST_CASE("a timestamp in whole seconds does not make a failure earlier than it 
   CHECK(failure_time_us(5'300'000, 3.0) == 3'999'999);
   CHECK(failure_time_us(5'300'000, 5.25) == 5'250'000);
   CHECK(failure_time_us(5'300'000, 9.0) == 5'300'000);
-  // Nanoseconds, infinity, not a number.
+  // The values are nanoseconds, infinity, not a number.
   CHECK(failure_time_us(5'300'000, 1.7e18) == 5'300'000);
   CHECK(failure_time_us(5'300'000, std::numeric_limits<double>::infinity()) == 5'300'000);
   CHECK(failure_time_us(5'300'000, std::numeric_limits<double>::quiet_NaN()) == 5'300'000);

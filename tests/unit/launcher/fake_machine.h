@@ -47,7 +47,7 @@ class FakeMachine {
       std::filesystem::create_symlink("../../../../bus/pci/drivers/" + driver, root() / folder / "driver");
   }
 
-  // An NVIDIA GPU of a machine with NVIDIA's driver.
+  // Adds an NVIDIA GPU of a machine with NVIDIA's driver.
   void gpu(int minor, const std::string& address, int node, const std::string& uuid) const {
     on_pci_bus(address, "0x10de", "0x030200", node, "nvidia");
     write("proc/driver/nvidia/gpus/" + address + "/information",
@@ -78,7 +78,7 @@ inline void two_socket_amd(const FakeMachine& machine) {
   machine.nodes({"0-7,32-39", "8-15,40-47", "16-23,48-55", "24-31,56-63"});
 }
 
-// Two GPUs on each of the four nodes. In bus order, 0 and 1 are on node 2, 2 and 3 on node 3, 4 and 5 on node 0.
+// Adds two GPUs on each of the four nodes. In bus order, 0 and 1 are on node 2, 2 and 3 on node 3, 4 and 5 on node 0.
 inline void eight_gpus(const FakeMachine& machine) {
   const int nodes[] = {2, 2, 3, 3, 0, 0, 1, 1};
   for (int i = 0; i < 8; ++i)

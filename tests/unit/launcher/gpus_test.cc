@@ -12,7 +12,7 @@ Environment visible(const std::string& list) {
   return Environment({{"CUDA_VISIBLE_DEVICES", list}});
 }
 
-// One digit of each GPU's address, which identifies it.
+// Returns one digit of each GPU's address, which identifies it.
 std::string found(const FakeMachine& machine, const Environment& environment = {}) {
   std::string text;
   for (const auto& gpu : discover_gpus(environment, machine.root()))
@@ -62,8 +62,8 @@ TEST_CASE("without the driver's folder, the GPUs on the PCI bus that use the dri
   const FakeMachine machine;
   machine.on_pci_bus("0000:11:00.0", "0x10de", "0x030000", -1, "nvidia");
   machine.on_pci_bus("0000:21:00.0", "0x10de", "0x068000", -1, "nvidia");    // a switch
-  machine.on_pci_bus("0000:31:00.0", "0x10de", "0x030200", -1, "vfio-pci");  // of a virtual machine
-  machine.on_pci_bus("0000:41:00.0", "0x10de", "0x030200", -1, "");          // without a driver
+  machine.on_pci_bus("0000:31:00.0", "0x10de", "0x030200", -1, "vfio-pci");  // one of a virtual machine
+  machine.on_pci_bus("0000:41:00.0", "0x10de", "0x030200", -1, "");          // one without a driver
   machine.on_pci_bus("0000:51:00.0", "0x1002", "0x030000", 0, "amdgpu");
   machine.on_pci_bus("0000:61:00.0", "0x10de", "0x030200", 0, "nvidia");
   CHECK(found(machine) == "16");

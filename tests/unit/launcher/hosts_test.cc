@@ -11,7 +11,7 @@ using Variables = std::map<std::string, std::string, std::less<>>;
 
 namespace {
 
-// "a:4 b c:2"
+// Returns text such as "a:4 b c:2".
 std::string shown(const std::vector<HostEntry>& hosts) {
   std::string text;
   for (const auto& host : hosts)

@@ -117,7 +117,7 @@ TEST_CASE("the store of the workers admits processes of the job where the agents
     CHECK(trust(options).workers->clients == Clients::of_job);
     CHECK(trust(options).admission->clients == Clients::of_user);
   }
-  CHECK(trust({{"nnodes", "2"}}).workers->clients == Clients::of_user);  // agents on one host without a token
+  CHECK(trust({{"nnodes", "2"}}).workers->clients == Clients::of_user);  // there are agents on one host without a token
   CHECK(trust({{"rdzv_conf", "plain_clients=user"}}).workers->clients == Clients::of_user);
   CHECK_FALSE(trust(far).workers);
   CHECK(refusal({{"rdzv_conf", "plain_clients=all"}}).find("job or user") != std::string::npos);

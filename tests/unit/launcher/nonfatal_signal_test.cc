@@ -16,7 +16,7 @@ ThreadSignals blocking(const char* mask, const char* state) {
 
 const ThreadSignals plain = blocking("0000000000000000", "S (sleeping)");
 const auto* const usr1 = "0000000000000200";
-const auto* const all = "fffffffe7ffbfeff";  // sigfillset
+const auto* const all = "fffffffe7ffbfeff";  // the mask of sigfillset
 
 }  // namespace
 
@@ -42,7 +42,7 @@ TEST_CASE("a thread that blocks all signals waits for them if it sleeps, and is 
   REQUIRE(blocking(all, "R").blocks_all());
   REQUIRE_FALSE(blocking(usr1, "R").blocks_all());
   CHECK_FALSE(is_nonfatal({blocking(all, "R (running)")}, SIGUSR1));
-  CHECK_FALSE(is_nonfatal({blocking(all, "D (disk sleep)")}, SIGUSR1));  // a vfork before the exec of the child
+  CHECK_FALSE(is_nonfatal({blocking(all, "D (disk sleep)")}, SIGUSR1));  // it is a vfork before the exec of the child
   CHECK(is_nonfatal({blocking(all, "S (sleeping)")}, SIGUSR1));
   CHECK(is_nonfatal({blocking(all, "R (running)"), blocking(all, "S (sleeping)")}, SIGUSR1));
 }

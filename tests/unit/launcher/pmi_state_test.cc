@@ -6,12 +6,12 @@ using namespace ddprun;
 
 namespace {
 
-// Two of the four ranks are on this node.
+// Returns the state of a node that has two of the four ranks.
 PmiState state() {
   return PmiState({.name = "job", .process_mapping = "(vector,(0,2,2))", .size = 4, .local_size = 2});
 }
 
-// The only reply.
+// Returns the only reply.
 std::string answer(PmiState& pmi, const std::string& line, int local_rank = 0) {
   const auto actions = pmi.received(local_rank, line + "\n");
   REQUIRE(actions.replies.size() == 1);

@@ -24,7 +24,7 @@ TEST_CASE("one node without an endpoint is a standalone job") {
   CHECK(choose({}).standalone);
   CHECK(choose({{"node_rank", "0"}}).standalone);
   CHECK(choose({}, {{"MASTER_ADDR", "left.over"}}).standalone);
-  // As in torchrun, only an endpoint or a master port makes it a rendezvous with others.
+  // As in torchrun, only an endpoint or a master port makes static a rendezvous with others.
   CHECK(choose({{"rdzv_backend", "static"}}).standalone);
   CHECK(choose({{"master_addr", "h"}}).standalone);
   CHECK(choose({{"rdzv_endpoint", ""}}).standalone);

@@ -16,7 +16,7 @@ using rendezvous::local_address;
 
 namespace {
 
-// Gets any free port as programs do: binds port 0, here with or without SO_REUSEADDR.
+// Gets any free port as programs do: binds port 0, with or without SO_REUSEADDR.
 UniqueFd bind_any_port(bool reuse) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = reuse ? 1 : 0;
@@ -33,12 +33,12 @@ UniqueFd bind_any_port(bool reuse) {
 TEST_CASE("a program that asks for any free port never gets a reserved one") {
   const bool reuse = GENERATE(true, false);
   CAPTURE(reuse);
-  // Many reserved ports, so that a client would soon get one if that were possible.
+  // There are many reserved ports, so that a client would soon get one if that were possible.
   std::vector<ReservedPort> reserved(300);
   std::vector<bool> taken(65536);
   for (const auto& port : reserved) taken.at(port.port()) = true;
   CHECK(std::count(taken.begin(), taken.end(), true) == 300);
-  std::vector<UniqueFd> others;  // held, so that each gets another port
+  std::vector<UniqueFd> others;  // they are held, so that each gets another port
   for (int i = 0; i < 600; ++i) {
     others.push_back(bind_any_port(reuse));
     REQUIRE_FALSE(taken.at(local_address(others.back().get()).port));

@@ -16,8 +16,8 @@ namespace {
 struct Row {
   std::string name;
   std::string fallback;   // the default, as printed
-  std::string good;       // a value; "1" for a flag, as in the environment
-  std::string bad;        // empty: every text is valid
+  std::string good;       // a valid value; "1" for a flag, as in the environment
+  std::string bad;        // an invalid value; empty: every text is valid
   std::string complaint;  // the error, after the name of the option or variable
 };
 
@@ -74,7 +74,7 @@ std::string dashed(std::string text) {
   return text;
 }
 
-// The value of a setting for this command line and environment; checks all that ddprun checks before it starts a job.
+// Returns a setting's value for this command line and environment, with all checks that precede a job.
 std::string value_of(const std::string& name, Words arguments, const Variables& variables = {}) {
   const Environment environment(variables);
   LaunchSettings settings;
@@ -86,7 +86,7 @@ std::string value_of(const std::string& name, Words arguments, const Variables& 
   return settings.settings().find("launch." + name)->print();
 }
 
-// Without the checks across options.
+// Returns it without the checks across options.
 std::string parsed(const std::string& name, Words arguments, const Variables& variables = {}) {
   LaunchSettings settings;
   arguments.emplace_back("/bin/true");

@@ -23,7 +23,7 @@ std::unique_ptr<nn::Module> small_gpt() {
                                .gpt = {.layers = 2, .heads = 2, .width = 8, .context = context}},
                               generator);
   model->train(false);
-  // Large weights, so that a position which is not looked at changes the result by more than rounding.
+  // The weights are large, so that a position which is ignored changes the result by more than rounding.
   for (const auto& [name, parameter] : model->named_parameters())
     for (float& value :
          std::span(Tensor(parameter.value()).data<float>(), static_cast<std::size_t>(parameter.value().numel())))
@@ -57,7 +57,7 @@ TEST_CASE("a decoder gives what the model gives for the whole sequence, position
     check_equal_rows(decoder(tokens(5, 8)).value(), whole, 5);
     for (std::int64_t i = 8; i < context; ++i) check_equal_rows(decoder(tokens(i, i + 1)).value(), whole, i);
   }
-  check_equal_rows((*model)(Variable(tokens(0, context))).value(), whole, 0);  // it keeps nothing of the decoder
+  check_equal_rows((*model)(Variable(tokens(0, context))).value(), whole, 0);  // nothing of the decoder remains in it
 }
 
 TEST_CASE("a decoder needs a model whose attention it knows") {

@@ -51,7 +51,7 @@ Variable dense_result(const MixtureOfExperts& layer, const Variable& tokens) {
   return result;
 }
 
-// Gradients of the parameters and the tokens.
+// Returns the gradients of the parameters and the tokens.
 std::vector<Tensor> gradients(nn::Module& layer, const Variable& tokens, const Variable& result) {
   layer.zero_grad();
   Variable(tokens).zero_grad();
@@ -123,7 +123,7 @@ TEST_CASE("the losses of a router add to its gradient, times the factor, and not
   const auto routing = nn::route(softmax(linear(tokens, layer->parameter("router.weight"))).value(), 2, 0);
   std::vector<double> shares;
   for (const auto count : routing.chosen) shares.push_back(static_cast<double>(count) / 18);
-  // What each loss is, written out.
+  // Each loss is written out here.
   const auto losses = [&](const std::vector<Variable>& in) {
     const Variable exponentials = exp(linear(tokens, in[0])), sums = sum(exponentials, {1}, true);
     const Variable balance = sum(mul(mean(div(exponentials, sums), {0}), Variable(Tensor::from(shares, {4}))));
@@ -149,7 +149,7 @@ TEST_CASE("the losses of a router add to its gradient, times the factor, and not
 TEST_CASE("choices beyond an expert's capacity add nothing, and are counted") {
   auto options = small();
   options.per_token = 1;
-  options.capacity_factor = 0.5;  // 8 tokens, 4 experts: one each
+  options.capacity_factor = 0.5;  // with 8 tokens and 4 experts: one each
   const auto layer = make_layer(options);
   const Variable tokens(random_tensor({2, 4, 5}, 5, DType::float64));
   const auto dense = values(dense_result(*layer, reshape(tokens, {8, 5})).value());

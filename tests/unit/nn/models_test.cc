@@ -110,7 +110,7 @@ TEST_CASE("the presets of GPT have the sizes of their table, and options take pr
   CHECK(nn::with_preset({.preset = "small", .context = 64}).context == 64);
   CHECK(nn::with_preset({.preset = "small", .context = 64}).width == 384);
   const auto nano = make("gpt", {.input = {128}, .input_dtype = DType::int64, .outputs = 65});
-  // 12 width^2 + 13 width a layer, embeddings, the last normalisation.
+  // The sizes are 12 width^2 + 13 width a layer, embeddings, the last normalisation.
   CHECK(parameters(*nano) == 4 * (12 * 128 * 128 + 13 * 128) + (65 + 128) * 128 + 2 * 128);
   CHECK(nano->parameter("wte.weight").shape() == Shape{65, 128});
 }
@@ -169,7 +169,7 @@ TEST_CASE("GPT's dropout follows the samples, and is off in evaluation") {
 }
 
 TEST_CASE("attention with dropout that drops nothing is the operation without it") {
-  // A probability so small that no weight of this size is dropped: the other path through the same values.
+  // The probability is so small that no weight of this size is dropped: the other path through the same values.
   const auto model = make("gpt", small_gpt(1e-12)), plain = make("gpt", small_gpt());
   for (const auto& [name, parameter] : model->named_parameters())
     Tensor(plain->parameter(name).value()).copy_from(parameter.value());
@@ -226,12 +226,12 @@ TEST_CASE("a transformer takes rows of images in their order, and each position 
   CHECK(model->parameter("position.weight").shape() == Shape{5, 8});
   for (const std::int64_t row : {0, 4}) {
     Tensor changed = image.clone();
-    changed.data<float>()[row * 4] += 1;  // of the first sample
+    changed.data<float>()[row * 4] += 1;  // in the first sample
     const Tensor after = (*model)(Variable(changed)).value();
     CHECK(difference(after.slice(0, 0, 1), before.slice(0, 0, 1)) > 1e-4);
     CHECK(difference(after.slice(0, 1, 1), before.slice(0, 1, 1)) == 0);
   }
-  Tensor swapped = image.clone();  // two rows of the first sample's first channel
+  Tensor swapped = image.clone();  // exchanges two rows of the first sample's first channel
   std::swap_ranges(swapped.data<float>(), swapped.data<float>() + 4, swapped.data<float>() + 4);
   CHECK(difference((*model)(Variable(swapped)).value(), before) > 1e-5);
 }

@@ -277,7 +277,7 @@ TEST_CASE("a state is saved and loaded, strictly or by prefix") {
   const Tensor loaded = body->parameter("fc.weight").value(), saved = whole.parameter("body.fc.weight").value();
   CHECK(std::memcmp(loaded.raw(), saved.raw(), saved.bytes()) == 0);
 
-  // fc.bias of the module is left alone, and that of the file is not unexpected.
+  // fc.bias of the module is not changed, and that of the file is not unexpected.
   const auto part = nn::load_state(*body, file, {.prefix = "body.", .excluded = {"*.bias"}});
   CHECK(part.loaded == std::vector<std::string>{"fc.weight"});
   CHECK(part.missing.empty());
@@ -293,7 +293,7 @@ TEST_CASE("a state is saved and loaded, strictly or by prefix") {
 
 namespace {
 
-// Adds to a log, and doubles what the module sees and gives.
+// Adds to a log, and doubles the module's inputs and results.
 class Doubling final : public nn::CallHook {
  public:
   explicit Doubling(std::string& log) : log_(log) {}
@@ -327,7 +327,7 @@ TEST_CASE("a call hook sees the calls of its module, also those that compute it 
     CHECK(hooked.value().item() == Approx(2 * plain));
     CHECK(log == "before after ");
     hooked.backward();
-    CHECK(log == "before after ");  // around checkpoint(), not within
+    CHECK(log == "before after ");  // the hooks are around checkpoint(), not within
     model.module("fc").set_call_hook(nullptr);
     CHECK(sum(model(mul(input, 2.0))).value().item() == plain);
   }

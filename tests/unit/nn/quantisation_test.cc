@@ -24,7 +24,7 @@ Tensor uniform(const Shape& shape, double low, double high, std::uint64_t seed =
   return result;
 }
 
-// Of two tensors, by the largest magnitude of the first.
+// Returns the difference of two tensors, as a share of the largest magnitude of the first.
 double relative_difference(const Tensor& a, const Tensor& b) {
   REQUIRE(a.shape() == b.shape());
   double most = 0, difference = 0;
@@ -38,7 +38,7 @@ double relative_difference(const Tensor& a, const Tensor& b) {
 std::unique_ptr<nn::Linear> linear_of(const Tensor& weight, bool bias = false) {
   Generator generator(3, 0);
   auto layer = std::make_unique<nn::Linear>(weight.size(1), weight.size(0), generator, bias);
-  Tensor own = layer->parameter("weight").value();  // a handle
+  Tensor own = layer->parameter("weight").value();  // a handle on the same elements
   own.copy_from(weight);
   return layer;
 }
@@ -48,7 +48,7 @@ Tensor run(nn::Module& module, const Tensor& x) {
   return module(Variable(x)).value().contiguous();
 }
 
-// A convolution of any options, which nn::Conv2d does not have.
+// A convolution with any options, which nn::Conv2d does not have.
 class Convolution : public nn::WeightedLayer {
  public:
   Convolution(const Tensor& weight, const Tensor& bias, ConvOptions options) : options_(options) {
@@ -113,7 +113,7 @@ TEST_CASE("a quantised layer gives what the layer gives, but for the rounding") 
   nn::QuantisedLinear dynamic(*layer, std::nullopt), fixed(*layer, kernels::ValueRange{.min = -1, .max = 3});
   CHECK(relative_difference(expected, run(dynamic, x)) < 0.02);
   CHECK(relative_difference(expected, run(fixed, x)) < 0.02);
-  // The scale is each output's own: a row a thousand times smaller is as exact.
+  // Each output has a scale of its own: a row a thousand times smaller is as exact.
   Tensor weight = layer->parameter("weight").value();
   for (std::int64_t i = 50; i < weight.numel(); ++i) weight.data<float>()[i] *= 1e-3F;
   const auto columns = [&](const Tensor& y) { return y.reshape({-1, 20}).slice(1, 1, 19).contiguous(); };
@@ -342,7 +342,7 @@ TEST_CASE("a quantised model's file is loaded into a model quantised alike, with
   Generator generator(77, 0);
   auto other = nn::make_model("mlp", {.input = {1, 6, 6}, .outputs = 10, .hidden = {64, 32}}, generator);
   nn::quantise_static(*other, [] {});
-  run(*other, x);  // sums of the weight that the file replaces
+  run(*other, x);  // caches sums of the weight that the file replaces
   nn::load_state(*other, dir / "q.safetensors");
   const Tensor loaded = run(*other, x);
   for (std::int64_t i = 0; i < expected.numel(); ++i) CHECK(loaded.data<float>()[i] == expected.data<float>()[i]);

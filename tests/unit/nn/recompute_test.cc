@@ -35,7 +35,7 @@ Tensor tokens() {
 
 struct Outcome {
   std::vector<Tensor> gradients, buffers;
-  std::size_t peak;  // bytes above what was there before the forward pass
+  std::size_t peak;  // bytes beyond those in use before the forward pass
 };
 
 Outcome run(nn::Module& model, const Tensor& input, Recompute which) {

@@ -10,7 +10,7 @@ using namespace ddprun;
 
 namespace {
 
-// A parameter with this gradient.
+// Returns a parameter with this gradient.
 template <class T>
 Variable with_gradient(const std::vector<T>& gradient) {
   const Tensor values = Tensor::from<T>(gradient, {static_cast<std::int64_t>(gradient.size())});

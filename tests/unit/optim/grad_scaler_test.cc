@@ -45,7 +45,7 @@ TEST_CASE("unscale finds an infinity and a NaN in any gradient, and passes over 
 TEST_CASE("the scale grows and backs off as PyTorch's does") {
   const optim::GradScalerOptions options{.scale = 1000, .growth = 3, .backoff = 0.25, .growth_interval = 4};
   GradScaler scaler(options);
-  // torch._amp_update_scale_, restated.
+  // This restates torch._amp_update_scale_.
   double scale = options.scale;
   std::int64_t tracker = 0;
   Generator generator(5);

@@ -15,7 +15,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// "RssAnon: 1234 kB" of this process: memory that no file backs.
+// Returns "RssAnon: 1234 kB" of this process: memory that no file backs.
 std::int64_t anonymous_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -23,7 +23,7 @@ std::int64_t anonymous_kib() {
   throw std::runtime_error("no RssAnon");
 }
 
-// The line of /proc/self/maps that has the address.
+// Returns the line of /proc/self/maps that has the address.
 std::string mapping_of(const void* address) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -87,7 +87,7 @@ TEST_CASE("a state in files takes no memory that only the process has, and is fr
   CHECK_THAT(mapping_of(state), !Catch::Contains("(deleted)"));
   const auto before = anonymous_kib();
   const Trained whole(elements);
-  CHECK(anonymous_kib() - before > 24 << 10);  // what is compared with
+  CHECK(anonymous_kib() - before > 24 << 10);  // the value to compare with
 }
 
 TEST_CASE("a folder that is not there, and a state that does not fit, are errors that name the folder") {

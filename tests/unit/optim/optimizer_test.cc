@@ -61,7 +61,7 @@ TEST_CASE("writing the saved state into a new optimizer goes on with the same bi
   }
 }
 
-// As Adam by hand, with the second average and its correction of step 2.
+// The expected values are Adam's by hand, with the second average and its correction of step 2.
 TEST_CASE("Adam's second average stays after freeze_step") {
   for (const char* name : {"adam", "adamw"}) {
     Problem problem;

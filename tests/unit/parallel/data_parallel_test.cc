@@ -128,7 +128,7 @@ TEST_CASE("anomaly mode names the module on a device whose result, or gradient, 
   net->parameter("fc1.weight").set_value(Tensor::full({8, 6}, INFINITY));
   CHECK_THROWS_WITH(pass(1), Catch::Contains("in module fc1 produced a NaN or an infinity: its result"));
   net->parameter("fc1.weight").set_value(healthy);
-  // Finite on the first device, their products on the others are not.
+  // The values are finite on the first device, their products on the others are not.
   CHECK_THROWS_WITH(pass(3e38), Catch::Contains("in module fc") && Catch::Contains("the gradient of its input"));
 }
 

@@ -32,7 +32,7 @@ std::vector<float> values(const Tensor& tensor) {
   return {tensor.data<float>(), tensor.data<float>() + tensor.numel()};
 }
 
-// Two layers, of which the second may be left out of the forward pass; one buffer.
+// Two layers, the second of which may be left out of the forward pass, and one buffer.
 class Net : public nn::Module {
  public:
   explicit Net(std::uint64_t seed, std::int64_t hidden = 6) {
@@ -65,7 +65,7 @@ Variable loss_of(const Variable& output, std::uint64_t stream) {
   return mse_loss(output, batch(100 + stream, output.shape()[0], output.shape()[1]));
 }
 
-// The mean over all streams of the gradients that each gives alone.
+// Returns the mean over all streams of the gradients that each gives alone.
 std::vector<std::vector<float>> mean_gradients(std::uint64_t seed, int streams) {
   std::vector<std::vector<float>> sums;
   for (int stream = 0; stream < streams; ++stream) {
@@ -91,7 +91,7 @@ void require_gradients(const Net& net, const std::vector<std::vector<float>>& ex
   for (const auto& [name, parameter] : net.named_parameters()) {
     const auto gradient = values(parameter.grad());
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      // Sums of a few float32 products in another order: some units in the last place.
+      // Sums of a few float32 products in another order differ by some units in the last place.
       const float tolerance = 1e-6f + 1e-5f * std::abs(expected[index][i]);
       require(std::abs(gradient[i] - expected[index][i]) <= tolerance, name);
     }
@@ -179,7 +179,7 @@ TEST_CASE("backward returns with the mean of all ranks' gradients, pass after pa
 }
 
 TEST_CASE("a module with several inputs and outputs gets the mean gradients of all its roots") {
-  // Two inputs through one net each; the outputs are roots of one pass.
+  // Two inputs pass through one net each; the outputs are roots of one pass.
   struct Pair : nn::Module {
     Pair() {
       left = &register_module("left", std::make_unique<Net>(1));
@@ -572,7 +572,7 @@ Variable input_of_batch(int rank, int number) {
   return Variable(batch(static_cast<std::uint64_t>(100 * rank + number), 5, 4));
 }
 
-// One process in place of all ranks: the first parameters after all batches.
+// Returns the first parameters of one process, instead of all ranks, after all batches.
 std::vector<float> uneven_reference(bool divide_by_initial_world_size) {
   Net net(1);
   const auto sgd = optim::make_optimizer("sgd", {.lr = 0.1}, net.named_parameters());
@@ -591,7 +591,7 @@ std::vector<float> uneven_reference(bool divide_by_initial_world_size) {
 TEST_CASE("ranks with 10, 7 and 3 batches end with the parameters of all batches, with either divisor") {
   for (const bool by_all : {true, false}) {
     const auto expected = uneven_reference(by_all);
-    // Which rank has which number of batches: the last ones are ranks 0, 1 and 2 in turn.
+    // The shift decides which rank has which number of batches: the last ones are ranks 0, 1 and 2 in turn.
     for (const int shift : {0, 1, 2}) {
       run_ranks(3, [&](ProcessGroup& group) {
         const int r = (group.rank() + shift) % 3;
@@ -660,9 +660,9 @@ TEST_CASE("a training forward begins with rank 0's buffers, an evaluation does n
 
 namespace {
 
-// The mean losses over all ranks of 20 steps of ResNet-18, whose batch norms use their stored statistics, or those of
-// all ranks' samples. In double: in float32 the order of sums, which changes with the number of threads, moves a value
-// across zero at some step, and relu passes the difference on.
+// Returns the mean losses over all ranks of 20 steps of ResNet-18, whose batch norms use their stored statistics, or
+// those of all ranks' samples. They are in double: in float32 the order of sums, which changes with the number of
+// threads, moves a value across zero at some step, and relu passes the difference on.
 std::vector<double> resnet_losses(int ranks, bool synchronised) {
   constexpr std::int64_t global_batch = 8;
   constexpr std::uint64_t steps = 20;
@@ -707,7 +707,7 @@ TEST_CASE("a ResNet with frozen statistics learns with two ranks as with one") {
     INFO("step " << step);
     CHECK(two[step] == Approx(one[step]).epsilon(1e-10));
   }
-  CHECK(one.back() < one[3]);  // the same samples
+  CHECK(one.back() < one[3]);  // the samples are the same
 }
 
 TEST_CASE("with batch norm over all ranks a ResNet learns with two and four ranks as with one") {
@@ -720,11 +720,11 @@ TEST_CASE("with batch norm over all ranks a ResNet learns with two and four rank
       CHECK(shared[step] == Approx(one[step]).epsilon(1e-10));
     }
   }
-  CHECK(one.back() < one[3]);  // the same samples
+  CHECK(one.back() < one[3]);  // the samples are the same
 }
 
 TEST_CASE("batch norm over all ranks has the statistics and gradients of the whole batch, and ends with its object") {
-  // Shares of unequal size.
+  // The shares have unequal sizes.
   const Tensor whole = batch(1, 6, 3), weights = batch(2, 6, 3);
   nn::BatchNorm reference(3);
   const Variable input(whole.clone(), true);
@@ -745,6 +745,6 @@ TEST_CASE("batch norm over all ranks has the statistics and gradients of the who
       const auto mine = values(norm.named_buffers()[b].second), all = values(reference.named_buffers()[b].second);
       for (std::size_t c = 0; c < mine.size(); ++c) require(std::abs(mine[c] - all[c]) < 1e-6f, "running statistics");
     }
-    if (group.rank() == 0) norm(Variable(whole.clone()));  // alone: no exchange that the other would have to join
+    if (group.rank() == 0) norm(Variable(whole.clone()));  // only rank 0: no exchange that the other would have to join
   });
 }

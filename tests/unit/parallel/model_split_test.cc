@@ -20,7 +20,7 @@ std::unique_ptr<nn::Module> make(const std::string& name) {
   return nn::make_model(name, {.input = {1, 28, 28}, .outputs = 10}, generator);
 }
 
-// What three steps of a model make of its parameters, and the result of the last.
+// Returns the parameters after three steps of a model, and the result of the last one.
 std::vector<Tensor> learn(nn::Module& model) {
   const auto optimizer = optim::make_optimizer("adam", {}, model.named_parameters());
   std::vector<Tensor> all;
@@ -46,7 +46,7 @@ double largest_part(const std::vector<double>& costs, std::vector<std::size_t> c
   return largest;
 }
 
-// The smallest there is, by trying all.
+// Returns the smallest cost, found by trying all cuts.
 double best_by_trying(const std::vector<double>& costs, std::size_t parts, std::vector<std::size_t> cuts = {}) {
   if (cuts.size() + 1 == parts) return largest_part(costs, cuts);
   double best = 1e300;

@@ -53,7 +53,7 @@ TEST_CASE("divided updates learn what whole ones learn, and each rank keeps its 
   }
 }
 
-// The optimizer has parts alone: the rest of this rank's gradients would stay, and the parts would be cleared late.
+// The optimizer has only parts: the rest of this rank's gradients would stay, and the parts would be cleared late.
 TEST_CASE("an optimizer of parts does not clear gradients") {
   run_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net();

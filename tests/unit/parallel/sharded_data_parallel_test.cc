@@ -40,7 +40,7 @@ std::vector<ShardedOptions> all_ways() {
           {.limits = small_buckets, .shard_parameters = true, .reshard_after_forward = false}};
 }
 
-// Four layers of which two are blocks; the token embedding is the output layer too.
+// Returns four layers, two of which are blocks; the token embedding is the output layer too.
 std::unique_ptr<nn::Module> make_gpt() {
   Generator generator(4);
   return nn::make_model("gpt",
@@ -155,7 +155,7 @@ TEST_CASE("a rank without samples takes part in a pass") {
           parallel.join_pass();
       };
       pass(true, group.rank());
-      // Three equal gradients, then two of three.
+      // There are three equal gradients, then two of three.
       pass(true, 1);
       const Values all = gradients(2.0 / 3);
       for (int again = 0; again < 2; ++again) {

@@ -13,7 +13,7 @@
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "tests/support/run_ranks.h"
 
-// A small network that ranks train together, whatever of it each of them keeps.
+// A small network that ranks train together, whichever part of it each of them keeps.
 namespace ddprun::testing {
 
 inline constexpr BucketLimits small_buckets{.first_bytes = 64, .bytes = 512};
@@ -27,7 +27,7 @@ inline std::unique_ptr<nn::Module> make_net() {
   return nn::make_model("mlp", {.input = {7}, .outputs = 3, .hidden = {13}}, generator);
 }
 
-// A batch of its own for each step and rank.
+// Uses a batch of its own for each step and rank.
 inline void backward(DataParallelism& ddp, int step, int rank) {
   ddp.zero_grad();
   Generator generator(5, static_cast<std::uint64_t>(100 * step + rank));
@@ -65,7 +65,7 @@ struct Learnt {
   std::map<std::string, std::vector<float>> parameters, state;
 };
 
-// What one optimizer of all parameters at each of so many ranks learns in so many steps.
+// Returns what one optimizer of all parameters at each of that many ranks learns in that many steps.
 inline Learnt learn_whole(int ranks, int steps) {
   Learnt learnt;
   run_ranks(ranks, [&](ProcessGroup& group) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int steps = 10;
 
-// In milliseconds of a step.
+// Returns a rank's summary; the times are in milliseconds of a step.
 RankSummary rank(double data, double forward, double backward, double optimizer, double wait) {
   const auto all = [](double ms) { return Seconds(ms * steps / 1000); };
   RankSummary summary{.host = "b"};
@@ -23,7 +23,7 @@ RankSummary rank(double data, double forward, double backward, double optimizer,
   return summary;
 }
 
-// The same on a device; in milliseconds of a step.
+// Returns that summary for a rank on a device; the time is in milliseconds of a step.
 RankSummary on_device(RankSummary rank, double paced) {
   rank.transfers = Seconds(0.010 * steps);
   rank.device = DeviceUse{.hidden = Seconds(0.004 * steps),

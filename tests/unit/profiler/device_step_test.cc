@@ -36,7 +36,7 @@ std::vector<Event> on(const std::vector<Event>& events, int track) {
   return found;
 }
 
-// A step of 100 ms, of which 10 are an exposed part of the second allreduce.
+// Returns a step of 100 ms, of which 10 are an exposed part of the second allreduce.
 Step step_of_two_allreduces() {
   Step step;
   step.log.step_begins(step.at(1000ms));

@@ -17,7 +17,7 @@ TEST_CASE("a reduction begins when the one before it has ended") {
   const auto overlap = overlap_of({{{.ready = {10ms, 20ms, 30ms}, .ended = {35ms, 40ms, 45ms}}}});
   REQUIRE(overlap);
   CHECK(overlap->communication == 35ms);
-  CHECK(overlap->hideable == 20ms);  // what lies before 30 ms
+  CHECK(overlap->hideable == 20ms);  // the part before 30 ms
   CHECK(overlap->hidden == 20ms);
 }
 
@@ -26,9 +26,9 @@ TEST_CASE("what reductions take longer than in another step could have been hidd
   const ReducedStep slow{.ready = {110ms, 120ms}, .ended = {125ms, 127ms}};
   const auto overlap = overlap_of({{quick, slow}});
   REQUIRE(overlap);
-  CHECK(overlap->communication == 12ms);  // 4 ms and 2 ms a step
+  CHECK(overlap->communication == 12ms);  // 4 ms and 2 ms in each step
   CHECK(overlap->hideable == 8ms);
-  CHECK(overlap->hidden == 2ms);  // of 6 ms each, 4 ms and 7 ms were exposed
+  CHECK(overlap->hidden == 2ms);  // out of 6 ms each; 4 ms and 7 ms were exposed
 }
 
 TEST_CASE("a reduction begins when all ranks have their gradients, and waiting for them is no communication") {

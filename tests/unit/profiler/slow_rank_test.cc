@@ -8,7 +8,7 @@ namespace {
 
 constexpr int steps = 20;
 
-// Of 20 steps, from milliseconds of one.
+// Returns the times of 20 steps, from milliseconds of one.
 StepTimes times(double data, double forward, double backward, double optimizer, double start = 0, double wait = 0) {
   const auto all = [](double ms) { return Seconds(ms * steps / 1000); };
   return {.data = all(data),
@@ -68,7 +68,7 @@ namespace {
 
 const StepTimes normal = times(1, 10, 20, 3);
 
-// The parts that are named in so many observations of the same times.
+// Returns the parts that are named in that many observations of the same times.
 std::vector<std::string> named(SlowRankWatch& watch, const std::vector<StepTimes>& ranks, int observations) {
   std::vector<std::string> all;
   for (int i = 0; i < observations; ++i)

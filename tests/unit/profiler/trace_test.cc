@@ -24,7 +24,7 @@ TEST_CASE("a trace is a JSON object of complete and metadata events, a process f
   CHECK(all[0].at("name").as_string() == "process_name");
   CHECK(all[0].at("args").at("name").as_string() == "rank 0 on a");
   CHECK(all[2].at("args").at("name").as_string() == "gradients, bucket 1");
-  CHECK(all[3].at("name").as_string() == "forward");  // what contains others comes first
+  CHECK(all[3].at("name").as_string() == "forward");  // the span that contains others comes first
   const auto& linear = all[4];
   CHECK(linear.at("ph").as_string() == "X");
   CHECK(linear.at("cat").as_string() == "forward");

@@ -19,7 +19,7 @@ std::vector<std::size_t> parameters_of(const Bucket& bucket) {
 }  // namespace
 
 TEST_CASE("parameters go into buckets in reverse, a small first bucket and larger ones after it") {
-  // Limits of 64 and 256 bytes: 16 and 64 floats.
+  // The limits are 64 and 256 bytes: 16 and 64 floats.
   const std::vector<ParameterRef> model = {parameter("a", 16), parameter("b", 48), parameter("c", 16),
                                            parameter("d", 16)};
   const auto buckets = plan_buckets(model, {.first_bytes = 64, .bytes = 256});

@@ -50,7 +50,7 @@ class EndedWork : public Work {
   const std::optional<Error> error_;
 };
 
-// A work that ends when it is told to, and times out before.
+// A work that ends on request, and times out before.
 class PendingWork : public EndedWork {
  public:
   void wait(Deadline) override {

@@ -21,12 +21,12 @@ namespace {
 
 using Values = std::vector<float>;
 
-// A bucket of small parameters, one of a matrix with room for compression, and one that is neither.
+// The model has a bucket of small parameters, one of a matrix with room for compression, and a third one.
 const std::vector<ParameterRef> model = {
     {"bias", {37}}, {"weight", {40, 50}}, {"small", {3, 2}}, {"kernel", {16, 3, 5, 5}}, {"scalar", {}}};
 constexpr BucketLimits limits{.first_bytes = 64, .bytes = 8192};
 
-// In [-1, 1), different for each rank, pass and parameter.
+// Returns a number in [-1, 1), different for each rank, pass and parameter.
 float number(int rank, int pass, std::size_t parameter, std::size_t i) {
   auto bits = static_cast<std::uint32_t>(((rank * 31 + pass) * 17 + static_cast<int>(parameter)) * 7919) +
               static_cast<std::uint32_t>(i) * 2654435761u;
@@ -91,7 +91,7 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-// What each pass gives, the same at every rank.
+// Returns the result of each pass, the same at every rank.
 std::vector<Values> results(const std::string& chain, int ranks, int passes, const Gradient& gradient,
                             const HookOptions& options = {}) {
   std::vector<std::vector<Values>> all(static_cast<std::size_t>(ranks));
@@ -109,7 +109,7 @@ std::vector<Values> results(const std::string& chain, int ranks, int passes, con
 constexpr HookOptions from_the_start{.power_sgd = {.matrix_approximation_rank = 2, .start_powerSGD_iter = 0},
                                      .one_bit = {.freeze_step = 1}};
 
-// The places of a parameter in what read() returns.
+// Returns the range of a parameter in the result of read().
 std::pair<std::size_t, std::size_t> range_of(std::size_t parameter) {
   std::size_t begin = 0;
   for (std::size_t p = 0; p < parameter; ++p) begin += model[p].count();
@@ -124,15 +124,15 @@ Values part_of(const Values& all, std::size_t parameter) {
 }  // namespace
 
 TEST_CASE("every hook that rounds gives the average within its precision, the same bits at every rank") {
-  // Of numbers below 1: a unit in the last place, since their sum is rounded too; PowerSGD before its first pass.
+  // For numbers below 1: a unit in the last place, since their sum is rounded too; PowerSGD before its first pass.
   const std::map<std::string, double> tolerances{{"allreduce", 1e-7},
                                                  {"fp16", 0x1p-10},
                                                  {"bf16", 0x1p-7},
                                                  {"int8", 1.01 / 127},
                                                  {"int8_channel", 1.01 / 127},
                                                  {"int4", 3.2 / 7},  // two errors of half a unit, twice
-                                                 {"topk", 1e-6},     // of all elements
-                                                 {"onebit", 1e-7},   // before it compresses, as PowerSGD
+                                                 {"topk", 1e-6},     // the error over all elements
+                                                 {"onebit", 1e-7},   // before it compresses, as with PowerSGD
                                                  {"powersgd", 1e-7},
                                                  {"batched_powersgd", 1e-7},
                                                  {"fp16+int8", 1.01 / 127 + 0x1p-10},
@@ -177,7 +177,7 @@ TEST_CASE("a scale for each channel keeps small channels beside large ones") {
     return largest;
   };
   CHECK(small("int8_channel") <= 1.01 / 127);
-  CHECK(small("int8") > 0.5);  // what lies in the same part is rounded to zero
+  CHECK(small("int8") > 0.5);  // values in the same part are rounded to zero
 }
 
 TEST_CASE("a gradient that is not finite at one rank is so at all, whatever compresses it") {
@@ -207,7 +207,7 @@ TEST_CASE("a pass with more elements that are not finite than topk sends leaves 
 }
 
 TEST_CASE("PowerSGD is exact for matrices of its rank, and for what it does not compress") {
-  // weight: two outer products, the same row space at every rank; kernel, as 16 x 75, one.
+  // The weight is two outer products, with the same row space at every rank; the kernel, as 16 x 75, is one.
   const Gradient gradient = [](int rank, int n, std::size_t p, std::size_t i) {
     const auto factor = static_cast<float>(rank + n + 1);
     const std::size_t columns = p == 1 ? 50 : 75;
@@ -302,7 +302,7 @@ TEST_CASE("topk sends the elements of largest magnitude, of equal ones the first
     saw_zero = saw_zero || value == 0;
   }
   CHECK(twos == 20);
-  CHECK((ones >= 20 && ones < 100));  // of 2,000 elements 40 are sent, and more where the bucket has others
+  CHECK((ones >= 20 && ones < 100));  // 40 of 2,000 elements are sent, and more where the bucket has others
   CHECK(ones_behind_zeros == 0);
 }
 
@@ -314,7 +314,7 @@ TEST_CASE("an element that one rank sends is divided by all ranks") {
   for (std::size_t i = 0; i < 5; ++i) CHECK(found[i] == (i < 3 ? 2.0f : 0.0f));
 }
 
-// What one bit leaves out is sent later, so the mean of the momentum over many passes is that of the gradients.
+// The remainder of one bit is sent later, so the mean of the momentum over many passes is that of the gradients.
 TEST_CASE("an Adam's momentum follows that of the average gradients through single bits") {
   const Gradient constant = [](int rank, int, std::size_t p, std::size_t i) { return number(rank, 0, p, i); };
   const Gradient noisy = [&](int rank, int n, std::size_t p, std::size_t i) {
@@ -347,7 +347,7 @@ TEST_CASE("of each block of a bucket the steps of an Adam have one magnitude") {
   CHECK((magnitudes.size() > 1 && magnitudes.size() <= 2000 / 256 + 4));  // parts of two ranks, neighbouring parameters
 }
 
-// Ten thousand times as large as before: Adam's steps are those of gradients that stay as they were.
+// The gradients grow by ten thousand: Adam's steps are those of gradients that stay as they were.
 TEST_CASE("gradients that outgrow the second average do not make an Adam's steps larger") {
   const Gradient growing = [](int, int n, std::size_t p, std::size_t i) {
     return (p == 1 && n >= 3 ? 1e4f : 1.0f) * number(0, 0, p, i);

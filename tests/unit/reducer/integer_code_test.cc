@@ -16,7 +16,7 @@ constexpr std::size_t elements = 137;
 struct Form {
   IntegerCode::Bits bits;
   float largest;
-  std::size_t bytes;  // of all pieces
+  std::size_t bytes;  // bytes of all pieces
 };
 constexpr Form forms[] = {{IntegerCode::Bits::eight, 127, 5 * 4 + 137},
                           {IntegerCode::Bits::four, 7, 5 * 4 + 1 + 3 + 64 + 0 + 2}};
@@ -51,7 +51,7 @@ TEST_CASE("integers of 8 and 4 bits are half a unit away at most, in pieces of a
 TEST_CASE("a piece of zeros decodes to zeros, and one that is not finite to NaN alone") {
   for (const auto bits : {IntegerCode::Bits::eight, IntegerCode::Bits::four, IntegerCode::Bits::one}) {
     std::vector<float> values(elements, 0.0f);
-    values[2] = std::numeric_limits<float>::infinity();  // of the second piece
+    values[2] = std::numeric_limits<float>::infinity();  // it is in the second piece
     const auto found = decoded(IntegerCode(bits), values);
     for (std::size_t i = 0; i < elements; ++i) CHECK((i > 0 && i < 6 ? std::isnan(found[i]) : found[i] == 0));
   }

@@ -20,7 +20,7 @@ std::span<float> gradient(const Reducer& reducer, std::size_t parameter) {
   return {static_cast<float*>(reducer.gradient_memory(parameter).get()), model[parameter].count()};
 }
 
-// What rank's backward pass adds to element i of a parameter's gradient.
+// Returns what rank's backward pass adds to element i of a parameter's gradient.
 float contribution(int rank, std::size_t parameter, std::size_t i) {
   return static_cast<float>(rank + 1) * static_cast<float>(10 * parameter + i);
 }
@@ -30,7 +30,7 @@ void accumulate(Reducer& reducer, int rank, std::size_t parameter) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] += contribution(rank, parameter, i);
 }
 
-// times: how often every rank has added its contribution; ranks: those that did.
+// times is how often every rank has added its contribution; the average is over the ranks that did.
 bool is_average(const Reducer& reducer, std::size_t parameter, int size, float times = 1) {
   const auto values = gradient(reducer, parameter);
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -45,14 +45,14 @@ struct Fixture {
     clients.opened(id);
   }
 
-  // The number of actions of this type, of which the last is stored.
+  // Returns the only action if it is of this type; otherwise nullopt.
   template <class T>
   static std::optional<T> only(ClientAdmission::Actions actions) {
     if (actions.size() != 1 || !std::holds_alternative<T>(actions[0])) return std::nullopt;
     return std::move(std::get<T>(actions[0]));
   }
 
-  // A connection that has proved that it knows the token and answers for its host.
+  // Adds a connection that has proved that it knows the token and answers for its host.
   void agent(ClientAdmission::Id id, const std::string& address) {
     open(id, from(address));
     ClientHandshake handshake(*admission.credentials);
@@ -121,14 +121,14 @@ TEST_CASE("a plain client of another host is admitted by the word of an agent th
   CHECK(question.number == 20);
   CHECK(question.ends.own == SocketEnds::End{"10.0.0.2", 5000});
   CHECK(f.clients.answered(11, 20).empty());  // it was not asked
-  CHECK(f.clients.answered(10, 21).empty());  // of no client
+  CHECK(f.clients.answered(10, 21).empty());  // there is no such client
   CHECK(f.clients.is_held(20));
   SECTION("yes") {
     const auto admitted = Fixture::only<ClientAdmission::Admit>(f.clients.answered(10, 20));
     REQUIRE(admitted);
     CHECK_FALSE(admitted->by_token);
     CHECK(admitted->rest == validate);
-    CHECK(f.clients.answered(10, 20).empty());  // once
+    CHECK(f.clients.answered(10, 20).empty());  // it answers only once
   }
   SECTION("no") {
     CHECK(Fixture::only<ClientAdmission::Refuse>(f.clients.answered(10, -20)));
@@ -224,7 +224,7 @@ TEST_CASE("where the job counts, a process of its user that is none of the job i
   const auto refused = Fixture::only<ClientAdmission::Refuse>(f.clients.received(2, validate));
   REQUIRE(refused);
   CHECK(refused->reason.find("no process of the job") != std::string::npos);
-  CHECK(Fixture::only<ClientAdmission::Admit>(f.clients.received(3, validate)));  // of root
+  CHECK(Fixture::only<ClientAdmission::Admit>(f.clients.received(3, validate)));  // the socket is root's
 }
 
 TEST_CASE("a process of the job whose user is root is told from others of root") {

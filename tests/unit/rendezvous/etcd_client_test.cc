@@ -34,7 +34,7 @@ std::string refusal(int code, const std::string& text) {
 }
 const std::string hang_up;  // closes without a response
 const std::string silence = "silence";
-const std::string then_close = "\x01";  // at the end of a response: closes after it
+const std::string then_close = "\x01";  // at the end of a response: the server closes after it
 
 // An HTTP server with a list of fixed responses, one per request; the last one is repeated.
 class Scripted {
@@ -89,7 +89,7 @@ class Scripted {
     if (text == silence) return true;
     const bool closes = text.ends_with(then_close);
     if (closes) text.pop_back();
-    // In two pieces, which the client has to join.
+    // The text is sent in two pieces, which the client has to join.
     const auto half = text.size() / 2;
     return ::send(fd, text.data(), half, MSG_NOSIGNAL) > 0 &&
            ::send(fd, text.data() + half, text.size() - half, MSG_NOSIGNAL) > 0 && !closes;

@@ -29,10 +29,10 @@ struct Result {
   bool client_complete = false;
   bool admitted = false;
   std::size_t client_bytes = 0;
-  std::string transcript;  // what the client sent
+  std::string transcript;  // the bytes that the client sent
 };
 
-// Carries the bytes in pieces of at most step bytes until nothing moves any more.
+// Carries the bytes in pieces of at most step bytes until both sides are idle.
 Result shake(ClientHandshake& client, ServerHandshake& server, std::size_t step = 4096) {
   Result result;
   const auto to_server = [&](std::string_view bytes) {
@@ -146,7 +146,7 @@ TEST_CASE("a client that never completes is refused after 512 bytes") {
   const auto known = credentials(1, Transport::tls);
   SeenHellos seen;
   ServerHandshake server(&known, seen);
-  // The first message has 512 bytes, of which all but one come.
+  // The first message has 512 bytes, of which all but one arrive.
   std::string bytes("\x16\x03\x01\x01\xfb\x01\x00\x01\xf7", 9);
   bytes.resize(ServerHandshake::max_bytes - 1, 'a');
   REQUIRE(server.feed(bytes) == ServerHandshake::State::open);
@@ -184,7 +184,7 @@ TEST_CASE("any changed bit of a first message is noticed before TLS begins") {
     auto changed = hello;
     changed[at] = static_cast<char>(changed[at] ^ 1);
     const auto verdict = judge_client_hello(changed, known.binder_key(), ServerHandshake::max_bytes);
-    // The code is about the message, not the version and type of the record around it.
+    // The code covers the message, not the version and type of the record around it.
     CHECK((at < 5 || verdict.kind == HelloVerdict::Kind::wrong));
   }
   const auto other = credentials(2, Transport::tls);
@@ -233,7 +233,7 @@ using Context = std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)>;
 using Certificate = std::unique_ptr<X509, void (*)(X509*)>;
 using PrivateKey = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
 
-// A server that does not know the key and has a certificate that it has signed itself.
+// Returns a server that does not know the key and has a self-signed certificate.
 Context stranger() {
   Context context(::SSL_CTX_new(::TLS_server_method()), ::SSL_CTX_free);
   const PrivateKey key(EVP_EC_gen("P-256"), ::EVP_PKEY_free);

@@ -105,7 +105,7 @@ TEST_CASE("when the leader of an etcd job is lost another node takes over with i
   CHECK(c.running->members.size() == 2);
   CHECK(c.reason == "node a was lost: its lease ended (rank 0)");
   CHECK(rank_of_c == 2);
-  CHECK(c.running->self == 0);  // its old rank is beyond the new size: it gets the free one
+  CHECK(c.running->self == 0);  // its old rank is beyond the new size, so it gets the free one
   // No restarts are left: the next failure ends the job.
   c.node.failure(job.now, c.running->generation, {{.rank = 0, .host = "c", .exit_code = 4}});
   job.settle();
@@ -274,7 +274,7 @@ TEST_CASE("a run id is free again once its job has ended") {
   a.node.success(job.now, 0);
   job.settle();
   REQUIRE(a.job_result);
-  auto& b = job.add("b", nodes(1, 1, 2));  // of the next job
+  auto& b = job.add("b", nodes(1, 1, 2));  // it is of the next job
   job.settle();
   CHECK_THAT(b.last_wait, Catch::Contains("by a job that is ending"));
   CHECK(!b.running);

@@ -142,7 +142,7 @@ class Schedule {
     dying_.pop_back();
   }
 
-  // Dies; or is frozen, so that its lease expires and its write arrives late; or leaves.
+  // The node dies; or is frozen, so that its lease expires and its write arrives late; or leaves.
   void remove(std::size_t index, int how) {
     Member& member = *members_[index];
     if (how == 0) dying_.push_back(member.lease);
@@ -199,7 +199,7 @@ class Schedule {
     if (members_.empty() && !etcd_.range("").empty()) leftovers();
   }
 
-  // The last node to leave may not lead: then the job's lease removes the records.
+  // The last node to leave may not lead; in that case the job's lease removes the records.
   void leftovers() {
     for (const auto& entry : etcd_.range(""))
       if (entry.key != job_keys.state() && entry.key != job_keys.announcement()) fail("left behind: " + entry.key);

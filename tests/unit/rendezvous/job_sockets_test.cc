@@ -26,7 +26,7 @@ UniqueFd new_socket() {
   return listen_on("127.0.0.1", 0);
 }
 
-// A process of another program that holds a socket of this one, as its standard input.
+// Starts a process of another program that holds a socket of this one, as its standard input.
 std::unique_ptr<Child> holder(int socket, const std::string& script) {
   const UniqueFd before(::dup(STDIN_FILENO));
   REQUIRE(::dup2(socket, STDIN_FILENO) == STDIN_FILENO);
@@ -48,7 +48,7 @@ TEST_CASE("the sockets of an agent and of its descendants belong to its job") {
   CHECK(sockets.hold(inode));
   CHECK(sockets.hold(inode));
   CHECK_FALSE(sockets.hold(1));
-  const auto late = new_socket();  // after the first search
+  const auto late = new_socket();  // it is made after the first search
   CHECK(sockets.hold(inode_of(late.get())));
 }
 

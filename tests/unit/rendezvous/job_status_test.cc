@@ -48,7 +48,7 @@ struct Hub {
     hub.on_open(id, {});
     say(id, SessionJoin{{.id = run_id, .host = run_id}, {.run_id = run_id}});
   }
-  // The answer to a request in a session of its own.
+  // Returns the answer to a request in a session of its own.
   ServerFrame ask(SessionId id, const NodeFrame& question) {
     hub.on_open(id, {});
     say(id, question);

@@ -36,7 +36,7 @@ class Job {
     alive_.insert(host);
     deliver(membership_.join(now_, info, policy, {"10.0.0." + std::to_string(alive_.size()), "10.0.0.1"}));
   }
-  // A node that was in a round of a previous server.
+  // Joins a node that was in a round of a previous server.
   void rejoin(const std::string& host, const FormerRound& former) {
     alive_.insert(host);
     deliver(membership_.join(now_, {.id = host, .host = host, .former = former}, policy_, {"10.0.0.2", "10.0.0.1"}));
@@ -389,7 +389,7 @@ TEST_CASE("a loss before all are ready leads to the next generation, and no node
   job.lose("c");
   CHECK(job.started.empty());
   CHECK(job.proposed["a"].round.generation == 1);
-  job.membership().ready(Membership::Time(1000s), "a", 0, 1);  // late, for the old one
+  job.membership().ready(Membership::Time(1000s), "a", 0, 1);  // late, for the old round
   job.ready("a");
   CHECK(job.started.empty());
   job.ready("b");

@@ -64,7 +64,7 @@ TEST_CASE("the pace without polling is measured again from time to time, for one
 }
 
 TEST_CASE("a server that polls without finding requests stops, for twice as long after each trial") {
-  Client client{.to_sleeper = 60us, .to_poller = 60us};  // longer than a poll
+  Client client{.to_sleeper = 60us, .to_poller = 60us};  // the gap is longer than a poll
   client.runs(1'000);
   CHECK(client.looks_in_vain <= 10 * (Polling::max_misses + 1));
   CHECK(client.looks_in_vain > 5 * (Polling::max_misses + 1));

@@ -17,7 +17,7 @@ constexpr ConnectionId self = 1, other = 2;
 struct Step {
   ConnectionId from;
   const char* sent;
-  const char* answered;  // to `self`, in hex
+  const char* answered;  // bytes to `self`, in hex
 };
 using Example = std::vector<Step>;
 
@@ -117,7 +117,7 @@ const std::map<std::string, Example>& examples() {
   return all;
 }
 
-// All replies to `self`, when cut splits the bytes of each step into pieces.
+// Returns all replies to `self`, when cut splits the bytes of each step into pieces.
 template <class Cut>
 std::string play(const Example& example, Cut cut) {
   Server server;

@@ -11,7 +11,7 @@ using ddprun::testing::from_hex;
 
 namespace {
 
-// Every kind of request, with fields that differ, encoded.
+// Returns every kind of request, with fields that differ, encoded.
 std::vector<std::string> one_of_each() {
   static const std::string_view keys[] = {"a", "", "bcd"};
   static const KeyValueView pairs[] = {{"k", "v"}, {"", "x"}, {"key", ""}};
@@ -154,7 +154,7 @@ TEST_CASE("a large request in small pieces is parsed once") {
   const auto bytes = encode(MultiSetRequest{pairs});
   auto parser = validated();
   const Request* request = nullptr;
-  // 3 MB in pieces of 7 bytes: a parser that restarts with each piece would not finish.
+  // 3 MB arrive in pieces of 7 bytes: a parser that restarts with each piece would not finish.
   for (std::size_t at = 0; at < bytes.size(); at += 7) {
     parser.feed(std::string_view(bytes).substr(at, 7));
     request = parser.next();

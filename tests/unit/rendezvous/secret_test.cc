@@ -90,12 +90,12 @@ TEST_CASE("comparison sees every byte") {
 }
 
 TEST_CASE("HMAC and HKDF give the values of their RFCs") {
-  // RFC 4231, test case 2.
+  // The vector is RFC 4231, test case 2.
   const std::string key = "Jefe";
   const auto code = authentication_code({reinterpret_cast<const unsigned char*>(key.data()), key.size()},
                                         "what do ya want for nothing?");
   CHECK(to_hex(code) == "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-  // RFC 5869, test case 3: no salt and no info. Its output is longer, the first block is the same.
+  // The vector is RFC 5869, test case 3: no salt and no info. Its output is longer, the first block is the same.
   const std::string input(22, '\x0b');
   const auto derived = derive_key({reinterpret_cast<const unsigned char*>(input.data()), input.size()}, "");
   CHECK(to_hex(derived.bytes()) == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d");

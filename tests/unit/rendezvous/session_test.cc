@@ -163,7 +163,7 @@ TEST_CASE("a failure restarts every node while restarts are left, then ends the 
 
 namespace {
 
-// Replaces a server's connections.
+// Stands in for a server's connections.
 class Sent final : public SessionSender {
  public:
   void send(SessionId session, std::string frame) override { last[session] = decode_server_frame(frame); }
@@ -778,7 +778,7 @@ TEST_CASE("static: ddprun agents share rounds and failures, and workers use the 
   CHECK(query_endpoint([](TcpStore& s) { return s.add("default_pg/key", 1, Deadline::in(20s)); }) == 1);
   b.fail(3);
   REQUIRE(loops.run_until([&] { return a.runs(1) && b.runs(1); }));
-  // The workers of the new round find an empty store, and a node that rejoins the agents' keys.
+  // The workers of the new round find an empty store, and a node that rejoins finds the agents' keys.
   CHECK_FALSE(query_endpoint([](TcpStore& s) { return s.check({"default_pg/key"}, Deadline::in(20s)); }));
   CHECK(query_endpoint([](TcpStore& s) { return s.check({"none/torchelastic/role_info/1"}, Deadline::in(20s)); }));
   a.fail(4);
@@ -805,7 +805,7 @@ TEST_CASE("static: with a torchrun agent on the other side each node restarts it
   auto first = open_rendezvous(loop, static_node(port, 0));
   std::string assigned;
   std::atomic<bool> through = false;
-  // The requests of torchrun's agent with node rank 1.
+  // These are the requests of torchrun's agent with node rank 1.
   std::jthread torchrun([&] {
     const auto deadline = Deadline::in(20s);
     auto store = std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, deadline);
@@ -837,7 +837,7 @@ TEST_CASE("static: with a torchrun agent on the other side each node restarts it
 TEST_CASE("static: an agent can be destroyed while node rank 0 is frozen") {
   Loops loops;
   auto& loop = loops.make();
-  // Answers the handshake, and no later request.
+  // The server answers the handshake, and no later request.
   const auto listener = rendezvous::listen_on("127.0.0.1", 0);
   std::atomic<bool> joining = false;
   UniqueFd connection;
@@ -863,7 +863,7 @@ TEST_CASE("static: an agent can be destroyed while node rank 0 is frozen") {
   policy.join_timeout = 600s;
   Agent b(second->rendezvous(), "b", policy, 1);
   REQUIRE(loops.run_until([&] { return joining.load(); }));
-  second.reset();  // would otherwise block until the join timeout
+  second.reset();  // it would otherwise block until the join timeout
 }
 
 TEST_CASE("static: an agent can be destroyed while it waits") {

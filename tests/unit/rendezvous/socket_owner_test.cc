@@ -26,7 +26,7 @@ SocketEnds ends_of(int fd) {
   return {.own = {own.address, own.port}, .peer = {peer.address, peer.port}};
 }
 
-// The kernel goes by who made it.
+// The kernel reports the user who made the socket.
 UniqueFd connected_as(uid_t user, std::uint16_t port) {
   const ddprun::testing::AsUser other(user);
   return connect_once("127.0.0.1", port, soon());
@@ -61,7 +61,7 @@ TEST_CASE("the socket of another user is told from one of this user") {
   }
 }
 
-// The kernel answers for it with root as the owner.
+// The kernel reports root as the owner of such a socket.
 TEST_CASE("a socket that nobody holds any more has no owner") {
   const auto listener = listen_on("127.0.0.1", 0);
   auto fd = connect_once("127.0.0.1", local_address(listener.get()).port, soon());

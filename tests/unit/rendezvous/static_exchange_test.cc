@@ -102,7 +102,7 @@ TEST_CASE("a store that stops answering ends the exit barrier with its name, lon
   });
   std::jthread thread([&] { wait_at_exit_barrier(waiting, 2, Deadline::in(20s), {}); });
   watching.wait({"torchelastic/agent/terminal_state/num_members"}, Deadline::in(20s));
-  loop.stop();  // frozen: the connections are open, but not read
+  loop.stop();  // it is frozen: the connections are open, but not read
   serving.join();
   thread.join();
   log::set_writer(nullptr);

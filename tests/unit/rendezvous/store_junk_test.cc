@@ -18,7 +18,7 @@ namespace {
 
 constexpr ConnectionId cleaner = 0;
 
-// A store with invalid requests: a refused one closes its connection, and a new one replaces it.
+// A store that gets invalid requests: a refused one closes its connection, and a new one replaces it.
 struct JunkedStore {
   explicit JunkedStore(std::uint32_t seed) : junk(seed) {}
 
@@ -27,7 +27,7 @@ struct JunkedStore {
       const ConnectionId id = 1 + junk.below(20);
       const auto bytes = junk.message();
       try {
-        // In two pieces, split anywhere.
+        // The bytes are sent in two pieces, split anywhere.
         const auto cut = junk.below(static_cast<std::uint32_t>(bytes.size()) + 1);
         feed(id, bytes.substr(0, cut));
         feed(id, bytes.substr(cut));

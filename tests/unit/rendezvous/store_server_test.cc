@@ -89,7 +89,7 @@ TEST_CASE("requests that violate the protocol close their connection and change 
   const std::vector<std::string> bad = {
       from_hex("13"),  // unknown opcodes
       from_hex("FF"),
-      from_hex("80 01 00 00 00 00 00 00 00 41"),  // a session, but no hub
+      from_hex("80 01 00 00 00 00 00 00 00 41"),  // a session, although there is no hub
       from_hex("03 01 20 00 00 00 00 00 00"),     // a key of 8193 bytes
       from_hex("03 FF FF FF FF FF FF FF FF"),
       from_hex("01 01 00 00 00 00 00 00 00 6B 01 00 80 00 00 00 00 00"),  // a value of 8 MiB + 1
@@ -233,7 +233,7 @@ TEST_CASE("the sockets have the store's options, and the port can be bound again
     CHECK(value != 0);
     REQUIRE(::getsockopt(served.witness.fd(), SOL_SOCKET, SO_KEEPALIVE, &value, &size) == 0);
     CHECK(value != 0);
-    // The client's and the server's: neither may leak into a child.
+    // The descriptors are the client's and the server's: neither may leak into a child.
     for (int fd = 3; fd < 64; ++fd)
       if (const int flags = ::fcntl(fd, F_GETFD); flags >= 0 && peer_address(fd).port != 0)
         CHECK((flags & FD_CLOEXEC) != 0);
@@ -246,7 +246,7 @@ TEST_CASE("without free descriptors the server keeps serving, and accepts again 
   Served served;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  // Connect first: with the limit below the descriptors already open, the server cannot accept.
+  // The client connects first: with the limit below the descriptors already open, the server cannot accept.
   const rlimit tight{.rlim_cur = 3, .rlim_max = before.rlim_max};
   UniqueFd held(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in6 address{};
@@ -437,7 +437,7 @@ TEST_CASE("a client that has closed before it was served opens no session") {
 TEST_CASE("a session carries frames both ways, and the hub is notified when it opens and closes") {
   SessionServer s;
   auto client = RawSocket::validated(s.server->port());
-  client.send(SetRequest{"k", ""});  // ordinary requests before the first frame
+  client.send(SetRequest{"k", ""});  // ordinary requests come before the first frame
   client.settle();
   client.send(encode(SessionRequest{"one"}) + encode(SessionRequest{""}));
   const auto answers = vec("one") + vec("one!") + vec("") + vec("!");
@@ -484,7 +484,7 @@ TEST_CASE("a session that does not read is closed when its queue is full") {
   SessionServer s({.max_queued_bytes = 8 << 20});
   auto client = RawSocket::validated(s.server->port());
   client.send(SessionRequest{"flood"});
-  CHECK(s.seen_when_closed().size() == 3);  // although the client did not read at all
+  CHECK(s.seen_when_closed().size() == 3);  // the client did not read at all
 }
 
 TEST_CASE("a server with idle clients uses no processor time, however busy they were before") {
@@ -495,7 +495,7 @@ TEST_CASE("a server with idle clients uses no processor time, however busy they 
     for (int i = 0; i < 10'000; ++i) socket.settle();
   });
   while (busy.wait_for(0s) != std::future_status::ready) loop.run_one_for(10ms);
-  CHECK(loop.poll() <= 1);  // the poll after the last request
+  CHECK(loop.poll() <= 1);  // it is the poll after the last request
   for (int i = 0; i < 100; ++i) CHECK(loop.poll() == 0);
 }
 

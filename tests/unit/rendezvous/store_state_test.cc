@@ -18,14 +18,14 @@ struct Store {
     state.apply(from, request, replies);
     return replies;
   }
-  // The only reply, to the sender; anything else fails.
+  // Returns the only reply, to the sender; any other result fails the test.
   std::string ask(ConnectionId from, const Request& request) {
     const auto replies = apply(from, request);
     REQUIRE(replies.size() == 1);
     CHECK(replies[0].to == from);
     return replies[0].bytes;
   }
-  // The connections whose wait a request ends.
+  // Returns the connections whose wait a request ends.
   std::vector<ConnectionId> released_by(const Request& request, ConnectionId from = 99) {
     std::vector<ConnectionId> released;
     for (const auto& reply : apply(from, request))
@@ -287,7 +287,7 @@ TEST_CASE("a cancelled barrier stays counted") {
 TEST_CASE("a last will is executed when its connection closes, unless it was cleared or the key exists") {
   Store s;
   CHECK(s.ask(1, LastWillRequest{"dead", "1"}) == zero);
-  CHECK(s.ask(1, LastWillRequest{"dead", "one"}) == zero);  // replaces
+  CHECK(s.ask(1, LastWillRequest{"dead", "one"}) == zero);  // it replaces the first one
   s.wait(2, {"dead"});
   const auto released = s.close(1);
   REQUIRE(released.size() == 1);

@@ -67,7 +67,7 @@ class ScriptedServer {
         })) {}
 
   std::uint16_t port() const { return local_address(listener_.get()).port; }
-  // Call after the client has closed: empty if it followed the script.
+  // Call after the client has closed: returns empty text if it followed the script.
   std::string complaint() { return done_.get(); }
 
  private:
@@ -121,7 +121,7 @@ TEST_CASE("a client may start before its server") {
 }
 
 TEST_CASE("a stop request ends dialling") {
-  // A backlog of one connection, which is taken: the kernel accepts no other.
+  // The backlog has one place, which is taken: the kernel accepts no other connection.
   const UniqueFd full(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -241,7 +241,7 @@ TEST_CASE("wake() ends a wait, or the next one if there is none") {
   store.wake();
   store.wake();
   other.set("there", "value", soon());
-  CHECK(store.get("there", soon()) == "value");  // not a wait(), so not affected
+  CHECK(store.get("there", soon()) == "value");  // it is no wait(), so it is not affected
   CHECK(error_of([&] { store.wait({"never"}, Deadline::never()); }).code() == Errc::timeout);
 
   // No bytes are left unread, neither of a cancellation nor of one that crosses the reply.

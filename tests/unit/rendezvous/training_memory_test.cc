@@ -17,7 +17,7 @@ TrainingPublisher publisher_for(const TrainingMemory& memory, int local_rank) {
   return TrainingPublisher(memory.address() + ":" + std::to_string(local_rank));
 }
 
-// A record of which all numbers are the same.
+// Returns a record in which all numbers are the same.
 TrainingRecord record_of(std::int64_t number) {
   TrainingRecord record{.time_ms = number, .step = number};
   record.data = static_cast<double>(number);
@@ -58,7 +58,7 @@ TEST_CASE("a worker that was killed while it wrote leaves the record before, and
   auto publisher = publisher_for(memory, 0);
   publisher.publish(record_of(1));
   publisher.publish(record_of(2));
-  // As the next publication leaves the page in its middle: the older of two copies, each a number and a record, has an
+  // The page is as the next publication leaves it halfway: the older of two copies, each a number and a record, has an
   // odd number.
   const UniqueFd file(::open(memory.address().c_str(), O_RDWR | O_CLOEXEC));
   const SharedPages page(file.get(), 0, 4096);

@@ -47,7 +47,7 @@ std::shared_ptr<const Credentials> credentials(unsigned char fill, Transport tra
   return std::make_shared<Credentials>(Secret(bytes), "job", transport);
 }
 
-// Whose user nobody is: plain clients are refused.
+// Returns options that refuse plain clients, since no process has this user.
 StoreServerOptions token_only(std::shared_ptr<const Credentials> known) {
   return {.host = "127.0.0.1",
           .admission = std::make_shared<Admission>(
@@ -58,7 +58,7 @@ TcpStoreOptions client(const StoreServerThread& server, std::shared_ptr<const Cr
   return {.host = "127.0.0.1", .port = server.port(), .credentials = std::move(known)};
 }
 
-// The error of one attempt to authenticate.
+// Returns the error of one attempt to authenticate.
 std::string refusal_of(const StoreServerThread& server, const Credentials& known) {
   const auto fd = connect_once("127.0.0.1", server.port(), soon());
   try {
@@ -260,7 +260,7 @@ struct Endpoint {
   std::thread thread;
 };
 
-// The last event of an agent that joins.
+// Returns the last event of an agent that joins.
 std::string outcome_of_joining(std::uint16_t port, std::shared_ptr<const Credentials> known) {
   boost::asio::io_context loop;
   SessionClient agent(loop,
@@ -289,7 +289,7 @@ TEST_CASE("an agent that knows the token joins, one with another is refused, one
         std::string::npos);
 }
 
-// As a server does that closes a connection with bytes of it unread.
+// The server acts like one that closes a connection with bytes of it unread.
 TEST_CASE(
     "a connection that is reset during authentication counts as a refusal, and one that cannot be made does not") {
   const auto listener = listen_on("127.0.0.1", 0);

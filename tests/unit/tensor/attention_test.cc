@@ -1,4 +1,4 @@
-// Attention on bfloat16 beside the same on float32: sizes around tiles, panels and pairs.
+// Attention on bfloat16 beside attention on float32: sizes around tiles, panels and pairs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -37,7 +37,7 @@ class Attention {
     if (!c.masked) return;
     mask_ = Tensor::empty({c.queries, c.keys});
     fill_normal(mask_, 0, 1, generator);
-    mask_.slice(0, c.queries / 2, 1).fill(-std::numeric_limits<double>::infinity());  // a query that sees nothing
+    mask_.slice(0, c.queries / 2, 1).fill(-std::numeric_limits<double>::infinity());  // this query sees no key
   }
 
   Results run(DType dtype) const {
@@ -51,7 +51,7 @@ class Attention {
     const auto& kernels = kernels::of(in[0]);
     const kernels::AttentionOptions options{.causal = case_.causal, .scale = 1 / std::sqrt(double(case_.width))};
     Tensor out = Tensor::empty(grad_.shape(), dtype), log_sum = Tensor::empty({2, 3, case_.queries});
-    // By pairs, whatever the processor, where rows consist of them.
+    // The product is by pairs, whatever the processor, where rows consist of them.
     const bool in_pairs = dtype == DType::bfloat16 && case_.width % 2 == 0 && case_.value_width % 2 == 0;
     const auto run = [&](const auto& forward, const auto& backward) {
       forward(in[0], in[1], in[2], mask_, options, {out, log_sum});
@@ -71,7 +71,7 @@ class Attention {
   Tensor grad_, mask_;
 };
 
-// The largest difference, as a share of the largest value.
+// Returns the largest difference, as a share of the largest value.
 double difference(const Tensor& one, const Tensor& other) {
   const Tensor a = one.to(DType::float32), b = other.to(DType::float32);
   double most = 0, largest = 0;

@@ -1,4 +1,4 @@
-// What is said where CUDA devices cannot be used.
+// The messages where CUDA devices cannot be used.
 #include "ddprun/worker/cuda/cuda_module.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Tensors on emulated CUDA devices: memory, copies, and what the host may not do.
+// Tensors on emulated CUDA devices: memory, copies, and the host's refused accesses.
 #include <cstdint>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Who has the memory of an emulated CUDA device, and what is said when there is not enough.
+// The owners of an emulated CUDA device's memory, and the messages when there is not enough.
 #include "ddprun/worker/tensor/device_memory.h"
 
 #include <cstdlib>
@@ -38,7 +38,7 @@ bool is_about(std::size_t bytes, std::size_t expected) {
   return bytes >= expected && bytes <= expected + gaps;
 }
 
-// Memory of the device that is no tensor's and nobody claims.
+// Memory of the device that is no tensor's and that nobody claims.
 class Foreign {
  public:
   explicit Foreign(std::size_t bytes) {
@@ -59,7 +59,7 @@ void fail(const char* specification) {
   CudaModule::get().symbol<void(const char*)>("ddprun_cuda_emulator_fail")(specification);
 }
 
-// Gives back what the last test has left with the allocator.
+// Frees the memory that the last test has left with the allocator.
 void trim() {
   const auto& cuda = cuda::CudaDevice::of(device);
   cuda.synchronize();
@@ -145,7 +145,7 @@ TEST_CASE("a device without enough memory says what was wanted for what, and who
   CHECK(error.wanted() == 20 * mib);
   CHECK(error.wanted_for() == MemoryOwner::gradients);
   CHECK(is_about(error.use().kept, 0));
-  // Under AddressSanitizer some hundred bytes behind each allocation follow, as kept.
+  // Under AddressSanitizer some hundred bytes behind each allocation are counted as kept.
   CHECK_THAT(error.what(),
              Catch::StartsWith("cuda:0 is out of memory: 20.0 MiB are wanted for gradients, 19.0 MiB of "
                                "64.0 MiB are free; held by optimizer state 24.0 MiB, parameters 12.0 MiB, "
@@ -185,7 +185,7 @@ TEST_CASE("whether a device has failed is known without a wait, and its error is
   fail("");
   REQUIRE(fault.has_value());
   CHECK_THAT(fault->what(), Catch::StartsWith("cudaStreamQuery failed on cuda:1: an illegal memory access"));
-  CHECK(device_fault(other).has_value());  // for good
+  CHECK(device_fault(other).has_value());  // the fault is permanent
   CHECK_THROWS_AS(Tensor::zeros({1}, DType::float32, other), DeviceError);
   CHECK_FALSE(device_fault(device).has_value());
 }

@@ -10,7 +10,7 @@ using namespace ddprun::cpu;
 
 namespace {
 
-// Small integers: every sum is exact, in any order.
+// Returns small integers: every sum is exact, in any order.
 template <class T>
 std::vector<T> integers(std::int64_t count, int seed) {
   std::vector<T> result(static_cast<std::size_t>(count));
@@ -18,7 +18,7 @@ std::vector<T> integers(std::int64_t count, int seed) {
   return result;
 }
 
-// Rows of the result lie further apart than it is wide: what is between them has to stay.
+// Rows of the result lie further apart than it is wide: the memory between them must not change.
 template <class T>
 void check(MultiplyPanels<T> multiply, std::int64_t m, std::int64_t columns, std::int64_t k, bool transpose_a,
            bool accumulate) {
@@ -59,7 +59,7 @@ TEST_CASE("a product of panels is that of its definition, for any number of rows
 
 namespace {
 
-// Pairs of small integers as bfloat16; with only one of a pair at the end where the inner size is odd.
+// Returns pairs of small integers as bfloat16; only one of a pair at the end if the inner size is odd.
 std::uint32_t pair_of(int first, int second) {
   return std::uint32_t{ddprun::BFloat16(static_cast<float>(first)).bits} |
          std::uint32_t{ddprun::BFloat16(static_cast<float>(second)).bits} << 16;

@@ -7,7 +7,7 @@
 using namespace ddprun;
 
 TEST_CASE("the generator is Philox4x32-10") {
-  // The first: from the authors' known answers (Random123, kat_vectors). The second: worked out from the paper.
+  // The first are the authors' known answers (Random123, kat_vectors); the second were worked out from the paper.
   Generator zero(0);
   for (std::uint32_t expected : {0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U})
     CHECK(zero.next_u32() == expected);

@@ -127,7 +127,7 @@ TEST_CASE("strided memory is not walked as if it were dense") {
   const Tensor t = Tensor::zeros({2, 3}).transpose(0, 1);
   CHECK_THROWS_WITH(t.data<float>(), Catch::Contains("[1, 3]") && Catch::Contains("contiguous"));
   CHECK_THROWS_WITH(t.reshape({6}), Catch::Contains("call contiguous() first"));
-  // Where the memory allows it, a strided tensor has views too.
+  // If its memory layout allows it, a strided tensor has views too.
   const Tensor part = Tensor::zeros({4, 6, 2}).slice(0, 1, 2).slice(2, 0, 1);
   CHECK(part.reshape({2, 2, 3}).strides() == Strides{12, 6, 2});
   CHECK(part.reshape({12}).strides() == Strides{2});
@@ -178,7 +178,7 @@ TEST_CASE("a change in place moves the version on") {
 
 namespace {
 
-// 0, 1, 2, ... in a shape
+// Returns 0, 1, 2, ... in a shape.
 Tensor counting(const Shape& shape, DType dtype = DType::float32) {
   Tensor result = Tensor::empty(shape, DType::float32);
   for (std::int64_t i = 0; i < result.numel(); ++i) result.data<float>()[i] = static_cast<float>(i);
@@ -197,7 +197,7 @@ TEST_CASE("an image blocked by channels has the channels of a block side by side
   CHECK(block.channel_block() == 2);
   CHECK(block.is_dense());
   CHECK_FALSE(block.is_contiguous());
-  // The first position of channels 0 and 1, then the second.
+  // The memory has the first position of channels 0 and 1, then the second.
   const float* memory = block.elements<float>();
   CHECK(std::vector<float>(memory, memory + 4) == std::vector<float>{0, 6, 1, 7});
 }

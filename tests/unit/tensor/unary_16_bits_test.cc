@@ -1,4 +1,4 @@
-// Unary functions of every 16-bit number beside the same of float32: some are looked up in tables, some are computed.
+// Unary functions of every 16-bit number beside those of float32: some are looked up in tables, some are computed.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ constexpr std::array functions{DDPRUN_UNARY_FUNCTORS(DDPRUN_ROW)};
 
 constexpr functor::Arguments arguments{.a = 1.5, .b = 2, .c = -3, .d = 3};
 
-// Every number, NaNs and infinities too.
+// Returns every number, NaNs and infinities too.
 template <class T>
 Tensor all_numbers() {
   Tensor all = Tensor::empty({65536}, DTypeOf<T>::value);
@@ -40,7 +40,7 @@ Tensor gradient_of(Unary function, const Tensor& saved, const Tensor& grad) {
   return out;
 }
 
-// The first element in which they differ; -1: none. steps: by how many representable numbers they may.
+// Returns the first element that differs; -1: none does. steps is how many representable numbers they may be apart.
 template <class T>
 int first_difference(const Tensor& a, const Tensor& b, int steps) {
   for (int i = 0; i < 65536; ++i) {

@@ -163,7 +163,7 @@ std::string error_of(const std::string& vocabulary, const std::string& merges) {
   return "no error";
 }
 
-// A vocabulary of the bytes and further tokens.
+// Returns a vocabulary of the bytes and further tokens.
 std::string vocabulary_with(const std::string& more) {
   std::string text = "{";
   int number = 0;

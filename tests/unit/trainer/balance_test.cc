@@ -42,11 +42,11 @@ class SlowTask : public tasks::Task {
 
 struct Run {
   std::vector<double> losses;
-  std::int64_t samples_of_slow_rank = 0;  // in the last step, a full one
+  std::int64_t samples_of_slow_rank = 0;  // those in the last step, a full one
   int changes = 0;
 };
 
-// Three ranks, of which the second takes as long for a sample as the others for about ten.
+// There are three ranks, the second of which takes as long for a sample as the others for about ten.
 Run run(const TrainingJob& job, int steps) {
   Run result;
   Measured measured{};

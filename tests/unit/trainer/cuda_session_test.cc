@@ -1,4 +1,4 @@
-// Training steps on emulated CUDA devices: when the host waits for a device, and that nothing is lost by waiting less.
+// Training steps on emulated CUDA devices: the host's waits for a device, and that nothing is lost by waiting less.
 #include <cmath>
 #include <fstream>
 
@@ -19,7 +19,7 @@ namespace {
 [[maybe_unused]] const bool has_devices = test::use_emulated_cuda(2);
 constexpr int steps = 12, log_every = 5;
 
-// What each step of a rank took and gave.
+// The duration and the results of each step of a rank.
 struct Step {
   std::uint64_t waits;
   trainer::StepResult result;
@@ -77,7 +77,7 @@ Steps train(const TrainingJob& job, Rank& rank, int count, int stop_at) {
   return all;
 }
 
-// By rank.
+// Returns the steps by rank.
 std::vector<Steps> train(const std::string& text, int ranks, DeviceType type = DeviceType::cuda, int count = steps,
                          int stop_at = 0) {
   const TrainingJob job(text);
@@ -117,7 +117,7 @@ class Models {
   TextFile text_;
 };
 
-// more: other keys of [train].
+// more are other keys of [train].
 std::string train_keys(const std::string& more, int every = log_every, int batch_size = 2) {
   return "[train]\ndevice = cuda\naccumulate = 2\nbatch_size = " + std::to_string(batch_size) +
          "\nlog_every = " + std::to_string(every) + "\n" + more;
@@ -130,7 +130,7 @@ std::string on_cpu(std::string text) {
   return text.erase(text.find(cuda), cuda.size());
 }
 
-// The figures of all steps, whenever they were there.
+// Returns the figures of all steps, whenever they were available.
 std::vector<trainer::StepFigures> figures_of(const Steps& all) {
   std::vector<trainer::StepFigures> figures;
   for (const Step& step : all) {
@@ -153,7 +153,7 @@ TEST_CASE("between two log lines no step in fp32 or bf16 waits for its device, a
         for (const Steps& rank : train(keys + train_keys("precision = " + precision + "\n") +
                                            (precision == "bf16" ? adam_step + "clip_value = 0.3\n" : clipped),
                                        ranks))
-          for (int i = 1; i < steps; ++i) {  // the first one makes plans and takes memory
+          for (int i = 1; i < steps; ++i) {  // the first one makes plans and allocates memory
             INFO(name << ", " << precision << ", " << ranks << " ranks, step " << i + 1);
             const Step& step = rank[static_cast<std::size_t>(i)];
             const bool is_read = (i + 1) % log_every == 0;
@@ -198,7 +198,7 @@ TEST_CASE("a step that ends a run or an epoch, or before which a rank asks for a
   const auto keys = Models().all()[1].keys;
   const auto ended = train(keys + train_keys("max_steps = 7\n", 0) + clipped, 2, DeviceType::cuda, 7)[1];
   CHECK(ended[6].result.has_figures);
-  CHECK(ended[6].result.late_figures.size() == 5);  // of steps 2 to 6
+  CHECK(ended[6].result.late_figures.size() == 5);  // those of steps 2 to 6
   const auto stopped = train(keys + train_keys("", 0) + clipped, 2, DeviceType::cuda, 4, 3)[0];
   CHECK(stopped[2].result.stop_requested);
   CHECK(stopped[2].result.has_figures);

@@ -22,7 +22,7 @@ OutOfDeviceMemory exhausted(MemoryOwner wanted_for, const DeviceMemoryUse& use, 
   return {device, wanted, wanted_for, use};
 }
 
-// Whose advice does not depend on whether devices have ZeRO.
+// Returns a job for which the advice does not depend on whether devices have ZeRO.
 TrainConfig divided_job() {
   TrainConfig config;
   config.parallel.zero = 3;

@@ -48,7 +48,7 @@ profiler::Summary profile(Session& session, std::int64_t steps) {
   return profiling.summary();
 }
 
-// Of a step: how often the host waits for the device, and how many kernels it queues.
+// The counts of a step: the host's waits for the device, and the kernels that it queues.
 struct StepCounts {
   std::uint64_t synchronizations = 0, launches = 0;
   double loss = 0;
@@ -89,7 +89,7 @@ TEST_CASE("the profile of a device counts each operation once, alike in each run
   REQUIRE(summary.ranks.size() == 1);
   const auto& times = summary.ranks[0].times;
   const auto operations = [](Seconds time) { return static_cast<int>(1e6 * time.count() + 0.5); };
-  CHECK(operations(times.upload) == steps * 2 * 2);  // input and target of each micro-batch
+  CHECK(operations(times.upload) == steps * 2 * 2);  // for input and target of each micro-batch
   CHECK(times.upload == summary.ranks[0].device.value().copies);
   CHECK(operations(times.data) == 0);
   CHECK(operations(times.forward) > 0);

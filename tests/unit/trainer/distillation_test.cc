@@ -36,7 +36,7 @@ std::vector<double> softmax_of(const std::vector<double>& scores, std::size_t ro
   return exponentials;
 }
 
-// By its definition, in double.
+// Returns the loss by its definition, in double.
 double loss_by_hand(double temperature, double weight) {
   double entropy = 0, divergence = 0;
   for (std::size_t row = 0; row < 2; ++row) {
@@ -47,7 +47,7 @@ double loss_by_hand(double temperature, double weight) {
   return (1 - weight) * entropy / 2 + weight * temperature * temperature * divergence / 2;
 }
 
-// A job whose teacher has the student's shape, with the parameters of a run in the folder.
+// Returns a job whose teacher has the student's shape, with the parameters of a run in the folder.
 std::string distillation_job(const TempDir& dir, const std::string& more) {
   return "[model]\nname = mlp\nhidden = 8\n[data]\nname = random\nshape = 6\nlabels = true\noutputs = 3\nsamples = "
          "200\ntest_samples = 50\n[train]\nbatch_size = 10\nepochs = 4\ntask = distillation\n[distill]\nteacher = "

@@ -1,4 +1,4 @@
-// train.ema: the average of the weights, evaluations with it, checkpoints and what is loaded from them.
+// train.ema: the average of the weights, evaluations with it, checkpoints, and the parameters loaded from them.
 #include <cmath>
 #include <tuple>
 
@@ -129,5 +129,5 @@ TEST_CASE("commands load the averages where a checkpoint has them, and a run may
   REQUIRE(std::filesystem::exists(dir / "step_000006" / "ema.safetensors"));
   const auto averages = flat(*trained_model(with_average));
   std::filesystem::remove_all(dir / "step_000006");
-  CHECK(flat(*trained_model(with_average)) != averages);  // of step 3, which has none
+  CHECK(flat(*trained_model(with_average)) != averages);  // the one of step 3 has no average
 }

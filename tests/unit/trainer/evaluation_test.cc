@@ -23,7 +23,7 @@ std::unique_ptr<tasks::Task> task_of(const data::Dataset& set) {
   return tasks::make_task("auto", {.layout = set.layout()});
 }
 
-// Counts by hand, a sample at a time.
+// Returns counts made by hand, one sample at a time.
 Evaluation expected(nn::Module& model, const data::Dataset& set) {
   const NoGradScope no_grad;
   const auto task = task_of(set);

@@ -41,10 +41,10 @@ inline std::vector<std::string_view> records_of(std::string_view file) {
   return records;
 }
 
-// Of a message in protobuf's encoding.
+// A field of a message in protobuf's encoding.
 struct Field {
   std::uint64_t integer = 0;
-  std::string_view bytes;  // also of a fixed number
+  std::string_view bytes;  // also those of a fixed number
 };
 
 inline std::uint64_t take_varint(std::string_view& message) {
@@ -74,7 +74,7 @@ inline std::multimap<int, Field> fields_of(std::string_view message) {
   return fields;
 }
 
-// One record, with what is in it.
+// One record, with its content.
 struct Event {
   std::int64_t step = 0;
   double wall_time = 0;

@@ -17,14 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 100 samples: 13 steps an epoch for one rank, 7 for two.
+// 100 samples give 13 steps an epoch for one rank, 7 for two.
 std::string job(const std::string& model, const std::string& more = "", int epochs = 2) {
   return "[data]\nname = random\nshape = 6\noutputs = 3\nlabels = true\nsamples = 100\ntest_samples = 40\n"
          "[train]\nbatch_size = 8\ncheck_replicas = true\nepochs = " +
          std::to_string(epochs) + "\n[model]\nname = mlp\nhidden = 8\n" + model + more;
 }
 
-// A model of the same kind with other random numbers and so many outputs.
+// Returns a model of the same kind with other random numbers and that many outputs.
 std::unique_ptr<nn::Module> other_model(std::int64_t outputs = 3, std::vector<std::int64_t> hidden = {8}) {
   Generator generator(99);
   return nn::make_model("mlp", {.input = {6}, .outputs = outputs, .hidden = std::move(hidden)}, generator);
@@ -80,7 +80,7 @@ TEST_CASE("training begins with the weights of a file, and what is frozen stays 
   CHECK(after.at("fc1.weight") == before.at("fc1.weight"));
   CHECK(after.at("fc1.bias") == before.at("fc1.bias"));
   CHECK(after.at("fc2.weight") != before.at("fc2.weight"));
-  // The optimizer knows nothing of frozen parameters.
+  // The optimizer has no state of frozen parameters.
   for (const auto& [name, bytes] : bytes_in(dir / "ckpt/step_000014/optimizer.safetensors"))
     CHECK_THAT(name, Catch::StartsWith("fc2."));
 }
@@ -132,7 +132,7 @@ TEST_CASE("a fine-tuned run that stopped and went on has the bits of one that ne
 
 TEST_CASE("the checkpoint with the lowest loss of an evaluation is kept beside the newest") {
   const TempDir dir;
-  // A rate with which the loss rises again.
+  // With this rate the loss rises again.
   const auto text = [&](int epochs, const std::string& more = "") {
     return job("",
                "[optim]\nname = sgd\nlr = 1.5\nmomentum = 0.9\n[metrics]\nfile = " + (dir / "metrics").string() + "\n" +
@@ -151,12 +151,12 @@ TEST_CASE("the checkpoint with the lowest loss of an evaluation is kept beside t
   CHECK(*best->state.best_loss == Approx(losses[lowest]).epsilon(1e-12));
   CHECK(checkpoints.newest()->state.step == 56);
 
-  // A run that goes on from the newest remembers what it has to beat.
+  // A run that resumes from the newest checkpoint remembers the best loss.
   TrainingJob(text(9)).run(2);
   if (evaluations_in(dir / "metrics").lowest == lowest) CHECK(checkpoints.best()->state.step == best->state.step);
   CHECK(checkpoints.newest()->state.step == 63);
 
-  // From the best one on by name: the steps after it, with the same bits.
+  // From the best one by name, the run repeats the steps after it, with the same bits.
   const auto newest = bytes_in(dir / "ckpt/step_000063/model.safetensors");
   fs::rename(dir / "ckpt/step_000063", dir / "old");
   TrainingJob(text(9, "resume = best\n")).run(2);

@@ -11,7 +11,7 @@ using namespace ddprun::trainer;
 
 namespace {
 
-// Scores the token after the last one highest, of five; remembers how much it was shown.
+// Scores the token after the last one highest, of five; remembers how many tokens it got.
 struct Counting : nn::Module {
   Variable forward(const Variable& input) override {
     const std::int64_t time = input.shape()[1];

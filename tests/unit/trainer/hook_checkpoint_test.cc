@@ -107,7 +107,7 @@ TEST_CASE("a run with a hook that stops and goes on has the bits of one that did
 TEST_CASE("the hook's state decides: without it the run goes on differently") {
   TempDir undisturbed, dir;
   const auto expected = digest(undisturbed, "powersgd", 12);
-  digest(dir, "allreduce", 0 + 3);  // what powersgd does until its third step, without a state to save
+  digest(dir, "allreduce", 0 + 3);  // powersgd does the same until its third step, without a state to save
   CHECK(digest(dir, "powersgd", 12) != expected);
 }
 

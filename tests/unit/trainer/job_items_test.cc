@@ -26,7 +26,7 @@ SharedItems items_of(const std::string& text, const plugin::Registry& registry =
   return items_of_job("train", config, settings, datasets, registry);
 }
 
-// The name of the first item in which two jobs differ; empty: they do not.
+// Returns the name of the first item in which two jobs differ; empty if there is none.
 std::string difference(const SharedItems& one, const SharedItems& other) {
   const auto found = first_difference(one, other);
   return found ? found->name : "";
@@ -36,7 +36,7 @@ bool has(const SharedItems& items, const std::string& name) {
   return std::ranges::any_of(items, [&](const auto& item) { return item.name == name; });
 }
 
-// Two images of 2 x 2 in each split.
+// Writes two images of 2 x 2 in each split.
 void write_mnist(const std::filesystem::path& folder, const std::string& levels = "abcdefgh",
                  const std::string& labels = std::string("\1\2", 2), bool compressed = false) {
   std::filesystem::create_directories(folder);

@@ -14,7 +14,7 @@ namespace {
 
 using Shares = std::vector<std::int64_t>;
 
-// What ranks of these speeds take, give or take some noise.
+// Returns the times of ranks of these speeds, with some noise.
 std::vector<double> seconds(const Shares& shares, const std::vector<double>& speeds, double noise,
                             std::mt19937& random) {
   std::vector<double> all;

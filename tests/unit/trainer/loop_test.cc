@@ -12,12 +12,12 @@ using namespace ddprun::trainer;
 
 namespace {
 
-// 20 samples: 3 steps an epoch for one rank with batch 8.
+// 20 samples give 3 steps an epoch for one rank with batch 8.
 const std::string job_text =
     "[model]\nname = linear\n[data]\nname = random\nsamples = 20\ntest_samples = 10\n[train]\nepochs = 2\n"
     "batch_size = 8\n";
 
-// Writes down what it sees; wants to stop after `stop_after` steps (0: never).
+// Writes down its calls; requests a stop after `stop_after` steps (0: never).
 class Recorder : public Observer {
  public:
   Recorder(std::string& text, std::string name, int stop_after = 0)

@@ -4,12 +4,12 @@
 
 #include "ddprun/worker/optim/lr_schedule.h"
 
-// Made by lr_schedule_figures.py with torch 1.13.0a0.
+// The rates were made by lr_schedule_figures.py with torch 1.13.0a0.
 namespace ddprun::testing {
 
 struct LrFigures {
   optim::LrScheduleOptions options;
-  std::vector<double> rates;  // of step 0, 1, ...
+  std::vector<double> rates;  // those of steps 0, 1, ...
 };
 
 inline const std::vector<LrFigures> lr_figures = {

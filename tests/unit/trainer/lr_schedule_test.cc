@@ -17,7 +17,7 @@ using optim::LrSchedule;
 
 namespace {
 
-// The learning rate of every step of a job, from its metrics.
+// Returns the learning rate of every step of a job, from its metrics.
 std::vector<double> rates_of(const std::string& optim, std::int64_t steps_to_do = 0) {
   TempDir dir;
   TrainingJob(

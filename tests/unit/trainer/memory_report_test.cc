@@ -10,7 +10,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// 16 -> 8 -> 1: 136 and 9 parameters.
+// The model is 16 -> 8 -> 1: 136 and 9 parameters.
 const std::string job_text =
     "[model]\nname = mlp\nhidden = 8\n[data]\nname = random\nsamples = 100\ntest_samples = 10\n[train]\nbatch_size = "
     "10\n";
@@ -43,7 +43,7 @@ TEST_CASE("parameters, gradients and the optimizer's state are counted, as a who
     check(all.optimizer == 2 * parameter_bytes && all.activations == 123, "optimizer and activations");
     check(by_name.at("fc1").parameters == 136 * 4 && by_name.at("fc2").gradients == 9 * 4, "parts");
     check(by_name.at("fc1").optimizer == 2 * 136 * 4, "part of the optimizer");
-    // The input of 10 x 16 numbers; what relu gave, which fc2 keeps as well.
+    // The activations are the input of 10 x 16 numbers, and the result of relu, which fc2 keeps as well.
     check(by_name.at("fc1").activations == 10 * 16 * 4, "input of fc1");
     check(by_name.at("relu1").activations + by_name.at("fc2").activations == 10 * 8 * 4, "relu");
   });
@@ -130,7 +130,7 @@ TEST_CASE("a rank on a device has rows for the device and the host, and the same
 }
 
 TEST_CASE("optimizer state, gradients and parameters fall to a rank's share, each in turn") {
-  // Sizes that divide into parts of 16 elements: 64 -> 64 -> 32, without a remainder for 2 and 4 ranks.
+  // The sizes divide into parts of 16 elements: 64 -> 64 -> 32, without a remainder for 2 and 4 ranks.
   const std::string job =
       "[model]\nname = mlp\nhidden = 64\n[data]\nname = random\nshape = 64\noutputs = 32\nsamples = 100\n"
       "test_samples = 10\n[train]\nglobal_batch_size = 12\nmax_steps = 2\n";
@@ -146,7 +146,7 @@ TEST_CASE("optimizer state, gradients and parameters fall to a rank's share, eac
       const auto records = records_of(dir / "m");
       for (std::size_t rank = 0; rank < ranks; ++rank) {
         for (const auto& [key, value] : records.at(rank)) sum[key] += value.to_number<std::size_t>();
-        // Nobody has more than a share and the padding of a unit's parts.
+        // No rank has more than a share and the padding of a unit's parts.
         if (zero >= 3) CHECK(records[rank].at("parameter_bytes").to_number<std::size_t>() <= all / ranks + 4 * 64);
         if (zero >= 2) CHECK(records[rank].at("gradient_bytes").to_number<std::size_t>() <= all / ranks + 4 * 64);
         if (zero >= 1) CHECK(records[rank].at("optimizer_bytes").to_number<std::size_t>() <= 2 * all / ranks + 8 * 64);

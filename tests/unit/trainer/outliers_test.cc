@@ -1,4 +1,4 @@
-// optim.skip_outliers: which steps are skipped, at all ranks, and what a run that resumes needs.
+// optim.skip_outliers: the steps that are skipped, at all ranks, and the state that a run needs to resume.
 #include <limits>
 
 #include "ddprun/worker/autograd/ops/elementwise.h"
@@ -39,7 +39,7 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-// 20 steps of two ranks; at rank 1 the gradient of the 16th is an outlier.
+// Returns 20 steps of two ranks; at rank 1 the gradient of the 16th is an outlier.
 std::vector<std::vector<Step>> steps_with_an_outlier(const std::string& more) {
   const TrainingJob job(
       "[model]\nname = linear\n[data]\nname = random\nsamples = 400\ntest_samples = 10\n[train]\nbatch_size = 8\n" +
@@ -66,9 +66,9 @@ std::vector<std::vector<Step>> steps_with_an_outlier(const std::string& more) {
 
 TEST_CASE("a norm far above the median of those before is an outlier") {
   optim::OutlierFilter filter(3);
-  CHECK(!filter.note(1000));  // nothing to compare with
+  CHECK(!filter.note(1000));  // there is nothing to compare with
   for (int i = 1; i < 10; ++i) CHECK(!filter.note(i));
-  CHECK(filter.median() == 5.5);  // of 1 to 9 and 1000
+  CHECK(filter.median() == 5.5);  // the median of 1 to 9 and 1000
   CHECK(!filter.note(16.5));
   CHECK(filter.note(18.1));
   CHECK(filter.note(std::numeric_limits<double>::quiet_NaN()));

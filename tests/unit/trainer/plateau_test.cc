@@ -22,7 +22,7 @@ std::vector<double> rates(const PlateauOptions& options) {
   Plateau plateau(options);
   std::vector<double> all;
   for (const double loss : losses) {
-    Plateau restored(options);  // as a run that stops and goes on after each evaluation
+    Plateau restored(options);  // as a run that stops and resumes after each evaluation
     restored.set_state(plateau.state());
     plateau = restored;
     plateau.note(loss);
@@ -38,7 +38,7 @@ void check_equal(const std::vector<double>& found, const std::vector<double>& ex
 
 }  // namespace
 
-// Made with torch.optim.SGD(lr=0.1), ReduceLROnPlateau of PyTorch 2.15, and step(loss) for each of the losses.
+// The rates were made with torch.optim.SGD(lr=0.1), ReduceLROnPlateau of PyTorch 2.15, and step(loss) for each loss.
 TEST_CASE("plateau reduces the learning rate where PyTorch's ReduceLROnPlateau does") {
   check_equal(rates({.lr = 0.1, .factor = 0.5, .patience = 1}),
               {0.1,     0.1,     0.1,     0.05,    0.05,     0.025,    0.025,     0.025,     0.0125,     0.0125,

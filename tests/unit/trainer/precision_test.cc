@@ -1,4 +1,4 @@
-// Training in 16 bits: the loss scale, skipped steps, and what a run that resumes needs of both.
+// Training in 16 bits: the loss scale, skipped steps, and the state of both that a run needs to resume.
 #include <cmath>
 #include <limits>
 
@@ -45,7 +45,7 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-// Six steps of two ranks; at rank 1 the gradient of the third is infinite.
+// Returns six steps of two ranks; at rank 1 the gradient of the third is infinite.
 std::vector<std::vector<Step>> steps_with_an_infinity(const TrainingJob& job) {
   std::vector<std::unique_ptr<Replica>> replicas;
   for (int rank = 0; rank < 2; ++rank) replicas.push_back(std::make_unique<Replica>(job));
@@ -144,7 +144,7 @@ TEST_CASE("data_parallel in 16 bits trains as one model does, and skips the same
 }
 
 TEST_CASE("a loss scale that never gets small enough stops the run") {
-  // A loss without bound: its parameters overflow float16 and stay there.
+  // The loss has no bound: its parameters overflow float16 and stay there.
   TrainingJob job(
       "[model]\nname = linear\n[data]\nname = random\nsamples = 1000\ntest_samples = 10\n[train]\nbatch_size = 4\n"
       "precision = fp16\n[optim]\nname = sgd\nlr = 1e7\n");

@@ -29,7 +29,7 @@ bool blocked_here(int signal_number) {
   return sigismember(&mask, signal_number) == 1;
 }
 
-// As a caller of this process may have blocked it.
+// Blocks the signal, as a caller of this process may have done.
 class BlockedBefore {
  public:
   explicit BlockedBefore(int signal_number) {
@@ -46,7 +46,7 @@ class BlockedBefore {
   sigset_t before_;
 };
 
-// What a forked child finds out; it ends without the destructors of this process.
+// Returns the answer of a forked child; it ends without the destructors of this process.
 template <class Question>
 bool asked_in_child(Question question) {
   const pid_t child = ::fork();
@@ -85,7 +85,7 @@ TEST_CASE("a listener installs no signal handler, and its signal is blocked in e
 TEST_CASE("the end of a listener discards pending requests and restores the signal mask") {
   {
     const PreemptionListener listener("USR1");
-    ::pthread_kill(::pthread_self(), SIGUSR1);  // to this thread alone: stays pending
+    ::pthread_kill(::pthread_self(), SIGUSR1);  // only to this thread, so it stays pending
   }
   CHECK_FALSE(blocked_here(SIGUSR1));  // and the process has survived it
   const BlockedBefore blocked(SIGUSR1);
@@ -142,7 +142,7 @@ TEST_CASE("a child process gets the original signal mask back") {
   const BlockedBefore blocked(SIGTERM);
   CHECK(asked_in_child([] { return blocked_here(SIGTERM); }));  // without a listener a mask is inherited
   const PreemptionListener listener("TERM");
-  CHECK(asked_in_child([] { return blocked_here(SIGTERM); }));  // that was the original
+  CHECK(asked_in_child([] { return blocked_here(SIGTERM); }));  // the original mask has it
 }
 
 TEST_CASE("spawned ranks listen each for itself") {

@@ -48,7 +48,7 @@ class TestClock {
   profiler::Time now_{};
 };
 
-// Twice the input; takes its time in one of its passes.
+// Returns twice the input; takes its time in one of its passes.
 Variable twice(const Variable& x, TestClock& clock, microseconds forward, microseconds backward) {
   const autograd::Operation operation("twice", {x});
   clock.advance(forward);
@@ -63,7 +63,7 @@ struct Slow {
   bool backward;
 };
 
-// Eight layers of a product, an activation and twice(), of which one pass is slow.
+// Returns eight layers of a product, an activation and twice(), of which one pass is slow.
 std::vector<profiler::Row> rows_of_network(Slow slow, TestClock clock = TestClock(1)) {
   constexpr microseconds delay{600};  // three times what one reading of the clock may add
   std::vector<std::string> names;

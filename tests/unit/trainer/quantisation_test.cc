@@ -18,7 +18,7 @@ TEST_CASE("a table has both models' figures side by side") {
   CHECK(lines[2] == "loss                           0.2500       0.2600");
   CHECK(lines[3] == "bytes                            4000         1100");
   CHECK(lines[4] == "time of a batch of 64        2.000 ms     1.000 ms");
-  after.evaluation.accuracy.reset();  // of a regression
+  after.evaluation.accuracy.reset();  // a regression has none
   CHECK(trainer::quantisation_table(before, after, 64).size() == 4);
 }
 

@@ -9,7 +9,7 @@
 
 namespace ddprun::testing {
 
-// Runs body once a rank, each on a thread of its own, and throws what the lowest failing rank threw.
+// Runs body once a rank, each on a thread of its own, and throws the error of the lowest failing rank.
 inline void run_ranks(int size, const std::function<void(ProcessGroup&)>& body) {
   auto groups = comm::make_thread_groups(size, std::chrono::seconds(60));
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));

@@ -36,7 +36,7 @@ void flip_a_bit(const Tensor& tensor, std::size_t byte = 0) {
   static_cast<std::uint8_t*>(values.raw())[byte] ^= 1;
 }
 
-// What each rank's check of its model says where these ranks have flipped a bit of parameter number i.
+// Returns the errors of each rank's check of its model where these ranks have flipped a bit of parameter i.
 std::vector<std::string> errors_of(int ranks, const std::vector<int>& flipped, std::size_t parameter,
                                    ReplicaRange range = {}) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
@@ -94,7 +94,7 @@ TEST_CASE("the majority decides who is outvoted") {
 }
 
 TEST_CASE("a range of the parameters is compared at a time, and all ranges are all of them") {
-  // 23 values of 4 bytes: 12 weights, 3 biases, 6 weights, 2 biases.
+  // There are 23 values of 4 bytes: 12 weights, 3 biases, 6 weights, 2 biases.
   for (const std::size_t parameter : {0, 1, 2, 3}) {
     int found = 0;
     for (std::int64_t index = 0; index < 10; ++index)

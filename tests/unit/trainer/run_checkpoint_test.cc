@@ -49,7 +49,7 @@ std::string error_of(const TempDir& dir, Learner learner, const NamedSettings& s
   return "no error";
 }
 
-// The step that a run starts from, or why it does not start.
+// Returns the step that a run starts from, or why it does not start.
 std::string start_of(const TempDir& dir, Resume how) {
   checkpoint::Checkpoints checkpoints({.folder = dir.path()});
   Learner learner(1);

@@ -9,7 +9,7 @@
 
 namespace ddprun::testing {
 
-// A state, as one rank of a job has it, and what sessions of it are made of. The job outlives it.
+// The state of one rank of a job, and the parts for sessions of it. The job outlives it.
 struct Replica {
   explicit Replica(const TrainingJob& job, Device device = {})
       : config(job.config()),

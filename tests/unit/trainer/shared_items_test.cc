@@ -13,7 +13,7 @@ using namespace ddprun::trainer;
 
 namespace {
 
-// What each rank's comparison says, rank r having items[r].
+// Returns the error of each rank's comparison, where rank r has items[r].
 std::vector<std::string> errors_of(const std::vector<SharedItems>& items) {
   std::vector<std::string> errors(items.size());
   testing::run_ranks(static_cast<int>(items.size()), [&](ProcessGroup& group) {

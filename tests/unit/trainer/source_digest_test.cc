@@ -13,7 +13,7 @@ using ddprun::testing::TempDir;
 
 namespace {
 
-// Digests of the same bytes with one of them changed at each of these places.
+// Returns digests of the same bytes with one of them changed at each of these places.
 std::set<std::string> digests_with_changes(std::vector<std::byte>& bytes, const std::vector<std::size_t>& places,
                                            bool is_whole = false) {
   std::set<std::string> digests{content_digest(bytes, is_whole)};
@@ -30,7 +30,7 @@ void write(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-// Zeros that take no space, and a byte.
+// Writes zeros that take no space, and a byte.
 void write_large(const std::filesystem::path& path, std::uint64_t size, std::uint64_t at, char byte) {
   write(path, "");
   std::filesystem::resize_file(path, size);
@@ -92,7 +92,7 @@ TEST_CASE("of many files, the blocks that are compared are spread over all of th
   };
   const auto usual = items(0, '\0');
   REQUIRE(usual.size() == 3);
-  // 256 blocks of 4 KiB, 480 KiB apart: somewhere in half a MiB of each file there is one.
+  // There are 256 blocks of 4 KiB, 480 KiB apart, so one begins in each half MiB of a file.
   std::vector<bool> found(3);
   for (std::uint64_t at = 0; at < 512 << 10; at += 4096) {
     const auto changed = items(at, 'x');

@@ -9,7 +9,7 @@ using trainer::StepBatches;
 
 namespace {
 
-// Ten samples in steps of six, for two ranks.
+// Ten samples are divided into steps of six, for two ranks.
 class Fixture {
  public:
   StepBatches batches(bool balances = false) {
@@ -25,7 +25,7 @@ class Fixture {
       "[train]\naccumulate = 2\n"};
 };
 
-// Samples of the batches that are left.
+// Returns the numbers of samples of the remaining batches.
 std::vector<std::int64_t> sizes_of(StepBatches& batches) {
   std::vector<std::int64_t> sizes;
   while (const auto batch = batches.next()) sizes.push_back(batch->size());

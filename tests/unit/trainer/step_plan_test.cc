@@ -25,7 +25,7 @@ trainer::StepPlan plan_of(const TrainingJob& job, int measured, int ranks) {
   return plan;
 }
 
-// The first record of a run's metrics.
+// Returns the first record of a run's metrics.
 boost::json::object memory_of_run(const std::string& text, int ranks) {
   const TempDir dir;
   TrainingJob(text + "[metrics]\nfile = " + (dir / "m").string() + "\n").run(ranks);
@@ -54,7 +54,7 @@ TEST_CASE("a plan's memory is that of the run") {
   check_within_a_tenth(run, "gradient_bytes", plan.memory.gradients);
   check_within_a_tenth(run, "optimizer_bytes", plan.memory.optimizer);
   check_within_a_tenth(run, "activation_peak_bytes", plan.memory.activations);
-  CHECK(plan.steps == 1);  // of the job's two, after one of warm-up
+  CHECK(plan.steps == 1);  // out of the job's two, after one of warm-up
 }
 
 TEST_CASE("a plan for more ranks than measure it has their share of the batch") {
@@ -88,7 +88,7 @@ TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches a
   CHECK(sent({.zero = 2}, 3, 4) == 3600);  // 3 reduce-scatters of 900 and a gather
   CHECK(sent({.zero = 3}, 3, 4) == 8100);
   CHECK(sent({.zero = 3, .reshard_after_forward = false}, 3, 4) == 5400);
-  // Among 2 ranks 600 each, then an all-reduce of 600 between 2 replicas.
+  // The bytes are 600 each among 2 ranks, then an all-reduce of 600 between 2 replicas.
   CHECK(sent({.zero = 2, .shard_group = 2}, 1, 4) == 1800);
   CHECK(sent({.zero = 3, .shard_group = 2}, 1, 4) == 2400);
   for (const auto* hook : {"fp16", "bf16", "fp16+allreduce", "fp16+bf16"}) CHECK(sent({.hook = hook}, 1, 2) == 600);

@@ -35,7 +35,7 @@ TEST_CASE("a stored checkpoint is read to the bit") {
   CHECK(summary.parameter_digest == digest_of_step_10);
 }
 
-// Not the same bits: the arithmetic of the version that wrote the checkpoint rounded otherwise.
+// The bits differ, since the arithmetic of the version that wrote the checkpoint rounded otherwise.
 TEST_CASE("a run resumed from a stored checkpoint ends as the one that was not stopped") {
   TempDir dir, undisturbed;
   const auto resumed = resume(dir), whole = run(undisturbed);
@@ -45,7 +45,7 @@ TEST_CASE("a run resumed from a stored checkpoint ends as the one that was not s
 
 TEST_CASE("the losses behind a stored checkpoint are those that were stored") {
   TempDir dir;
-  // The records of the steps before it, as the run that wrote it left them.
+  // The records of earlier steps are those that the run that wrote the checkpoint left.
   std::filesystem::copy(fixture / "metrics.jsonl", dir / "metrics");
   resume(dir);
   const auto losses = losses_in(dir / "metrics"), stored = losses_in(fixture / "metrics.jsonl");

@@ -25,7 +25,7 @@ data::Batch batch_of(Tensor target) {
   return batch;
 }
 
-// A model that gives the same output whatever its input is.
+// Returns a model that gives the same output whatever its input is.
 Forward always(Tensor output) {
   return [output](const Variable&) { return Variable(output); };
 }

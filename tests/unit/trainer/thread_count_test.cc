@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Observations every 20 ms from an arbitrary moment on.
+// A clock for observations every 20 ms from an arbitrary moment on.
 class Clock {
  public:
   ThreadCount::TimePoint next() { return now_ += 20ms; }
@@ -23,7 +23,7 @@ class Clock {
   ThreadCount::TimePoint now_{std::chrono::hours(1)};
 };
 
-// How long others have to be away until the count rises.
+// Returns how long others have to be away until the count rises.
 std::chrono::milliseconds time_to_rise(ThreadCount& count, int processors, Clock& clock) {
   const auto from = clock.now();
   while (!count.observe({processors, 0}, clock.next())) {
@@ -72,7 +72,7 @@ TEST_CASE("ranks of one job that fill the processors keep their threads until an
   Clock clock;
   for (int i = 0; i < 100; ++i) count.observe({16, 12}, clock.next());
   CHECK(count.count() == 4);
-  // A thread that waits for a processor costs all ranks more than a thread less does.
+  // A thread that waits for a processor costs all ranks more than one thread less does.
   CHECK(count.observe({16, 13}, clock.next()));
   CHECK(count.count() == 3);
 }
@@ -90,7 +90,7 @@ TEST_CASE("a rank takes threads back once processors are free, later each time t
     count.observe({2, 2}, clock.next());
     CHECK(count.count() == 1);
   }
-  // Where it proved right the wait is short again.
+  // If the rise proved right, the wait is short again.
   time_to_rise(count, 2, clock);
   for (int i = 0; i < 100; ++i) count.observe({2, 0}, clock.next());
   count.observe({2, 2}, clock.next());

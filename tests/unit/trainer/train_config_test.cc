@@ -258,7 +258,7 @@ TEST_CASE("of the batch size per rank and the global one, the stronger source co
     settle_batch_size(settings, config);
     settle_needs(settings, config);
     validate(config, settings);
-    // The printed configuration means the same.
+    // The printed configuration has the same meaning.
     TrainConfig again;
     Settings reread;
     bind(reread, again);
@@ -333,6 +333,6 @@ TEST_CASE("every ready configuration is valid") {
 }
 
 TEST_CASE("the reference page in the tree is current") {
-  // build/bin/ddprun-worker --reference > configs/reference.md
+  // The page is made by build/bin/ddprun-worker --reference > configs/reference.md.
   CHECK(read_whole_file(std::filesystem::path(DDPRUN_CONFIGS) / "reference.md") == reference_page());
 }

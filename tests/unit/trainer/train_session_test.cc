@@ -17,7 +17,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// 100 samples: 7 steps an epoch for two ranks with batch 8.
+// 100 samples give 7 steps an epoch for two ranks with batch 8.
 const std::string job_text =
     "[model]\nname = mlp\nhidden = 8 5\ndropout = 0.2\n[data]\nname = random\nsamples = 100\ntest_samples = 10\n"
     "[train]\nepochs = 3\nbatch_size = 8\n";
@@ -29,7 +29,7 @@ const std::vector<std::string> optimizers = {
     "[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\nnesterov = true\nclip_value = 0.1\n",
     "[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\ndampening = 0.5\n"};
 
-// Some steps in a session of its own on a group of its own, at every rank.
+// Trains some steps in a new session on a new group, at every rank.
 void train(std::vector<std::unique_ptr<Replica>>& replicas, std::int64_t steps) {
   run_ranks(static_cast<int>(replicas.size()), [&](ProcessGroup& group) {
     const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group);
@@ -109,7 +109,7 @@ TEST_CASE("gradients are clipped after they are averaged, by the same norm at al
       "[model]\nname = linear\n[data]\nname = random\nsamples = 96\ntest_samples = 10\n"
       "[train]\nglobal_batch_size = 24\naccumulate = 2\n[optim]\nname = sgd\nlr = 0.1\nclip_norm = 0.25\n";
   const TrainingJob job(text);
-  // The norm of each step at each rank, and the parameters at the end.
+  // Returns the norm of each step at each rank, and the parameters at the end.
   const auto train_with = [&](int ranks) {
     auto replicas = replicas_of(job, ranks);
     std::vector<std::vector<double>> norms(replicas.size());
@@ -157,7 +157,7 @@ TEST_CASE("without optim.clip_norm no norm is computed") {
 }
 
 TEST_CASE("weight decay leaves out parameters of one dimension if told so") {
-  // Almost no gradient: what changes is by the decay.
+  // There is almost no gradient: changes come from the decay.
   const auto shrinks = [](const std::string& more) {
     const TrainingJob job(job_text + "[optim]\nname = sgd\nlr = 0.5\nweight_decay = 1\nclip_value = 1e-9\n" + more);
     auto replicas = replicas_of(job, 1);
@@ -207,7 +207,7 @@ TEST_CASE("parallel.sync_batch_norm refuses a step in which the ranks have unequ
 
 namespace {
 
-// Bytes that the second of two devices held at most in a step of a job.
+// Returns the most bytes that the second of two devices held in a step of a job.
 std::size_t second_device_peak(const std::string& recompute) {
   const TrainingJob job(
       "[data]\nname = random\nshape = 3x32x32\noutputs = 4\nlabels = true\nsamples = 8\ntest_samples = 8\n"
@@ -225,7 +225,7 @@ std::size_t second_device_peak(const std::string& recompute) {
   return peak;
 }
 
-// Bytes that it takes at most to divide a model among two devices by measured times.
+// Returns the most bytes that dividing a model among two devices by measured times takes.
 std::size_t split_peak(const std::string& batch) {
   const TrainingJob job(
       "[data]\nname = random\nshape = 1024\noutputs = 4\nsamples = 256\ntest_samples = 8\n"
@@ -256,11 +256,11 @@ namespace {
 struct Layout {
   std::string settings;
   int ranks;
-  std::string parameter;         // of which the last rank flips a bit
+  std::string parameter;         // the one of which the last rank flips a bit
   std::vector<int> complaining;  // the ranks that find it
 };
 
-// What each rank's comparison says after a step; empty: nothing.
+// Returns the error of each rank's comparison after a step; empty if there is none.
 std::vector<std::string> errors_after_a_flip(const Layout& layout) {
   const TrainingJob job(layout.settings);
   auto replicas = replicas_of(job, layout.ranks);
@@ -282,7 +282,7 @@ std::vector<std::string> errors_after_a_flip(const Layout& layout) {
     } catch (const Error& e) {
       errors[rank] = e.what();
     }
-    group.barrier()->wait();  // of ranks that found nothing, too
+    group.barrier()->wait();  // also for ranks that found nothing
   });
   return errors;
 }

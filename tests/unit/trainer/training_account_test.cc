@@ -12,7 +12,7 @@ using profiler::StepTimes;
 
 namespace {
 
-// Time as the test makes it pass; the wall clock starts at 1,000 s.
+// Returns a time that the test advances; the wall clock starts at 1,000 s.
 TrainingAccount::Now at(double seconds) {
   return {.steady = Seconds(seconds), .wall = std::chrono::milliseconds(1'000'000 + std::llround(1000 * seconds))};
 }
@@ -78,7 +78,7 @@ TEST_CASE("a loss that is not known yet leaves the last one") {
 TEST_CASE("the time between two steps counts as a checkpoint's if one was begun, and as an evaluation's") {
   auto account = started();
   account.steps_done(at(1), step(1, 1));
-  account.steps_done(at(5), step(2, 1));  // three seconds of something else
+  account.steps_done(at(5), step(2, 1));  // three seconds went to something else
   CHECK(account.record().checkpoint == 0);
   CHECK(account.record().checkpoint_ms == 0);
   account.evaluated(at(7), 0.4, 0.9);
@@ -91,7 +91,7 @@ TEST_CASE("the time between two steps counts as a checkpoint's if one was begun,
   CHECK(record.accuracy == 0.9);
   CHECK(record.checkpoint == 3);
   CHECK(record.checkpoint_step == 2);
-  CHECK(record.checkpoint_ms == 1'010'000);  // when the step after it began
+  CHECK(record.checkpoint_ms == 1'010'000);  // the beginning of the step after it
   account.checkpoint_begins();
   account.run_finished(at(12));
   CHECK(record.checkpoint == 4);
@@ -103,7 +103,7 @@ TEST_CASE("steps that are repeated after a fault count once") {
   auto account = started();
   account.steps_done(at(1), step(1, 1));
   account.steps_done(at(2), step(2, 1));
-  account.checkpoint_begins();  // which the fault interrupts
+  account.checkpoint_begins();  // a fault interrupts it
   account.start(at(5), {.pid = 7, .rank = 1, .size = 2});
   account.steps_repeated(at(5), step(2, 1));
   CHECK(account.record().steps == 2);

@@ -19,7 +19,7 @@ std::int64_t bytes_of(const optim::NamedTensors& state) {
   return bytes;
 }
 
-// What the placements say that a rank has of all tensors of an optimizer.
+// Returns the bytes that a rank has of all tensors of an optimizer, by their placements.
 std::int64_t placed_bytes(const std::vector<sharding::PlacedTensor>& tensors, int rank) {
   std::int64_t bytes = 0;
   for (const auto& tensor : tensors) bytes += tensor.local_bytes(rank);
@@ -27,9 +27,9 @@ std::int64_t placed_bytes(const std::vector<sharding::PlacedTensor>& tensors, in
 }
 
 struct Sizes {
-  std::int64_t whole = 0;    // of the optimizer's state at one rank
-  std::int64_t counted = 0;  // of all ranks, copies once
-  std::int64_t most = 0;     // of one rank
+  std::int64_t whole = 0;    // the optimizer's state at one rank
+  std::int64_t counted = 0;  // that of all ranks, copies once
+  std::int64_t most = 0;     // the largest of one rank
 };
 
 Sizes sizes_of(const std::string& text, int ranks, const std::string& parallel) {
@@ -78,7 +78,7 @@ TEST_CASE("each rank has the bytes of the optimizer's state that the placements 
     INFO(ranks << " ranks\n" << parallel);
     const Sizes sizes = sizes_of(text, ranks, parallel);
     CHECK(sizes.counted == sizes.whole);
-    // What all tensor-parallel ranks have (norms, biases, positions), and the embedding that two stages have.
+    // All tensor-parallel ranks have norms, biases and positions, and two stages have the embedding.
     CHECK(static_cast<double>(sizes.most) < 1.25 * static_cast<double>(sizes.whole) / parts);
   }
 }

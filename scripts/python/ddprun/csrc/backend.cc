@@ -57,7 +57,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10:
 Backend::~Backend() {
   const ReleasedGil released;
   options_->process_end->remove(this);
-  // Only at the end of the process: a thread whose call ended then would wait for an interpreter that is gone.
+  // The process ends: a thread whose call ended then would wait for an interpreter that is gone.
   if (blocking_calls_ > 0 || forked()) {
     abandon();
   } else {
@@ -66,7 +66,7 @@ Backend::~Backend() {
   }
 }
 
-// All stays as it is. A child that was forked has none of the threads that would have to end.
+// Nothing is freed. A child that was forked has none of the threads that would have to end.
 void Backend::abandon() {
   new std::shared_ptr<ddprun_group>(std::move(group_));
   new std::shared_ptr<Completers>(std::move(completers_));
@@ -280,7 +280,7 @@ WorkPtr Backend::all_gather_single(at::Tensor& output, at::Tensor& input, const 
              });
 }
 
-// outputs[r][i]: rank r's inputs[i].
+// outputs[r][i] gets rank r's inputs[i].
 WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                      const c10d::AllgatherOptions& options) {
   TORCH_CHECK_VALUE(static_cast<int>(outputs.size()) == size_, "ddprun: all_gather_coalesced needs a list for each of ",
@@ -461,7 +461,7 @@ WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inpu
 
 namespace {
 
-// Splits are rows of the first dimension; none: equal parts.
+// Splits are rows of the first dimension; without splits the parts are equal.
 std::vector<std::size_t> counts_of_splits(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size,
                                           const char* which) {
   if (splits.empty()) {
@@ -569,7 +569,7 @@ WorkPtr Backend::endCoalescing() {
   return wrap({c10d::OpType::COALESCED, "coalesced"}, std::move(operation), {}, {});
 }
 
-// Of a group that this one is split or merged into.
+// The options of a group that this one is split or merged into.
 c10::intrusive_ptr<Backend::Options> Backend::options_of_relative(
     const c10::intrusive_ptr<c10d::Backend::Options>& options) const {
   auto own = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
@@ -613,7 +613,7 @@ WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions& options) {
   rank_ = static_cast<int>(place - handles.begin());
   size_ = static_cast<int>(handles.size());
   auto work = c10::make_intrusive<EndedWork>(rank_, c10d::OpType::UNKNOWN, nullptr, Tensors{}, std::nullopt);
-  // Ranks that come and go have nothing in common but the uuid.
+  // Successive members have nothing in common but the uuid.
   join("ddprun/reconfigured_" + std::to_string(options.uuid), options.timeout.value_or(options_->timeout));
   work->end();
   return work;

@@ -24,7 +24,7 @@ using Tensors = std::vector<at::Tensor>;
 
 // The choices of init_process_group(pg_options=...), and the variables DDPRUN_*.
 struct GroupSettings {
-  std::string name = "ddprun";  // by which the script asked for the back end: of events in profiles
+  std::string name = "ddprun";  // the back end's name in the script, for events in profiles
   std::string backend = "auto";
   std::string network_interface;
   std::chrono::milliseconds freeze_bound{0};  // zero: the library's
@@ -80,7 +80,7 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // Rank 0's error names the first rank that does not come, or all of them. It ends the group.
+  // Rank 0's error names the first rank that does not arrive, or all of them. It ends the group.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   bool supportsCoalescing() const override { return true; }
@@ -99,7 +99,7 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
   // Memory that collectives access without a copy.
-  bool supportsTensorAlloc(c10::DeviceIndex index) override { return index < 0; }  // the CPU's
+  bool supportsTensorAlloc(c10::DeviceIndex index) override { return index < 0; }  // only for the CPU
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
@@ -112,16 +112,16 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
  private:
   struct Kind {
     c10d::OpType type;
-    const char* operation;  // as an event of a profile is called; null: it is part of another
+    const char* operation;  // its name as an event of a profile; null: it is part of another
     bool message = false;
   };
-  // What a call of the user's needs besides what it starts.
+  // The data of a user's call besides the operations that it starts.
   struct Call {
     bool async = true;
     Tensors outputs;
     std::vector<at::Tensor> memory;
     std::vector<Finish> finishes;
-    Tensors inputs;  // whose shapes a profile shows
+    Tensors inputs;  // a profile shows their shapes
   };
   // An event of a profile: "ddprun:all_reduce" and the inputs. It is empty where no profiler records.
   struct Event {
@@ -131,7 +131,7 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
   };
 
   c10::intrusive_ptr<Options> options_of_relative(const c10::intrusive_ptr<c10d::Backend::Options>& options) const;
-  // key: under which the ranks meet.
+  // key is the one under which the ranks meet.
   void join(const std::string& key, std::chrono::milliseconds timeout);
   void leave();
   void leave_with_process() override;
@@ -157,9 +157,9 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
   std::string handle_;
   mutable std::mutex mutex_;  // guards group_ and server_ when they are made and ended
   std::shared_ptr<ddprun_group> group_;
-  std::shared_ptr<ddprun_store_server> server_;  // of the group; null if another process has it
+  std::shared_ptr<ddprun_store_server> server_;  // the group's; null if another process has it
   std::shared_ptr<Completers> completers_;
-  std::atomic<int> blocking_calls_ = 0;  // in progress
+  std::atomic<int> blocking_calls_ = 0;  // calls in progress
   std::uint64_t sequence_ = 0;
   std::optional<std::vector<OperationPtr>> coalesced_;
 };

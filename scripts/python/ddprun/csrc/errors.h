@@ -8,8 +8,8 @@
 
 namespace ddprun_torch {
 
-// The exception of Python that fits: ValueError, NotImplementedError, else torch.distributed.DistBackendError. Scripts
-// look for the word "timeout", which Gloo's messages have.
+// Returns the Python exception that fits: ValueError, NotImplementedError, else torch.distributed.DistBackendError.
+// Scripts look for the word "timeout", which Gloo's messages have.
 inline std::exception_ptr exception_of(const ddprun_error& error) {
   const c10::SourceLocation here{__func__, __FILE__, __LINE__};
   const auto message =

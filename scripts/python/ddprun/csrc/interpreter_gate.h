@@ -6,8 +6,8 @@
 
 namespace ddprun_torch {
 
-// Lets threads of this module call Python until the interpreter ends: one that waits for its lock afterwards crashes
-// the process. Thread-safe.
+// Lets threads of this module call Python until the interpreter ends: a thread that waits for its lock afterwards
+// crashes the process. Thread-safe.
 class InterpreterGate {
  public:
   // Calls function(), unless the gate is closed, and returns whether it did.
@@ -24,7 +24,7 @@ class InterpreterGate {
     return true;
   }
 
-  // Returns once no thread is inside. Not to be called with the interpreter's lock.
+  // Returns once no thread is inside. The caller must not hold the interpreter's lock.
   void close() {
     if (::getpid() != process_) return;  // a child that was forked has none of these threads
     std::unique_lock lock(mutex_);
@@ -34,7 +34,7 @@ class InterpreterGate {
 
  private:
   const pid_t process_ = ::getpid();
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable empty_;
   bool closed_ = false;
   int inside_ = 0;

@@ -12,12 +12,12 @@
 
 namespace ddprun_torch {
 
-// c10d's monitored_barrier() as Gloo has it, with its messages: ranks tell rank 0 that they have come, and wait for its
-// answer, which it gives once all have come. So rank 0 knows who is missing when the time is over, and the others learn
-// it from the end of the group.
+// c10d's monitored_barrier() as Gloo implements it, with its messages: ranks report their arrival to rank 0 and wait
+// for its answer, which it gives once all have arrived. So rank 0 knows which ranks are missing at the timeout, and the
+// others learn it from the end of the group.
 class MonitoredBarrier {
  public:
-  // limit_ms: of the ranks that wait for rank 0, the group's.
+  // limit_ms is the limit of the ranks that wait for rank 0, the group's.
   MonitoredBarrier(ddprun_group* group, int rank, int size, std::int64_t limit_ms)
       : group_(group), rank_(rank), size_(size), limit_ms_(limit_ms) {}
 
@@ -32,7 +32,7 @@ class MonitoredBarrier {
  private:
   static constexpr std::int32_t tag = std::numeric_limits<std::int32_t>::max();  // programs take lower ones
 
-  // A byte on its way. The library uses it until the operation has ended, so the destructor waits for that.
+  // A byte in transit. The library uses it until the operation has ended, so the destructor waits for that.
   class Message {
    public:
     Message() = default;
@@ -93,7 +93,7 @@ class MonitoredBarrier {
     std::vector<Message> arrivals(size_), answers(size_);
     for (int other = 1; other < size_; ++other) receive(arrivals[other], other);
     std::vector<int> missing;
-    std::string cause;  // of another error than the end of the time, such as a lost rank
+    std::string cause;  // the text of an error other than the timeout, such as a lost rank
     for (int other = 1; other < size_; ++other) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
       const auto error = arrivals[other].wait(std::max<std::int64_t>(0, left.count()));
@@ -113,7 +113,7 @@ class MonitoredBarrier {
     return "[Rank 0]: " + text + " failed to pass monitoredBarrier in " + std::to_string(timeout.count()) + " ms";
   }
 
-  // Ends the group: what waits for the missing ranks would take what they send later.
+  // Ends the group: receives from the missing ranks would otherwise take messages that they send later.
   [[noreturn]] void fail(const std::string& text) const {
     ddprun_group_abort(group_, text.c_str());
     C10_THROW_ERROR(DistBackendError, text);

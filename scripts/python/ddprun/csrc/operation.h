@@ -25,12 +25,12 @@ namespace ddprun_torch {
 // finishes the call once, on the first thread that notices. Thread-safe.
 class Operation {
  public:
-  // Memory that the library uses.
+  // Keeps memory that the library uses.
   void keep(at::Tensor memory) { memory_.push_back(std::move(memory)); }
   void then(Finish finish) {
     if (finish) finishes_.push_back(std::move(finish));
   }
-  // Takes the handle.
+  // Takes ownership of the handle.
   void add(ddprun_work* work) { works_.push_back(work); }
   void add(std::shared_ptr<Operation> part) { parts_.push_back(std::move(part)); }
   Operation() = default;
@@ -54,7 +54,7 @@ class Operation {
       const std::lock_guard lock(mutex_);
       if (ended_) return failure_;
     }
-    // All of them, also after a failure: their memory is in use until they have ended.
+    // It waits for all of them, also after a failure: their memory is in use until they have ended.
     std::exception_ptr failure;
     for (auto* const work : works_) {
       ddprun_error error;
@@ -92,8 +92,8 @@ class Operation {
 
  private:
   std::exception_ptr end(std::exception_ptr failure) {
-    // Freed without the mutex: a tensor that Python has dropped takes the interpreter's lock to go, and who holds that
-    // may be waiting for the mutex.
+    // They are freed without the mutex: a tensor that Python has dropped takes the interpreter's lock to be freed, and
+    // a thread that holds that lock may be waiting for the mutex.
     decltype(memory_) memory;
     decltype(finishes_) finishes;
     decltype(listeners_) listeners;
@@ -122,7 +122,7 @@ class Operation {
 
   c10::SmallVector<ddprun_work*, 1> works_;
   std::vector<std::shared_ptr<Operation>> parts_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   bool ended_ = false;
   std::exception_ptr failure_;
   std::vector<at::Tensor> memory_;
@@ -131,7 +131,7 @@ class Operation {
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
-// Listeners may be Python's: who waits for the thread that calls them must not hold the interpreter's lock.
+// Listeners may be Python's: a thread that waits for the thread that calls them must not hold the interpreter's lock.
 class ReleasedGil {
  public:
   ReleasedGil() {
@@ -142,8 +142,8 @@ class ReleasedGil {
   std::optional<pybind11::gil_scoped_release> released_;
 };
 
-// Waits for operations on a thread of its own, in their order: for those whose end somebody listens to, and for those
-// whose handle the user has dropped. The thread starts with the first of them.
+// Waits for operations on a thread of its own, in their order: for those whose end has a listener, and for those whose
+// handle the user has dropped. The thread starts with the first of them.
 class Completer {
  public:
   explicit Completer(std::shared_ptr<InterpreterGate> gate) : gate_(std::move(gate)) {}
@@ -186,7 +186,7 @@ class Completer {
         queue_.pop_front();
       }
       operation->await();
-      // At the interpreter's end it stays as it is: its listeners are Python's, its tensors may be.
+      // At the interpreter's end it is leaked: its listeners are Python's, its tensors may be.
       if (!gate_->pass([&] { operation->wait(-1), operation.reset(); })) new OperationPtr(std::move(operation));
     }
   }

@@ -14,7 +14,7 @@
 namespace ddprun_torch {
 
 // Before a process ends it leaves its groups, and serves their stores for ranks that still need them.
-// A child that was forked has neither. Thread-safe.
+// A child that was forked has no groups and no stores. Thread-safe.
 class ProcessEnd {
  public:
   using Clock = std::chrono::steady_clock;
@@ -31,7 +31,7 @@ class ProcessEnd {
   ProcessEnd() = default;
   ProcessEnd(const ProcessEnd&) = delete;
   ProcessEnd& operator=(const ProcessEnd&) = delete;
-  // A server that a child has inherited is its parent's, with threads that the child has not.
+  // A server that a child has inherited is its parent's, with threads that the child does not have.
   ~ProcessEnd() {
     for (auto& each : servers_)
       if (each.process != ::getpid()) new std::shared_ptr<ddprun_store_server>(std::move(each.server));
@@ -51,15 +51,15 @@ class ProcessEnd {
       if (process == ::getpid()) member->leave_with_process();
   }
 
-  // Of a group that this process has left. Returns once its other ranks know that the server may close. failed: the
-  // group has, so that the others need the store for the cause alone.
+  // Serves the store of a group that this process has left. Returns once its other ranks know that the server may
+  // close. failed: the group has failed, so that the others need the store only for the cause.
   void serve_on(std::shared_ptr<ddprun_store_server> server, bool failed) {
     ddprun_store_announce_end(server.get(), known_bound.count());
     const std::lock_guard lock(servers_mutex_);
     std::erase_if(servers_, [](const Server& each) { return each.process == ::getpid() && each.unused(); });
     servers_.push_back({::getpid(), std::move(server), Clock::now() + (failed ? bound_after_failure : bound)});
   }
-  // True once no rank needs the servers any longer, or their time is over. Waits for it at most that long.
+  // Returns true once no rank needs the servers any longer, or their time is over. Waits for this at most that long.
   bool drain(std::chrono::milliseconds at_most) {
     const auto servers = needed_servers();
     if (servers.empty()) return true;
@@ -68,8 +68,8 @@ class ProcessEnd {
   }
 
  private:
-  // How long a process serves the store of a group that it has left, for ranks that have not left, and for those that
-  // only read why the group failed. Those that remain then go on without a store.
+  // The time for which a process serves the store of a group that it has left, for ranks that have not left, and for
+  // those that only read why the group failed. Ranks that remain after it have no store.
   static constexpr std::chrono::milliseconds bound{30'000}, bound_after_failure{2'000};
   static constexpr std::chrono::milliseconds known_bound{5'000};  // a rank may be frozen
 
@@ -92,7 +92,7 @@ class ProcessEnd {
     return needed;
   }
 
-  std::mutex members_mutex_;  // before the other one
+  std::mutex members_mutex_;  // is locked before the other one
   std::set<std::pair<pid_t, Member*>> members_;
   std::mutex servers_mutex_;
   std::vector<Server> servers_;

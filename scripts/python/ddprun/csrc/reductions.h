@@ -11,14 +11,14 @@
 // PyTorch's reductions of PyTorch's types in terms of the library's.
 namespace ddprun_torch {
 
-// How elements of one type are reduced: as the library's type `as`, by `reduction`, on values that `encode` made of
+// The reduction of elements of one type: as the library's type `as`, by `reduction`, on values that `encode` makes of
 // them and of which `decode` makes the result.
 struct Encoding {
   at::ScalarType as;
   ddprun_reduction reduction;
-  at::Tensor (*encode)(const at::Tensor&, at::ScalarType) = nullptr;  // none: the memory itself, seen as `as`
+  at::Tensor (*encode)(const at::Tensor&, at::ScalarType) = nullptr;  // null: the memory itself, viewed as `as`
   void (*decode)(const at::Tensor& encoded, const at::Tensor& result) = nullptr;
-  bool average_of_integers = false;  // the library sums, the quotient follows
+  bool average_of_integers = false;  // the library sums, the quotient is computed afterwards
 };
 
 inline double premultiplier(const c10d::ReduceOp& op) {
@@ -112,7 +112,7 @@ inline Encoding encoding_of(at::ScalarType type, const c10d::ReduceOp& op) {
   }
   if (native_dtype(type)) return {type, reduction, nullptr, nullptr, averages_integers};
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(type), "ddprun: a reduction of ", type, " is not supported");
-  return {at::kFloat, reduction, widened, narrowed};  // floats of 8 bits
+  return {at::kFloat, reduction, widened, narrowed};  // 8-bit floats
 }
 
 inline ddprun_span span_as(const at::Tensor& tensor, at::ScalarType type) {
@@ -120,7 +120,7 @@ inline ddprun_span span_as(const at::Tensor& tensor, at::ScalarType type) {
   return {tensor.data_ptr(), tensor.nbytes() / bytes_of_element, *native_dtype(type)};
 }
 
-// What the library gets in a tensor's place.
+// The memory that the library gets for a tensor.
 struct Encoded {
   at::Tensor memory;  // keeps the span's memory
   ddprun_span span;
@@ -131,12 +131,12 @@ inline Encoded encoded_input(const at::Tensor& tensor, const Encoding& encoding)
   return {memory, span_as(memory, encoding.as)};
 }
 
-// Memory for a result of the tensor's size, and what brings it from there to the tensor.
+// Memory for a result of the tensor's size, and the function that copies it from there to the tensor.
 struct EncodedOutput {
   Encoded encoded;
   Finish finish;
 };
-// with_values: it holds the tensor's values, since it is an input as well. size: of the group, for averages.
+// with_values: it holds the tensor's values, since it is an input as well. size is the group's, for averages.
 inline EncodedOutput encoded_output(const at::Tensor& tensor, const Encoding& encoding, bool with_values, int size) {
   auto staged = staged_output(tensor, with_values);
   at::Tensor memory = staged.memory;

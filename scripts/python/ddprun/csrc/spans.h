@@ -11,7 +11,7 @@
 // Tensors as the library's spans of memory.
 namespace ddprun_torch {
 
-// What has to happen once the operation has finished, such as a copy to where the caller wants the result.
+// The work after the end of an operation, such as a copy to where the caller wants the result.
 using Finish = std::function<void()>;
 
 inline void require_dense(const at::Tensor& tensor, const char* operation) {
@@ -22,7 +22,7 @@ inline void require_dense(const at::Tensor& tensor, const char* operation) {
                     tensor.device());
 }
 
-// The type by which the library reduces elements; none: it has none for them.
+// Returns the type by which the library reduces elements; nullopt if it has none for them.
 inline std::optional<std::int32_t> native_dtype(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -65,12 +65,12 @@ inline ddprun_span span_to_move(const at::Tensor& tensor) {
       return {data, count * tensor.element_size() / 8, DDPRUN_INT64};
   }
 }
-// How many of the span's elements stand for one of the tensor's.
+// Returns how many of the span's elements stand for one of the tensor's.
 inline std::size_t units_of(const at::Tensor& tensor) {
   return tensor.element_size() > 8 ? tensor.element_size() / 8 : 1;
 }
 
-// Contiguous memory with the tensor's values. A result written to it reaches the tensor by finish.
+// Contiguous memory with the tensor's values. finish copies a result from it to the tensor.
 struct Staged {
   at::Tensor memory;
   Finish finish;
@@ -89,7 +89,7 @@ inline void require_same_type(const std::vector<at::Tensor>& tensors, at::Scalar
   }
 }
 
-// Whether the tensors' memory is one piece, in their order: so it needs no copy to become one.
+// Returns whether the tensors' memory is one piece, in their order, so that it needs no copy.
 inline bool adjacent(const std::vector<at::Tensor>& tensors) {
   const char* next = nullptr;
   for (const auto& tensor : tensors) {
@@ -107,7 +107,7 @@ inline std::int64_t total(const std::vector<at::Tensor>& tensors) {
   return elements;
 }
 
-// A list of tensors as one flat tensor: theirs where it is one piece, else a copy.
+// A list of tensors as one flat tensor: a view where their memory is one piece, otherwise a copy.
 inline at::Tensor flat_view(const std::vector<at::Tensor>& tensors) {
   return at::from_blob(tensors.front().data_ptr(), {total(tensors)}, tensors.front().options());
 }

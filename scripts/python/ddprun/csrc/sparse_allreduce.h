@@ -10,9 +10,9 @@
 
 namespace ddprun_torch {
 
-// The sum of one sparse tensor (COO) of each rank, as Gloo computes it: ranks tell how many elements each has, exchange
-// indices and values, and all add them up in the order of ranks. Blocks: the sizes of an exchange are results of the
-// one before it.
+// The sum of one sparse tensor (COO) of each rank, as Gloo computes it: ranks exchange their numbers of elements, then
+// indices and values, and all add them up in the order of ranks. The call blocks: the sizes of an exchange are results
+// of the one before it.
 class SparseAllreduce {
  public:
   SparseAllreduce(ddprun_group* group, int size, std::int64_t limit_ms)
@@ -21,14 +21,14 @@ class SparseAllreduce {
   at::Tensor sum(const at::Tensor& given) const {
     const auto input = given.coalesce();
     const auto counts = counts_of_ranks(input);
-    // A row for each element: what one rank has lies together then.
+    // Each element has a row, so that the elements of one rank are contiguous.
     const auto indices = gathered(input.indices().t().contiguous(), counts);
     const auto values = gathered(input.values().contiguous(), counts);
     return at::sparse_coo_tensor(indices.t(), values, input.sizes()).coalesce();
   }
 
  private:
-  // How many elements each rank has. Throws where the tensors are not alike.
+  // Returns how many elements each rank has. Throws where the tensors are not alike.
   std::vector<std::int64_t> counts_of_ranks(const at::Tensor& input) const {
     std::vector<std::int64_t> own{input._nnz(),  input.sparse_dim(),   input.dense_dim(),
                                   input.numel(), input.element_size(), span_to_move(input.values().contiguous()).dtype};
@@ -44,7 +44,7 @@ class SparseAllreduce {
     return counts;
   }
 
-  // The rows of all ranks, of which each has counts[rank].
+  // Returns the rows of all ranks, of which each has counts[rank].
   at::Tensor gathered(const at::Tensor& own, const std::vector<std::int64_t>& counts) const {
     std::int64_t rows = 0;
     for (const auto count : counts) rows += count;

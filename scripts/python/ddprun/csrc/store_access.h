@@ -14,13 +14,13 @@
 
 namespace ddprun_torch {
 
-// Where the ranks of one group find each other.
+// The store by which the ranks of one group connect.
 struct MeetingPoint {
   std::string host;
   std::uint16_t port = 0;
-  std::string prefix{};  // of the group's keys
+  std::string prefix{};  // prefix of the group's keys
   std::shared_ptr<ddprun_store_server> server{};
-  int server_rank = -1;  // of the group, whose process has the server; -1: the launcher
+  int server_rank = -1;  // rank of the group whose process has the server; -1: the launcher
 };
 
 inline std::string random_token() {
@@ -41,7 +41,7 @@ inline bool launcher_has_store() {
   return agent && std::string(agent) == "True";
 }
 
-// host: "" for all addresses.
+// host is "" for all addresses.
 inline std::shared_ptr<ddprun_store_server> serve_store(const char* host) {
   ddprun_error error;
   auto* const server = ddprun_store_serve(host, 0, &error);
@@ -49,7 +49,7 @@ inline std::shared_ptr<ddprun_store_server> serve_store(const char* host) {
   return {server, ddprun_store_free};
 }
 
-// Where the ranks of a TCPStore reach this process; empty: on that store's host.
+// The address at which the ranks of a TCPStore reach this process; empty: on that store's host.
 inline std::string address_for_ranks_of(const c10d::TCPStore& store) {
   char address[64];
   ddprun_error error;
@@ -58,7 +58,7 @@ inline std::string address_for_ranks_of(const c10d::TCPStore& store) {
   return address;
 }
 
-// Where a group says how it meets. PyTorch uses the same prefix of the store again for the next group in a process.
+// The key of a group's meeting point. PyTorch uses the same prefix of the store again for the next group in a process.
 inline std::string key_of_next_group(c10d::Store& store, int rank) {
   return "ddprun/group_" + std::to_string(store.add("ddprun/groups_of_rank_" + std::to_string(rank), 1));
 }
@@ -74,9 +74,9 @@ inline std::string value_from_rank_0(c10d::Store& store, const std::string& key,
   return {bytes.begin(), bytes.end()};
 }
 
-// The launcher's store, to which each rank opens connections of its own: calls of PyTorch's client would wait for one
-// another. Any other store ends with a process that may leave the group before the others do: the group's rank 0 serves
-// one that ends in order, and says where, under this key. It also chooses the prefix of the group's keys.
+// Ranks meet at the launcher's store, to which each opens connections of its own: calls of PyTorch's client would wait
+// for one another. Any other store ends with a process that may leave the group before the others: the group's rank 0
+// serves one that ends in order, and sets its address at this key. It also chooses the keys' prefix.
 inline MeetingPoint meet(c10d::Store& store, int rank, const std::string& key, std::chrono::milliseconds timeout) {
   const auto plain = without_prefixes(store);
   const auto* const tcp = dynamic_cast<c10d::TCPStore*>(plain.get());

@@ -52,7 +52,7 @@ class GroupWork : public c10d::Work {
       operation_->on_end([end = std::move(recordFunctionEndCallback_)](const std::exception_ptr&) { end(); });
     recordFunctionEndCallback_ = nullptr;
   }
-  // Nobody waits any more: the operation's memory still has to live until its end.
+  // No caller waits any more: the operation's memory still has to live until its end.
   ~GroupWork() override {
     if (operation_->done()) {
       operation_->wait(-1);

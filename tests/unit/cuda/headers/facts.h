@@ -5,7 +5,7 @@
 
 namespace ddprun::testing {
 
-// What a header says, by name: a function's type, a constant's value, where a field is.
+// The facts of a header, by name: a function's type, a constant's value, a field's offset.
 using Facts = std::map<std::string, std::string>;
 
 }  // namespace ddprun::testing

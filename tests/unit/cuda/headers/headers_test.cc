@@ -3,7 +3,7 @@
 
 namespace ddprun::testing {
 
-// A header as the emulator has it and as the toolkit has it.
+// A header in the emulator's version and in the toolkit's.
 struct Header {
   const char* name;
   Facts (*emulators)();

@@ -99,7 +99,7 @@ TEST_CASE("when the server is gone, the last states of the workers say how the j
   unknown.job.unheard(unknown.now, "connection refused");
   CHECK(unknown.view().state == dashboard::State::training);
   CHECK(unknown.view().silence == "connection refused");
-  CHECK(unknown.view().version > before);  // the page hears of it
+  CHECK(unknown.view().version > before);  // the page is updated
   unknown.hear(Followed::status(0, 51));
   CHECK(unknown.view().silence.empty());
 }

@@ -74,7 +74,7 @@ class Connection {
   explicit Connection(const Served& served) : served_(served) {
     socket_.connect(tcp::endpoint(asio::ip::make_address("127.0.0.1"), served.port()));
   }
-  // The first line of the answer and its headers.
+  // Returns the first line of the answer and its headers.
   std::string ask(const std::string& method, const std::string& path, const std::string& more = "",
                   const std::string& host = "") {
     send(fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n{}\r\n", method, path, host.empty() ? served_.host() : host, more));
@@ -83,7 +83,7 @@ class Connection {
   std::string get(const std::string& path) { return ask("GET", path, "Authorization: Bearer secret\r\n"); }
   void send(const std::string& text) { asio::write(socket_, asio::buffer(text)); }
   std::string head() { return until("\r\n\r\n"); }
-  // What comes up to this text; what came before the end if it does not.
+  // Returns the text received up to `end`; all text before the end of the connection if `end` is missing.
   std::string until(const std::string& end) {
     boost::system::error_code failure;
     auto size = asio::read_until(socket_, asio::dynamic_buffer(input_), end, failure);
@@ -178,7 +178,7 @@ TEST_CASE("a stream gets each event once, and continues after the one that its c
   CHECK(connection.until("\n\n") == "id: 0\ndata: x\n\n");
   served.set_event(1);
   CHECK(connection.until("\n\n") == "id: 1\ndata: x\n\n");
-  served.set_event(1);  // nothing new
+  served.set_event(1);  // nothing is new
   served.set_event(2);
   CHECK(connection.until("\n\n") == "id: 2\ndata: x\n\n");
   Connection again(served);
@@ -192,9 +192,9 @@ TEST_CASE("nothing waits for a client that does not read") {
   Served served({}, large);
   Connection slow(served);
   slow.get("/events");
-  CHECK(slow.until("\n") == "id: 0\n");  // it is being written from here on
+  CHECK(slow.until("\n") == "id: 0\n");  // it is being written from now on
   for (int number = 1; number <= 50; ++number) served.set_event(number);
-  CHECK(status_of(Connection(served).get("/state")) == "HTTP/1.1 200 OK");  // the loop has been through with them
+  CHECK(status_of(Connection(served).get("/state")) == "HTTP/1.1 200 OK");  // the loop has handled them by now
   CHECK(served.asked() == 1);
   CHECK(slow.until("\n\n").size() > large);
   served.set_event(50);

@@ -78,7 +78,7 @@ TEST_CASE("the phases of a recovery are measured, and the time counts as what it
   CHECK(seconds(view, Part::agree) == Approx(0.3));
   CHECK(seconds(view, Part::restart) == Approx(1.5));
   CHECK(seconds(view, Part::replay) == Approx(2));
-  CHECK(seconds(view, Part::data) == Approx(2.25));  // of the nine steps after the first
+  CHECK(seconds(view, Part::data) == Approx(2.25));  // over the nine steps after the first
   CHECK(std::accumulate(view.seconds.begin(), view.seconds.end(), 0.0) == Approx(15.4));
   CHECK(view.totals.steps == 13);
   CHECK(view.totals.samples == 13 * 64);
@@ -95,7 +95,7 @@ TEST_CASE("a worker that is replaced alone is a recovery without a replay, and t
   CHECK(view.state == State::recovering);
   CHECK(view.restarts_used == 1);
   CHECK(view.ranks[0].pid == 1);
-  job.model.training(job.now, 0, *view.training);  // the record from before the failure
+  job.model.training(job.now, 0, *view.training);  // the record is from before the failure
   CHECK(view.state == State::recovering);
   job.after(700);
   auto record = job.record(0, 11, 11);
@@ -151,7 +151,7 @@ TEST_CASE("when the rank that tells of the job is replaced, another one does, an
   };
   const auto& view = job.model.view();
   tell(0, 1, 10, 10);
-  tell(1, 2, 11, 11);  // it has been read a step later
+  tell(1, 2, 11, 11);  // the record is read a step later
   CHECK(view.totals.steps == 10);
   job.model.failed(job.now, {{.rank = 0, .local_rank = 0, .host = "a", .signal_number = 9}});
   job.model.workers_replaced(job.now, {0}, 1);
@@ -165,7 +165,7 @@ TEST_CASE("when the rank that tells of the job is replaced, another one does, an
   tell(0, 70, 16, 1);  // the replacement counts from its start
   tell(1, 2, 16, 16);
   CHECK(view.totals.steps == 16);
-  // The next one is followed from there, too.
+  // The next replacement is followed from there, too.
   job.model.failed(job.now, {{.rank = 1, .local_rank = 1, .host = "a", .signal_number = 9}});
   job.model.workers_replaced(job.now, {1}, 2);
   tell(0, 70, 20, 5);
@@ -237,7 +237,7 @@ TEST_CASE("a node's use of its machine is news where it has changed by a percent
   CHECK(told(1));
   CHECK_FALSE(told(1.02));
   CHECK(told(1.2));
-  CHECK_FALSE(told(3, 1'000));  // it is told with the next one
+  CHECK_FALSE(told(3, 1'000));  // it is sent with the next one
   CHECK(told(3));
   CHECK(told(1.2));
   CHECK(job.model.view().nodes[0].usage->busy == 1.2);
@@ -307,7 +307,7 @@ TEST_CASE("a round that no failure caused is a recovery from a change of members
   CHECK(view.generations[1].detect.count() < 0);
   CHECK(view.generations[1].agree == Milliseconds(400));
   job.after(500);
-  job.train(1, 6, 1);  // it lost nothing
+  job.train(1, 6, 1);  // it lost no step
   CHECK(view.state == State::training);
   CHECK(view.generations[1].replay == Milliseconds(0));
 }
@@ -358,7 +358,7 @@ TEST_CASE("a rank changes when its rounded lateness or its state does") {
   CHECK(job.model.view().ranks[1].lateness == Approx(0.012));
   CHECK_FALSE(late(0.0121));
   CHECK(late(0.0131));
-  CHECK_FALSE(job.model.view().training);  // rank 0 of the node tells of the job
+  CHECK_FALSE(job.model.view().training);  // rank 0 of the node reports for the job
 }
 
 TEST_CASE("the other nodes' ranks come from the rendezvous server") {
@@ -380,7 +380,7 @@ TEST_CASE("the other nodes' ranks come from the rendezvous server") {
   const auto& view = job.model.view();
   CHECK(view.ranks[2].pid == 88);
   CHECK(view.ranks[2].lateness == 0.5);
-  CHECK(view.ranks[0].pid == 0);  // its own workers it knows better
+  CHECK(view.ranks[0].pid == 0);  // the agent has better data about its own workers
   CHECK(view.nodes[1].heard == job.now - std::chrono::seconds(1));
   status.generation = 7;
   status.nodes[1].workers[0].now.pid = 99;

@@ -2,7 +2,7 @@
 
 #include "ddprun/launcher/dashboard/job_model.h"
 
-// A job of two workers whose time the test makes pass.
+// A job of two workers whose time the test advances.
 namespace ddprun::testing {
 
 using dashboard::JobModel;
@@ -30,7 +30,7 @@ struct WatchedModel {
       reports.push_back({.local_rank = rank, .pid = 100 * generation + rank + 1});
     model.workers(now, reports);
   }
-  // The workers' first one has done so many steps, of a second each, in this generation, up to `step`.
+  // The workers' first one has done this many steps, of a second each, in this generation, up to `step`.
   TrainingRecord record(std::int64_t generation, std::int64_t step, std::int64_t steps) const {
     TrainingRecord record{.pid = 100 * generation + 1, .time_ms = now.count(), .step = step, .total_steps = 100};
     record.loss = 1.0 / static_cast<double>(step);
@@ -48,7 +48,7 @@ struct WatchedModel {
     model.tick(now);
     model.training(now, 0, record(generation, step, steps));
   }
-  // Ten steps, and the end of a worker half a second after the tenth.
+  // Makes ten steps, and ends a worker half a second after the tenth.
   void fail_after_ten_steps() {
     propose(0);
     after(100);
@@ -61,7 +61,7 @@ struct WatchedModel {
     model.failed(
         now, {{.rank = 1, .local_rank = 1, .host = "a", .signal_number = 9, .time_us = 1000 * (now.count() - 200)}});
   }
-  // From there to where the training had been.
+  // Continues from there to the step that the training had reached.
   void recover() {
     propose(1, "rank 1 on host a failed: SIGKILL; restart 1 of 3");
     after(300);

@@ -24,7 +24,7 @@ RankProgress rank_in_group(std::int64_t pid, double mean) {
               .timings = {{.kind = "allreduce", .bytes = 1 << 20, .count = 10, .seconds = 10 * mean, .median = mean}}}};
 }
 
-// A job with something in each panel.
+// A job with content in each panel.
 WatchedModel full_job() {
   WatchedModel job;
   job.fail_after_ten_steps();
@@ -60,7 +60,7 @@ struct OpenPage {
   std::string text(const std::string& id) { return browser.text("$('" + id + "').textContent"); }
 };
 
-// The least contrast (WCAG 2.1) of a text to what it is drawn upon, over all elements that have a text of their own;
+// Returns the least contrast (WCAG 2.1) of a text to its background, over all elements that have a text of their own,
 // with the element that has it.
 constexpr const char* least_contrast = R"js((() => {
   const numbers = (color) => color.match(/[\d.]+/g).map(Number);
@@ -109,7 +109,7 @@ TEST_CASE("the page of a job has its nine panels, and asks nobody for anything")
                                      Catch::Contains("2.00 MB/s, 3.0 kB/s") && Catch::Contains("1.00 MiB of 64.0 MiB"));
   CHECK_THAT(page.text("events"), Catch::Contains("was ended by SIGKILL"));
   CHECK(page.browser.evaluate("document.querySelectorAll('.served').length").as_int64() == 3);
-  CHECK(page.browser.requests().size() <= 2);  // itself, and its icon, which is empty
+  CHECK(page.browser.requests().size() <= 2);  // the page itself, and its icon, which is empty
   CHECK(page.browser.complaints() == "");
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("the screen of a job that recovered") {
   job.recover();
   auto late = job.record(1, 10, 3);
   late.pid = 102;
-  late.lateness = 0.35;  // of steps of a second
+  late.lateness = 0.35;  // for steps of a second
   job.model.training(job.now, 1, late);
   const auto text = screen(job.model);
   CHECK_THAT(text, Catch::StartsWith("shop (train.cfg) on host a\ntraining, step 10 of 100, 64 samples/s, goodput "));

@@ -89,7 +89,7 @@ TEST_CASE("a client that is too far behind, or ahead, gets the whole view") {
   job.start(0);
   const auto before = job.model.view().version;
   CHECK(changes(job.model, before + 1).at("full").as_bool());
-  job.start(1, 1);  // the ranks are others now
+  job.start(1, 1);  // the ranks are different now
   CHECK(changes(job.model, before).at("full").as_bool());
   const auto seen = job.model.view().version;
   for (int i = 0; i < 400; ++i) job.model.waiting(job.now, "node b");

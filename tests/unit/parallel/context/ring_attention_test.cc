@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t heads = 2, width = 6;
 
-// The whole of a test: input, what its result is weighted with to be a scalar.
+// The inputs of a test: the operands, and the weights by which the result becomes a scalar.
 struct Sequence {
   Sequence(std::int64_t samples, std::int64_t time, DType dtype = DType::float64)
       : packed(normal_tensor({samples, time, 3 * width}, 1, dtype)),

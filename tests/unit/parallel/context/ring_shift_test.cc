@@ -9,7 +9,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// A group that refuses to send, and tells whether a receive had ended when it was aborted.
+// A group that refuses to send, and reports whether a receive had ended when it was aborted.
 class ReceivingGroup : public ProcessGroup {
  public:
   explicit ReceivingGroup(ProcessGroup& below) : below_(below) {}

@@ -31,7 +31,7 @@ TEST_CASE("a rank has a piece from the front and the one as far from the back") 
                     "6 positions are no multiple of 4, twice the number of context-parallel ranks");
 }
 
-// Against the positions themselves.
+// The comparison is with the positions themselves.
 TEST_CASE("ranges of queries and keys are what causality lets them see, as many pairs at each rank") {
   constexpr std::int64_t piece = 3;
   for (const int ranks : {2, 3, 4, 8})

@@ -9,12 +9,12 @@ using namespace ddprun::testing;
 
 namespace {
 
-// What rank has for each of four experts.
+// Returns a rank's counts for each of four experts.
 nn::ExpertCounts counts_of(int rank) {
   return rank == 0 ? nn::ExpertCounts{1, 0, 2, 1} : nn::ExpertCounts{2, 1, 0, 0};
 }
 
-// A row of expert e, number i of a rank: 100 rank + 10 e + i, and the same negative.
+// Returns rows of expert e, number i of a rank: 100 rank + 10 e + i, and the same negative.
 Tensor rows_of(int rank) {
   std::vector<float> values;
   const auto counts = counts_of(rank);
@@ -44,7 +44,7 @@ TEST_CASE("rows go to the ranks of their experts, by expert and rank, and come b
                 (group.rank() == 0 ? std::vector<float>{0, 100, 101, 110} : std::vector<float>{20, 21, 30}),
             "rows at their experts");
     require(first_column(group.from_experts(there, routes)) == first_column(rows_of(group.rank())), "rows that return");
-    // Two counts of 8 bytes, and rows of 8 bytes: three of either rank leave it.
+    // Each rank sends two counts of 8 bytes, and rows of 8 bytes: three rows of either rank leave it.
     require(group.bytes() == (group.rank() == 0 ? 16 + 3 * 8 + 3 * 8 : 16 + 3 * 8 + 3 * 8), "bytes");
   });
 }

@@ -27,7 +27,7 @@ Variable loss_of(const Variable& result, std::uint64_t stream) {
   return cross_entropy(reshape(result, {-1, vocabulary}), tokens(stream).reshape({-1}));
 }
 
-// Of all ranks' batches in one.
+// Returns the gradients of all ranks' batches in one.
 std::map<std::string, Tensor> gradients_at_one_rank(int ranks) {
   const auto model = make_gpt_with_experts();
   std::vector<Variable> inputs;

@@ -14,7 +14,7 @@ namespace {
 
 using Values = std::map<std::string, std::vector<float>>;
 
-// The average over the ranks, at every rank.
+// Returns the average over the ranks, at every rank.
 Values average(Values values, ProcessGroup& group) {
   for (auto& [name, elements] : values) group.allreduce(span_of(elements), ReduceOp::average, {.blocking = true});
   return values;
@@ -46,7 +46,7 @@ struct Local {
   }
 };
 
-// Passes operations on, and keeps the last.
+// Passes operations on, and keeps the last one.
 class LastWork : public ProcessGroup {
  public:
   explicit LastWork(ProcessGroup& below) : below_(below) {}

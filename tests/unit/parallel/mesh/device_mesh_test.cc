@@ -15,7 +15,7 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-// The sum of the ranks' numbers in the mesh.
+// Returns the sum of the ranks' numbers in the mesh.
 int sum_of_ranks(ProcessGroup& group, int rank) {
   std::vector<std::int64_t> sum{rank};
   group.allreduce(span_of(sum))->wait();

@@ -25,7 +25,7 @@ void backward(nn::Module& net, std::int64_t update) {
   mse_loss(net(Variable(input)), target).backward();
 }
 
-// What one process learns in so many updates.
+// Returns the parameters that one process learns in that many updates.
 Values learn_alone(int updates) {
   const auto net = make_net();
   const auto optimizer = optim::make_optimizer("sgd", sgd, net->named_parameters());
@@ -39,11 +39,11 @@ Values learn_alone(int updates) {
 
 struct Trained {
   Values values;
-  std::vector<std::int64_t> staleness;   // of rank 0's updates
-  std::map<std::int64_t, int> computed;  // times, by update
+  std::vector<std::int64_t> staleness;   // one for each of rank 0's updates
+  std::map<std::int64_t, int> computed;  // times that each update was computed
 };
 
-// Two rounds of so many updates; all ranks end with the same parameters.
+// Trains two rounds of that many updates; all ranks end with the same parameters.
 Trained train(int ranks, int updates, const ParameterServerOptions& options) {
   Trained trained;
   std::mutex mutex;

@@ -40,7 +40,7 @@ class Simulation {
         reads_(times_.size()),
         gates_(static_cast<std::size_t>(servers), {workers(), bound}) {}
 
-  // The time at which so many updates are applied at each server; none if all workers wait before that.
+  // Returns the time at which that many updates are applied at each server; nullopt if all workers wait before that.
   std::optional<double> run(std::int64_t updates, std::mt19937* jitter = nullptr) {
     for (int w = 0; w < workers(); ++w) gates_[0].ask_to_read(w);
     drain(0);
@@ -52,7 +52,7 @@ class Simulation {
       reads_[static_cast<std::size_t>(worker)] = 0;
       std::vector<std::size_t> order(gates_.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
-      if (jitter) std::ranges::shuffle(order, *jitter);  // in which the gradients arrive
+      if (jitter) std::ranges::shuffle(order, *jitter);  // the order in which the gradients arrive
       for (const std::size_t s : order) gates_[s].ask_to_apply(worker);
       applied_[worker] = gates_.size();
       for (const std::size_t s : order) drain(s);
@@ -83,7 +83,7 @@ class Simulation {
   }
 
   std::vector<double> times_;
-  std::vector<std::size_t> reads_;  // servers that a worker has read from, by worker
+  std::vector<std::size_t> reads_;  // number of servers that a worker has read from, by worker
   std::map<int, std::size_t> applied_;
   std::vector<StalenessGate> gates_;
   double now_ = 0;
@@ -97,7 +97,7 @@ TEST_CASE("a gradient waits until it makes no other one too old") {
   StalenessGate gate(3, 2);
   for (const int worker : {0, 1, 2}) gate.ask_to_read(worker);
   CHECK(all_of(gate) == Admissions{read(0), read(1), read(2)});
-  gate.ask_to_apply(2);  // as it would be after those of 0 and 1: applied now, theirs are 1 and 2 updates old
+  gate.ask_to_apply(2);  // it would come after those of 0 and 1: applied now, theirs are 1 and 2 updates old
   CHECK(all_of(gate) == Admissions{apply(2, 0)});
   gate.ask_to_read(2);
   CHECK(all_of(gate) == Admissions{read(2)});

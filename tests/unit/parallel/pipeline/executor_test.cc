@@ -38,7 +38,7 @@ Schedule schedule_of(const Plan& plan) {
   return plan_schedule(plan.kind, {plan.ranks, plan.micro_batches, plan.virtual_stages});
 }
 
-// What a rank learns of its stages.
+// Returns what a rank learns of its stages.
 Learnt learn_stages(const Plan& plan, ProcessGroup& group) {
   const auto model = make(plan.model);
   const Schedule schedule = schedule_of(plan);

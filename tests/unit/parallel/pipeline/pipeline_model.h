@@ -41,7 +41,7 @@ inline std::unique_ptr<nn::Module> make(const TestModel& model) {
                         generator);
 }
 
-inline constexpr std::int64_t rows = 3;  // of a micro-batch
+inline constexpr std::int64_t rows = 3;  // rows of a micro-batch
 
 inline Tensor input_of(const TestModel& model, int step, int micro_batch) {
   const auto seed = static_cast<std::uint64_t>(100 * step + micro_batch);
@@ -53,7 +53,7 @@ inline Tensor input_of(const TestModel& model, int step, int micro_batch) {
   return Tensor::from(tokens, {rows, 6});
 }
 
-// Of the model's result: any scalar will do.
+// Returns a loss of the model's result; any scalar suffices.
 inline Variable loss_of(const Variable& result) {
   return mean(mul(result, result));
 }
@@ -93,7 +93,7 @@ inline Learnt learn_whole(const TestModel& which, int micro_batches) {
   return learnt;
 }
 
-// Losses are noted where the last stage is.
+// The rank of the last stage records losses.
 inline pipeline::StepFunctions step_functions(const TestModel& which, int step, int micro_batches,
                                               std::vector<double>& losses) {
   return {.micro_batches = micro_batches,

@@ -20,7 +20,7 @@ namespace {
 struct Plan {
   TestModel model;
   ScheduleKind kind = ScheduleKind::one_forward_one_backward;
-  int pipeline = 2, data = 2, virtual_stages = 1, micro_batches = 2;  // of each data rank
+  int pipeline = 2, data = 2, virtual_stages = 1, micro_batches = 2;  // micro_batches: those of each data rank
   std::vector<std::string> split;
 };
 
@@ -143,7 +143,7 @@ TEST_CASE("the state of an optimizer is gathered and scattered by stages") {
     const auto state = state_of(pipeline, optimizer->state());
     const auto whole = state.gather();
     for (auto [name, tensor] : optimizer->state()) tensor.fill(-1);
-    // The first rank's memory is part of the whole, as it may be.
+    // The first rank passes memory that is part of the whole, which is allowed.
     if (group.rank() == 0)
       for (auto [name, tensor] : whole)
         if (tensor.to(DType::float64).reshape({-1}).slice(0, 0, 1).item() == -1) tensor.fill(7);

@@ -16,7 +16,7 @@ namespace {
 
 using Kind = ActionKind;
 
-// What is in use of a kind.
+// A kind of schedule, with its number of virtual stages.
 struct Form {
   ScheduleKind kind;
   int virtual_stages;
@@ -43,7 +43,7 @@ std::vector<Kind> kinds_of(ScheduleKind kind) {
   return {Kind::forward, Kind::backward};
 }
 
-// A stage's forward pass costs as much as that of its rank's others; a backward pass twice as much.
+// Returns the usual costs: a forward pass costs the same at all stages; a backward pass twice as much.
 SimulationOptions usual_costs() {
   return {.cost = [](const Action& action) { return action.kind == Kind::backward ? 2.0 : 1.0; }};
 }
@@ -98,7 +98,7 @@ TEST_CASE("the bubble is that of the papers' formulas") {
     const double p = schedule.ranks, m = schedule.micro_batches, v = form.virtual_stages;
     if (form.kind == ScheduleKind::interleaved && schedule.micro_batches % schedule.ranks != 0) return;
     if (form.kind == ScheduleKind::zero_bubble && m < p) return;
-    // Qi et al. 2023: (p - 1)(forward + backward_input - backward_weight), where each takes 1.
+    // The formula is that of Qi et al. 2023: (p - 1)(forward + backward_input - backward_weight), where each takes 1.
     const double expected =
         form.kind == ScheduleKind::zero_bubble ? (p - 1) / (3 * m + p - 1) : (p - 1) / (v * m + p - 1);
     REQUIRE(simulate(schedule, usual_costs()).bubble() == Approx(expected).margin(1e-12));

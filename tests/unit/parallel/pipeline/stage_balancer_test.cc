@@ -14,7 +14,7 @@ namespace {
 
 using Cuts = std::vector<std::size_t>;
 
-// Ranks of different speed that compute layers: what the balancer does not know.
+// Ranks of different speed that compute layers, which the balancer does not know.
 struct Machine {
   std::vector<double> layers;  // seconds at a rank of speed 1
   std::vector<double> speeds;
@@ -44,7 +44,7 @@ int observe(StageBalancer& balancer, const Machine& machine, int measurements, d
   return moves;
 }
 
-// Of all moves of one layer, none makes the slowest stage faster by more than the noise hides.
+// Returns whether no move of one layer makes the slowest stage faster by more than the noise hides.
 bool is_settled(const Machine& machine, const Cuts& cuts, double tolerance) {
   const double now = machine.slowest(cuts);
   for (std::size_t cut = 0; cut < cuts.size(); ++cut)
@@ -118,7 +118,7 @@ TEST_CASE("measurements that do not agree move nothing") {
 
 TEST_CASE("what a layer costs is learnt by moving it") {
   std::mt19937 random(1);
-  // Thought to cost one each: stage times are 5 and 3, and 2.5 and 5.5 after a move, which is undone once.
+  // Layers are assumed to cost one each: stage times are 5 and 3, and 2.5 and 5.5 after a move, which is undone once.
   const Machine longer{.layers = {1, 1.5, 2.5, 1, 1, 1}, .speeds = {1, 1}};
   StageBalancer balancer(std::vector<double>(6, 1.0), {3});
   CHECK(observe(balancer, longer, 100, 0, random) == 2);
@@ -136,7 +136,7 @@ TEST_CASE("layers move until no move helps, and then nothing moves any more") {
   for (int i = 0; i < runs; ++i) {
     const int stages = std::uniform_int_distribution(2, 6)(random);
     const Machine machine = random_machine(random, stages);
-    auto said = machine.layers;  // forward passes say roughly what layers cost
+    auto said = machine.layers;  // forward passes show roughly what layers cost
     for (double& cost : said) cost *= std::uniform_real_distribution(0.8, 1.2)(random);
     StageBalancer balancer(said, even_cuts(said.size(), static_cast<std::size_t>(stages)));
     const double before = machine.slowest(balancer.cuts());

@@ -63,7 +63,7 @@ TEST_CASE("a slice of columns is a range of each row") {
 }
 
 TEST_CASE("each of several pieces is sliced alike") {
-  // Query, key and value of four heads of one row each.
+  // The tensor has query, key and value of four heads of one row each.
   const PlacedTensor tensor({"c_attn", {12, 2}},
                             {.mesh = mesh, .shards = {{.axis = "tensor", .dimension = 0, .pieces = 3}}});
   CHECK(tensor.held(2) == Held{{{4, 6}, 0}, {{12, 14}, 2}, {{20, 22}, 4}});

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::byte untouched{0xee};
 
-// The contents of a whole tensor at this byte.
+// Returns the byte at this offset of a whole tensor.
 std::byte value(std::size_t tensor, std::int64_t byte) {
   return static_cast<std::byte>((static_cast<std::int64_t>(tensor) * 37 + byte * 11 + byte / 251) % 223);
 }
@@ -25,7 +25,7 @@ std::int64_t width(const TensorSpec& spec) {
   return static_cast<std::int64_t>(size_of(spec.dtype));
 }
 
-// A rank's part of a tensor in a layout, with what is no padding filled; empty without a rank.
+// Returns a rank's part of a tensor in a layout, filled except for padding; empty without a rank.
 std::vector<std::byte> part(const Redistribution& given, const StateLayout& layout, std::size_t tensor, int rank) {
   if (rank == absent) return {};
   const PlacedTensor placed(given.tensors[tensor], layout.placements[tensor]);
@@ -37,7 +37,7 @@ std::vector<std::byte> part(const Redistribution& given, const StateLayout& layo
   return bytes;
 }
 
-// Moves this process' parts, and throws unless it then has what it is to have.
+// Moves this process' parts, and throws unless it then has the parts that it should have.
 void move_and_check(const Redistribution& given, ProcessGroup& group) {
   const std::size_t tensors = given.tensors.size();
   const int before = rank_of(given.from, group.rank()), after = rank_of(given.to, group.rank());

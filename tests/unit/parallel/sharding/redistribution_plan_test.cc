@@ -16,7 +16,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// The place of each element of a tensor in the part that a rank has of it; -1 for what the rank does not have.
+// The index of each element of a tensor in the part that a rank has of it; -1 for elements that the rank does not have.
 using Places = std::vector<std::int64_t>;
 Places places(const Redistribution& given, const StateLayout& layout, std::size_t tensor, int rank) {
   Places all(static_cast<std::size_t>(given.tensors[tensor].elements()), -1);
@@ -44,9 +44,9 @@ AllPlaces places_in_files(const Redistribution& given) {
   return all;
 }
 
-// The least that the busiest process can send, whatever the plan. What a set of elements costs is sent by those that
-// can have it, so their average is a bound, for every set of processes: once for each wanted element by those that have
-// it from the start, and once for each element and process that wants it by those that have it at any time.
+// The least that the busiest process can send, whatever the plan. The processes that can have a set of elements send
+// its cost, so their average is a bound, for every set of processes: once for each wanted element by those that have it
+// from the start, and once for each element and process that wants it by those that have it at any time.
 class LeastMaximum {
  public:
   explicit LeastMaximum(int processes) : processes_(processes), first_(1U << processes), all_(1U << processes) {}
@@ -70,17 +70,17 @@ class LeastMaximum {
   }
 
   int processes_;
-  std::vector<double> first_, all_;  // by set of processes
+  std::vector<double> first_, all_;  // key: a set of processes
 };
 
-// The process that reads a rank's file, as a set, where the file has the element.
+// Returns the process that reads a rank's file, as a set, if the file has the element.
 unsigned reader_of(const Redistribution& given, std::size_t rank, std::int64_t place) {
   const int process = given.files->processes[rank];
   return process == absent || place < 0 ? 0U : 1U << process;
 }
 
-// The plans of all processes: they agree, every element arrives once where it is wanted and is read where it is by
-// then, what is missing is missing, and the busiest sender sends at most twice what it has to. Returns that ratio.
+// Checks the plans of all processes: they agree, an element arrives once where it is wanted and is read where it is by
+// then, missing elements are missing, and the busiest sender sends at most twice its bound. Returns that ratio.
 double check_plans(const Redistribution& given) {
   const int processes = processes_of(given);
   const AllPlaces from = places_by_process(given, given.from, processes);
@@ -89,7 +89,7 @@ double check_plans(const Redistribution& given) {
   std::vector<RedistributionPlan> plans;
   for (int p = 0; p < processes; ++p) plans.push_back(plan_redistribution(given, p));
 
-  // Both ends of a transfer know the same of it.
+  // Both ends of a transfer have the same data about it.
   std::map<std::tuple<std::size_t, int, std::int64_t, std::int64_t, int, int>, std::vector<Transfer>> ends;
   for (const auto& plan : plans) {
     REQUIRE(plan.missing == plans[0].missing);
@@ -103,7 +103,7 @@ double check_plans(const Redistribution& given) {
     transfers.push_back(same[0]);
   }
 
-  // By tensor, process and element: the step after which it is there.
+  // The step after which an element is there, by tensor, process and element.
   std::vector<std::vector<std::vector<int>>> arrived(given.tensors.size());
   for (std::size_t t = 0; t < arrived.size(); ++t)
     arrived[t].assign(static_cast<std::size_t>(processes),
@@ -175,7 +175,7 @@ void check_seeds(std::uint64_t first, std::uint64_t last, int ranks) {
   }
 }
 
-// Every layout of this many ranks that a tensor can have: all meshes, with each kind of placement on their axes.
+// Returns each layout of this many ranks that a tensor can have: all meshes, with each kind of placement on their axes.
 std::vector<Placement> every_placement(const TensorSpec& spec, int ranks) {
   std::vector<Placement> all;
   for (int pipeline = 1; pipeline <= ranks; ++pipeline)

@@ -9,8 +9,8 @@
 
 namespace ddprun::testing {
 
-// From and to layouts of up to so many ranks each, where some ranks of the first are gone, processes are numbered
-// otherwise and some ranks' files are there.
+// Returns a redistribution between layouts of up to that many ranks each, where some ranks of the first are gone,
+// processes are numbered otherwise and some ranks' files exist.
 inline sharding::Redistribution random_redistribution(SeededLayouts random, int most_ranks) {
   sharding::Redistribution given{.tensors = random.specs(), .from = {}, .to = {}};
   const int before = random.between(1, most_ranks), after = random.between(1, most_ranks);
@@ -38,13 +38,13 @@ inline sharding::Redistribution seeded_redistribution(std::uint64_t seed, int mo
   return random_redistribution(SeededLayouts(seed), most_ranks);
 }
 
-// Without files, the group's ranks are those of both layouts; otherwise those that are to have parts.
+// Returns the number of processes: without files, the ranks of both layouts; otherwise those that are to have parts.
 inline int processes_of(const sharding::Redistribution& given) {
   const int after = given.to.placements[0].mesh->ranks();
   return given.from.processes.empty() ? std::max(after, given.from.placements[0].mesh->ranks()) : after;
 }
 
-// The rank of a process in a layout, or absent.
+// Returns the rank of a process in a layout, or absent.
 inline int rank_of(const sharding::StateLayout& layout, int process) {
   const int ranks = layout.placements[0].mesh->ranks();
   if (layout.processes.empty()) return process < ranks ? process : sharding::absent;

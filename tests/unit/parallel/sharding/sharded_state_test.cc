@@ -15,7 +15,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Element i of a whole tensor.
+// Returns element i of a whole tensor.
 double element(std::size_t tensor, std::int64_t i, double factor = 1) {
   return factor * static_cast<double>(1 + 1000 * static_cast<std::int64_t>(tensor) + i);
 }
@@ -33,7 +33,7 @@ std::vector<PlacedTensor> placed(const SeededLayouts::State& state) {
   return all;
 }
 
-// A rank's parts; padding is zero.
+// Returns a rank's parts; padding is zero.
 NamedTensors parts(const std::vector<PlacedTensor>& tensors, int rank, double factor = 1) {
   NamedTensors all;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
@@ -154,7 +154,7 @@ TEST_CASE("all stages know the tensors of all, in the same order") {
   });
 }
 
-// Eight ranks: a tensor that is sharded three times, one that the tensor-parallel ranks share, and one of both stages.
+// Eight ranks have a tensor that is sharded three times, one that tensor-parallel ranks share, and one of both stages.
 TEST_CASE("a sum over sharded tensors counts each element once, at all ranks with the same bits") {
   std::vector<double> sums(8), holds(8);
   run_ranks(8, [&](ProcessGroup& group) {

@@ -19,7 +19,7 @@ Tensor part(const Tensor& whole, const ProcessGroup& group) {
   return part_of(whole, {.dim = 1}, group.rank(), group.size());
 }
 
-// Of scores of which each rank has some classes; large ones have to overflow nowhere.
+// Compares scores of which each rank has some classes; large ones must not overflow.
 void check_like_whole(double scale, DType dtype, double tolerance) {
   const Tensor scores = kernels::scale(normal_tensor({rows, classes}, 1, dtype), scale);
   const Variable whole(scores, true);

@@ -7,7 +7,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
-// With rank r's x: the group's function is the sum over all ranks of r times what rank r computes.
+// With rank r's x, the group's function is the sum over all ranks of r times the result of rank r.
 TEST_CASE("what each rank goes on with gets the gradients of all ranks") {
   run_ranks(4, [](ProcessGroup& ranks) {
     TensorGroup group(ranks);

@@ -17,7 +17,7 @@ using namespace ddprun::testing;
 namespace {
 
 using MakeModel = std::function<std::unique_ptr<nn::Module>()>;
-// From a model's result to a scalar; group: null for a whole model.
+// Makes a scalar of a model's result; group is null for a whole model.
 using Loss = std::function<Variable(const Variable& result, TensorGroup* group)>;
 
 Variable mean_square(const Variable& result, TensorGroup*) {
@@ -192,7 +192,7 @@ TEST_CASE("a pass exchanges two activations forward and two backward in each blo
     const auto model = make_gpt();
     TensorParallel tensor(*model, tensor_plan("gpt", *model), group);
     const Variable loss = next_token((*model)(Variable(tokens())), &tensor.group());
-    // Two blocks, the embedding, and three numbers a position for the loss.
+    // The bytes are those of two blocks, the embedding, and three numbers a position for the loss.
     require(tensor.group().bytes() == (2 * 2 + 1) * activation + loss_of_rows, "forward");
     loss.backward();
     require(tensor.group().bytes() == (2 * 4 + 2) * activation + loss_of_rows,

@@ -8,7 +8,7 @@ using namespace ddprun::trainer;
 
 namespace {
 
-// Epochs of 10 samples, of which steps of 4 ranks train 4, 4 and 2.
+// The ledger has epochs of 10 samples, of which steps of 4 ranks train 4, 4 and 2.
 class Ledger {
  public:
   Ledger& session(const std::string& id, const std::string& parent, std::int64_t after, int ranks = 4) {
@@ -87,9 +87,9 @@ TEST_CASE("a session takes the place of all that follows the step from which it 
   const auto verdict = verify({Ledger()
                                    .session("a", "", 0)
                                    .steps(1, 5)
-                                   .session("b", "a", 2, 3)  // from a checkpoint
+                                   .session("b", "a", 2, 3)  // starts from a checkpoint
                                    .steps(3, 4)
-                                   .session("c", "b", 4)  // after a fault, with the events of the last step
+                                   .session("c", "b", 4)  // starts after a fault, with the events of the last step
                                    .steps(4, 6)});
   CHECK(verdict.problems == std::vector<std::string>{});
   CHECK(verdict.sessions == 3);

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto bound = 60s;  // of a test
+constexpr auto bound = 60s;  // limit of a test
 
 std::shared_ptr<Store> connect(std::uint16_t port) {
   return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, Deadline::in(bound));
@@ -35,7 +35,7 @@ void decide(Store& store, std::uint64_t generation, const std::vector<std::strin
   store.set(keys.members(generation), member_list(members), Deadline::in(bound));
 }
 
-// A member of one generation that takes part in nothing but its forming.
+// Returns a member of one generation that only takes part in its forming.
 std::unique_ptr<ElasticWorld> join_alone(int rank, std::uint64_t generation, const std::vector<std::string>& members,
                                          std::uint16_t port) {
   auto world = std::make_unique<ElasticWorld>(options_of(rank, 0, port), RecoveryKeys{0}.groups(),
@@ -50,7 +50,7 @@ TEST_CASE("a plan that is decided while the ranks of an older one compare their 
   const std::vector<std::string> first{"0.1", "1.0"}, second{"0.2", "1.0"};
   ForkedRanks ranks(3, [&](int rank, std::uint16_t port) -> std::string {
     const auto store = connect(port);
-    if (rank == 0) {  // joins the first generation, and no comparison
+    if (rank == 0) {  // it joins the first generation, and no comparison
       const auto world = join_alone(0, 1, first, port);
       store->set("joined", "", Deadline::in(bound));
       store->wait({"end"}, Deadline::in(bound));

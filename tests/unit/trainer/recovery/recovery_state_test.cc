@@ -11,7 +11,7 @@ namespace {
 
 using Positions = std::vector<Position>;
 
-// "await 1; form 2; compare 7; copy 7 from 0; receive 7 from 0; train 7; give up: why"
+// Returns texts such as "await 1; form 2; compare 7; copy 7 from 0; receive 7 from 0; train 7; give up: why".
 struct Name {
   std::string operator()(const RecoveryState::AwaitPlan& r) const { return fmt::format("await {}", r.newer_than); }
   std::string operator()(const RecoveryState::FormGroup& r) const { return fmt::format("form {}", r.plan.generation); }

@@ -23,7 +23,7 @@ const std::string job_text =
 
 using Words = std::vector<std::string>;
 
-// What a job of one rank has written of its steps.
+// The records of steps that a job of one rank has written.
 struct Written {
   TempDir dir;
   TrainingMemory memory{1};
@@ -34,7 +34,7 @@ struct Written {
            "\ntensorboard = " + (dir / "events").string() + "\n";
   }
 
-  // "step 1", "evaluation 1"
+  // Returns the records as "step 1", "evaluation 1".
   Words metrics() const {
     Words rows;
     std::ifstream file(dir / "metrics");
@@ -46,7 +46,7 @@ struct Written {
     return rows;
   }
 
-  // What TensorBoard shows: a session that starts at a step takes the place of what was there from that step on.
+  // Returns what TensorBoard shows: a session that starts at a step replaces everything from that step on.
   Words tensorboard() const {
     std::vector<std::pair<std::int64_t, std::string>> shown;
     for (const auto& file : files_in(dir / "events"))
@@ -104,7 +104,7 @@ class Observers {
 
 TEST_CASE("the records have a step that is repeated in another group once, as they have its evaluation") {
   const bool replaced = GENERATE(false, true);
-  const std::int64_t written_before = GENERATE(1, 2);  // whether the records of the second step were written
+  const std::int64_t written_before = GENERATE(1, 2);  // true if the records of the second step were written
   CAPTURE(replaced, written_before);
   Written written;
   TrainingJob job(written.settings());
@@ -153,7 +153,7 @@ TEST_CASE("ranks with and without the times of a repeated step make the same ope
                                                    .summary = summary},
                                                   all);
     StepResult result;
-    // Rank 1 is slow; it has joined since and does not know.
+    // Rank 1 is slow; it has joined since and does not have these times.
     if (group.rank() == 0) result.rank_times = {{.forward = Seconds(1)}, {.forward = Seconds(9)}};
     observer->session_started(*session);
     observer->step_finished(

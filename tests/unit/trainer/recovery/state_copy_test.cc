@@ -16,7 +16,7 @@ using namespace ddprun::trainer;
 
 namespace {
 
-// All that a step changes.
+// The job has all kinds of state that a step changes.
 const std::string job_text =
     "[model]\nname = cnn_bn\n[data]\nname = digits\nsamples = 64\ntest_samples = 8\n"
     "[train]\nepochs = 3\nbatch_size = 4\nprecision = fp16\nloss_scale_growth_interval = 2\nema = 0.9\n"
@@ -33,7 +33,7 @@ std::string digest(const TrainState& state) {
   add(hash, state.optimizer->state());
   add(hash, state.ema->averages());
   auto run = state.run;
-  run.world_size = 0;  // that and the next one are a session's
+  run.world_size = 0;  // this value and the next one are a session's
   run.batch_size = 0;
   hash.update(checkpoint::to_json(run));
   hash.update(std::to_string(state.scaler->scale()) + " " + std::to_string(state.optimizer->step_count()));
