@@ -43,8 +43,8 @@ class RankPipeline {
  public:
   RankPipeline(nn::Module& model, const std::vector<std::size_t>& cuts, const Schedule& schedule, ProcessGroup& group);
 
-  // Forward and backward passes of a step. The gradients' average over the data ranks overlaps with the backward pass
-  // of the last micro-batch, or follows where a rank has several stages. data has the model without foreign().
+  // Runs the forward and backward passes of a step. The gradients' average over the data ranks overlaps with the last
+  // micro-batch's backward pass, or follows if a rank has several stages. data has the model without foreign().
   void train(StepFunctions step, DataParallelism& data);
   void evaluate(int micro_batch, const StepFunctions& step) { executor_.evaluate(micro_batch, step); }
   // To be called at the end of an evaluation.
