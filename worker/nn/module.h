@@ -32,7 +32,7 @@ class CallHook {
 // paths as in PyTorch, "conv1.weight", in the order of registration, which is a pure function of the model.
 //
 // Ownership: a module owns its children. Parameters and buffers are shared handles: one registered in two places is
-// tied, and appears only under its first path.
+//   tied, and appears only under its first path.
 // Threads: one at a time.
 // Errors: Errc::usage for a name that repeats within a module, is empty or has a dot, and for a path that does not
 //   exist.

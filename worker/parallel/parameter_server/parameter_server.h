@@ -33,7 +33,7 @@ struct ParameterServerOptions {
 // Ownership: model and group outlive this object, and this object the users of its groups.
 // Threads: one at a time. Constructor and round() are collective.
 // Errors: the constructor throws Errc::usage for numbers that leave no server or no worker, and Errc::unsupported for
-// parameters of several types; round() throws what compute and update throw, and the errors of the group.
+//   parameters of several types; round() throws what compute and update throw, and the errors of the group.
 class ParameterServer {
  public:
   ParameterServer(nn::Module& model, ProcessGroup& group, const ParameterServerOptions& options);
