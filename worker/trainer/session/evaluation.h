@@ -19,7 +19,7 @@ struct EvaluationOptions {
   std::int64_t batch_size = 1000;  // per rank
   int workers = 1;
   tasks::Forward forward = {};  // if empty, the model's
-  // forward communicates: every rank calls it as many times, with a sample that does not count where it has none left.
+  // True: forward communicates, so every rank calls it equally often, if need be with a sample that does not count.
   bool equal_passes = false;
   // Adds a batch to the sums, instead of the task and forward; the sums are added up over parts as well: the ranks of a
   // pipeline, of which only the last sees results, or those that divide the positions of a sample.

@@ -10,7 +10,7 @@ namespace ddprun::trainer {
 // tensor and both shapes, or all names that are missing or unexpected.
 void load_initial_weights(const TrainConfig::Model& config, nn::Module& model);
 
-// The parameters that model.freeze means get no gradient. Throws for a pattern that means none, and when nothing is
+// Makes the parameters that model.freeze means get no gradient. Throws for a pattern that means none, and if nothing is
 // left to train.
 void freeze_parameters(const TrainConfig::Model& config, nn::Module& model);
 
