@@ -55,8 +55,8 @@ struct RunState {
 std::string config_digest(const std::map<std::string, std::string>& config);
 
 std::string to_json(const RunState& state);
-// Throws Errc::io naming source, the member, its value and what it has to be, if no run can stand there: a member is
-// out of bounds, or contradicts another.
+// Throws Errc::io naming source, the member, its value and what it has to be, if no run can have this state: a member
+// is out of bounds, or contradicts another.
 void check_consistent(const RunState& state, const std::string& source);
 // Throws Errc::io naming source and the member that is missing or wrong, and what check_consistent() throws.
 RunState run_state_from_json(std::string_view text, const std::string& source);

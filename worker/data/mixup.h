@@ -28,7 +28,7 @@ class Mixup {
   // size: that of the data set.
   Partner partner_of(std::int64_t sample, std::int64_t size, std::int64_t epoch, std::uint64_t seed) const;
 
-  // Mixes the inputs of a batch in place, with partners as augmentation (null: none) changes them in this epoch, and
+  // Mixes the inputs of a batch in place, with partners as augmentation (if not null) changes them in this epoch, and
   // adds class_shares. The targets stay the samples' own. dataset: that of the batch.
   void apply(Batch& batch, const Dataset& dataset, const Augmentation* augmentation, std::uint64_t seed) const;
 

@@ -63,7 +63,7 @@ std::int64_t smallest_image(std::string_view name);
 std::vector<std::string_view> resnet_stems();             // "cifar", "imagenet"
 std::vector<std::string_view> gpt_presets();              // "nano", "small", "gpt2"
 std::vector<std::string_view> transformer_activations();  // "gelu", "relu"
-// Returns the options with the preset's sizes in place of zeros. Throws Errc::usage for a preset that does not exist.
+// Returns the options with the preset's sizes instead of zeros. Throws Errc::usage for a preset that does not exist.
 GptOptions with_preset(const GptOptions& options);
 
 }  // namespace ddprun::nn

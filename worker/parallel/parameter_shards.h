@@ -18,7 +18,7 @@ namespace ddprun {
 //   DistributedDataParallel ddp(model, group, {.shard_gradients = true});   // or ShardedDataParallel
 //   ParameterShards shards(*ddp.divided(), group);
 //   auto optimizer = optim::make_optimizer("adam", {}, shards.parameters());
-//   ddp.zero_grad();                                 // not the optimizer's, which has parts alone
+//   ddp.zero_grad();                                 // not the optimizer's, which has only parts
 //   loss(ddp.forward(inputs), targets).backward();   // this rank's parts of the gradients are averaged
 //   optimizer->step();
 //   ddp.parameters_updated();                        // the parameters are complete

@@ -36,7 +36,7 @@ class StageBalancer {
  private:
   struct Move {
     std::size_t cut = 0;   // the index of the cut
-    bool forward = false;  // the layer goes to the stage behind the cut
+    bool forward = false;  // the layer goes to the stage after the cut
     bool operator==(const Move&) const = default;
   };
   struct Prediction {

@@ -32,7 +32,7 @@ struct IndexRange {
   friend bool operator==(const IndexRange&, const IndexRange&) = default;
 };
 
-// Elements of the whole tensor that lie one behind the other in a rank's part of it, too.
+// Elements of the whole tensor that follow one another in a rank's part of it, too.
 struct HeldRange {
   IndexRange whole;
   std::int64_t local = 0;  // their first element's index in the part

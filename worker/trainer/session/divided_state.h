@@ -50,8 +50,8 @@ class DividedState {
   // Returns a function that says whether its argument holds at all ranks; empty if the gradient is the same at all.
   std::function<bool(bool)> holds_at_all() const;
 
-  // With a balanced pipeline: moves a layer to a neighbouring stage if the times of the ranks, of some steps, call for
-  // it. Returns why; empty if the stages stay.
+  // Moves a layer of a balanced pipeline to a neighbouring stage if the times of the ranks, of some steps, call for it.
+  // Returns why; empty if the stages stay.
   std::string balance_stages(const std::vector<profiler::StepTimes>& ranks);
 
  private:

@@ -23,8 +23,8 @@ namespace ddprun::trainer {
 
 bool has_device_pipeline(const TrainConfig::Parallel& config);
 
-// With a pipeline that is cut by the times of layers, or balanced: returns these times, measured by rank 0; otherwise
-// none. Collective.
+// Returns the times of layers, measured by rank 0, for a pipeline that is cut by them, or balanced; otherwise none.
+// Collective.
 std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model,
                                              const data::SampleLayout& layout, ProcessGroup& all);
 
@@ -33,7 +33,7 @@ std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Modu
 std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
                                                                     const std::vector<pipeline::Layer>& layers,
                                                                     const DeviceMesh& mesh, const DdpOptions& options);
-// With parallel.balance as well: makes what moves layers between stages; otherwise none. Throws Errc::usage as above.
+// With parallel.balance as well: makes the balancer of its layers; otherwise none. Throws Errc::usage as above.
 std::optional<pipeline::StageBalancer> make_stage_balancer(const TrainConfig& config, nn::Module& model,
                                                            const std::vector<pipeline::Layer>& layers);
 // With several devices and micro-batches: makes their pipeline; otherwise null. Moves the model's parameters.

@@ -3,7 +3,7 @@
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 
-// What a run takes over from an earlier one, and what of it stays as it is. All throw Errc::usage naming key and value.
+// The parts that a run takes from an earlier one, and frozen parts. All throw Errc::usage naming key and value.
 namespace ddprun::trainer {
 
 // Copies the tensors of model.weights into the model; nothing without that key. The error names the file, and the

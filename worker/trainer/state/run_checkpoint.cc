@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 17> model_keys{
 constexpr std::array<std::string_view, 5> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
                                                          "optim.centered", "model.freeze"};
 
-// Returns the tensors with averages in place of their parameters: the content of a file of averages.
+// Returns the tensors with averages instead of their parameters: the content of a file of averages.
 NamedTensors with_averages(const NamedTensors& model, const NamedTensors& averages) {
   const std::map<std::string_view, Tensor> others(averages.begin(), averages.end());
   NamedTensors all = model;
