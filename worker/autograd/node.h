@@ -33,7 +33,7 @@ struct VariableNode {
   std::vector<std::pair<std::uint64_t, std::function<void()>>> hooks;  // number, function
   std::uint64_t next_hook = 1;
 
-  void accumulate(Tensor contribution);  // of this shape; takes over its memory where it is not shared
+  void accumulate(Tensor contribution);  // of this shape; its memory is taken over if it is not shared
   // Returns where to write a contribution instead of calling accumulate(): memory of the leaf's type, whatever type the
   // contribution was computed in.
   Backward::Target target();
@@ -58,19 +58,19 @@ class Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  // "gelu in module blocks.3.mlp"
+  // Returns a text such as "gelu in module blocks.3.mlp".
   std::string description() const;
 
   const std::uint64_t number;
   const char* const name;
-  std::string scope;  // in anomaly mode, and while operations are observed
+  std::string scope;  // set in anomaly mode, and while operations are observed
   std::vector<Edge> edges;
   std::vector<Tensor> saved;
   std::vector<std::uint64_t> versions;  // those of the saved tensors
   BackwardFunction function;            // empty once it has run
   Tensor gradient;                      // that of the result, while a pass collects it
   Tensor gradient_copy;                 // the same in copy_dtype, or undefined
-  std::optional<DType> copy_dtype;      // in which the function reads the gradient, too
+  std::optional<DType> copy_dtype;      // the type in which the function reads the gradient as well
   bool narrows_float32 = false;         // true for a cast to 16 bits
   bool divisible = true;                // true if it can compute some gradients without the others (wants())
   double cost = 0;                      // that of the forward pass, as an OperationObserver counts it

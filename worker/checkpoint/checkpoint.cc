@@ -254,7 +254,7 @@ void Checkpoints::remove_leftovers() const {
 void Checkpoints::prune(std::int64_t saved_step) const {
   int kept = 0;
   for (const auto& [step, folder] : step_folders(options_.folder)) {
-    if (step > saved_step) continue;  // of an earlier run: replaced when this run reaches its step
+    if (step > saved_step) continue;  // it is of an earlier run, and is replaced when this run reaches its step
     if (inaccessible_.contains(folder) || !is_accessible(folder)) continue;
     if (++kept <= options_.keep) continue;
     options_.before("prune");

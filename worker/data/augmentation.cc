@@ -72,7 +72,7 @@ void Augmentation::apply(Batch& batch, std::uint64_t seed) const {
 void Augmentation::apply(std::span<float> image, std::uint64_t seed, std::int64_t epoch, std::int64_t sample) const {
   SampleRandom random{augmentation_stream, seed, static_cast<std::uint64_t>(epoch), static_cast<std::uint64_t>(sample)};
   const auto padding = options_.crop_padding;
-  // Drawn whether or not they are used: one change does not alter another.
+  // All are drawn, whether or not they are used: one change does not alter another.
   const auto offset = [&] { return random.below(static_cast<int>(2 * padding + 1)) - padding; };
   const std::int64_t down = offset(), right = offset();
   const bool flipped = options_.flip && random.below(2) == 1;

@@ -23,7 +23,7 @@ inline constexpr std::int64_t max_picture_pixels = std::int64_t{1} << 26;
 // becomes black. name: the file's, for errors. Throws Errc::io naming it and what is wrong, also for a file that ends
 // too early; Errc::unsupported if the build has no library for the format.
 Picture decode_picture(std::span<const std::byte> bytes, const std::string& name);
-bool reads_pictures();  // whether this build has those libraries
+bool reads_pictures();  // returns whether this build has those libraries
 
 // As torchvision's Resize(extent, antialias=True), CenterCrop(extent): scales the shorter side to this extent, then
 // takes the square in the middle. Bilinear; where it shrinks, each pixel is a weighted mean of all that it covers.

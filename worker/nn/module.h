@@ -66,7 +66,7 @@ class Module {
     return !substitute_ && !call_hook_ && !inputs_to_ && !results_to_ && !(recompute_ && training_);
   }
 
-  // Training or evaluation, for this module and all below it; training at first.
+  // Sets training or evaluation, for this module and all below it; training at first.
   void train(bool on = true);
   bool training() const { return training_; }
   void zero_grad();

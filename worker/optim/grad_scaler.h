@@ -7,7 +7,7 @@
 
 namespace ddprun::optim {
 
-// PyTorch's defaults.
+// Options with PyTorch's defaults.
 struct GradScalerOptions {
   double scale = 65536;
   double growth = 2;     // factor of the scale after growth_interval steps in a row with finite gradients

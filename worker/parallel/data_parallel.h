@@ -37,7 +37,7 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // The first dimension of the input is the batch. A batch of n is divided as PyTorch's chunk(): into parts of n /
+  // The first dimension of the input is the batch. A batch of n is divided as by PyTorch's chunk(): into parts of n /
   // devices, rounded up.
   Variable forward(const Variable& input);
 

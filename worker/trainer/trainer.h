@@ -33,7 +33,7 @@ class Trainer {
     const SharedItems* shared = nullptr;             // see TrainJob::shared
     Device device{};                                 // train_device()
     std::string training_record = {};                // WorkerEnv::training_record
-    Recovery* recovery = nullptr;                    // null: a failure of the group ends the run
+    Recovery* recovery = nullptr;                    // if null, a failure of the group ends the run
     bool first_of_host = false;                      // see ObserverContext
 
     // Fails the operations of the process's present group: with recovery not always the first one.

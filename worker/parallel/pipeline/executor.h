@@ -37,9 +37,9 @@ class Executor {
   // stages: this rank's, ascending.
   Executor(Schedule schedule, int rank, std::vector<Stage> stages, Channel& channel);
 
-  // Forward and backward passes of all micro-batches: gradients are added to those of the stages' parameters.
+  // Runs the forward and backward passes of all micro-batches: gradients are added to those of the stages' parameters.
   void train(const StepFunctions& step);
-  // A forward pass of one micro-batch, without a tape. The result of loss() is not used.
+  // Runs a forward pass of one micro-batch, without a tape. The result of loss() is not used.
   void evaluate(int micro_batch, const StepFunctions& step);
 
   const std::vector<Stage>& stages() const { return stages_; }

@@ -81,7 +81,7 @@ class RankPipeline {
   optim::NamedParameters parameters_;
   optim::NamedTensors buffers_;
   std::vector<std::string> foreign_;
-  std::uint64_t tied_bytes_ = 0;  // sent
+  std::uint64_t tied_bytes_ = 0;  // sent so far
   std::chrono::nanoseconds waited_for_tied_{};
 };
 

@@ -15,12 +15,12 @@ enum class ScheduleKind : std::uint8_t {
   // First as many forward passes as stages follow, then one forward and one backward pass in turn (PipeDream-Flush,
   // Narayanan et al. 2021).
   one_forward_one_backward,
-  interleaved,  // the same with several stages a rank (Megatron-LM, Narayanan et al. 2021)
-  zero_bubble,  // the same with the gradients of weights computed apart, where a rank would wait (ZB-H1, Qi et al.
+  interleaved,  // 1f1b with several stages a rank (Megatron-LM, Narayanan et al. 2021)
+  zero_bubble,  // 1f1b with the gradients of weights computed apart, where a rank would wait (ZB-H1, Qi et al.
                 // 2023)
 };
 
-// gpipe, 1f1b, interleaved, zero_bubble. Throws Errc::usage for another name.
+// Parses gpipe, 1f1b, interleaved or zero_bubble. Throws Errc::usage for another name.
 ScheduleKind parse_schedule(std::string_view name);
 std::vector<std::string_view> schedule_names();
 

@@ -23,7 +23,7 @@ struct SimulationResult {
   double duration = 0;
   std::vector<double> busy;                // by rank
   std::vector<int> peak_activations;       // by rank: micro-batches times stages whose tape is kept at a time
-  std::size_t peak_messages = 0;           // from one rank to another, sent and not taken
+  std::size_t peak_messages = 0;           // those sent from one rank to another and not taken yet
   std::vector<std::string> deadlock;       // what each rank that did not reach its end waits for; empty if all did
   std::vector<std::vector<double>> begin;  // by rank and action
 

@@ -22,7 +22,8 @@ class TensorGroup {
 
   // This and the next two return new tensors. This one returns the sum over all ranks.
   Tensor sum(const Tensor& tensor);
-  // (batch, time / ranks, ...) -> (batch, time, ...): all ranks' positions; and back: the sum of this rank's positions.
+  // (batch, time / ranks, ...) -> (batch, time, ...): all ranks' positions; and back: the sum over ranks at its
+  // positions.
   Tensor gather_positions(const Tensor& own);
   Tensor sum_positions(const Tensor& all);
   void reduce(std::vector<double>& values, ReduceOp op);

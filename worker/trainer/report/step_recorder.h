@@ -14,7 +14,7 @@ namespace ddprun::trainer {
 
 // The record of a rank's steps.
 struct RecordedSteps {
-  StepTimes times;                           // of all steps
+  StepTimes times;                           // those of all steps
   std::vector<profiler::Event> trace;        // all events to show
   std::vector<profiler::Event> operations;   // the events whose times count
   std::vector<profiler::ReducedStep> steps;  // the reductions of each

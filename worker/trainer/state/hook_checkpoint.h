@@ -17,7 +17,7 @@ class GatheredHookState {
  public:
   GatheredHookState(const std::vector<HookState>& own, ProcessGroup& group);
 
-  // Valid as long as this object.
+  // The views are valid as long as this object.
   const std::vector<checkpoint::TensorView>& views() const { return views_; }
 
  private:
