@@ -22,8 +22,7 @@ class TensorGroup {
 
   // This and the next two return new tensors. This one returns the sum over all ranks.
   Tensor sum(const Tensor& tensor);
-  // (batch, time / ranks, ...) -> (batch, time, ...): all ranks' positions; and back: the sum over ranks at its
-  // positions.
+  // (batch, time / ranks, ...) -> (batch, time, ...): all ranks' positions; and back: the ranks' sum at own positions.
   Tensor gather_positions(const Tensor& own);
   Tensor sum_positions(const Tensor& all);
   void reduce(std::vector<double>& values, ReduceOp op);

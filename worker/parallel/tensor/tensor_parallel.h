@@ -15,7 +15,7 @@ namespace ddprun {
 //
 //   DeviceMesh mesh(world->group(), {{"data", mesh_rest}, {"tensor", 2}});
 //   TensorParallel tensor(model, tensor_plan("gpt", model), mesh.group("tensor"));
-// then as without it
+//   DistributedDataParallel ddp(model, mesh.group("data"));   // then as always
 //
 // The constructor takes a whole model: all ranks get rank 0's parameters and buffers, and each keeps its part. Names
 // stay. Parameters that are not divided stay equal at all ranks, as long as their updates depend only on gradients,
@@ -48,7 +48,7 @@ class TensorParallel {
   TensorGroup group_;
   SlicedTensors parts_;
   Undivided undivided_ = Undivided::whole;
-  std::set<std::string> partial_;  // those whose gradients are of this rank's positions
+  std::set<std::string> partial_;  // parameters whose gradients are of this rank's positions
   bool divides_scores_ = false;
 };
 
