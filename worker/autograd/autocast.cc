@@ -12,8 +12,8 @@
 
 namespace ddprun::autograd {
 
-// 16-bit copies of contiguous leaves, by their memory. A step uses the weights of the step before, so the first one
-// that is missing brings all that this thread has used before and that have changed: one launch on a device.
+// The 16-bit copies of contiguous leaves, by their memory. A step uses the weights of the step before, so the first one
+// that is missing casts all that this thread has used before and that have changed: one launch on a device.
 class WeightCache {
  public:
   ~WeightCache() { leaves_before() = std::move(leaves_); }
@@ -39,7 +39,7 @@ class WeightCache {
     return leaves;
   }
 
-  // Those on the device of a weight that is wanted.
+  // Casts the weights on the device of a wanted weight.
   void cast_those_before(const Tensor& wanted, DType dtype) {
     std::vector<Tensor> from, to;
     Leaves candidates = std::exchange(leaves_before(), {});
@@ -64,10 +64,10 @@ class WeightCache {
   }
 
   struct Entry {
-    Tensor weight;  // its memory is not given to another tensor as long as this is here
+    Tensor weight;  // its memory is not reused for another tensor as long as this exists
     std::uint64_t version = 0;
     Tensor cast;
-    bool used = false;  // asked for, not only cast with others
+    bool used = false;  // true if it was asked for, not only cast with others
   };
 
   static bool fits(const Entry& entry, const Tensor& weight, DType dtype) {
@@ -76,7 +76,7 @@ class WeightCache {
   }
 
   std::unordered_map<const void*, Entry> entries_;
-  Leaves leaves_;  // of the entries that were used
+  Leaves leaves_;  // those of the entries that were used
 };
 
 namespace {
@@ -88,7 +88,7 @@ bool is_16_bit(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
-// The two 16-bit types have no wider one among them.
+// Neither of the two 16-bit types is wider than the other.
 DType wider(DType a, DType b) {
   if (a == b) return a;
   if (a == DType::float64 || b == DType::float64) return DType::float64;

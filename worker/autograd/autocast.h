@@ -7,16 +7,16 @@
 
 #include "ddprun/worker/autograd/variable.h"
 
-// Mixed precision, as torch.autocast: parameters stay float32, operations choose the type in which they compute.
+// Mixed precision, like torch.autocast: parameters stay float32, operations choose the type in which they compute.
 namespace ddprun::autograd {
 
-// What an operation does with the types of its inputs under autocast. float64 and types that are not floating-point are
+// The treatment of the types of an operation's inputs under autocast. float64 and types that are not floating-point are
 // left as they are.
 enum class CastClass : std::uint8_t {
   lower,    // computes in the scope's 16-bit type: matrix products, convolutions, attention
   float32,  // computes in float32, where 16 bits lose too much: losses, softmax, norms, sums, exponentials
-  widest,   // several inputs: in the widest type among them
-  keep,     // in the type of its input
+  widest,   // computes in the widest type among its inputs
+  keep,     // computes in the type of its input
 };
 
 class WeightCache;
@@ -27,7 +27,7 @@ class WeightCache;
 // autocast off within one.
 //
 // Ownership: the cache keeps the leaves' memory alive.
-// Threads: of the thread that made it, which also ends it.
+// Threads: an object is used and destroyed by the thread that made it.
 // Errors: Errc::usage for a type other than float16, bfloat16 and float32.
 class AutocastScope {
  public:
@@ -39,13 +39,13 @@ class AutocastScope {
  private:
   DType dtype_before_;
   WeightCache* cache_before_;
-  std::unique_ptr<WeightCache> cache_;  // of an outermost scope
+  std::unique_ptr<WeightCache> cache_;  // set in an outermost scope only
 };
 
-// The 16-bit type of this thread's scope; float32: autocast is off.
+// Returns the 16-bit type of this thread's scope, or float32 if autocast is off.
 DType autocast_dtype();
 
-// The inputs of an operation of this class, cast where autocast says so. Undefined ones stay undefined.
+// Casts the inputs of an operation of this class where autocast says so. Undefined ones stay undefined.
 void autocast(CastClass kind, std::span<Variable> inputs);
 template <class... More>
 std::array<Variable, 2 + sizeof...(More)> autocast(CastClass kind, const Variable& first, const Variable& second,
@@ -55,14 +55,14 @@ std::array<Variable, 2 + sizeof...(More)> autocast(CastClass kind, const Variabl
   return all;
 }
 Variable autocast(CastClass kind, const Variable& input);
-// Of an operand that has no gradient.
+// Casts an operand that has no gradient.
 Tensor autocast(CastClass kind, const Tensor& operand);
 
 }  // namespace ddprun::autograd
 
 namespace ddprun {
 
-// The values in another floating-point type; the gradient is cast back. Itself where nothing has to change.
+// Returns the values in another floating-point type; the gradient is cast back. Returns input if nothing has to change.
 Variable cast(const Variable& input, DType dtype);
 
 }  // namespace ddprun

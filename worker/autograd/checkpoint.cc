@@ -13,8 +13,8 @@ namespace {
 
 thread_local Recomputation* first_call = nullptr;
 thread_local const Recomputation* second_call = nullptr;
-thread_local std::size_t next_stream = 0;   // of second_call
-thread_local std::size_t next_product = 0;  // of second_call
+thread_local std::size_t next_stream = 0;   // that of second_call
+thread_local std::size_t next_product = 0;  // that of second_call
 
 thread_local const ContextScope* innermost = nullptr;
 
@@ -29,7 +29,7 @@ std::vector<Variable> detached(const std::vector<Variable>& inputs) {
   return values;
 }
 
-// What the second call needs; the inputs are saved with the record.
+// The arguments of the second call; the inputs are saved with the record.
 struct Call {
   CheckpointFunction function;
   Recomputation first;
@@ -54,7 +54,7 @@ class ContextsRestored {
   std::vector<std::shared_ptr<void>> scopes_;
 };
 
-// The input as the result of an operation, as it was in the first call: gradients of leaves go other ways.
+// Returns the input as the result of an operation, as it was in the first call: gradients of leaves take other paths.
 Variable as_result(const Variable& input) {
   if (!input.requires_grad()) return input;
   const Operation operation("input", {input});

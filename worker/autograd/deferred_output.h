@@ -4,23 +4,23 @@
 
 namespace ddprun::autograd {
 
-// While one exists on a thread, an output layer that computes linear(input, weight) of a whole weight, and of which
-// nobody but the caller of the model sees the scores, may leave that to the caller: it gives its input in their place,
-// and its weight here.
+// While one exists on a thread, an output layer that computes linear(input, weight) of a whole weight, and whose scores
+// nobody but the caller of the model sees, may leave that product to the caller: it returns its input instead of the
+// scores, and passes its weight to this scope.
 //
-// Threads: of the thread that made it. The innermost scope counts.
+// Threads: an object is used and destroyed by the thread that made it. The innermost scope counts.
 class DeferredOutput {
  public:
-  // wanted: false: nothing is left to the caller.
+  // wanted: if false, nothing is left to the caller.
   explicit DeferredOutput(bool wanted);
   ~DeferredOutput();
   DeferredOutput(const DeferredOutput&) = delete;
   DeferredOutput& operator=(const DeferredOutput&) = delete;
 
-  // Undefined where the model gave scores.
+  // The weight of the layer that left its product to the caller; undefined where the model returned scores.
   const Variable& weight() const { return weight_; }
 
-  // By the layer. True: it gives its input.
+  // Called by the layer. If it returns true, the layer returns its input.
   static bool take(const Variable& weight);
 
  private:

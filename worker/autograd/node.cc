@@ -18,7 +18,7 @@ namespace ddprun::autograd {
 namespace {
 
 std::uint64_t next_number() {
-  static std::atomic<std::uint64_t> next = 0;  // of the process: a tape may move to another thread
+  static std::atomic<std::uint64_t> next = 0;  // that of the process: a tape may move to another thread
   return next++;
 }
 
@@ -39,8 +39,8 @@ Node::Node(const char* name_, std::vector<Edge> edges_, std::vector<Tensor> save
       versions(versions_of(saved)),
       function(std::move(function_)) {}
 
-// A long chain would otherwise be destroyed by as deep a recursion: take over the edges of nodes that end with this
-// one.
+// A long chain would otherwise be destroyed by an equally deep recursion: this takes over the edges of nodes that end
+// with this one.
 Node::~Node() {
   std::vector<Edge> pending = std::move(edges);
   while (!pending.empty()) {
@@ -118,7 +118,7 @@ namespace {
 
 struct Plan {
   std::vector<std::shared_ptr<Node>> nodes;               // in the order of the pass
-  std::unordered_map<VariableNode*, std::size_t> awaits;  // uses of each leaf still to come
+  std::unordered_map<VariableNode*, std::size_t> awaits;  // the number of uses of each leaf still to come
 };
 
 Plan plan_from(const std::vector<Root>& roots) {
@@ -143,7 +143,7 @@ Plan plan_from(const std::vector<Root>& roots) {
   return plan;
 }
 
-// Several inputs may have received one and the same tensor, so only a sole owner adds in place.
+// Several inputs may have received the same tensor, so only a sole owner adds in place.
 void add_to_node(Node& node, Tensor gradient, Tensor copy) {
   Tensor& sum = node.gradient;
   if (!sum.defined()) {
@@ -164,7 +164,7 @@ void add_to(const Edge& edge, Tensor gradient, Tensor copy = {}) {
   }
 }
 
-// Which inputs of a node get their gradient in this run of its function; empty: all.
+// The inputs of a node that get their gradient in this run of its function; empty means all.
 using Inputs = std::vector<bool>;
 
 class Step final : public Backward {
@@ -218,7 +218,7 @@ class Step final : public Backward {
     if (anomaly_detection() || !takes(input)) return {};
     const Edge& edge = node_.edges[input];
     if (edge.leaf) return edge.leaf->target();
-    // Of a weight cast to 16 bits: kernels add to float32 from 16 bits, which loses less than a cast of the gradient.
+    // For a weight cast to 16 bits: kernels add 16 bits to float32, which loses less than a cast of the gradient.
     if (edge.node && edge.node->narrows_float32 && edge.node->edges[0].leaf) return edge.node->edges[0].leaf->target();
     return {};
   }
@@ -233,7 +233,7 @@ class Step final : public Backward {
 
 using Actions = std::vector<std::function<void()>>;
 
-// Of the pass that this thread walks; none outside.
+// The actions of the pass that this thread walks; null outside of one.
 thread_local Actions* end_actions = nullptr;
 
 class PassScope {
@@ -247,7 +247,7 @@ class PassScope {
   Actions* outer_;
 };
 
-// Tells the thread's observer of a node's function.
+// Reports a node's function to the thread's observer.
 class NodeObservation {
  public:
   explicit NodeObservation(const Node& node) : observer_(operation_observer()) {
@@ -324,7 +324,7 @@ struct DividedBackward::State {
   struct Part {
     std::shared_ptr<Node> node;
     Inputs first;          // the edges that lead to the input
-    bool is_done = false;  // by the first part
+    bool is_done = false;  // true if the first part has done it
   };
 
   State(std::vector<Root> roots, const Variable& input);

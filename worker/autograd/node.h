@@ -15,16 +15,16 @@ namespace ddprun::autograd {
 
 class Node;
 
-// What all handles to a variable share.
+// The state that all handles to a variable share.
 struct VariableNode {
   Tensor value;
-  bool requires_grad = false;      // of a leaf
-  std::shared_ptr<Node> producer;  // the operation that made the value; none: a leaf
+  bool requires_grad = false;      // set for leaves only
+  std::shared_ptr<Node> producer;  // the operation that made the value; null for a leaf
 
-  // Of a leaf.
+  // The members below are those of a leaf.
   Tensor gradient;  // on the storage, where one was set
   Tensor storage;
-  std::function<Tensor()> make_storage;  // where the storage is made when it is needed
+  std::function<Tensor()> make_storage;  // set where the storage is made when it is needed
   bool lazy = false;      // the gradient may be undefined although there is a storage, which is zero then
   bool borrowed = false;  // the storage is that of other variables
   // The gradient counts as zero although its memory, the storage's, was not cleared: the first contribution overwrites
@@ -33,9 +33,9 @@ struct VariableNode {
   std::vector<std::pair<std::uint64_t, std::function<void()>>> hooks;  // number, function
   std::uint64_t next_hook = 1;
 
-  void accumulate(Tensor contribution);  // of this shape; takes over its memory where it is not shared
-  // Where to write a contribution in place of accumulate(): of the leaf's type, whatever the contribution was computed
-  // in.
+  void accumulate(Tensor contribution);  // of this shape; its memory is taken over if it is not shared
+  // Returns where to write a contribution instead of calling accumulate(): memory of the leaf's type, whatever type the
+  // contribution was computed in.
   Backward::Target target();
   void make_storage_if_needed();
   // Clears the memory of a gradient that was not overwritten.
@@ -43,7 +43,7 @@ struct VariableNode {
   void run_hooks();
 };
 
-// Where the gradient of an input goes: to a leaf, to the operation that made it, or nowhere.
+// The destination of the gradient of an input: a leaf, the operation that made it, or nothing.
 struct Edge {
   std::shared_ptr<VariableNode> leaf;
   std::shared_ptr<Node> node;
@@ -58,27 +58,27 @@ class Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  // "gelu in module blocks.3.mlp"
+  // Returns a text such as "gelu in module blocks.3.mlp".
   std::string description() const;
 
   const std::uint64_t number;
   const char* const name;
-  std::string scope;  // in anomaly mode, and while operations are observed
+  std::string scope;  // set in anomaly mode, and while operations are observed
   std::vector<Edge> edges;
   std::vector<Tensor> saved;
-  std::vector<std::uint64_t> versions;  // of saved
+  std::vector<std::uint64_t> versions;  // those of the saved tensors
   BackwardFunction function;            // empty once it has run
-  Tensor gradient;                      // of the result, while a pass collects it
+  Tensor gradient;                      // that of the result, while a pass collects it
   Tensor gradient_copy;                 // the same in copy_dtype, or undefined
-  std::optional<DType> copy_dtype;      // in which the function reads the gradient, too
-  bool narrows_float32 = false;         // a cast to 16 bits
-  bool divisible = true;                // its function gives some gradients without the others, by Backward::wants()
-  double cost = 0;                      // of the forward pass, as an OperationObserver counts it
+  std::optional<DType> copy_dtype;      // the type in which the function reads the gradient as well
+  bool narrows_float32 = false;         // true for a cast to 16 bits
+  bool divisible = true;                // true if it can compute some gradients without the others (wants())
+  double cost = 0;                      // that of the forward pass, as an OperationObserver counts it
 };
 
 // The tape's view of a variable.
 struct Access {
-  // Where its gradient goes; nowhere for a variable that requires none.
+  // Returns where its gradient goes: an empty edge for a variable that requires none.
   static Edge edge(const Variable& variable);
   static std::weak_ptr<VariableNode> leaf(const Variable& variable) { return variable.node_; }
   static void set_producer(Variable& variable, std::shared_ptr<Node> node);
@@ -90,19 +90,19 @@ struct Root {
 };
 // Runs the pass that starts at the roots.
 void run_backward(std::vector<Root> roots);
-// A pass within a step of another one, over a tape of its own: leaves' hooks are left to the other pass.
+// Runs a pass within a step of another one, over a tape of its own: leaves' hooks are left to the other pass.
 void run_inner_backward(std::vector<Root> roots);
 
-// A pass in two parts: the gradient of one input, and those of all other leaves (Qi et al. 2023). In between,
+// A pass in two parts: first the gradient of one input, then those of all other leaves (Qi et al. 2023). In between,
 // operations on the way to the input that have other inputs too keep what they saved.
 class DividedBackward {
  public:
-  // The first part. What cannot be computed apart, such as a checkpointed function, is computed with it.
+  // Runs the first part. What cannot be computed apart, such as a checkpointed function, is computed with it.
   DividedBackward(std::vector<Root> roots, const Variable& input);
   ~DividedBackward();
   DividedBackward(DividedBackward&&) noexcept;
   DividedBackward& operator=(DividedBackward&&) noexcept;
-  // The second part, once; leaves' hooks run in it. What a hook throws comes out here.
+  // Runs the second part, once; leaves' hooks run in it. It throws what a hook throws.
   void finish();
 
  private:
@@ -110,7 +110,7 @@ class DividedBackward {
   std::unique_ptr<State> state_;
 };
 
-// Operations record during its lifetime, whatever surrounds it.
+// Operations record during its lifetime, whatever scopes enclose it.
 class RecordingScope {
  public:
   RecordingScope();
@@ -122,7 +122,7 @@ class RecordingScope {
   bool before_;
 };
 
-// The names of this thread's scopes, the outermost first, and their return on any thread.
+// The names of this thread's scopes, the outermost first. NameScopesRestored sets them on any thread.
 using NameScopes = std::vector<const std::string*>;
 const NameScopes& name_scopes();
 class NameScopesRestored {
@@ -137,7 +137,7 @@ class NameScopesRestored {
 };
 
 bool anomaly_detection();
-OperationObserver* operation_observer();  // of this thread, or null
+OperationObserver* operation_observer();  // that of this thread, or null
 // Throws for a value that is not finite: "linear in module fc1 produced a NaN or an infinity in ..."
 void check_finite(const Tensor& value, const std::string& operation, const std::string& what);
 std::string describe_operation(const char* name, const std::string& scope);

@@ -72,7 +72,7 @@ Operation::Operation(const char* name, std::vector<Variable> inputs)
   if (observer) begin_observation();
 }
 
-// After all that the constructor can throw: only then is there a destructor that ends it.
+// Called after all that the constructor can throw: only then is there a destructor that ends it.
 void Operation::begin_observation() {
   observer_ = observer;
   observer_->forward_begins(name_);

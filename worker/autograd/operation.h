@@ -11,7 +11,7 @@
 
 #include "ddprun/worker/autograd/variable.h"
 
-// How an operation gets onto the tape: all of autograd/ops, and a user's own. An example, y = x^3:
+// The way to put an operation on the tape: all of autograd/ops, and a user's own. An example, y = x^3:
 //
 //   Variable cube(const Variable& x) {
 //     const autograd::Operation operation("cube", {x});
@@ -26,8 +26,8 @@ namespace ddprun::autograd {
 
 class OperationObserver;
 
-// What a backward function sees: the gradient of its result, the tensors it saved, and where to put the gradients of
-// its inputs.
+// The interface of a backward function: the gradient of its result, the tensors it saved, and where to put the
+// gradients of its inputs.
 class Backward {
  public:
   virtual ~Backward() = default;
@@ -35,23 +35,23 @@ class Backward {
   virtual const Tensor& dense_grad() const = 0;  // contiguous, or blocked by channels
   // Throws Errc::usage if the tensor was changed in place since it was saved.
   virtual const Tensor& saved(std::size_t index) const = 0;
-  // Whether the gradient of this input is needed; skip the work otherwise.
+  // Returns whether the gradient of this input is needed; skip the work otherwise.
   virtual bool wants(std::size_t input) const = 0;
   virtual void add(std::size_t input, Tensor gradient) = 0;
 
   // For an operation that adds to its gradient what the other users of its input have contributed, in one pass over
-  // memory: that, where the input is a result; the caller's from now on, and part of what it gives to add(). Undefined:
-  // there is nothing.
+  // memory. If the input is a result, this returns that contribution, which belongs to the caller from now on and is to
+  // be part of what the caller passes to add(). Undefined if there is none.
   virtual Tensor take(std::size_t input) = 0;
   // The type in which the operation that made this input reads its gradient as well (reads_gradient_in()), and add()
   // with a copy in that type.
   virtual std::optional<DType> copy_dtype(std::size_t input) const = 0;
   virtual void add(std::size_t input, Tensor gradient, Tensor copy) = 0;
-  // grad() in another type: that copy, where there is one.
+  // Returns grad() in another type: the copy in that type if there is one, otherwise a cast.
   virtual Tensor grad_in(DType dtype) const = 0;
 
-  // The memory of a leaf's gradient, where its operation can write it in place of add(): all of it, or added to what is
-  // there. It is float32 where the input is a leaf that was cast to 16 bits. Undefined memory: there is none.
+  // The memory of a leaf's gradient, where its operation can write it instead of calling add(): it overwrites the
+  // memory or adds to it. It is float32 where the input is a leaf that was cast to 16 bits. Undefined if there is none.
   struct Target {
     Tensor memory;
     bool accumulate = false;
@@ -59,8 +59,8 @@ class Backward {
   virtual Target target(std::size_t input) = 0;
 };
 
-// The gradient of an input of this shape and type by compute(Tensor& out, bool accumulate), in place where its memory
-// is there already.
+// Computes the gradient of an input of this shape and type by compute(Tensor& out, bool accumulate), in place if its
+// memory exists already.
 template <class Compute>
 void add_computed(Backward& pass, std::size_t input, const Shape& shape, DType dtype, Compute compute) {
   if (!pass.wants(input)) return;
@@ -71,14 +71,14 @@ void add_computed(Backward& pass, std::size_t input, const Shape& shape, DType d
   if (!in_place) pass.add(input, std::move(target.memory));
 }
 
-// Of an input of the result's type.
+// The overload for an input of the result's type.
 template <class Compute>
 void add_computed(Backward& pass, std::size_t input, const Shape& shape, Compute compute) {
   add_computed(pass, input, shape, pass.dense_grad().dtype(), std::move(compute));
 }
 
-// Captures numbers and shapes; tensors are saved with record(), where their memory is accounted for and changes in
-// place are noticed. Never captures a variable: that would keep the tape alive.
+// A backward function captures numbers and shapes; tensors are saved with record(), where their memory is accounted for
+// and changes in place are noticed. It never captures a variable: that would keep the tape alive.
 using BackwardFunction = std::function<void(Backward&)>;
 
 // One call of an operation, made before its result is computed.
@@ -96,13 +96,13 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   const char* name() const { return name_; }
-  // Whether record() will record: an operation can do less work otherwise.
+  // Returns whether record() will record: an operation can do less work otherwise.
   bool records() const { return records_; }
-  // Asked once by a product (of matrices, a convolution) before it is computed: whether its values are used at all.
-  // They are not at the end of a function that checkpoint() calls again; the result is uninitialised memory then.
+  // Called once by a product (of matrices, a convolution) before it is computed: returns whether its values are used at
+  // all. They are not at the end of a function that checkpoint() calls again; the result is uninitialised memory then.
   bool needs_value() const;
-  // The result. Nothing is recorded when recording is off or no input requires a gradient. In anomaly mode throws
-  // Errc::unsupported if the value is not finite.
+  // Returns the result as a variable. Nothing is recorded when recording is off or no input requires a gradient. In
+  // anomaly mode throws Errc::unsupported if the value is not finite.
   Variable record(Tensor value, std::vector<Tensor> saved, BackwardFunction backward) const;
 
  private:
@@ -113,18 +113,18 @@ class Operation {
   std::vector<Variable> inputs_;
   bool records_;
   mutable bool is_product_ = false;
-  OperationObserver* observer_ = nullptr;  // that is told of this call
+  OperationObserver* observer_ = nullptr;  // the observer of this call, or null
 };
 
-// The operation that made this result calls grad_in() with this type: who computes its gradient may write that, too.
+// Declares that the operation that made this result will call grad_in() with this type: its gradient may have a copy.
 void reads_gradient_in(const Variable& result, DType dtype);
 
-// What the operation that made this result keeps for the backward pass.
+// Returns what the operation that made this result keeps for the backward pass.
 const std::vector<Tensor>& saved_tensors(const Variable& result);
 
-// While one exists on a thread, counts what operations there keep for the backward pass: bytes by the path of the
-// module that saves them first. Parameters do not count. For one forward pass: memory that is freed and taken again is
-// not counted again.
+// While one exists on a thread, counts what operations there keep for the backward pass, in bytes by the path of the
+// module that saves them first. Parameters do not count. Meant for one forward pass: memory that is freed and allocated
+// again is not counted again.
 class SavedBytesScope {
  public:
   explicit SavedBytesScope(std::map<std::string, std::size_t>& bytes);
@@ -132,7 +132,7 @@ class SavedBytesScope {
   SavedBytesScope(const SavedBytesScope&) = delete;
   SavedBytesScope& operator=(const SavedBytesScope&) = delete;
 
-  // By operations.
+  // Called by operations.
   static void note(const std::vector<Variable>& inputs, const std::vector<Tensor>& saved);
 
  private:
@@ -142,7 +142,7 @@ class SavedBytesScope {
 };
 
 // While one exists on a thread, each result and each gradient that operations compute there is checked: a NaN or an
-// infinity throws Errc::unsupported, naming the operation and the module that produced it. Costs a pass over every
+// infinity throws Errc::unsupported, naming the operation and the module that produced it. This costs a pass over every
 // tensor.
 class AnomalyScope {
  public:
@@ -164,7 +164,7 @@ class NameScope {
   NameScope& operator=(const NameScope&) = delete;
 };
 
-// "blocks.3.attention"; empty outside of all scopes.
+// Returns a path such as "blocks.3.attention"; empty outside of all scopes.
 std::string current_scope();
 
 }  // namespace ddprun::autograd

@@ -6,18 +6,18 @@
 #include "ddprun/worker/autograd/variable.h"
 #include "ddprun/worker/tensor/random.h"
 
-// What operations tell checkpoint() about the function that it runs.
+// The facts that operations report to checkpoint() about the function that it runs.
 namespace ddprun::autograd {
 
-// Of one call of a checkpointed function.
+// The record of one call of a checkpointed function.
 struct Recomputation {
-  std::vector<Variable> leaves;        // that require gradients, each once
-  std::vector<std::uint64_t> streams;  // of random numbers, in the order in which they were drawn
-  std::size_t products = 0;            // so far
-  std::size_t needed = 0;              // the backward pass needs the values of no product from this one on
+  std::vector<Variable> leaves;        // those that require gradients, each once
+  std::vector<std::uint64_t> streams;  // those of random numbers, in the order in which they were drawn
+  std::size_t products = 0;            // the number so far
+  std::size_t needed = 0;              // the backward pass needs the values of no product from this index on
 };
 
-// The first call: operations add to it. Replaces the one around it.
+// The scope of the first call: operations add to its record. Replaces the one around it.
 class FirstCall {
  public:
   explicit FirstCall(Recomputation& call);
@@ -29,7 +29,7 @@ class FirstCall {
   Recomputation* before_;
 };
 
-// The second call: random numbers are those of the first.
+// The scope of the second call: random numbers are those of the first.
 class SecondCall {
  public:
   explicit SecondCall(const Recomputation& call);
@@ -42,15 +42,15 @@ class SecondCall {
   std::size_t next_before_, product_before_;
 };
 
-// By every operation, for its inputs. Throws Errc::usage for one that the function should have had as an input.
+// Called by every operation, for its inputs. Throws Errc::usage for one that the function should have had as an input.
 void note_inputs(const char* operation, const std::vector<Variable>& inputs);
 
-// By every product, before it is computed: false where a second call does not need its value.
+// Called by every product, before it is computed. Returns false if a second call does not need its value.
 bool note_product();
-// By every operation: what it keeps for the backward pass. Keeping the own value means that it is needed.
+// Called by every operation with what it keeps for the backward pass. If it keeps its own value, that value is needed.
 void note_saved(bool is_product, const Tensor& value, const std::vector<Tensor>& saved);
 
-// A stream of random numbers: the generator's next, or in a second call that of the first.
+// Returns a stream of random numbers: the generator's next, or in a second call that of the first.
 std::uint64_t draw_stream(Generator& generator);
 
 }  // namespace ddprun::autograd

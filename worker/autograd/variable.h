@@ -31,34 +31,34 @@ class Variable {
   const Shape& shape() const { return value().shape(); }
   DType dtype() const { return value().dtype(); }
   Device device() const { return value().device(); }
-  // Whether both are the same variable, not only equal ones.
+  // Returns whether both are the same variable, not only equal ones.
   bool is(const Variable& other) const { return node_ == other.node_; }
 
   // A leaf was not made by a recorded operation.
   bool is_leaf() const;
   bool requires_grad() const;
-  // Off: freezes a leaf, which loses its gradient; operations treat it as a constant from now on.
+  // on = false freezes a leaf, which loses its gradient; operations treat it as a constant from now on.
   void set_requires_grad(bool on);
   // Replaces a leaf's value at all handles: another dtype, device or memory. An existing gradient is dropped.
   void set_value(Tensor value);
 
-  // A leaf's gradient: undefined until one was accumulated or storage was set. Always undefined for the result of an
-  // operation: those are freed while backward() runs.
+  // The gradient of a leaf: undefined until one was accumulated or storage was set. Always undefined for the result of
+  // an operation: those are freed while backward() runs.
   const Tensor& grad() const;
   // The gradient lives in this memory from now on (same shape and dtype; such as a bucket's slice): an existing
   // gradient is copied there, otherwise it is set to zero. zero_grad() keeps the storage, whose memory may hold the old
   // values until a backward pass reaches the variable or grad() is called: so no pass clears what the next one
   // overwrites. grad() is defined from then on; with a lazy storage only while it holds a gradient: after one was
-  // accumulated or define_grad() was called, until zero_grad(). Borrowed storage is that of other variables, which
-  // alone clear it: zero_grad() is Errc::usage.
+  // accumulated or define_grad() was called, until zero_grad(). Borrowed storage is that of other variables, and only
+  // they clear it: zero_grad() is Errc::usage.
   enum class GradStorage { eager, lazy, borrowed };
   void set_grad_storage(Tensor storage, GradStorage kind = GradStorage::eager);
-  // The same with memory that is asked for when a pass first reaches the variable, and whose contents may be anything;
-  // until release_grad(), which drops gradient and memory. Not with zero_grad(), which would keep the memory.
+  // The overload for memory that is asked for when a pass first reaches the variable, and may hold anything then. It
+  // stays until release_grad(), which drops gradient and memory. zero_grad(), which would keep it, is not allowed.
   void set_grad_storage(std::function<Tensor()> make);
   void release_grad();
   void zero_grad();
-  // The content of the storage is a gradient: another rank's contribution was added to it.
+  // Declares the content of the storage a gradient: another rank's contribution was added to it.
   void define_grad();
 
   // Removes its hook when it is destroyed. It may outlive the variable.
@@ -80,9 +80,9 @@ class Variable {
   [[nodiscard]] Hook on_grad_ready(std::function<void()> hook) const;
 
   // Adds the gradients of a scalar, or of any tensor whose own gradient is given, to all leaves. Frees the tape as it
-  // goes, so a second call on the same tape is Errc::usage. What a hook throws ends the pass and comes out here.
+  // goes, so a second call on the same tape is Errc::usage. An exception of a hook ends the pass and is rethrown here.
   void backward(const Tensor& gradient = {}) const;
-  // The same value without its history.
+  // Returns the same value without its history.
   Variable detach() const { return Variable(value()); }
 
  private:
@@ -92,14 +92,14 @@ class Variable {
   std::shared_ptr<autograd::VariableNode> node_;
 };
 
-// One pass from several results; gradients[i] is that of roots[i], undefined for a scalar's 1.
+// Runs one pass from several results; gradients[i] is that of roots[i], undefined for a scalar's 1.
 void backward(const std::vector<Variable>& roots, const std::vector<Tensor>& gradients = {});
 
-// Only inside backward(), that is in a hook: runs the action once all gradients of the pass are complete. Actions run
-// in the order in which they were left.
+// To be called only inside backward(), that is in a hook: runs the action once all gradients of the pass are complete.
+// Actions run in the order in which they were left.
 void at_end_of_backward(std::function<void()> action);
 
-// While one exists on a thread, operations there record nothing: evaluation, and whatever an optimizer does.
+// While one exists on a thread, operations there record nothing: for evaluation, and for what an optimizer does.
 class NoGradScope {
  public:
   NoGradScope();

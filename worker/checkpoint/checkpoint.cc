@@ -40,7 +40,7 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
   return step;
 }
 
-// Newest first.
+// Returns the folders of checkpoints, newest first.
 std::vector<std::pair<std::int64_t, fs::path>> step_folders(const fs::path& folder) {
   std::vector<std::pair<std::int64_t, fs::path>> all;
   std::error_code status;
@@ -64,7 +64,7 @@ void remove_or_warn(const fs::path& folder) {
   if (status) log::warn("cannot remove {}: {}", folder.string(), status.message());
 }
 
-// False when one of the files is there and cannot be opened.
+// Returns false if one of the files exists and cannot be opened.
 bool is_accessible(const fs::path& checkpoint) {
   const auto opens = [&](std::string_view name) {
     try {
@@ -79,7 +79,7 @@ bool is_accessible(const fs::path& checkpoint) {
   return opens(manifest_name) && std::all_of(content_names.begin(), content_names.end(), opens);
 }
 
-// Renamed first, so that a half removed folder never looks like a checkpoint.
+// Removes a folder; it is renamed first, so that a half removed folder never looks like a checkpoint.
 void retire(const fs::path& folder) {
   const auto aside = folder.parent_path() / (std::string(aside_prefix) + folder.filename().string() + "-old");
   if (::rename(folder.c_str(), aside.c_str()) != 0)
@@ -88,7 +88,7 @@ void retire(const fs::path& folder) {
     remove_or_warn(aside);
 }
 
-// Gives each folder the other's name at once. False where the file system cannot do that.
+// Gives each folder the other's name at once. Returns false if the file system cannot do that.
 bool exchange(const fs::path& a, const fs::path& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
@@ -229,8 +229,8 @@ fs::path Checkpoints::write_aside(const std::string& name, const Content& conten
 
 void Checkpoints::publish(const fs::path& aside, const fs::path& target) const {
   options_.before("publish");
-  // A folder of that name exists when it is the best one so far, and when it was skipped as damaged, or ignored, and
-  // the run has reached its step again.
+  // A folder of that name exists if it is the best one so far, and if it was skipped as damaged, or ignored, and the
+  // run has reached its step again.
   if (fs::exists(target) && exchange(aside, target)) {
     options_.before("flush the rename");
     sync_folder(options_.folder);
@@ -254,7 +254,7 @@ void Checkpoints::remove_leftovers() const {
 void Checkpoints::prune(std::int64_t saved_step) const {
   int kept = 0;
   for (const auto& [step, folder] : step_folders(options_.folder)) {
-    if (step > saved_step) continue;  // of an earlier run: replaced when this run reaches its step
+    if (step > saved_step) continue;  // it is of an earlier run, and is replaced when this run reaches its step
     if (inaccessible_.contains(folder) || !is_accessible(folder)) continue;
     if (++kept <= options_.keep) continue;
     options_.before("prune");

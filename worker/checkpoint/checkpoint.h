@@ -13,16 +13,16 @@
 
 namespace ddprun::checkpoint {
 
-// What one checkpoint holds. The tensors' memory is the caller's.
+// The content of one checkpoint. The tensors' memory is the caller's.
 struct Content {
   std::vector<TensorView> model;
   std::vector<TensorView> optimizer;
   RunState state;
-  std::vector<TensorView> hook = {};  // of the communication hook, of all ranks; empty: there is no such file
-  std::vector<TensorView> ema = {};   // averages of the parameters, then buffers; empty: there is no such file
+  std::vector<TensorView> hook = {};  // the communication hook's, of all ranks; if empty, there is no such file
+  std::vector<TensorView> ema = {};   // averages of the parameters, then buffers; if empty, there is no such file
 };
 
-// A checkpoint found whole: sizes and SHA-256 of every file were as its manifest says.
+// A checkpoint that was found whole: size and SHA-256 of every file were as its manifest says.
 struct Found {
   std::filesystem::path folder;
   RunState state;
@@ -38,8 +38,8 @@ struct Found {
 
 struct CheckpointOptions {
   std::filesystem::path folder;  // made when it is missing
-  int keep = 2;                  // newest ones to keep, at least 1
-  // Called before every act of save() on the disk, with its name: where tests stop the process or fail.
+  int keep = 2;                  // the number of newest ones to keep, at least 1
+  // Called with its name before every step of save() that changes the disk: where tests stop the process or fail.
   std::function<void(std::string_view)> before = [](std::string_view) {};
 };
 
@@ -49,20 +49,20 @@ struct CheckpointOptions {
 // (InaccessibleFile) may be intact: it is never renamed, replaced or removed. Not thread-safe.
 class Checkpoints {
  public:
-  // Makes the folder: one that cannot be made is found out before the work, not after. Throws Errc::io naming it.
+  // Makes the folder: if it cannot be made, that is found out before the work. Throws Errc::io naming it.
   explicit Checkpoints(CheckpointOptions options);
 
   // Replaces a checkpoint of the same step. Throws Errc::io naming the file and the cause (a full disk, a checkpoint of
   // this step that cannot be read); then the older checkpoints are as they were.
   void save(const Content& content);
-  // Replaces the one in the folder "best", which save() never removes and newest() passes over. Throws as save().
+  // Replaces the one in the folder "best", which save() never removes and newest() passes over. Throws like save().
   void save_best(const Content& content);
-  // The one in the folder "best"; none when it does not exist. Throws Errc::io with the reason when it is not whole.
+  // Returns the one in "best", or none if it does not exist. Throws Errc::io with the reason when it is not whole.
   std::optional<Found> best();
-  // The newest one that is whole; none when the folder holds no checkpoint. Others that are newer are skipped, each
+  // Returns the newest that is whole, or none if the folder holds no checkpoint. Newer ones are skipped, each
   // with a warning that says why. Throws Errc::io with the reason when there are checkpoints and none is whole.
   std::optional<Found> newest();
-  // Whether the folder holds checkpoints, whole or not.
+  // Returns whether the folder holds checkpoints, whole or not.
   bool any() const;
 
  private:

@@ -20,21 +20,21 @@ class InaccessibleFile : public Error {
   explicit InaccessibleFile(const std::string& message) : Error(Errc::io, message) {}
 };
 
-// What is known of a file once it is on the disk.
+// Size and hash of a file once it is on the disk.
 struct FileDigest {
   std::uint64_t bytes = 0;
   std::string sha256;  // hexadecimal
 };
 
-// A new file, written front to back and hashed on the way. Throws Errc::io naming the file and the cause (a full disk
-// too).
+// A new file, written front to back and hashed on the way. Throws Errc::io naming the file and the cause (also a full
+// disk).
 class FileWriter {
  public:
   explicit FileWriter(const std::filesystem::path& path);
 
   void write(std::string_view bytes);
   void write(std::span<const std::byte> bytes);
-  // Flushes to the disk and closes. Ends the use of this object.
+  // Flushes to the disk and closes. The object must not be used afterwards.
   FileDigest finish();
 
  private:

@@ -14,7 +14,7 @@
 
 namespace ddprun::checkpoint {
 
-// An object in a JSON file, whose members are read one by one. Every error is Errc::io and names source and member.
+// An object in a JSON file, whose members are read one by one. Every error is Errc::io and names the source and member.
 class JsonObject {
  public:
   // value and source must outlive this object.

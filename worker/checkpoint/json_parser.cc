@@ -16,7 +16,7 @@ namespace json = boost::json;
 using ErrorCode = json::error_code;
 using Text = json::string_view;
 
-// Builds a value of the parser's events, as json::parser does, but for doubles.
+// Builds a value of the parser's events, as json::parser does, except for doubles.
 class ValueBuilder {
  public:
   static constexpr std::size_t max_object_size = json::object::max_size();
@@ -71,7 +71,7 @@ class ValueBuilder {
     values_.push_uint64(value);
     return true;
   }
-  // A value out of range is as the parser has it.
+  // A value out of range is kept as the parser has it.
   bool on_double(double value, Text text, ErrorCode&) {
     number_ += std::string_view(text);
     double exact = value;
@@ -93,7 +93,7 @@ class ValueBuilder {
 
  private:
   json::value_stack values_;
-  std::string number_;  // the parts of a number that is under way
+  std::string number_;  // the parts of the number being read
 };
 
 }  // namespace

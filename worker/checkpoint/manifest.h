@@ -18,7 +18,7 @@ struct Manifest {
 inline constexpr std::string_view manifest_name = "manifest.json";
 
 std::string to_json(const Manifest& manifest);
-// Throws Errc::io naming source and what is wrong, a file name with a '/' included.
+// Throws Errc::io naming source and what is wrong, including a file name with a '/'.
 Manifest manifest_from_json(std::string_view text, const std::string& source);
 
 }  // namespace ddprun::checkpoint

@@ -10,8 +10,8 @@ namespace ddprun::checkpoint {
 namespace {
 
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t largest_batch = 1'000'000'000;  // of train.batch_size
-constexpr std::size_t most_norms = 100;                // of optim.skip_outliers
+constexpr std::int64_t largest_batch = 1'000'000'000;  // limit of train.batch_size
+constexpr std::size_t most_norms = 100;                // limit of optim.skip_outliers
 
 // Every complaint names the file, the member, its value and what would be right.
 class MemberChecks {
@@ -31,7 +31,7 @@ class MemberChecks {
   void finite(std::string_view name, const std::optional<double>& value) const {
     if (value && !std::isfinite(*value)) fail(name, fmt::format("{}", *value), "a number", "");
   }
-  // A member and the setting that it was made from.
+  // Checks that a member equals the setting that it was made from.
   void same(std::string_view name, const std::string& value, const std::map<std::string, std::string>& config,
             const std::string& key) const {
     const auto setting = config.find(key);
@@ -51,7 +51,7 @@ class MemberChecks {
 void check_position(const RunState& s, const MemberChecks& check) {
   check.whole("step", s.step, 0, most);
   check.whole("epoch", s.epoch, 0, s.step, "since each epoch has a step");
-  // The epoch that goes on has had a step if it has had samples.
+  // The epoch under way has had a step if it has had samples.
   check.whole("samples", s.samples, 0, s.epoch < s.step ? most : 0,
               s.epoch < s.step ? "" : "since no step of this epoch is done");
   check.whole("skipped_steps", s.skipped_steps, 0, s.step, "since these are among the steps");

@@ -23,7 +23,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::uint64_t length_bytes = 8;
-constexpr std::uint64_t max_header_bytes = 100'000'000;  // as the format's own reader has it
+constexpr std::uint64_t max_header_bytes = 100'000'000;  // the limit of the format's own reader
 constexpr std::uint64_t alignment = 8;
 constexpr std::string_view metadata_key = "__metadata__";
 
@@ -44,7 +44,7 @@ std::string_view format_name(DType dtype) {
   return std::find_if(dtype_names.begin(), dtype_names.end(), [&](const auto& d) { return d.dtype == dtype; })->name;
 }
 
-// The bytes of shape x dtype, none on overflow or a negative extent.
+// Returns the bytes of shape x dtype, or none on overflow or a negative extent.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& shape, DType dtype) {
   std::uint64_t bytes = size_of(dtype);
   for (const auto extent : shape) {

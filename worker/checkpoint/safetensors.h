@@ -19,7 +19,7 @@ namespace ddprun::checkpoint {
 struct TensorInfo {
   std::string name;
   DType dtype = DType::float32;
-  std::vector<std::int64_t> shape;  // empty: a scalar
+  std::vector<std::int64_t> shape;  // empty for a scalar
   std::uint64_t begin = 0;          // bytes from the start of the data
   std::uint64_t end = 0;
 
@@ -36,17 +36,17 @@ struct TensorView {
 
 using Metadata = std::map<std::string, std::string>;
 
-// Writes tensors in the given order, without holes. Throws Errc::internal when a view's size does not fit its shape, a
-// name is given twice or is "__metadata__"; what FileWriter throws.
+// Writes tensors in the given order, without holes. Throws Errc::internal if a view's size does not fit its shape or a
+// name is given twice or is "__metadata__"; also what FileWriter throws.
 void write_safetensors(FileWriter& out, const std::vector<TensorView>& tensors, const Metadata& metadata = {});
 
-// The header of a safetensors file, checked whole: sizes, dtypes, names, offsets that tile the data without hole or
-// overlap.
+// The header of a safetensors file, checked as a whole: sizes, dtypes, names, offsets that tile the data without hole
+// or overlap.
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;  // in order of their data
   Metadata metadata;
 };
-// json: the header text alone. Throws Errc::io naming source, the tensor and what is wrong.
+// json: only the header text. Throws Errc::io naming source, the tensor and what is wrong.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_bytes, const std::string& source);
 
 // An open safetensors file. Reads on demand; not thread-safe.

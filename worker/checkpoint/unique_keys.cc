@@ -16,7 +16,7 @@ namespace {
 using ErrorCode = boost::json::error_code;
 using Text = boost::json::string_view;
 
-// Takes the parser's events, of which it needs the names in objects.
+// Takes the parser's events, of which it needs only the names in objects.
 class KeyCollector {
  public:
   static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1);
@@ -61,7 +61,7 @@ class KeyCollector {
   bool on_comment(Text, ErrorCode&) { return true; }
 
  private:
-  std::vector<std::set<std::string>> objects_;  // that are open, the outermost first
+  std::vector<std::set<std::string>> objects_;  // those that are open, the outermost first
   std::string key_;
   std::optional<std::string> duplicate_;
 };

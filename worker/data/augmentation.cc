@@ -12,14 +12,14 @@
 namespace ddprun::data {
 namespace {
 
-constexpr std::uint64_t augmentation_stream = 0x61756d;  // unlike the streams of generated samples
+constexpr std::uint64_t augmentation_stream = 0x61756d;  // different from the streams of generated samples
 
 struct Plane {
   std::int64_t height;
   std::int64_t width;
 };
 
-// The plane moved by (down, right) pixels; what comes in from outside has the level of black.
+// Moves the plane by (down, right) pixels; what comes in from outside has the level of black.
 void shift(std::span<float> plane, Plane size, std::int64_t down, std::int64_t right, float black) {
   const std::vector<float> before(plane.begin(), plane.end());
   for (std::int64_t y = 0; y < size.height; ++y) {
@@ -37,7 +37,7 @@ void mirror(std::span<float> plane, Plane size) {
     std::ranges::reverse(plane.subspan(static_cast<std::size_t>(y * size.width), static_cast<std::size_t>(size.width)));
 }
 
-// The first and the one after the last of `size` pixels around the middle, as far as they are there.
+// Returns the first and the one after the last of `size` pixels around the middle, as far as they exist.
 std::pair<std::int64_t, std::int64_t> around(std::int64_t middle, std::int64_t size, std::int64_t all) {
   const std::int64_t begin = middle - size / 2;
   return {std::max<std::int64_t>(begin, 0), std::min(begin + size, all)};
@@ -72,7 +72,7 @@ void Augmentation::apply(Batch& batch, std::uint64_t seed) const {
 void Augmentation::apply(std::span<float> image, std::uint64_t seed, std::int64_t epoch, std::int64_t sample) const {
   SampleRandom random{augmentation_stream, seed, static_cast<std::uint64_t>(epoch), static_cast<std::uint64_t>(sample)};
   const auto padding = options_.crop_padding;
-  // Drawn whether or not they are used: one change does not alter another.
+  // All are drawn, whether or not they are used: one change does not alter another.
   const auto offset = [&] { return random.below(static_cast<int>(2 * padding + 1)) - padding; };
   const std::int64_t down = offset(), right = offset();
   const bool flipped = options_.flip && random.below(2) == 1;

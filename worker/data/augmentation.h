@@ -14,13 +14,13 @@ struct AugmentationOptions {
   std::int64_t cutout = 0;        // pixels: height and width of a square that is set to 0, around a random pixel
 };
 
-// Random changes of training images, as torchvision's RandomCrop(size, padding) and RandomHorizontalFlip, and as cutout
-// (DeVries and Taylor, 2017), of which the part of the square beyond the border counts for nothing. What happens to a
-// sample is a function of (seed, epoch, index of the sample) alone: the same at any batch size, number of ranks and
+// Random changes of training images, like torchvision's RandomCrop(size, padding) and RandomHorizontalFlip, and cutout
+// (DeVries and Taylor, 2017), where a part of the square beyond the border is left out. The change of a
+// sample is a function only of (seed, epoch, index of the sample): the same at any batch size, number of ranks and
 // number of loader threads. Thread-safe.
 class Augmentation {
  public:
-  // layout: of float32 images, (channels, height, width). Throws Errc::usage for samples that are none.
+  // layout: that of float32 images, (channels, height, width). Throws Errc::usage for samples that are no images.
   Augmentation(const AugmentationOptions& options, const SampleLayout& layout);
 
   // Changes the images of a batch in place.

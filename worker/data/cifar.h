@@ -20,7 +20,7 @@ inline constexpr int cifar_extent = 32;  // pixels, both ways
 inline constexpr int cifar_classes = 10;
 inline constexpr std::size_t cifar_levels = std::size_t{3} * cifar_extent * cifar_extent;
 
-// Of the training set's channels, as most published results use it.
+// The normalisation of the training set's channels, as most published results use it.
 inline constexpr std::array<Normalisation, 3> cifar_normalisation{
     {{0.4914F, 0.2470F}, {0.4822F, 0.2435F}, {0.4465F, 0.2616F}}};
 
@@ -29,21 +29,21 @@ struct CifarRecords {
   std::vector<std::uint8_t> labels;
 };
 
-// Appends the records of a file. name: of the file, for errors. Throws Errc::io naming it for a size that is no number
-// of whole records or 0, and for a label above 9 with its offset.
+// Appends the records of a file. name: the file's, for errors. Throws Errc::io naming it for a size that is no positive
+// number of whole records, and for a label above 9 with its offset.
 void append_cifar_records(std::span<const std::byte> bytes, const std::string& name, CifarRecords& records);
 
-// data_batch_1.bin .. data_batch_5.bin, or test_batch.bin.
+// Returns the paths of data_batch_1.bin .. data_batch_5.bin, or of test_batch.bin.
 std::vector<std::filesystem::path> cifar10_files(const std::filesystem::path& folder, Split split);
 
-// Whether the folder holds any file of either split.
+// Returns whether the folder holds any file of either split.
 bool holds_cifar10(const std::filesystem::path& folder);
 
-// Throws Errc::usage naming a file that is missing, Errc::io one that cannot be read or is malformed.
+// Throws Errc::usage naming a file that is missing, Errc::io naming one that cannot be read or is malformed.
 std::unique_ptr<Dataset> load_cifar10(const std::filesystem::path& folder, Split split,
                                       std::span<const Normalisation> channels);
 
-// The images of one file, which may have any name. Throws as load_cifar10().
+// The images of one file, which may have any name. Throws what load_cifar10() throws.
 std::unique_ptr<Dataset> load_cifar_file(const std::filesystem::path& path, std::span<const Normalisation> channels);
 
 }  // namespace ddprun::data

@@ -10,7 +10,7 @@
 namespace ddprun::data {
 namespace {
 
-// How far a digit may be changed. Tuned against a linear model and the CNN; see tests/numerics.
+// The limits of changes to a digit. Tuned against a linear model and the CNN; see tests/numerics.
 constexpr float max_rotation = 0.35F;  // radians
 constexpr float max_shear = 0.3F;
 constexpr float min_height = 15.0F;  // pixels
@@ -18,10 +18,10 @@ constexpr float max_height = 22.0F;
 constexpr float min_aspect = 0.6F;  // width / height
 constexpr float max_aspect = 0.95F;
 constexpr float max_shift = 2.5F;  // pixels
-constexpr float bend = 0.045F;     // of the box, standard deviation of a point's displacement
+constexpr float bend = 0.045F;     // fraction of the box, standard deviation of a point's displacement
 constexpr float min_pen = 1.6F;    // pixels
 constexpr float max_pen = 3.4F;
-constexpr float max_noise = 0.15F;  // of full white, standard deviation
+constexpr float max_noise = 0.15F;  // fraction of full white, standard deviation
 
 // The affine map from the glyph's box to pixels.
 struct Placement {

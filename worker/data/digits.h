@@ -18,7 +18,7 @@ struct Digit {
   int label = 0;
 };
 
-// One drawn digit: a glyph, bent, sheared, scaled, rotated, shifted, drawn with a pen of random width, then noise. A
+// Draws one digit: a glyph, bent, sheared, scaled, rotated, shifted, drawn with a pen of random width, then noise. A
 // pure function of its arguments.
 Digit draw_digit(std::uint64_t seed, Split split, std::int64_t index);
 
@@ -29,8 +29,8 @@ struct DigitsOptions {
   Normalisation normalisation = mnist_normalisation;
 };
 
-// Generated digits in the shape of MNIST, for machines without the real ones. Hard enough that a linear model stays
-// under 95 % while the small CNN passes 97 %. A digit is drawn when it is first read and kept (785 bytes each).
+// Generated digits in the shape of MNIST, for machines without the real ones. They are so hard that a linear model
+// stays under 95 % while the small CNN passes 97 %. A digit is drawn when it is first read and kept (785 bytes each).
 class DigitsDataset : public Dataset {
  public:
   explicit DigitsDataset(const DigitsOptions& options);

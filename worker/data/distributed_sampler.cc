@@ -52,7 +52,7 @@ std::vector<std::int64_t> distributed_indices(const SamplerOptions& o) {
   std::vector<std::int64_t> own;
   own.reserve(static_cast<std::size_t>(per_rank));
   for (std::int64_t i = 0; i < per_rank; ++i) {
-    const std::int64_t place = (i * o.world_size + o.rank) % o.size;  // beyond the end: the first ones again
+    const std::int64_t place = (i * o.world_size + o.rank) % o.size;  // beyond the end the first ones follow again
     own.push_back(order[static_cast<std::size_t>(place)]);
   }
   return own;

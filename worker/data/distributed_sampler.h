@@ -10,9 +10,9 @@ namespace ddprun::data {
 // 20 samples or more are to be shuffled (PyTorch changes its algorithm there).
 std::vector<std::int64_t> epoch_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch, bool shuffle);
 
-// Which samples a rank sees in an epoch, and in which order.
+// The samples that a rank sees in an epoch, and their order.
 struct SamplerOptions {
-  std::int64_t size = 0;  // of the dataset
+  std::int64_t size = 0;  // that of the dataset
   int world_size = 1;
   int rank = 0;
   std::uint64_t seed = 0;
@@ -22,12 +22,12 @@ struct SamplerOptions {
       false;  // true: leave out the tail that does not divide by world_size; false: repeat the first samples
 };
 
-// The very indices of torch.utils.data.DistributedSampler for the same options: every rank gets equally many, rank r
-// those at positions r, r + world_size, ... of epoch_order(). For a program that is ported from PyTorch; ddprun-worker
-// repeats no sample (epoch_plan.h). Throws as epoch_order().
+// Returns exactly the indices of torch.utils.data.DistributedSampler for these options: every rank gets equally many,
+// rank r those at positions r, r + world_size, ... of epoch_order(). For a program that is ported from PyTorch;
+// ddprun-worker repeats no sample (epoch_plan.h). Throws what epoch_order() throws.
 std::vector<std::int64_t> distributed_indices(const SamplerOptions& options);
 
-// For evaluation: places r, r + world_size, ... below size. No sample twice, none left out; ranks may differ by one.
+// For evaluation: places r, r + world_size, ... below size. No sample comes twice or is left out; counts differ by one.
 std::vector<std::int64_t> evaluation_indices(std::int64_t size, int world_size, int rank);
 
 // torch.randperm(size, generator=torch.Generator().manual_seed(seed)) on the CPU.

@@ -9,18 +9,18 @@
 
 namespace ddprun::data {
 
-// How the samples of an epoch are divided into optimizer steps, and the samples of a step among the ranks. A position
-// is an index into the epoch's order (epoch_order()), and `done` is the number of samples that all ranks together have
-// trained: an epoch continues at the same sample with any number of ranks. Pure arithmetic.
+// The division of the samples of an epoch into optimizer steps, and of the samples of a step among the ranks. A
+// position is an index into the epoch's order (epoch_order()), and `done` is the number of samples that all ranks
+// together have trained: an epoch goes on at the same sample with any number of ranks. Pure arithmetic.
 struct EpochPlan {
   std::int64_t size = 0;          // samples in the data set
   std::int64_t step_samples = 1;  // samples of an optimizer step, of all ranks together
   int world_size = 1;
   std::int64_t divisor = 1;  // the last samples, which do not divide by this, are left out
-  // Samples of a full step, by rank, adding up to step_samples; empty: as even as can be.
+  // Samples of a full step, by rank, adding up to step_samples; if empty, the step is divided as evenly as possible.
   std::vector<std::int64_t> shares = {};
 
-  // Samples that are still to be trained.
+  // Returns the number of samples that are still to be trained.
   std::int64_t left(std::int64_t done) const {
     const auto rest = std::max<std::int64_t>(size - done, 0);
     return rest - rest % divisor;
@@ -28,28 +28,28 @@ struct EpochPlan {
   std::int64_t steps_left(std::int64_t done) const {
     return left(done) / step_samples + (left(done) % step_samples > 0 ? 1 : 0);
   }
-  // Samples of the step that begins at this position; the last one of an epoch may be smaller.
+  // Returns the samples of the step that begins at this position; the last one of an epoch may be smaller.
   std::int64_t samples_at(std::int64_t done) const { return std::min(step_samples, left(done)); }
-  // Of a step of so many samples, those of one rank. 0 for some ranks when there are fewer samples than ranks.
+  // Returns the samples of one rank in a step of so many samples: 0 for some ranks if there are fewer than ranks.
   std::int64_t share(std::int64_t samples, int rank) const {
     if (!shares.empty()) return before(samples, rank + 1) - before(samples, rank);
     return samples > rank ? (samples - rank - 1) / world_size + 1 : 0;
   }
-  // Of the rank's i-th sample in such a step, from the step's begin on. An even division deals the samples out in turn;
-  // by shares each rank has a range.
+  // Returns the position of the rank's i-th sample in such a step, from the step's begin on. An even division deals the
+  // samples out in turn; by shares each rank has a range.
   std::int64_t position(std::int64_t samples, int rank, std::int64_t i) const {
     return shares.empty() ? rank + i * world_size : before(samples, rank) + i;
   }
 
  private:
-  // Samples of the ranks before this one; a short step is divided in proportion to the shares.
+  // Returns the samples of the ranks before this one; a short step is divided in proportion to the shares.
   std::int64_t before(std::int64_t samples, int rank) const {
     return samples * std::accumulate(shares.begin(), shares.begin() + rank, std::int64_t{0}) / step_samples;
   }
 };
 
-// One rank's batches, in order, of the steps that are still to be done. A step's share is cut into batches of at most
-// batch_size samples; a rank without a share in a step has no batch for it. order: epoch_order().
+// Returns one rank's batches, in order, of the steps that are still to be done. A step's share is cut into batches of
+// at most batch_size samples; a rank without a share in a step has no batch for it. order: epoch_order().
 BatchList batches_of_rank(const EpochPlan& plan, const std::vector<std::int64_t>& order, std::int64_t done, int rank,
                           std::int64_t batch_size);
 

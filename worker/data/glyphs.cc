@@ -7,7 +7,7 @@
 namespace ddprun::data {
 namespace {
 
-// Part of an ellipse, angles in degrees: 0 is right, 90 down; drawn from `from` to `to`, either way round.
+// Returns a part of an ellipse, angles in degrees: 0 is right, 90 down; drawn from `from` to `to`, either way round.
 Stroke arc(Point centre, Point radii, float from, float to) {
   constexpr int pieces = 10;
   Stroke stroke;

@@ -13,8 +13,8 @@ struct Point {
 using Stroke = std::vector<Point>;  // a polyline
 using Glyph = std::vector<Stroke>;
 
-// The ways in which a digit is written (a 7 with and without its bar, an open and a closed 4, ...). REQUIRES: 0 <=
-// digit <= 9
+// Returns the ways in which a digit is written (a 7 with and without its bar, an open and a closed 4, ...). REQUIRES:
+// 0 <= digit <= 9
 std::span<const Glyph> glyphs_of(int digit);
 
 }  // namespace ddprun::data

@@ -25,7 +25,7 @@ class Stream {
     ::gzbuffer(file_.get(), 128 * 1024);
   }
 
-  // Up to size bytes; fewer only at the end of the stream.
+  // Reads up to size bytes; fewer only at the end of the stream.
   std::size_t read(std::uint8_t* out, std::size_t size) {
     std::size_t done = 0;
     while (done < size) {
@@ -82,7 +82,7 @@ void read_magic(Stream& in, int dimensions) {
                      dimensions == 1 ? "" : "s", magic[3]);
 }
 
-// "60000 images of 28 x 28 bytes", "60000 labels", "2 x 3 values"
+// Returns a text such as "60000 images of 28 x 28 bytes", "60000 labels" or "2 x 3 values".
 std::string contents_text(const std::vector<std::int64_t>& shape) {
   if (shape.size() == 1) return fmt::format("{} labels", shape[0]);
   if (shape.size() == 3) return fmt::format("{} images of {} x {} bytes", shape[0], shape[1], shape[2]);

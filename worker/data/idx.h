@@ -13,8 +13,8 @@ struct IdxArray {
 };
 
 struct IdxOptions {
-  int dimensions = 1;                              // that the file must have
-  std::int64_t max_bytes = std::int64_t{1} << 32;  // of the values; a file that claims more is refused
+  int dimensions = 1;                              // the number that the file must have
+  std::int64_t max_bytes = std::int64_t{1} << 32;  // limit of the values; a file that claims more is refused
 };
 
 // Reads an IDX file (the format of MNIST and its relatives), plain or gzip-compressed, whatever its name:

@@ -10,7 +10,7 @@
 
 namespace ddprun::data {
 
-// Of ImageNet's training set, as torchvision's models expect it.
+// The normalisation of ImageNet's training set, as torchvision's models expect it.
 inline constexpr std::array<Normalisation, 3> imagenet_normalisation{
     {{0.485F, 0.229F}, {0.456F, 0.224F}, {0.406F, 0.225F}}};
 
@@ -29,7 +29,7 @@ class ImageFiles : public Dataset {
   std::int64_t size() const override { return std::ssize(files_); }
   const SampleLayout& layout() const override { return layout_; }
   void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override;
-  // A source for each folder of files: of each class.
+  // One source for each folder of files, which is one class.
   std::vector<Source> sources() const override;
 
  private:
@@ -39,12 +39,12 @@ class ImageFiles : public Dataset {
   const SampleLayout layout_;
 };
 
-// The names of the folders in <folder>/train, in their order: the classes.
+// Returns the names of the folders in <folder>/train, in their order: the classes.
 std::vector<std::string> image_folder_classes(const std::filesystem::path& folder);
 
-// As torchvision's ImageFolder on <folder>/train or <folder>/val: a folder for each class, all files .png, .jpg and
-// .jpeg in it and below, in the order of their paths. Throws Errc::usage naming a folder that is missing, that is no
-// class of train or that holds no such file, and where the build has no library for them.
+// Equivalent to torchvision's ImageFolder on <folder>/train or <folder>/val: a folder for each class, all files .png,
+// .jpg and .jpeg in it and below, in the order of their paths. Throws Errc::usage naming a folder that is missing, that
+// is no class of train or that holds no such file, and if the build has no library for these files.
 std::unique_ptr<Dataset> load_image_folder(const std::filesystem::path& folder, Split split, std::int64_t extent,
                                            std::span<const Normalisation> channels);
 

@@ -12,7 +12,7 @@
 
 namespace ddprun::data {
 
-// How a level 0 .. 255 becomes a number: (level / 255 - mean) / standard_deviation.
+// The conversion of a level 0 .. 255 to a number: (level / 255 - mean) / standard_deviation.
 struct Normalisation {
   float mean = 0.0F;
   float standard_deviation = 1.0F;
@@ -21,7 +21,7 @@ struct Normalisation {
     return (static_cast<float>(level) / 255.0F - mean) / standard_deviation;
   }
 };
-// Of the MNIST training set, as most published results use it.
+// The normalisation of the MNIST training set, as most published results use it.
 inline constexpr Normalisation mnist_normalisation{0.1307F, 0.3081F};
 
 // levels: the planes of an image, one for each normalisation, back to back.
@@ -31,7 +31,7 @@ void normalise(std::span<const std::uint8_t> levels, std::span<const Normalisati
 SampleLayout image_layout(std::int64_t height, std::int64_t width, int classes,
                           std::span<const Normalisation> channels);
 
-// So many images of an ImageDataset, and the names of the sources of their levels and of their labels.
+// A number of images of an ImageDataset, and the names of the sources of their levels and of their labels.
 struct ImagePart {
   std::string levels;
   std::string labels;
@@ -66,14 +66,14 @@ struct MnistFiles {
   std::filesystem::path images;
   std::filesystem::path labels;
 };
-// None when one of the two is missing.
+// Returns none if one of the two is missing.
 std::optional<MnistFiles> find_mnist(const std::filesystem::path& folder, Split split);
 
-// Throws Errc::usage naming a file that is missing or cannot be opened, Errc::io a malformed one: also images and
-// labels that differ in number, a label above 9.
+// Throws Errc::usage naming a file that is missing or cannot be opened, Errc::io naming a malformed one: also images
+// and labels that differ in number, a label above 9.
 std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split split, Normalisation normalisation);
 
-// An IDX file of images alone, in the form of load_mnist(): their labels are 0. Throws as read_idx().
+// Loads an IDX file of images without labels, in the form of load_mnist(): labels are 0. Throws what read_idx() throws.
 std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalisation normalisation);
 
 }  // namespace ddprun::data

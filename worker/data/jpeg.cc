@@ -10,7 +10,7 @@ namespace {
 
 // libjpeg reports an error by a function that must not return, and damaged data by a warning.
 struct Errors {
-  jpeg_error_mgr manager{};  // first: libjpeg knows this address
+  jpeg_error_mgr manager{};  // the first member: libjpeg knows this address
   std::jmp_buf back{};
   char message[JMSG_LENGTH_MAX] = "";
 };
@@ -45,7 +45,7 @@ struct Decoder {
   Decoder& operator=(const Decoder&) = delete;
 };
 
-// The functions below hold no object with a destructor, which longjmp would pass over. False: see the message.
+// The functions below hold no object with a destructor, which longjmp would skip. They return false with a message.
 bool read_header(Decoder& decoder, std::span<const std::byte> bytes) {
   if (setjmp(decoder.errors.back) != 0) return false;
   jpeg_mem_src(&decoder.jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());

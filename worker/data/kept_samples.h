@@ -10,8 +10,8 @@
 
 namespace ddprun::data {
 
-// Generated samples, each made when it is first asked for and kept. Memory is used up only by those that were made:
-// that of the others is not touched. Lets several threads make the same sample at once; the first to claim its place
+// Generated samples, each made when it is first asked for and kept. Memory is used up only by those that were made: the
+// memory of the others is not touched. Several threads may make the same sample at once; the first to claim its place
 // keeps it. Thread-safe.
 template <class Sample>
 class KeptSamples {

@@ -19,17 +19,17 @@ struct BatchList {
 };
 
 struct LoaderOptions {
-  std::int64_t batch_size = 64;                // where no BatchList is given
-  int workers = 1;                             // threads that prepare batches ahead; 0: next() prepares each itself
-  int prefetch = 4;                            // batches ready or in the making, at most
-  std::int64_t epoch = 0;                      // of the batches
-  const Augmentation* augmentation = nullptr;  // of the inputs, if any; must outlive the loader
-  const Mixup* mixup = nullptr;                // after it; as well
-  std::uint64_t seed = 0;                      // of both
+  std::int64_t batch_size = 64;                // used if no BatchList is given
+  int workers = 1;                             // threads that prepare batches ahead; if 0, next() prepares each itself
+  int prefetch = 4;                            // the most batches that are ready or in the making
+  std::int64_t epoch = 0;                      // that of the batches
+  const Augmentation* augmentation = nullptr;  // applied to the inputs, unless null; must outlive the loader
+  const Mixup* mixup = nullptr;                // applied after it; also outlives the loader
+  std::uint64_t seed = 0;                      // that of both
 };
 
 // Batches over a list of indices, in order: of batch_size, the last one shorter if it has to be, or as a BatchList
-// says. What comes out depends on the indices, the epoch and the seed alone, not on the number of threads. To start in
+// says. What comes out depends only on the indices, the epoch and the seed, not on the number of threads. To start in
 // the middle of an epoch, pass the indices that are left.
 //
 // Owns its threads; the destructor stops them and waits for them, also before the last batch. One thread at a time may
@@ -44,8 +44,8 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  std::int64_t batches() const;  // in all
-  // None at the end.
+  std::int64_t batches() const;  // the number in all
+  // Returns none at the end.
   std::optional<Batch> next();
 
  private:

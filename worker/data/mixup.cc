@@ -10,14 +10,14 @@
 namespace ddprun::data {
 namespace {
 
-constexpr std::uint64_t mixup_stream = 0x6d6978;  // unlike the streams of augmentation and of generated samples
+constexpr std::uint64_t mixup_stream = 0x6d6978;  // different from the streams of augmentation and of generated samples
 
 double above_zero(SampleRandom& random) {
   return 1 - static_cast<double>(random.uniform());
 }
 
-// The logarithm of a number from Gamma(shape, 1): small shapes have numbers that underflow. Marsaglia and Tsang, "A
-// simple method for generating gamma variables" (2000), for shape + 1, then times u^(1 / shape).
+// Returns the logarithm of a number from Gamma(shape, 1): small shapes have numbers that underflow. Marsaglia and
+// Tsang, "A simple method for generating gamma variables" (2000), for shape + 1, then times u^(1 / shape).
 double log_gamma_variate(double shape, SampleRandom& random) {
   const double d = shape + 1 - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   while (true) {
@@ -28,7 +28,7 @@ double log_gamma_variate(double shape, SampleRandom& random) {
   }
 }
 
-// From Beta(alpha, alpha): x / (x + y) of two numbers from Gamma(alpha, 1).
+// Returns a number from Beta(alpha, alpha): x / (x + y) of two numbers from Gamma(alpha, 1).
 double beta_variate(double alpha, SampleRandom& random) {
   const double x = log_gamma_variate(alpha, random), y = log_gamma_variate(alpha, random);
   return 1 / (1 + std::exp(y - x));

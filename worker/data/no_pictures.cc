@@ -1,4 +1,4 @@
-// In place of png.cc and jpeg.cc where the build has not found their libraries.
+// This file replaces png.cc and jpeg.cc if the build has not found their libraries.
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/picture_formats.h"
 

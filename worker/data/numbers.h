@@ -9,7 +9,7 @@
 
 namespace ddprun::data {
 
-// Inputs given as numbers, without targets: those are zero. Immutable.
+// Inputs given as numbers, without targets: targets are zero. Immutable.
 class NumbersDataset : public Dataset {
  public:
   // REQUIRES: float32 inputs; values holds a whole number of them, back to back.

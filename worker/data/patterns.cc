@@ -13,14 +13,14 @@ namespace {
 
 enum class Kind { horizontal, vertical, diagonal, crossed, rings };
 
-constexpr float min_radius = 9.0F;  // of the disc, pixels
+constexpr float min_radius = 9.0F;  // that of the disc, in pixels
 constexpr float max_radius = 15.0F;
 constexpr float max_tilt = 0.2F;                     // radians
 constexpr std::array<float, 2> long_wave{9, 12};     // pixels
 constexpr std::array<float, 2> short_wave{4.5F, 6};  // pixels
-constexpr float min_contrast = 0.2F;                 // of full white, the waves' amplitude over all channels
+constexpr float min_contrast = 0.2F;                 // fraction of full white, the waves' amplitude over all channels
 constexpr float max_contrast = 0.4F;
-constexpr float min_noise = 0.03F;  // of full white, standard deviation
+constexpr float min_noise = 0.03F;  // fraction of full white, standard deviation
 constexpr float max_noise = 0.12F;
 
 using Colour = std::array<float, 3>;
@@ -31,7 +31,7 @@ struct Waves {
   float sine = 0, cosine = 1;
   float phase_u = 0, phase_v = 0;
 
-  // At a distance from the centre; -1 .. 1.
+  // Returns the wave's value at a distance from the centre, -1 .. 1.
   float operator()(float x, float y) const {
     const float u = per_pixel * (cosine * x + sine * y) + phase_u;
     const float v = per_pixel * (cosine * y - sine * x) + phase_v;
@@ -76,7 +76,7 @@ Colour random_colour(SampleRandom& random) {
   return {random.uniform(0.25F, 0.75F), random.uniform(0.25F, 0.75F), random.uniform(0.25F, 0.75F)};
 }
 
-// How far the waves move each channel: any direction, and as often its opposite.
+// Returns how far the waves move each channel: any direction, and equally often its opposite.
 Colour random_contrast(SampleRandom& random) {
   Colour direction{random.normal(), random.normal(), random.normal()};
   const float length = std::hypot(direction[0], direction[1], direction[2]) + 1e-6F;

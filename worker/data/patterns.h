@@ -18,8 +18,8 @@ struct Pattern {
 
 // A disc with a pattern of waves on a plain ground, then noise. The label is the kind of waves (horizontal, vertical,
 // diagonal, crossed, rings) times two, plus one when they are short. Place, size, phase, tilt and colours are random,
-// so that every class has the same mean: what tells them apart is local, and no linear function of the pixels. A
-// mirrored image is of the same class. A pure function of its arguments.
+// so that every class has the same mean: the difference between classes is local, and no linear function of the pixels.
+// A mirrored image is of the same class. A pure function of its arguments.
 Pattern draw_pattern(std::uint64_t seed, Split split, std::int64_t index);
 
 struct PatternsOptions {

@@ -19,7 +19,7 @@ bool begins_with(std::span<const std::byte> bytes, std::initializer_list<int> si
                     [](int expected, std::byte found) { return std::byte(expected) == found; });
 }
 
-// The pixels along one side that a new pixel is a mean of, with their weights, which add up to 1.
+// The pixels along one side whose mean is a new pixel, with their weights, which add up to 1.
 struct Taps {
   std::int64_t begin;
   std::vector<float> weights;
@@ -27,7 +27,7 @@ struct Taps {
   std::int64_t end() const { return begin + std::ssize(weights); }
 };
 
-// Of new pixel i of `to`: a triangle as wide as two of the new pixels, but at least as two of the old ones.
+// Returns those of new pixel i of `to`: a triangle as wide as two new pixels, but at least as two old ones.
 Taps taps_of(std::int64_t i, std::int64_t from, std::int64_t to) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double support = std::max(scale, 1.0), centre = (static_cast<double>(i) + 0.5) * scale;
@@ -42,7 +42,7 @@ Taps taps_of(std::int64_t i, std::int64_t from, std::int64_t to) {
   return taps;
 }
 
-// Of the `extent` pixels in the middle of a side that becomes `to` long.
+// Returns those of the `extent` pixels in the middle of a side that becomes `to` long.
 std::vector<Taps> taps_of_middle(std::int64_t from, std::int64_t to, std::int64_t extent) {
   // Half a pixel is rounded to even, as Python does.
   const std::int64_t offset = std::llrint(static_cast<double>(to - extent) / 2);
@@ -55,7 +55,7 @@ std::uint8_t level(float value) {
   return static_cast<std::uint8_t>(std::clamp(value + 0.5F, 0.0F, 255.0F));
 }
 
-// Rows [begin, end) with new columns.
+// Returns rows [begin, end) with new columns.
 Picture resize_rows(const Picture& picture, std::int64_t begin, std::int64_t end, const std::vector<Taps>& columns) {
   Picture result{.height = end - begin, .width = std::ssize(columns), .levels = {}};
   result.levels.reserve(static_cast<std::size_t>(channels * result.height * result.width));
@@ -109,7 +109,7 @@ Picture resize_and_crop(const Picture& picture, std::int64_t extent) {
   const std::int64_t shorter = std::min(picture.height, picture.width);
   const auto rows = taps_of_middle(picture.height, picture.height * extent / shorter, extent);
   const auto columns = taps_of_middle(picture.width, picture.width * extent / shorter, extent);
-  // Only what the square is made of: a narrow picture would be very long.
+  // Only what the square needs is resized: a narrow picture would be very long.
   const std::int64_t first = rows.front().begin;
   return resize_columns(resize_rows(picture, first, rows.back().end(), columns), first, rows);
 }

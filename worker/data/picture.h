@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-// Photographs and other pictures of any size, and how they become samples of one size.
+// Photographs and other pictures of any size, and their conversion to samples of one size.
 namespace ddprun::data {
 
 // Levels 0 .. 255 of red, green and blue of each pixel, in rows from the top.
@@ -16,17 +16,17 @@ struct Picture {
   std::vector<std::uint8_t> levels;
 };
 
-// A larger one is refused, before memory for it is taken.
+// A larger picture is refused before memory for it is allocated.
 inline constexpr std::int64_t max_picture_pixels = std::int64_t{1} << 26;
 
-// The content of a PNG or a JPEG file, which its first bytes tell apart; grey becomes red, green and blue, what is
-// transparent becomes black. name: of the file, for errors. Throws Errc::io naming it and what is wrong, also for a
-// file that ends too early; Errc::unsupported where the build has no library for the format.
+// Decodes a PNG or a JPEG file, which its first bytes tell apart; grey becomes red, green and blue, what is transparent
+// becomes black. name: the file's, for errors. Throws Errc::io naming it and what is wrong, also for a file that ends
+// too early; Errc::unsupported if the build has no library for the format.
 Picture decode_picture(std::span<const std::byte> bytes, const std::string& name);
-bool reads_pictures();  // whether this build has those libraries
+bool reads_pictures();  // returns whether this build has those libraries
 
-// As torchvision's Resize(extent, antialias=True), CenterCrop(extent): scaled so that the shorter side has this extent,
-// then the square in the middle. Bilinear; where it shrinks, each pixel is a weighted mean of all that it covers.
+// As torchvision's Resize(extent, antialias=True), CenterCrop(extent): scales the shorter side to this extent, then
+// takes the square in the middle. Bilinear; where it shrinks, each pixel is a weighted mean of all that it covers.
 Picture resize_and_crop(const Picture& picture, std::int64_t extent);
 
 }  // namespace ddprun::data

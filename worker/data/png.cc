@@ -6,7 +6,7 @@
 namespace ddprun::data {
 namespace {
 
-// Frees what libpng holds for an image.
+// Frees the memory that libpng holds for an image.
 struct PngImage {
   png_image image{};
   PngImage() { image.version = PNG_IMAGE_VERSION; }

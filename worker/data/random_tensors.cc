@@ -23,7 +23,7 @@ SampleLayout layout_of(const RandomTensorsOptions& o) {
 }  // namespace
 
 RandomTensors::RandomTensors(const RandomTensorsOptions& options) : options_(options), layout_(layout_of(options)) {
-  constexpr std::uint64_t weight_stream = 0x77656967687473;  // "weights": apart from every split
+  constexpr std::uint64_t weight_stream = 0x77656967687473;  // "weights": different from every split
   SampleRandom random{options.seed, weight_stream};
   const std::size_t inputs = layout_.input_bytes() / sizeof(float);
   const auto outputs = static_cast<std::size_t>(options.outputs);

@@ -12,7 +12,7 @@ struct RandomTensorsOptions {
   std::vector<std::int64_t> input_shape = {16};
   std::int64_t outputs = 1;  // numbers to predict, or classes
   bool labels = false;       // the target is the index of the largest of the outputs, instead of the outputs
-  float noise = 0.0F;        // standard deviation of what is added to each output
+  float noise = 0.0F;        // standard deviation of the noise that is added to each output
   std::uint64_t seed = 0;
   Split split = Split::train;
 };

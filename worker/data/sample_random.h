@@ -16,11 +16,11 @@ class SampleRandom {
   }
 
   std::uint64_t next() { return mix(state_ += increment); }
-  // In [0, 1), 24 bits.
+  // Returns a number in [0, 1) with 24 bits.
   float uniform() { return static_cast<float>(next() >> 40) * 0x1.0p-24F; }
   float uniform(float low, float high) { return low + (high - low) * uniform(); }
   int below(int bound) { return static_cast<int>(next() % static_cast<std::uint64_t>(bound)); }
-  // Mean 0, standard deviation 1 (Box and Muller, one of the pair).
+  // Returns a normal number, mean 0, standard deviation 1 (Box and Muller, one of the pair).
   float normal() {
     const float radius = std::sqrt(-2.0F * std::log(1.0F - uniform()));
     return radius * std::cos(2.0F * std::numbers::pi_v<float> * uniform());

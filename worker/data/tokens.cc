@@ -16,7 +16,7 @@ TokenRange whole(const std::shared_ptr<const MappedFile>& file, const std::files
   return {.bytes = file->bytes(), .owner = file, .name = path.filename().string()};
 }
 
-// The bytes of a split of data.dir/input.txt.
+// Returns the bytes of a split of data.dir/input.txt.
 TokenRange text_of(const std::filesystem::path& dir, Split split) {
   const auto path = dir / "input.txt";
   TokenRange range = whole(std::make_shared<const MappedFile>(path), path);
@@ -30,7 +30,7 @@ std::string_view characters(const TokenRange& range) {
   return {reinterpret_cast<const char*>(range.bytes.data()), range.bytes.size()};
 }
 
-// What a shard's file says of itself.
+// The format that a shard's file declares.
 struct ShardFormat {
   int token_bytes = 2;
   std::size_t header_bytes = 0;
@@ -104,7 +104,7 @@ std::int64_t TokenDataset::tokens_in(const TokenRange& range) const {
 std::int64_t TokenDataset::token(const TokenRange& range, std::int64_t position) const {
   const auto* from = range.bytes.data() + position * options_.token_bytes;
   std::uint32_t value = 0;
-  std::memcpy(&value, from, static_cast<std::size_t>(options_.token_bytes));  // little-endian, as this machine is
+  std::memcpy(&value, from, static_cast<std::size_t>(options_.token_bytes));  // little-endian, like this machine
   if (value < static_cast<std::uint64_t>(options_.vocabulary)) return value;
   throw make_error(Errc::usage, "{}token {} at position {} is not within the vocabulary of {}",
                    range.name.empty() ? "" : range.name + ": ", value, position, options_.vocabulary);
@@ -163,7 +163,7 @@ std::string training_text(const std::filesystem::path& dir) {
 std::unique_ptr<Dataset> load_token_shards(const std::filesystem::path& dir, Split split, std::int64_t context,
                                            std::int64_t vocabulary) {
   std::vector<TokenRange> ranges;
-  int token_bytes = 0;  // of the shards so far
+  int token_bytes = 0;  // that of the shards so far
   for (const auto& path : shards_in(dir, split == Split::test ? "val" : "train")) {
     const auto file = std::make_shared<const MappedFile>(path);
     const ShardFormat format = format_of(file->bytes(), path);

@@ -15,25 +15,25 @@ namespace ddprun::data {
 // Tokens in memory or in a mapped file: unsigned little-endian numbers of one size, one after the other.
 struct TokenRange {
   std::span<const std::byte> bytes;
-  std::shared_ptr<const void> owner;  // keeps them alive
-  std::string name = {};              // of their file, for errors
+  std::shared_ptr<const void> owner;  // keeps the bytes alive
+  std::string name = {};              // that of their file, for errors
 };
 
 struct TokenOptions {
   std::int64_t context = 128;     // tokens of a sample
-  std::int64_t vocabulary = 256;  // tokens are below
+  std::int64_t vocabulary = 256;  // all tokens are below this
   int token_bytes = 1;            // 1, 2 or 4
-  // Whether the tokens that do not fill a last sample make a shorter one, its other targets ignored, so that each token
-  // counts once: for evaluation. Otherwise they are left out.
+  // True: the tokens that do not fill a last sample make a shorter one, its other targets ignored, so that each token
+  // counts once: for evaluation. False: they are left out.
   bool keep_rest = false;
 };
 
 // The value of a target that counts for nothing.
 inline constexpr std::int64_t ignored_target = -100;
 
-// Text to continue: sample i of a range is the tokens [i context, (i + 1) context), its target the tokens one further.
-// Every token but the first of each range is a target once. A mapped file may be larger than memory; no sample crosses
-// from one range to the next.
+// Text whose next token is to be predicted: sample i of a range is the tokens [i context, (i + 1) context), its target
+// the tokens one further. Every token but the first of each range is a target once. A mapped file may be larger than
+// memory; no sample crosses from one range to the next.
 //
 // Errors: the constructor throws Errc::usage for ranges in which no sample fits; read() throws Errc::usage for a token
 // outside of the vocabulary, naming its position.
@@ -60,16 +60,16 @@ class TokenDataset : public Dataset {
 // The layout of the samples of a TokenDataset.
 SampleLayout token_layout(std::int64_t context, std::int64_t vocabulary);
 
-// data.dir/input.txt as bytes: the first nine tenths to learn from, the rest to test. Throws Errc::usage, or Errc::io,
-// naming the file.
+// Loads data.dir/input.txt as bytes: the first nine tenths for training, the rest for tests. Throws Errc::usage or
+// Errc::io, naming the file.
 std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split, std::int64_t context);
-// The same tenths as tokens of byte-pair encoding, kept in memory.
+// Loads the same parts as tokens of byte-pair encoding, kept in memory.
 std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split, std::int64_t context,
                                    const tokenizer::BytePairs& pairs);
-// The tenths that are learnt from. Throws as load_text().
+// Returns the part for training, as text. Throws what load_text() throws.
 std::string training_text(const std::filesystem::path& dir);
 
-// The shards train*.bin or val*.bin of a folder, in the order of their names: 16-bit tokens as nanoGPT writes them, or
+// Loads the shards train*.bin or val*.bin of a folder, ordered by name: 16-bit tokens as nanoGPT writes them, or
 // llm.c's files (dev/data/data_common.py), whose header of 1,024 bytes says whether tokens have 16 bits (GPT-2) or 32
 // (Llama 3). Throws Errc::usage for a damaged file, naming it, and for shards of different sizes of tokens.
 std::unique_ptr<Dataset> load_token_shards(const std::filesystem::path& dir, Split split, std::int64_t context,

@@ -16,7 +16,7 @@ bool has_name(const std::vector<std::pair<std::string, T>>& entries, const std::
   return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == name; });
 }
 
-// The module that runs.
+// Returns a text for the module that runs.
 std::string module_text() {
   const std::string path = autograd::current_scope();
   return path.empty() ? "the model" : "module " + path;

@@ -11,20 +11,20 @@
 
 namespace ddprun::nn {
 
-// Which modules keep nothing but their inputs for the backward pass, which then computes them again: none; the blocks
-// of the model (those of a transformer, residual blocks); or all layers of a container and all modules with parts
-// below.
+// The modules that keep nothing but their inputs for the backward pass, which then computes them again: none; the
+// blocks of the model (those of a transformer, residual blocks); or all layers of a container and all modules with
+// parts below.
 enum class Recompute { none, blocks, all };
 
-// Is told of the calls of a module that it was given to. Called again where a module is computed again.
+// Observes the calls of the module that it was set on. It is called again where a module is computed again.
 //
-// Threads: as the module's. What a method throws comes out of the call.
+// Threads: those of the module. What a method throws, the call throws.
 class CallHook {
  public:
   virtual ~CallHook() = default;
-  // Before forward(): gives the inputs that it sees, these or others with the same values.
+  // Called before forward(): returns the inputs that it sees, these or others with the same values.
   virtual std::vector<Variable> before(std::vector<Variable> inputs) = 0;
-  // After forward(): gives the results that its caller sees, likewise.
+  // Called after forward(): returns the results that its caller sees, these or others with the same values.
   virtual std::vector<Variable> after(std::vector<Variable> results) = 0;
 };
 
@@ -32,7 +32,7 @@ class CallHook {
 // paths as in PyTorch, "conv1.weight", in the order of registration, which is a pure function of the model.
 //
 // Ownership: a module owns its children. Parameters and buffers are shared handles: one registered in two places is
-//   tied, and appears under its first path alone.
+//   tied, and appears only under its first path.
 // Threads: one at a time.
 // Errors: Errc::usage for a name that repeats within a module, is empty or has a dot, and for a path that does not
 //   exist.
@@ -45,7 +45,7 @@ class Module {
 
   // Runs forward() under this module's name, which errors and profiles then carry. Call this, not forward().
   Variable operator()(const Variable& input);
-  // The same with several inputs and outputs, in the order that the module defines; nothing of it is computed again.
+  // The overload with several inputs and outputs, in the order that the module defines; none of it is computed again.
   std::vector<Variable> operator()(const std::vector<Variable>& inputs);
 
   // The handles are the module's own: writing into them changes it.
@@ -53,44 +53,44 @@ class Module {
   std::vector<std::pair<std::string, Tensor>> named_buffers() const;
   Variable parameter(const std::string& path) const;  // "conv1.weight"
   Module& module(const std::string& path);            // "blocks.3"; the empty path is this module
-  std::vector<std::string> module_names() const;      // of the modules directly below
-  // This module and all below it, those above first.
+  std::vector<std::string> module_names() const;      // those of the modules directly below
+  // Visits this module and all below it, those above first.
   void for_each_module(const std::function<void(Module&)>& visit);
 
-  // Another module runs in this one's place, under its name, and has its parameters and buffers; references to this one
-  // stay valid. Null: this one again. REQUIRES: this module has no parts below.
+  // Makes another module run in this one's place, under its name, with its parameters and buffers; references to this
+  // one stay valid. Null restores this one. REQUIRES: this module has no parts below.
   void set_substitute(std::unique_ptr<Module> other);
-  Module* substitute() const { return substitute_.get(); }  // null: none
-  // Whether a call is forward() and nothing else, so that a module above may compute it as part of a larger operation.
+  Module* substitute() const { return substitute_.get(); }  // null if there is none
+  // Returns whether a call is only forward(), so that a module above may compute it as part of a larger operation.
   bool is_plain() const {
     return !substitute_ && !call_hook_ && !inputs_to_ && !results_to_ && !(recompute_ && training_);
   }
 
-  // Training or evaluation, for this module and all below it; training at first.
+  // Sets training or evaluation, for this module and all below it; training at first.
   void train(bool on = true);
   bool training() const { return training_; }
   void zero_grad();
-  // Freezes, or frees, all parameters of this module and below.
+  // Freezes (on = false) or unfreezes all parameters of this module and below.
   void set_requires_grad(bool on);
-  // Of the modules below this one, while they train (autograd::checkpoint()). The same bits, for less memory and more
-  // time.
+  // Makes the modules below this one compute again while they train (autograd::checkpoint()). The same bits, for less
+  // memory and more time.
   void set_recompute(Recompute which);
-  // The modules that use parameters on their own account: each block with all below it, and outside of blocks each
+  // Returns the modules that use parameters by themselves: each block with all below it, and outside of blocks each
   // module with parameters of its own. A module that is in none of them has no parameters.
   std::vector<std::pair<std::string, Module*>> parameter_users();
-  // A part of a row of parts that compute one after the other.
+  // A part of a sequence of parts that compute one after the other.
   struct Piece {
     std::string name;                                // "h.3"
-    std::vector<Module*> modules;                    // that it calls
+    std::vector<Module*> modules;                    // those that it calls
     std::function<Variable(const Variable&)> run{};  // empty, in sequence(): calls the one module
   };
-  // This module as the longest row of pieces that it can be cut into, for pipelines: each gets the result of the one
-  // before, and all of them compute what the module computes. One piece where it states no sequence().
+  // Returns this module as the longest sequence of pieces that it can be cut into, for pipelines: each gets the result
+  // of the one before, and all of them compute what the module computes. One piece if it overrides no sequence().
   std::vector<Piece> pieces();
-  // Of this module, in place of one given before; null: none.
+  // Sets the hook of this module and replaces an earlier one; null: none.
   void set_call_hook(std::unique_ptr<CallHook> hook) { call_hook_ = std::move(hook); }
-  // Moves parameters and buffers in place: optimizers and tied modules see it, gradients are dropped. A dtype applies
-  // to floating-point tensors.
+  // Moves parameters and buffers in place: optimizers and tied modules see the change, gradients are dropped. A dtype
+  // applies to floating-point tensors.
   void to(Device device);
   void to(DType dtype);
 
@@ -100,16 +100,16 @@ class Module {
   void place_results(Device device) { results_to_ = device; }
 
  protected:
-  // A module overrides the first; one with several inputs or outputs the second. What remains is Errc::usage, or the
-  // first for one input.
+  // A module overrides the first; one with several inputs or outputs the second. The default of the first throws
+  // Errc::usage, that of the second calls the first for one input.
   virtual Variable forward(const Variable& input);
   virtual std::vector<Variable> forward_all(const std::vector<Variable>& inputs);
 
-  // What set_recompute() takes this module for: a block repeats in a model; a container only calls its parts.
+  // The role of this module for set_recompute(): a block repeats in a model; a container only calls its parts.
   enum class Part { layer, block, container };
   virtual Part part() const { return Part::layer; }
 
-  // What forward() calls one after the other, for a module that does nothing else; empty: it cannot be cut.
+  // The pieces that forward() calls one after the other, for a module that does nothing else; empty: it cannot be cut.
   virtual std::vector<Piece> sequence() { return {}; }
 
   Variable register_parameter(const std::string& name, Tensor value);

@@ -9,12 +9,12 @@
 
 namespace ddprun::nn {
 
-// Which samples a forward pass sees. What a layer draws for a sample (dropout) is a function of (seed, epoch, sample)
-// and the layer's path alone: the same at any batch size, at any number of ranks, and when a pass is computed again.
+// The samples of a forward pass. What a layer draws for a sample (dropout) is a function only of (seed, epoch, sample)
+// and the layer's path: the same at any batch size, at any number of ranks, and when a pass is computed again.
 struct SampleKeys {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
-  std::vector<std::int64_t> samples;  // of each row of the batch: its index in the data set
+  std::vector<std::int64_t> samples;  // for each row of the batch its index in the data set
 };
 
 // Sets the keys for forward passes on this thread during its lifetime. Without one, a layer that draws random numbers
@@ -25,7 +25,7 @@ class RandomScope final : public autograd::ContextScope {
   explicit RandomScope(SampleKeys keys);
   ~RandomScope();
 
-  // Of this thread; null outside of any scope.
+  // Returns the keys of this thread; null outside of any scope.
   static const SampleKeys* current();
 
  private:
@@ -36,8 +36,8 @@ class RandomScope final : public autograd::ContextScope {
   const SampleKeys* before_;
 };
 
-// The random stream of each row of a tensor whose first dimension is the batch, or the batch times positions of each
-// sample. Throws Errc::mismatch if rows is not a multiple of the number of samples.
+// Returns the random stream of each row of a tensor whose first dimension is the batch, or the batch times positions of
+// each sample. Throws Errc::mismatch if rows is not a multiple of the number of samples.
 std::vector<std::uint64_t> streams_of_rows(const SampleKeys& keys, const std::string& layer, std::int64_t rows);
 
 }  // namespace ddprun::nn

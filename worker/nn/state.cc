@@ -19,7 +19,7 @@ using checkpoint::SafetensorsFile;
 using checkpoint::TensorInfo;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// Parameters, then buffers: handles on the module's memory.
+// Returns parameters, then buffers: handles on the module's memory.
 NamedTensors tensors_of(const Module& module) {
   NamedTensors all;
   for (const auto& [name, parameter] : module.named_parameters()) all.emplace_back(name, parameter.value());
@@ -27,7 +27,7 @@ NamedTensors tensors_of(const Module& module) {
   return all;
 }
 
-// What goes where.
+// The tensors of the file with their destinations.
 struct Plan {
   std::vector<std::pair<const TensorInfo*, Tensor>> copies;
   LoadReport report;

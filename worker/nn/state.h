@@ -6,15 +6,15 @@
 
 #include "ddprun/worker/nn/module.h"
 
-// Parameters and buffers of a module from and to safetensors files.
+// Loads and saves parameters and buffers of a module as safetensors files.
 namespace ddprun::nn {
 
 struct LoadOptions {
-  // Every tensor of the file has its place in the module, and the other way round; otherwise what does not match is
-  // left alone and reported.
+  // If true, every tensor of the file has to have its place in the module, and the other way round; otherwise what does
+  // not match is left alone and reported.
   bool strict = true;
-  // Only the tensors of the file whose names begin with it, and without it: "transformer." for a model that is part of
-  // a larger one.
+  // Only tensors of the file whose names begin with this are loaded, under the rest of the name: "transformer." for a
+  // model that is part of a larger one.
   std::string prefix;
   // Tensors of the file whose names end in one of these are passed over, such as ".attn.bias" and ".attn.masked_bias":
   // the causal masks that older files of GPT-2 have.
@@ -26,8 +26,8 @@ struct LoadOptions {
 
 struct LoadReport {
   std::vector<std::string> loaded;
-  std::vector<std::string> missing;     // of the module, not in the file
-  std::vector<std::string> unexpected;  // in the file, not of the module
+  std::vector<std::string> missing;     // in the module, not in the file
+  std::vector<std::string> unexpected;  // in the file, not in the module
 };
 
 // Copies the file's tensors into the module, converted to its dtypes. Errors: Errc::io for a file that cannot be read,

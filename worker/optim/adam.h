@@ -20,11 +20,11 @@ class Adam : public Optimizer {
   void update(const GroupStep& group) override;
 
   std::vector<Tensor> average_, square_average_;
-  const bool decoupled_;  // weight decay
+  const bool decoupled_;  // that of the weight decay
 };
 
 // Loshchilov and Hutter, "Decoupled weight decay regularization" (ICLR 2019), as PyTorch's AdamW: p *= 1 - lr
-// weight_decay, then Adam's step by the gradient alone. The same state as Adam's.
+// weight_decay, then Adam's step by the gradient without decay. The same state as Adam's.
 class AdamW : public Adam {
  public:
   AdamW(std::vector<ParameterGroup> groups, const OptimOptions& options) : Adam(std::move(groups), options, true) {}

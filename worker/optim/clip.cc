@@ -22,7 +22,7 @@ void bump_versions(const std::vector<Tensor>& gradients) {
   for (const Tensor& gradient : gradients) gradient.storage()->bump_version();
 }
 
-// x = function(x)
+// Computes x = function(x).
 void apply(kernels::Unary function, const kernels::Arguments& arguments, const NamedParameters& parameters) {
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.grad().defined()) continue;
@@ -53,7 +53,7 @@ double clip_grad_norm(const NamedParameters& parameters, double max_norm) {
 void clip_grads_with_norm(const NamedParameters& parameters, double max_norm, double norm) {
   check_above_zero("max_norm", max_norm);
   const double factor = max_norm / (norm + 1e-6);
-  if (!(factor >= 1)) apply(kernels::Unary::scale, {.a = factor}, parameters);  // NaN too
+  if (!(factor >= 1)) apply(kernels::Unary::scale, {.a = factor}, parameters);  // also if it is NaN
 }
 
 Tensor grad_square_sum_there(const NamedParameters& parameters) {

@@ -15,11 +15,11 @@ class ExponentialMovingAverage {
  public:
   ExponentialMovingAverage(NamedParameters parameters, double decay);
 
-  // Once after each step of the optimizer.
+  // To be called once after each step of the optimizer.
   void update();
-  // Under the parameters' names: there from construction on and shared, so writing into them restores a checkpoint.
+  // The averages by parameter name. They exist from construction on: writing to them restores a checkpoint.
   const NamedTensors& averages() const { return averages_; }
-  // Whether there has been an update, or a checkpoint was restored.
+  // Returns whether there has been an update, or a checkpoint was restored.
   bool started() const { return started_; }
   void set_started() { started_ = true; }
 
@@ -33,7 +33,7 @@ class ExponentialMovingAverage {
 
    private:
     const NamedParameters& parameters_;
-    std::vector<Tensor> values_;  // of the parameters outside of the scope; empty: they are unchanged
+    std::vector<Tensor> values_;  // those of the parameters outside of the scope; empty if they are unchanged
   };
 
  private:

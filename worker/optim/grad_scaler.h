@@ -7,15 +7,15 @@
 
 namespace ddprun::optim {
 
-// PyTorch's defaults.
+// Options with PyTorch's defaults.
 struct GradScalerOptions {
   double scale = 65536;
   double growth = 2;     // factor of the scale after growth_interval steps in a row with finite gradients
-  double backoff = 0.5;  // factor of the scale after a step without
+  double backoff = 0.5;  // factor of the scale after a step whose gradients are not finite
   std::int64_t growth_interval = 2000;
 };
 
-// Keeps gradients within the range of float16, as torch.amp.GradScaler: the loss is multiplied by a scale before
+// Keeps gradients within the range of float16, like torch.amp.GradScaler: the loss is multiplied by a scale before
 // backward(), the gradients are divided by it before they are clipped and used, and a step whose gradients are not
 // finite is skipped and lowers the scale.
 //
@@ -34,20 +34,20 @@ class GradScaler {
   explicit GradScaler(const GradScalerOptions& options = {});
 
   double scale() const { return state_.scale; }
-  // Divides the gradients by the scale, in place. False, and the gradients are of no use, if one is not finite.
-  // Where each rank has parts of the parameters alone: holds_at_all tells whether all ranks' gradients are finite.
+  // Divides the gradients by the scale, in place. Returns false, and the gradients are of no use, if one is not finite.
+  // If each rank has only parts of the parameters: holds_at_all returns whether all ranks' gradients are finite.
   using HoldsAtAll = std::function<bool(bool)>;
   bool unscale(const NamedParameters& parameters, const HoldsAtAll& holds_at_all = {}) const;
-  // The same on a CUDA device, for which the host does not wait: one float32 there, which becomes 0 where all gradients
-  // are finite. REQUIRES: gradients on a CUDA device, at least one.
+  // The variant for which the host does not wait for a CUDA device: returns one float32 there, 0 if all gradients are
+  // finite. REQUIRES: gradients on a CUDA device, at least one.
   Tensor unscale_there(const NamedParameters& parameters) const;
-  // Once after each step.
+  // To be called once after each step.
   void update(bool finite);
 
-  // What a run that resumes has to restore.
+  // The state that a run that resumes has to restore.
   struct State {
     double scale;
-    std::int64_t good_steps = 0;  // in a row, since the scale has changed
+    std::int64_t good_steps = 0;  // those in a row, since the scale has changed
   };
   const State& state() const { return state_; }
   void set_state(const State& state) { state_ = state; }

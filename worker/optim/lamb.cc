@@ -10,7 +10,7 @@
 namespace ddprun::optim {
 namespace {
 
-// The update of some elements, from their means.
+// The update of some elements, computed from their means.
 template <class T>
 struct Direction {
   T correction, square_correction, eps, weight_decay;
@@ -29,7 +29,7 @@ void update_means(std::int64_t count, const T* gradient, T* average, T* square_a
   }
 }
 
-// In blocks: the sum needs no memory for the whole update.
+// Computes in blocks: the sum needs no memory for the whole update.
 template <class T>
 double square_sum_of(const Direction<T>& direction, std::int64_t count, const T* value, const T* average,
                      const T* square_average) {

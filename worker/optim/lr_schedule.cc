@@ -12,12 +12,12 @@ namespace {
 
 using Options = LrScheduleOptions;
 
-// From `from` to `to` along half a cosine; share: 0 .. 1 of the way.
+// Goes from `from` to `to` along half a cosine; share: 0 .. 1 of the way.
 double cosine_between(double from, double to, double share) {
   return to + (from - to) * (1 + std::cos(std::numbers::pi * share)) / 2;
 }
 
-// How much of the curve behind the warm-up is done, 0 .. 1.
+// Returns the share of the curve after the warm-up that is done, 0 .. 1.
 double share_done(const Options& o, std::int64_t time) {
   const auto length = o.length - o.warmup;
   return static_cast<double>(std::min(time, length)) / static_cast<double>(length);
@@ -58,7 +58,7 @@ double onecycle(const Options& o, std::int64_t time) {
   return cosine_between(o.lr, initial / o.final_div_factor, (t - peak) / (last - peak));
 }
 
-// LambdaLR of sqrt(w / (t + w)), w the warm-up: Vaswani et al., "Attention is all you need" (2017), section 5.3
+// LambdaLR with sqrt(w / (t + w)), w the warm-up: Vaswani et al., "Attention is all you need" (2017), section 5.3
 double inverse_sqrt(const Options& o, std::int64_t time) {
   const auto warmup = static_cast<double>(std::max<std::int64_t>(o.warmup, 1));
   return o.lr * std::sqrt(warmup / (static_cast<double>(time) + warmup));

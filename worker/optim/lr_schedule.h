@@ -10,17 +10,17 @@ namespace ddprun::optim {
 // Lengths are in the schedule's unit: optimizer steps, or epochs.
 struct LrScheduleOptions {
   std::string name = "constant";
-  double lr = 1e-3;                      // what the curve begins with after the warm-up; onecycle: its maximum
-  std::int64_t warmup = 0;               // how long the rate rises linearly to the curve's first; 0: no warm-up
-  double warmup_start = 0.01;            // factor of the curve's first rate with which it begins
-  std::int64_t length = 1;               // of the whole curve with its warm-up: cosine, linear, onecycle
-  double end_factor = 0;                 // of lr, at the end: cosine, linear
+  double lr = 1e-3;                      // the first rate of the curve after the warm-up; onecycle: its maximum
+  std::int64_t warmup = 0;               // time in which the rate rises linearly to the curve's first; 0: no warm-up
+  double warmup_start = 0.01;            // the rate begins with the curve's first times this factor
+  std::int64_t length = 1;               // that of the whole curve with its warm-up: cosine, linear, onecycle
+  double end_factor = 0;                 // cosine, linear: the last rate is lr times this
   double gamma = 0.1;                    // step, multistep: factor of each decay
-  std::int64_t step_size = 1;            // step: between two decays
+  std::int64_t step_size = 1;            // step: time between two decays
   std::vector<std::int64_t> milestones;  // multistep: ascending, counted after the warm-up
   double pct_start = 0.3;                // onecycle: share of its length in which the rate rises
-  double div_factor = 25;                // onecycle: it begins with lr / div_factor
-  double final_div_factor = 1e4;         // onecycle: and ends with that / final_div_factor
+  double div_factor = 25;                // onecycle: the rate begins with lr / div_factor
+  double final_div_factor = 1e4;         // onecycle: the rate ends with that / final_div_factor
 };
 
 // The learning rate as a pure function of the time: a run that resumes goes on along the same curve, and nothing of it
@@ -33,13 +33,13 @@ class LrSchedule {
   // warmup < length where the curve has a length.
   explicit LrSchedule(LrScheduleOptions options);
 
-  // At time 0 the first step is taken, or the first epoch begins.
+  // Returns the rate at a time. At time 0 the first step is taken, or the first epoch begins.
   double at(std::int64_t time) const;
 
-  // plateau: the rate after a reduction, which evaluations decide; its curve is constant.
+  // For plateau: sets the rate after a reduction, which evaluations decide; its curve is constant.
   void set_lr(double lr) { options_.lr = lr; }
 
-  // Whether a curve ends at its length, which then has to be given.
+  // Returns whether a curve ends at its length, which then has to be given.
   static bool has_length(std::string_view name);
   static std::vector<std::string> names();
 
@@ -47,7 +47,7 @@ class LrSchedule {
   using Curve = double (*)(const LrScheduleOptions& options, std::int64_t time);
 
   LrScheduleOptions options_;
-  Curve curve_;  // of the time after the warm-up
+  Curve curve_;  // a function of the time after the warm-up
 };
 
 }  // namespace ddprun::optim

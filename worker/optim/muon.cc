@@ -36,8 +36,8 @@ void scale_and_add_product(Tensor& out, double a, const Tensor& x, const Tensor&
   kernels::of(out).matmul(x, y, out, {.accumulate = true});
 }
 
-// Singular values go to about 1, singular vectors stay: X = a X + (b G + c G G) X with G = X X^T, and for a matrix that
-// is higher than wide by the smaller G = X^T X from the right. The coefficients are Jordan's.
+// Brings singular values to about 1 and keeps singular vectors: X = a X + (b G + c G G) X with G = X X^T, and for a
+// matrix that is higher than wide by the smaller G = X^T X from the right. The coefficients are Jordan's.
 Tensor orthogonalise(Tensor x, double eps, std::int64_t steps) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
   const bool high = x.shape()[0] > x.shape()[1];

@@ -19,7 +19,7 @@ class Muon : public Optimizer {
   void update(const GroupStep& group) override;
   void update_matrix(Tensor& value, const Tensor& gradient, Tensor& momentum, const GroupStep& group) const;
 
-  std::vector<Tensor> momentum_, average_, square_average_;  // undefined where a parameter has none
+  std::vector<Tensor> momentum_, average_, square_average_;  // undefined for a parameter that has none
 };
 
 }  // namespace ddprun::optim

@@ -49,7 +49,7 @@ void check(const OptimOptions& options) {
                      options.momentum, options.dampening);
 }
 
-// Names are those of the state, so they differ. Tied parameters may be in one group.
+// Names are those of the state, so they have to differ. Tied parameters may be in one group.
 void check(const std::vector<ParameterGroup>& groups) {
   std::set<std::string_view> names;
   std::map<const void*, std::size_t> group_of;

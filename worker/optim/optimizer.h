@@ -14,17 +14,17 @@ namespace ddprun::optim {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// Of all groups. An optimizer does not use those that are not its own, but all of them are checked.
+// The options of all optimizers. An optimizer does not use those that are not its own, but all of them are checked.
 struct OptimOptions {
   double lr = 1e-3;
   double momentum = 0;  // sgd, rmsprop, lars, muon
-  // sgd, adam, rmsprop, adagrad: added to the gradient, times the parameter (L2). The others: see their headers.
+  // sgd, adam, rmsprop, adagrad: added to the gradient, times the parameter (L2). For the others see their headers.
   double weight_decay = 0;
   double beta1 = 0.9;    // adam, adamw, lamb, muon
   double beta2 = 0.999;  // adam, adamw, lamb, muon
-  // adam, adamw: the second average is that of this step afterwards (1-bit Adam); 0: it goes on.
+  // adam, adamw: the second average does not change after this step (1-bit Adam); 0: it always does.
   std::int64_t freeze_step = 0;
-  double eps = 1e-8;                      // all but sgd and lars
+  double eps = 1e-8;                      // all except sgd and lars
   double dampening = 0;                   // sgd: this share of the gradient does not enter the momentum
   bool nesterov = false;                  // sgd, muon: with momentum and without dampening
   double alpha = 0.99;                    // rmsprop
@@ -33,7 +33,7 @@ struct OptimOptions {
   double trust_coefficient = 0.001;       // lars
   std::int64_t ns_steps = 5;              // muon
   std::string adjust_lr_fn = "original";  // muon: or match_rms_adamw
-  // Folder of files that hold the state (offload.h); empty: memory. For parameters on the CPU.
+  // Folder of files that hold the state (offload.h); if empty, it is in memory. For parameters on the CPU.
   std::filesystem::path offload;
 };
 
@@ -42,8 +42,8 @@ struct OptimOptions {
 //
 // Ownership: it holds handles on the parameters, and owns its state.
 // Threads: one at a time.
-// Errors: Errc::mismatch for a parameter whose dtype or shape is another than when the optimizer was made. Making one
-// with offload: those of zeros_in_file().
+// Errors: Errc::mismatch for a parameter whose dtype or shape is another than when the optimizer was made. With
+//   offload, the constructor throws what zeros_in_file() throws.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -53,27 +53,27 @@ class Optimizer {
   void step();
   void zero_grad();
 
-  // Before the groups' factors.
+  // The rate before it is multiplied by the groups' factors.
   double lr() const { return options_.lr; }
   void set_lr(double lr) { options_.lr = lr; }
 
-  // Steps taken; part of the state (Adam's bias correction, which counts the optimizer's steps, not a parameter's).
+  // The steps taken; part of the state (Adam's bias correction counts the optimizer's steps, not a parameter's).
   std::int64_t step_count() const { return step_count_; }
   void set_step_count(std::int64_t count) { step_count_ = count; }
-  // "conv1.weight.exp_avg", ...: there from construction on and shared, so writing into them restores a checkpoint.
+  // The state by names such as "conv1.weight.exp_avg"; it exists from construction on: writing restores a checkpoint.
   const NamedTensors& state() const { return state_; }
 
  protected:
-  // The hyper-parameters of a group in this step, and where its parameters are among all.
+  // The hyper-parameters of a group in this step, and the indices of its parameters among all.
   struct GroupStep {
     double lr, weight_decay;
     std::size_t begin, end;
   };
 
   Optimizer(std::vector<ParameterGroup> groups, const OptimOptions& options);
-  // One zeroed state tensor like each parameter, in their order; undefined where has is given and does not hold.
+  // Adds one zeroed state tensor like each parameter, in their order; undefined where has is given and returns false.
   std::vector<Tensor> add_state(const std::string& suffix, bool (*has)(const Shape&) = nullptr);
-  // One zeroed number, int64 and in host memory, for each parameter.
+  // Adds one zeroed number, int64 and in host memory, for each parameter.
   std::vector<Tensor> add_counters(const std::string& suffix);
 
   // Updates all parameters of a group.
@@ -92,10 +92,10 @@ class Optimizer {
 
   // Parameters and what belongs to them, for kernels that take many tensors at once.
   struct Lists {
-    std::vector<Tensor> values, gradients, first_state, second_state;  // of a state that there is not: empty
+    std::vector<Tensor> values, gradients, first_state, second_state;  // a state that does not exist is empty
   };
-  // Calls step(lists, key) for all parameters of the group that have a gradient: neighbours on one device whose
-  // key_of(index) is the same go together. Null: there is no such state.
+  // Calls step(lists, key) for all parameters of the group that have a gradient: neighbours on one device with the same
+  // key_of(index) go together. first, second: null if there is no such state.
   template <class KeyOf, class Function>
   void for_lists(const GroupStep& group, const std::vector<Tensor>* first, const std::vector<Tensor>* second,
                  KeyOf key_of, Function step) {
@@ -129,25 +129,25 @@ class Optimizer {
 
   Tensor state_like(const Tensor& parameter) const;
 
-  NamedParameters parameters_;  // of all groups
+  NamedParameters parameters_;  // those of all groups
   std::vector<Group> groups_;
   OptimOptions options_;
   NamedTensors state_;
   std::int64_t step_count_ = 0;
-  Lists lists_;  // empty but within a step: their memory is kept
+  Lists lists_;  // empty except within a step: their memory is kept
 };
 
-// One of optimizer_names(). Throws Errc::usage for an unknown name (naming the known ones), a
-// value out of bounds, nesterov without momentum or with dampening, a parameter in two groups, and two of one name.
+// Makes one of optimizer_names(). Throws Errc::usage for an unknown name (naming the known ones), a value out of
+// bounds, nesterov without momentum or with dampening, a parameter in two groups, and two of one name.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOptions& options,
                                           std::vector<ParameterGroup> groups);
-// All parameters in one group.
+// The overload for all parameters in one group.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOptions& options,
                                           NamedParameters parameters);
 
 std::vector<std::string_view> optimizer_names();
 
-// Whether the optimizer treats each element by itself, so that the elements of a parameter may be divided among
+// Returns whether the optimizer treats each element by itself, so that the elements of a parameter may be divided among
 // optimizers. REQUIRES: one of optimizer_names().
 bool is_elementwise(std::string_view name);
 

@@ -8,19 +8,19 @@ namespace ddprun::optim {
 // gradients decide alike. Copies are independent. Threads: one at a time.
 class OutlierFilter {
  public:
-  static constexpr std::size_t window = 100;  // of norms
-  static constexpr std::size_t first = 10;    // norms before there is a judgement
+  static constexpr std::size_t window = 100;  // the number of norms
+  static constexpr std::size_t first = 10;    // the number of norms before there is a judgement
 
-  // factor: of the median of the last norms.
+  // factor: multiplies the median of the last norms.
   explicit OutlierFilter(double factor) : factor_(factor) {}
 
-  // Whether the norm is above factor times the median, or not finite; it then counts among the last norms if it is
-  // finite, so that gradients that stay large are accepted at last. Never within the first norms.
+  // Returns whether the norm is above factor times the median, or not finite; it then counts among the last norms if it
+  // is finite, so that gradients that stay large are accepted at last. Returns false within the first norms.
   bool note(double norm);
-  // Of the last norms; 0 without.
+  // Returns the median of the last norms; 0 if there is none.
   double median() const;
 
-  // From the oldest to the newest: what a run that resumes has to restore.
+  // The norms from the oldest to the newest: a run that resumes has to restore them.
   const std::vector<double>& norms() const { return norms_; }
   void set_norms(std::vector<double> norms) { norms_ = std::move(norms); }
 

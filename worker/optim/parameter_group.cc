@@ -5,7 +5,7 @@
 namespace ddprun::optim {
 namespace {
 
-// Those of several experts have two dimensions.
+// Biases of several experts have two dimensions.
 bool is_bias(std::string_view name) {
   return name == "bias" || name.ends_with(".bias");
 }

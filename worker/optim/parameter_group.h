@@ -11,10 +11,10 @@ namespace ddprun::optim {
 
 using NamedParameters = std::vector<std::pair<std::string, Variable>>;
 
-// What a group of parameters has of its own.
+// The options of a group of parameters.
 struct GroupOptions {
   double lr_factor = 1;                // the group's learning rate is the optimizer's times this
-  std::optional<double> weight_decay;  // none: the optimizer's
+  std::optional<double> weight_decay;  // none: that of the optimizer
 };
 
 // Parameters that are updated with the same hyper-parameters: PyTorch's param_groups. A value; the variables in it are
@@ -24,12 +24,12 @@ struct ParameterGroup {
   GroupOptions options;
 };
 
-// The gradients of those that have one, in their order.
+// Returns the gradients of those parameters that have one, in their order.
 std::vector<Tensor> gradients_of(const NamedParameters& parameters);
 
-// Two groups: parameters of at least two dimensions (weights of linear layers and convolutions, embeddings), with the
-// optimizer's weight decay, and the others (biases, by name where there is one for each expert, and weights of norms)
-// with none. A group without parameters is left
+// Returns two groups: parameters of at least two dimensions (weights of linear layers and convolutions, embeddings),
+// with the optimizer's weight decay, and the others (biases, by name where there is one for each expert, and weights of
+// norms) with none. A group without parameters is left
 // out.
 std::vector<ParameterGroup> split_one_dimensional(const NamedParameters& parameters);
 

@@ -12,7 +12,7 @@ struct Step {
   double lr, weight_decay, alpha, eps, momentum;
 };
 
-// momentum and average: null without.
+// momentum and average: null without them.
 template <class T>
 void rmsprop_step(std::int64_t count, T* value, const T* gradient, T* square_average, T* momentum, T* average,
                   const Step& step) {
@@ -24,7 +24,7 @@ void rmsprop_step(std::int64_t count, T* value, const T* gradient, T* square_ave
     T square = square_average[i];
     if (average != nullptr) {
       average[i] += rest * (g - average[i]);
-      square = std::max(square - average[i] * average[i], T(0));  // rounding may take it below 0
+      square = std::max(square - average[i] * average[i], T(0));  // rounding may make it negative
     }
     T update = g / (std::sqrt(square) + eps);
     if (momentum != nullptr) update = momentum[i] = factor * momentum[i] + update;

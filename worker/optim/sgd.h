@@ -17,7 +17,7 @@ class Sgd : public Optimizer {
 
  private:
   void update(const GroupStep& group) override;
-  // Whether this is the first step of a parameter, which is not the first any more.
+  // Returns whether this is the first step of a parameter, and notes that it was taken.
   bool take_first(std::size_t index);
 
   std::vector<Tensor> momentum_, started_;

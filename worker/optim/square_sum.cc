@@ -8,7 +8,7 @@
 
 namespace ddprun::optim {
 
-// Several sums side by side, which the processor can add at the same time.
+// Computes several sums side by side, which the processor can add at the same time.
 template <class T>
 double square_sum(std::int64_t count, const T* x) {
   constexpr std::int64_t lanes = 8;

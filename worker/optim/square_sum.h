@@ -6,15 +6,15 @@
 
 namespace ddprun::optim {
 
-// Of all elements, taken in double, in an order that depends on their number alone. T: float or double.
+// Returns the sum of squares, in double, in an order that depends only on the number of elements. T: float or double.
 template <class T>
 double square_sum(std::int64_t count, const T* x);
-// On any device, of any floating type; the host waits for a CUDA device once.
+// The overload for any device and any floating type; the host waits for a CUDA device once.
 double square_sum(const Tensor& x);
-// Of all tensors together; the host waits for each CUDA device once.
+// The sum over all tensors; the host waits for each CUDA device once.
 double square_sum(const std::vector<Tensor>& tensors);
-// The same in memory of the first tensor's device, as one float64: the host waits for nothing. REQUIRES: there is a
-// tensor.
+// Computes the sum in memory of the first tensor's device, as one float64: the host waits for nothing. REQUIRES: there
+// is a tensor.
 Tensor square_sum_there(const std::vector<Tensor>& tensors);
 
 }  // namespace ddprun::optim

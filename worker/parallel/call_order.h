@@ -6,23 +6,23 @@
 
 namespace ddprun {
 
-// What happens in a pass, in order: the same in every pass of a model, so that the last pass says what comes next in
-// this one, and a rank without samples can take part in a pass.
+// The events of a pass, in order: the same in every pass of a model, so that the last pass says what comes next in this
+// one, and a rank without samples can take part in a pass.
 //
-// A value, of its own. Threads: one at a time. Errors: none.
+// A value. Threads: one at a time. Errors: none.
 class CallOrder {
  public:
   enum class Kind { forward_begins, forward_ends, backward_begins, backward_ends, gradient_ready };
   struct Event {
     Kind kind;
-    std::size_t index;  // of a user of parameters, or a parameter
+    std::size_t index;  // that of a user of parameters, or of a parameter
     bool operator==(const Event&) const = default;
   };
 
   void begin_pass() { now_.clear(); }
   void end_pass() { last_ = now_; }
   void add(Event event) { now_.push_back(event); }
-  // The user of parameters that begins next, if this pass has been like the last one so far.
+  // Returns the user of parameters that begins next, if this pass has been like the last one so far.
   std::optional<std::size_t> next_user() const;
   const std::vector<Event>& last_pass() const { return last_; }
 

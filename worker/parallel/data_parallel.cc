@@ -16,12 +16,12 @@ namespace {
 using NamedParameters = std::vector<std::pair<std::string, Variable>>;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// Rows of a batch.
+// A range of rows of a batch.
 struct Rows {
   std::int64_t begin = 0, count = 0;
 };
 
-// At least one part, which has no rows if there are none.
+// Returns at least one part, which has no rows if there are none.
 std::vector<Rows> divide(std::int64_t rows, std::size_t parts) {
   if (rows == 0) return {Rows{}};
   const auto n = static_cast<std::int64_t>(parts);
@@ -31,12 +31,12 @@ std::vector<Rows> divide(std::int64_t rows, std::size_t parts) {
   return all;
 }
 
-// By the caller, not on the thread of the device: while that runs, no other thread uses it or the first device.
+// Called by the caller, not on the thread of the device: while that runs, no other thread uses it or the first device.
 Tensor scattered(const Tensor& all, const Rows& rows, Device device) {
   return all.slice(0, rows.begin, rows.count).contiguous().to(device);
 }
 
-// The keys of these rows' samples; none outside of a RandomScope.
+// Returns the keys of these rows' samples; none outside of a RandomScope.
 std::optional<nn::SampleKeys> keys_of(const nn::SampleKeys* all, const Rows& rows) {
   if (!all) return std::nullopt;
   const auto first = all->samples.begin() + rows.begin;
@@ -48,7 +48,7 @@ struct Replica {
   Device device;
   std::unique_ptr<nn::Module> module;
   NamedParameters parameters;
-  std::vector<std::uint64_t> versions;  // of the model's values that the parameters have
+  std::vector<std::uint64_t> versions;  // those of the model's values that the parameters have
   std::vector<const Storage*> sources;
 };
 
@@ -175,7 +175,7 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
       std::optional<autograd::AnomalyScope> anomaly;
       if (checks) anomaly.emplace();
       for (auto& [name, parameter] : replicas_[k].parameters)
-        if (parameter.requires_grad()) parameter.zero_grad();  // not of those that are frozen
+        if (parameter.requires_grad()) parameter.zero_grad();  // frozen parameters have none
       if (gradients[k].defined()) parts[k].result.backward(gradients[k]);
     });
     if (pass.wants(0)) pass.add(0, gradient_of_input(parts));

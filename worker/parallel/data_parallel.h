@@ -19,9 +19,9 @@ namespace ddprun {
 //   optimizer.step();    // of the model's parameters: the replicas get the new values in the next forward()
 //
 // That is the synchronous parameter server as well: the first device has the parameters, gradients are reduced to it,
-// it updates them, and they are broadcast. A device whose part of the batch is empty computes nothing. The result and
-// the gradients are bit for bit those of the same replicas on one device, whatever the threads' timing. The first
-// replica's buffers (running statistics) are the model's; the others begin each pass with copies of them.
+// it updates them, and they are broadcast. A device whose part of the batch is empty computes nothing. Result and
+// gradients are bit for bit those of the same replicas on one device, whatever the threads' timing. The first replica's
+// buffers (running statistics) are the model's; the others begin each pass with copies of them.
 //
 // As in PyTorch one device has no replica: forward() calls the model.
 //
@@ -37,7 +37,7 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // The first dimension of the input is the batch. A batch of n is divided as PyTorch's chunk(): into parts of n /
+  // The first dimension of the input is the batch. A batch of n is divided as by PyTorch's chunk(): into parts of n /
   // devices, rounded up.
   Variable forward(const Variable& input);
 

@@ -16,14 +16,14 @@
 
 namespace ddprun {
 
-// Bytes that a rank held at most at a time.
+// The most bytes that a rank held at a time.
 struct ModelPeaks {
   std::size_t parameters = 0;
   std::size_t gradients = 0;
 };
 
-// Data parallelism as a training loop sees it, whatever of the model each rank keeps. A step: zero_grad(), passes of
-// forward() and a backward pass, an update of what this rank is to update, parameters_updated().
+// Data parallelism as a training loop sees it, whatever part of the model each rank keeps. A step: zero_grad(), passes
+// of forward() and a backward pass, an update of the parameters that this rank updates, parameters_updated().
 //
 // Ownership: model and groups outlive it; what it returns by reference or pointer is its own.
 // Threads: one at a time. All ranks call the same methods in the same order.
@@ -34,27 +34,27 @@ class DataParallelism {
   virtual ~DataParallelism() = default;
 
   virtual Variable forward(const Variable& input) = 0;
-  // What forward() does before the model runs: for a caller who runs the model in another way, such as DataParallel.
+  // Does what forward() does before the model runs, for a caller that runs the model another way, such as DataParallel.
   virtual void prepare_forward() {}
-  // In place of a forward and a backward pass at a rank that has no samples for this one.
+  // Replaces a forward and a backward pass at a rank that has no samples for this one.
   virtual void join_pass() = 0;
-  // In place of a backward pass, after prepare_forward(): reduces the gradients of passes that were held.
+  // Replaces a backward pass, after prepare_forward(): reduces the gradients of passes that were held.
   virtual void join_backward() { join_pass(); }
-  // Whether every pass communicates, so that all ranks need as many in a step. Otherwise passes while the result of
-  // hold_reduction() exists stay local.
+  // Returns whether every pass communicates, so that all ranks need equally many in a step. Otherwise passes while the
+  // result of hold_reduction() exists stay local.
   virtual bool reduces_every_pass() const { return false; }
   virtual std::shared_ptr<void> hold_reduction() { return nullptr; }
 
-  // What this rank is to update where that is a part of the parameters (ParameterShards); null: all of them.
+  // Returns what this rank updates if that is a part of the parameters (ParameterShards); null: it updates all.
   virtual const DividedParameters* divided() const { return nullptr; }
   // The ranks among which they are divided.
   virtual ProcessGroup& shard_group() const = 0;
-  // The ranks that have the same parts, one in each shard group; null: there is one shard group.
+  // The ranks that have the same parts, one in each shard group; null if there is one shard group.
   virtual ProcessGroup* replica_group() const { return nullptr; }
-  // ProcessGroup::bytes_sent() of groups that this object has formed for itself.
+  // The sum of ProcessGroup::bytes_sent() of the groups that this object has formed for itself.
   virtual std::uint64_t bytes_sent() const { return 0; }
 
-  // Whether parameters and the state of the optimizer differ from rank to rank between steps, by design.
+  // Returns whether parameters and the state of the optimizer differ from rank to rank between steps, by design.
   virtual bool ranks_differ() const { return false; }
   // Parameters, by path, that each rank trains by itself: their gradients are not averaged.
   virtual std::vector<std::string> own_parameters() const { return {}; }
@@ -62,33 +62,33 @@ class DataParallelism {
   // trains. Collective.
   virtual std::shared_ptr<void> evaluated_model() { return nullptr; }
 
-  // Gradients begin at zero.
+  // Sets the gradients to zero.
   virtual void zero_grad() = 0;
-  // After an update: the next pass sees the parameters of all ranks.
+  // To be called after an update: the next pass sees the parameters of all ranks.
   virtual void parameters_updated() = 0;
-  // Rank 0's buffers to all ranks.
+  // Copies rank 0's buffers to all ranks.
   virtual void sync_buffers() = 0;
 
   // Calls visit(name, value) for each parameter, whole and at every rank, in the model's order. Not within a pass.
   using Visitor = std::function<void(const std::string& name, const Tensor& value)>;
   virtual void visit_parameters(const Visitor& visit) = 0;
-  // Rank 0's parameters are whole until drop_whole_parameters(). Not within a pass.
+  // Makes rank 0's parameters whole until drop_whole_parameters(). Not within a pass.
   virtual void collect_parameters() {}
   virtual void drop_whole_parameters() {}
-  // Rank 0's parameters, written while they were whole there, and its buffers become those of all ranks.
+  // Copies rank 0's parameters, written while they were whole there, and its buffers to all ranks.
   virtual void distribute_model() = 0;
 
-  // What this rank alone has and a checkpoint has to keep: CommHook::state(), and tensors that are each rank's own.
+  // Returns what only this rank has and a checkpoint needs: CommHook::state(), and tensors that are each rank's own.
   virtual std::vector<HookState> hook_state() { return {}; }
 
-  // Since the last call. Zeros: what there is between two steps.
+  // Returns the peaks since the last call; zeros mean no more than between two steps.
   virtual ModelPeaks take_peaks() { return {}; }
 
   // Total time that passes have waited for other ranks and the network, and that they have spent on starting
   // reductions.
   virtual std::chrono::nanoseconds waited() const = 0;
   virtual std::chrono::nanoseconds starting() const = 0;
-  // Reductions are appended at the end of a pass; null: they are not. into outlives this object or the next call.
+  // Appends reductions to into at the end of a pass, or stops that if null. into outlives this object or the next call.
   virtual void record_transfers(std::vector<Transfer>* into) = 0;
 };
 

@@ -99,7 +99,7 @@ struct DistributedDataParallel::State {
     try {
       await_buffers();
     } catch (const Error&) {
-      // The group has failed, which its other operations report.
+      // The group has failed; its other operations report that.
     }
   }
   State(const State&) = delete;
@@ -110,7 +110,7 @@ struct DistributedDataParallel::State {
   void install_hooks();
   void gradient_ready(std::size_t parameter);
   void define_gradients();
-  // Those that other ranks sent for this pass.
+  // Waits for the buffers that other ranks sent for this pass.
   void await_buffers() {
     if (const auto work = std::exchange(buffers, nullptr)) work->wait();
   }
@@ -120,20 +120,20 @@ struct DistributedDataParallel::State {
   const DdpOptions options;
   std::vector<std::pair<std::string, Variable>> parameters;
   Reducer reducer;
-  std::unique_ptr<FlatParameters> flat;  // with shard_gradients
+  std::unique_ptr<FlatParameters> flat;  // set with shard_gradients
   DividedParameters divided;
   int no_sync_depth = 0;
   std::vector<Variable::Hook> hooks;
   WorkPtr buffers;  // their broadcast, while it may be in progress
   std::chrono::nanoseconds waited_for_buffers{};
-  bool in_pass = false;     // a reduced backward pass has begun and not ended
-  bool begins_step = true;  // the next training pass follows one that was reduced
+  bool in_pass = false;     // true if a reduced backward pass has begun and not ended
+  bool begins_step = true;  // true if the next training pass follows one that was reduced
 
-  // Within join().
+  // Used within join().
   std::vector<int> announce(bool has_inputs);
   void scale_averages();
   const JoinOptions* join_options = nullptr;
-  std::vector<int> active;  // ranks that have inputs in this pass
+  std::vector<int> active;  // the ranks that have inputs in this pass
 };
 
 void DistributedDataParallel::State::shard() {
@@ -152,7 +152,7 @@ void DistributedDataParallel::State::shard() {
   reducer.set_hook(make_reduce_scatter_hook(group));
 }
 
-// The ranks that have inputs for the next pass. Every rank calls it before each pass.
+// Returns the ranks that have inputs for the next pass. Every rank calls it before each pass.
 std::vector<int> DistributedDataParallel::State::announce(bool has_inputs) {
   std::vector<std::int64_t> flags(static_cast<std::size_t>(group.size()));
   flags[static_cast<std::size_t>(group.rank())] = has_inputs ? 1 : 0;
@@ -166,7 +166,7 @@ std::vector<int> DistributedDataParallel::State::announce(bool has_inputs) {
   return ranks;
 }
 
-// From the average over all ranks to that over those with inputs.
+// Scales the average over all ranks to that over those with inputs.
 void DistributedDataParallel::State::scale_averages() {
   if (!join_options || join_options->divide_by_initial_world_size || std::ssize(active) == group.size()) return;
   const double factor = static_cast<double>(group.size()) / static_cast<double>(active.size());
@@ -194,7 +194,7 @@ void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
     in_pass = true;
     at_end_of_backward([this] {
       reducer.finalize();
-      await_buffers();  // they came before the gradients
+      await_buffers();  // their broadcast began before the gradients
       define_gradients();
       scale_averages();
       in_pass = false;
@@ -235,7 +235,7 @@ void DistributedDataParallel::prepare_forward() {
   begin_pass(reduces);
 }
 
-// Within join() the ranks that have inputs are known in passes that reduce alone.
+// Within join() the ranks that have inputs are known only in passes that reduce.
 void DistributedDataParallel::begin_pass(bool reduces) {
   const bool copies = state_->join_options ? reduces : state_->begins_step;
   if (copies && state_->options.broadcast_buffers) copy_buffers();
@@ -259,7 +259,7 @@ void DistributedDataParallel::join_pass() {
 
 void DistributedDataParallel::join_backward() {
   if (state_->no_sync_depth > 0) return;
-  for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // its memory is zero from here on
+  for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // clears its memory
   state_->reducer.join_pass();
   state_->await_buffers();
   state_->define_gradients();
@@ -322,8 +322,8 @@ void DistributedDataParallel::distribute_model() {
   sync_buffers();
 }
 
-// From the first rank that has inputs: the others' are out of date. On a device the pass is queued behind them: should
-// the broadcast be aborted, the gradients of the pass are, too, and nothing is updated (Reducer::finalize()).
+// Copies from the first rank that has inputs: the others' are out of date. On a device the pass is queued behind them:
+// should the broadcast be aborted, the gradients of the pass are, too, and nothing is updated (Reducer::finalize()).
 void DistributedDataParallel::copy_buffers() {
   const auto buffers = copied_buffers();
   if (buffers.empty()) return;

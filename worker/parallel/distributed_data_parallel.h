@@ -15,14 +15,14 @@
 
 namespace ddprun {
 
-// PyTorch's, with its names.
+// The options of PyTorch's DistributedDataParallel, with its names.
 struct DdpOptions {
   BucketLimits limits;
   // A backward pass need not reach every parameter. As in PyTorch, the gradient of a parameter that no rank used stays
   // undefined, so that an optimizer leaves the parameter alone.
   bool find_unused_parameters = false;
-  // Copy rank 0's buffers (running statistics) to all ranks at the start of each training forward pass but those that
-  // follow one under no_sync(), as PyTorch does: once a step. False: they are each rank's own.
+  // Copy rank 0's buffers (running statistics) to all ranks at the start of each training forward pass, except those
+  // that follow one under no_sync(), as PyTorch does: once a step. If false, they are each rank's own.
   bool broadcast_buffers = true;
   // Every backward pass of a rank reaches the parameters that its first one reached: others are found once, as with
   // find_unused_parameters, and not in every pass.
@@ -31,10 +31,10 @@ struct DdpOptions {
   // evaluated with rank 0's.
   std::vector<std::string> ignored_parameters = {};
   // Parameters, by path, that are averaged after all others, and not before the gradient of param_to_hook_all_reduce is
-  // ready (empty: no matter when): for those whose early start would disturb the pass.
+  // ready (empty: at any time): for those whose early start would disturb the pass.
   std::vector<std::string> delay_all_reduce_named_params = {};
   std::string param_to_hook_all_reduce = {};
-  // ZeRO: a backward pass averages this rank's part of the gradients alone, and the others are undefined after it; see
+  // ZeRO: a backward pass averages only this rank's part of the gradients, and the others are undefined after it; see
   // parameter_shards.h. The model's parameters move into memory of the group. Not with find_unused_parameters,
   // static_graph or join().
   bool shard_gradients = false;
@@ -43,20 +43,20 @@ struct DdpOptions {
   std::vector<std::string> own_buckets = {};
 };
 
-// The parameters whose gradients are averaged with these options, and their buckets. Pure: it looks at names, shapes
-// and types alone, so that a rank knows those of the stages that others have.
+// The parameters whose gradients are averaged with these options, and their buckets. Pure: it looks only at names,
+// shapes and types, so that a rank knows those of the stages that others have.
 struct GradientBuckets {
   std::vector<std::pair<std::string, Variable>> parameters;
   std::vector<Bucket> buckets;
 };
 GradientBuckets gradient_buckets(const nn::Module& model, const DdpOptions& options);
 
-// PyTorch's Join, with its names.
+// The options of PyTorch's Join, with its names.
 struct JoinOptions {
-  // Gradients are divided by the number of all ranks, as long as any has inputs; otherwise by the number of those that
-  // still have.
+  // If true, gradients are divided by the number of all ranks, as long as any has inputs; otherwise by the number of
+  // the ranks that still have inputs.
   bool divide_by_initial_world_size = true;
-  // All ranks throw Errc::usage as soon as one has no more inputs.
+  // If true, all ranks throw Errc::usage as soon as one has no more inputs.
   bool throw_on_early_termination = false;
 };
 
@@ -85,18 +85,18 @@ class DistributedDataParallel final : public DataParallelism {
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
   Variable forward(const Variable& input) override;
-  // With several inputs and outputs; the backward pass may begin at any of the outputs, or at several.
+  // The overload for several inputs and outputs; the backward pass may begin at any of the outputs, or at several.
   std::vector<Variable> forward(const std::vector<Variable>& inputs);
   void prepare_forward() override;
-  // In place of a forward and a backward pass at a rank that has no samples for this one: takes part in the pass's
+  // Replaces a forward and a backward pass at a rank that has no samples for this one: takes part in the pass's
   // communication and adds nothing to the gradients. The others' gradients are still divided by the number of ranks.
   void join_pass() override;
   void join_backward() override;
   nn::Module& module();
 
   // Uneven inputs: runs body, a loop over this rank's batches. A rank whose body has returned takes part in the passes
-  // of the others until all have; then it gets the parameters and buffers of a rank that was among the last. Costs a
-  // small allreduce for each training forward pass outside no_sync(). All ranks call it; if a body throws, this rank
+  // of the others until all have; then it gets the parameters and buffers of a rank that was among the last. This costs
+  // a small allreduce for each training forward pass outside no_sync(). All ranks call it; if a body throws, this rank
   // leaves.
   void join(const std::function<void()>& body, const JoinOptions& options = {});
 
@@ -114,8 +114,8 @@ class DistributedDataParallel final : public DataParallelism {
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
   std::shared_ptr<void> hold_reduction() override { return std::make_shared<NoSync>(*this); }
 
-  // Replaces the average by allreduce: compression, for one. The same hook at every rank, between two passes. Throws
-  // Errc::usage within a pass. comm_hook.h; built_in_hooks.h has those that exist.
+  // Replaces the average by allreduce, by compression for example. All ranks set the same hook, between two passes.
+  // Throws Errc::usage within a pass. See comm_hook.h; built_in_hooks.h has those that exist.
   void register_comm_hook(std::unique_ptr<CommHook> hook);
   void register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook);
   CommHook& comm_hook();
@@ -124,13 +124,13 @@ class DistributedDataParallel final : public DataParallelism {
   std::vector<std::string> own_parameters() const override;
   std::shared_ptr<void> evaluated_model() override;
 
-  const DividedParameters* divided() const override;  // with shard_gradients
+  const DividedParameters* divided() const override;  // null without shard_gradients
   ProcessGroup& shard_group() const override;
 
   void zero_grad() override;
-  // With shard_gradients all ranks get all parts.
+  // With shard_gradients, all ranks get all parts.
   void parameters_updated() override;
-  // Ignored ones: rank 0's.
+  // Ignored parameters are visited with rank 0's values.
   void visit_parameters(const Visitor& visit) override;
   void distribute_model() override;
 
@@ -142,7 +142,7 @@ class DistributedDataParallel final : public DataParallelism {
   std::chrono::nanoseconds waited() const override;
   // Total time that backward passes have spent on starting the reduction of buckets.
   std::chrono::nanoseconds starting() const override;
-  // Reducer::record_transfers()
+  // See Reducer::record_transfers().
   void record_transfers(std::vector<Transfer>* into) override;
 
  private:

@@ -9,14 +9,14 @@
 
 namespace ddprun {
 
-// Parameters whose buckets are divided among ranks (shards.h), and this rank's part of each. Handles: the memory is
-// that of the tensors.
+// Parameters whose buckets are divided among ranks (shards.h), and this rank's part of each. These are handles: the
+// memory is that of the tensors.
 //
-// A value. Threads: as the tensors. Errors: none.
+// A value. Threads: those of the tensors. Errors: none.
 struct DividedParameters {
   std::vector<std::pair<std::string, Variable>> parameters;
   std::vector<Bucket> buckets;
-  // By bucket: this rank's elements, one dimension.
+  // This rank's elements by bucket, one dimension each.
   std::vector<Tensor> values;
   std::vector<Tensor> gradients;
 };

@@ -11,10 +11,10 @@
 
 namespace ddprun {
 
-// Parameters in the memory of buckets: a parameter lies in its bucket where its gradient lies in the reducer's. So a
-// range of a bucket is gathered from all ranks in place.
+// Parameters in the memory of buckets: a parameter lies at the same place of its bucket as its gradient in the
+// reducer's. So a range of a bucket is gathered from all ranks in place.
 //
-// Ownership: the memory lives as long as this object or a parameter in it. Threads: as the parameters.
+// Ownership: the memory lives as long as this object or a parameter in it. Threads: those of the parameters.
 // Errors: those of the group: what allocate_on() throws from the constructor, its failure from gather().
 class FlatParameters {
  public:
@@ -22,13 +22,13 @@ class FlatParameters {
   FlatParameters(ProcessGroup& group, std::vector<std::pair<std::string, Variable>> parameters,
                  std::vector<Bucket> buckets);
 
-  // By bucket: the elements that belong to this rank (shards.h), as one dimension.
+  // Returns by bucket the elements that belong to this rank (shards.h), as one dimension.
   std::vector<Tensor> parts(const ProcessGroup& group) const;
-  // All ranks' parts to all ranks. Collective.
+  // Copies all ranks' parts to all ranks. Collective.
   void gather(ProcessGroup& group);
-  // Of a bucket, padding included.
+  // Returns the memory of a bucket, padding included.
   Span memory(std::size_t bucket) const;
-  // Some elements of a bucket, as one dimension. Keeps the memory.
+  // Returns some elements of a bucket, as one dimension. The tensor keeps the memory alive.
   Tensor part(std::size_t bucket, const Shard& elements) const;
 
  private:

@@ -25,7 +25,7 @@ std::vector<ParameterRef> references_of(const Named& named) {
 
 struct SpansByMemory {
   std::vector<Span> on_host, on_device;
-  void* stream = nullptr;  // of the device
+  void* stream = nullptr;  // that of the device
 };
 SpansByMemory by_memory(const std::vector<ParameterRef>& tensors) {
   SpansByMemory all;

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// What a hook leaves there does not matter on the host; the device's is to stay zero.
+// A hook's values in the padding do not matter on the host; the device's are to stay zero.
 void clear_padding(const GradBucket& bucket) {
   const std::size_t unit = size_of(bucket.span.dtype);
   auto* const start = static_cast<std::byte*>(bucket.span.data);
@@ -60,7 +60,7 @@ class HostHook final : public CommHook {
   const std::unique_ptr<CommHook> hook_;
   ProcessGroup& group_;
   std::vector<Tensor> on_device_, on_host_;  // by bucket
-  std::vector<GradBucket> copies_;           // by bucket: the same on the host
+  std::vector<GradBucket> copies_;           // by bucket, the same on the host
   BucketStages stages_;
 };
 

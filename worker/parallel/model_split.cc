@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// The parts that a limit of each one's sum leads to, filled from the front; empty where a single cost is above it.
+// Returns the parts for a limit of each one's sum, filled from the front; empty if a single cost is above it.
 std::vector<std::size_t> cuts_within(const std::vector<double>& costs, double limit) {
   std::vector<std::size_t> cuts;
   double sum = 0;
@@ -24,7 +24,7 @@ std::vector<std::size_t> cuts_within(const std::vector<double>& costs, double li
   return cuts;
 }
 
-// Each part has one element at least: where there are too few parts, the last ones are cut from the end.
+// Each part has at least one element: if there are too few parts, the last ones are cut from the end.
 void add_cuts(std::vector<std::size_t>& cuts, std::size_t count, std::size_t elements) {
   for (std::size_t at = elements - 1; cuts.size() < count; --at) {
     const auto place = std::ranges::lower_bound(cuts, at);

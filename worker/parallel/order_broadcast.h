@@ -7,11 +7,11 @@
 
 namespace ddprun {
 
-// The order of a first pass, for ranks that have no samples for it: the first rank that has some broadcasts each event
-// before it takes place, so that all ranks start the same operations in the same order. Later passes are as this one.
+// The order of a first pass, for ranks without samples for it: the first rank that has some broadcasts each event
+// before it takes place, so that all ranks start the same operations in the same order. Later passes keep it.
 //
-// begin_pass(), then at a rank with samples send() for each event and end_pass(), at another receive() until it gives
-// none.
+// Call begin_pass(), then at a rank with samples send() for each event and end_pass(), at another rank receive() until
+// it returns none.
 //
 // Ownership: the group outlives this object. Threads: one at a time; all methods are collective.
 // Errors: those of the group; Errc::usage for a pass for which no rank has samples; Errc::mismatch, naming the ranks,
@@ -20,7 +20,7 @@ class OrderBroadcast {
  public:
   explicit OrderBroadcast(ProcessGroup& group) : group_(group) {}
 
-  // Where some rank has no samples, the pass is broadcast.
+  // If some rank has no samples, the pass is broadcast.
   void begin_pass(bool has_samples);
   bool is_needed() const { return source_.has_value(); }
   void send(CallOrder::Event event);
@@ -32,7 +32,7 @@ class OrderBroadcast {
   Message exchange(const Message& own);
 
   ProcessGroup& group_;
-  std::optional<int> source_;  // the rank whose order counts; none: every rank has samples
+  std::optional<int> source_;  // the rank whose order is broadcast; none if every rank has samples
 };
 
 }  // namespace ddprun

@@ -19,7 +19,7 @@ class OwnTensors {
   using Named = std::vector<std::pair<std::string, Tensor>>;
   explicit OwnTensors(Named tensors) : tensors_(std::move(tensors)) {}
 
-  // For a checkpoint, "own/bn1.running_mean": valid as long as the tensors' memory.
+  // Returns the state for a checkpoint, "own/bn1.running_mean": valid as long as the tensors' memory.
   std::vector<HookState> state() const;
   // While the result exists, all ranks have rank 0's values; then each has its own again. Null if there are no tensors.
   // The group outlives the result. Collective.

@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// ProcessGroup::allocate_on() for the caller, counted as the owner's for as long as the memory lives. Throws
-// OutOfDeviceMemory where the device has not enough.
+// Calls ProcessGroup::allocate_on() for the caller; the memory counts as the owner's for as long as it lives. Throws
+// OutOfDeviceMemory if the device has not enough.
 RegisteredBuffer owned_buffer(ProcessGroup& group, std::int32_t device, std::size_t bytes, MemoryOwner owner);
 
 }  // namespace ddprun

@@ -6,7 +6,7 @@
 namespace ddprun {
 namespace {
 
-// A rank's elements of a slice, from the start of the slice.
+// Returns a rank's elements of a slice, from the start of the slice.
 Shard part_of_slice(const Bucket& bucket, const BucketSlice& slice, int rank, int ranks) {
   const Shard common =
       intersection(shard_of(bucket.count, rank, ranks), {.begin = slice.offset, .end = slice.offset + slice.count});

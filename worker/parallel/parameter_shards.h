@@ -11,19 +11,19 @@
 namespace ddprun {
 
 // This rank's parts of a model whose updates are divided among the ranks: ZeRO stage 1 (Rajbhandari et al., 2020;
-// PyTorch's ZeroRedundancyOptimizer), and what stages 2 and 3 update as well. An optimizer of the parts alone keeps 1/N
-// of the state and does 1/N of the work; then every rank gets the others' parts. Parts are ranges of elements, so they
-// are equal whatever the sizes of the parameters; the optimizer has to be elementwise.
+// PyTorch's ZeroRedundancyOptimizer), and the update of stages 2 and 3. An optimizer of only these parts keeps 1/N of
+// the state and does 1/N of the work; then every rank gets the others' parts. Parts are ranges of elements, so they are
+// equal whatever the sizes of the parameters; the optimizer has to be elementwise.
 //
 //   DistributedDataParallel ddp(model, group, {.shard_gradients = true});   // or ShardedDataParallel
 //   ParameterShards shards(*ddp.divided(), group);
 //   auto optimizer = optim::make_optimizer("adam", {}, shards.parameters());
-//   ddp.zero_grad();                                 // not the optimizer's, which has parts alone
+//   ddp.zero_grad();                                 // not the optimizer's, which has only parts
 //   loss(ddp.forward(inputs), targets).backward();   // this rank's parts of the gradients are averaged
 //   optimizer->step();
 //   ddp.parameters_updated();                        // the parameters are complete
 //
-// How the state of an optimizer of the parts becomes whole, as one of the whole parameters has it:
+// The state of an optimizer of the parts becomes whole, like that of an optimizer of whole parameters, by
 // sharding::placements_of() and sharding::ShardedState.
 //
 // Ownership: handles on the memory of the parts. Threads: one at a time. Errors: none.
@@ -32,10 +32,10 @@ class ParameterShards {
   // group: the ranks among which the parameters are divided. Not collective.
   ParameterShards(const DividedParameters& divided, const ProcessGroup& group);
 
-  // One for each trainable parameter, under its name: this rank's elements of it as one dimension, maybe none. Views of
-  // the divided values and gradients.
+  // One part for each trainable parameter, under its name: this rank's elements of it as one dimension, maybe none.
+  // Parts are views of the divided values and gradients.
   const optim::NamedParameters& parameters() const { return parts_; }
-  // The same groups of these parts. Parameters that are not trained are left out.
+  // Returns the same groups of these parts. Parameters that are not trained are left out.
   std::vector<optim::ParameterGroup> of(std::vector<optim::ParameterGroup> groups) const;
 
  private:

@@ -9,7 +9,7 @@ namespace {
 
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 
-// The indices of a module's parameters among those that are divided.
+// Returns the indices of a module's parameters among those that are divided.
 std::vector<std::size_t> indices_of(const nn::Module& module, const NamedVariables& parameters) {
   std::vector<std::size_t> indices;
   for (const auto& [name, parameter] : module.named_parameters()) {
@@ -20,7 +20,7 @@ std::vector<std::size_t> indices_of(const nn::Module& module, const NamedVariabl
   return indices;
 }
 
-// Of these parameters, one for each type.
+// Returns the buckets of these parameters, one for each type.
 std::vector<Bucket> buckets_of(const std::vector<std::size_t>& indices, const NamedVariables& parameters) {
   std::vector<ParameterRef> references;
   for (const std::size_t index : indices) {
@@ -39,7 +39,7 @@ std::vector<Bucket> buckets_of(const std::vector<std::size_t>& indices, const Na
 
 ShardUnits plan_units(nn::Module& model, const NamedVariables& parameters) {
   const auto users = model.parameter_users();
-  std::vector<std::vector<std::size_t>> used;  // parameters by user
+  std::vector<std::vector<std::size_t>> used;  // indices of parameters by user
   std::vector<std::vector<std::size_t>> own;   // those that no earlier user has
   std::vector<bool> taken(parameters.size(), false);
   for (const auto& [path, module] : users) {

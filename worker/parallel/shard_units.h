@@ -27,8 +27,8 @@ struct ShardUnits {
   std::vector<ParameterUser> users;  // in the order of registration
 };
 
-// parameters: those of the model that are divided; others stay whole. The model outlives the result, which
-// points to its modules. The same at all ranks with the same model; nothing is communicated. Errors: none.
+// parameters: those of the model that are divided; others stay whole. The model outlives the result, which points to
+// its modules. The result is the same at all ranks with the same model; nothing is communicated. Errors: none.
 ShardUnits plan_units(nn::Module& model, const std::vector<std::pair<std::string, Variable>>& parameters);
 
 }  // namespace ddprun

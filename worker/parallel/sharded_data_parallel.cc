@@ -22,7 +22,7 @@ namespace {
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 using Kind = CallOrder::Kind;
 
-// All ranks equal to rank 0. Gives the parameters that are trained.
+// Makes all ranks equal to rank 0. Returns the parameters that are trained.
 NamedVariables aligned_parameters(ProcessGroup& group, const nn::Module& model) {
   auto parameters = model.named_parameters();
   align_ranks(group, parameters, model.named_buffers());
@@ -78,15 +78,15 @@ struct ShardedDataParallel::State {
   const NamedVariables parameters;
   const ShardUnits units;
   ShardedGradients gradients;
-  std::unique_ptr<FlatParameters> flat;        // without shard_parameters
-  std::unique_ptr<ShardedParameters> sharded;  // with it
+  std::unique_ptr<FlatParameters> flat;        // set without shard_parameters
+  std::unique_ptr<ShardedParameters> sharded;  // set with it
   DividedParameters divided;
   std::vector<Variable::Hook> hooks;
   CallOrder training_order, evaluation_order;
-  CallOrder* order = &training_order;  // of the pass
-  OrderBroadcast first_order;          // of the first training pass, where the order of calls matters
-  bool sends_order = false;            // to the ranks without samples for this pass
-  bool ends_with_backward = false;     // the pass's end is on the tape's list
+  CallOrder* order = &training_order;  // that of the pass
+  OrderBroadcast first_order;          // that of the first training pass, if the order of calls matters
+  bool sends_order = false;            // true if it is sent to the ranks without samples for this pass
+  bool ends_with_backward = false;     // true if the pass's end is on the tape's list
   std::chrono::nanoseconds waited_for_buffers{};
 };
 
@@ -103,7 +103,7 @@ class ShardedDataParallel::UserHook final : public nn::CallHook {
     return inputs;
   }
 
-  // The backward pass may come to any of the results first.
+  // The backward pass may reach any of the results first.
   std::vector<Variable> after(std::vector<Variable> results) override {
     const auto has_begun = std::make_shared<bool>(false);
     for (Variable& result : results) {
@@ -120,7 +120,7 @@ class ShardedDataParallel::UserHook final : public nn::CallHook {
   }
 
  private:
-  // Such as rows of an embedding: parameters are absent after the call.
+  // True for rows of an embedding, for example: parameters are absent after the call.
   bool is_part_of_parameter(const Tensor& value) const {
     for (const std::size_t bucket : state_.units.users[user_].buckets)
       for (const BucketSlice& slice : state_.units.buckets[bucket].slices)
@@ -132,7 +132,7 @@ class ShardedDataParallel::UserHook final : public nn::CallHook {
   const std::size_t user_;
 };
 
-// Puts parameters where this kind of division has them, and finds this rank's parts.
+// Puts parameters where this kind of division has them, and sets this rank's parts.
 void ShardedDataParallel::State::divide() {
   divided = {.parameters = parameters, .buckets = units.buckets, .values = {}, .gradients = gradients.parts()};
   if (options.shard_parameters) {
@@ -152,7 +152,7 @@ void ShardedDataParallel::State::install_hooks() {
 }
 
 void ShardedDataParallel::State::begin_pass(bool is_training, bool has_samples) {
-  if (sharded) sharded->drop_all();  // of a forward pass that no backward pass followed
+  if (sharded) sharded->drop_all();  // those of a forward pass that no backward pass followed
   order = is_training ? &training_order : &evaluation_order;
   order->begin_pass();
   if (is_training && model.training() && options.broadcast_buffers) {
@@ -218,7 +218,7 @@ void ShardedDataParallel::State::take_place(CallOrder::Event event) {
     use_ends(event.kind, event.index);
 }
 
-// The other ranks' pass, as the last one was, or as they say while there was none.
+// Follows the other ranks' pass, as the last one was, or in a first pass as they say.
 void ShardedDataParallel::State::follow_others() {
   const std::vector<CallOrder::Event> events = training_order.last_pass();
   for (const auto& event : events) take_place(event);

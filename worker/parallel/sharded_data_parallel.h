@@ -12,15 +12,15 @@
 namespace ddprun {
 
 struct ShardedOptions {
-  BucketLimits limits;  // of the buckets of gradients; with shard_parameters units of the model take their place
-  // ZeRO-3: each rank keeps its part of the parameters as well, and gathers a unit (shard_units.h) for its calls.
+  BucketLimits limits;  // those of the buckets of gradients; with shard_parameters units of the model replace buckets
+  // True for ZeRO-3: each rank keeps only its part of the parameters, and gathers a unit (shard_units.h) for its calls.
   bool shard_parameters = false;
-  // With shard_parameters: a unit is freed after its forward pass and gathered again for its backward pass; otherwise
-  // it stays from the one to the other.
+  // With shard_parameters: if true, a unit is freed after its forward pass and gathered again for its backward pass;
+  // otherwise it stays from the one to the other.
   bool reshard_after_forward = true;
-  // Ranks of a shard group; 0: all. Shard groups are replicas of each other (mesh/device_mesh.h).
+  // The number of ranks of a shard group; 0: all. Shard groups are replicas of each other (mesh/device_mesh.h).
   int shard_group = 0;
-  bool broadcast_buffers = true;  // as DdpOptions has it
+  bool broadcast_buffers = true;  // like DdpOptions::broadcast_buffers
 };
 
 // Data parallelism where gradients, and parameters if wanted, are divided among the ranks: ZeRO stages 2 and 3
@@ -29,7 +29,7 @@ struct ShardedOptions {
 // Every pass reduces its gradients: ranks need the same number of passes, and an accumulation of gradients takes no
 // memory of its own, but communication for each micro-batch. With shard_parameters the order in which modules are
 // called is recorded in every pass, and the next unit is gathered while one computes; all ranks call modules in the
-// same order. A rank without samples follows that of the last pass; in a first pass the others broadcast it.
+// same order. A rank without samples follows the last pass's order; in a first pass the others broadcast it.
 //
 // Frozen parameters and buffers stay whole at every rank. A tied parameter belongs to the module that has it first.
 // Parameters are used by calls of modules that registered them, and not from elsewhere (Errc::usage).
@@ -53,7 +53,7 @@ class ShardedDataParallel final : public DataParallelism {
   void zero_grad() override;
   void parameters_updated() override;
   void sync_buffers() override;
-  std::vector<HookState> hook_state() override;  // with broadcast_buffers = false: buffers
+  std::vector<HookState> hook_state() override;  // the buffers with broadcast_buffers = false
   std::shared_ptr<void> evaluated_model() override;
   void visit_parameters(const Visitor& visit) override;
   void collect_parameters() override;

@@ -135,7 +135,7 @@ void ShardedGradients::average_over_replicas(Tensor part) {
   mesh_.group("replicate").allreduce(span_of_tensor(part), ReduceOp::average, {.blocking = true});
 }
 
-// The variables let go of the memory.
+// Makes the variables release the memory.
 void ShardedGradients::close(std::size_t b) {
   bytes_ -= memory_[b].bytes();
   memory_[b] = Tensor();

@@ -14,8 +14,8 @@
 
 namespace ddprun {
 
-// Gradients of which each rank keeps its part alone (shards.h): ZeRO stages 2 and 3. The memory of a bucket exists from
-// when the first of its gradients is begun until its reduce-scatter has ended; at most two buckets travel at a time.
+// Gradients of which each rank keeps only its part (shards.h): ZeRO stages 2 and 3. The memory of a bucket exists from
+// the start of its first gradient until its reduce-scatter has ended; at most two buckets are under way at a time.
 // Every pass reduces: passes add up in the parts, so that accumulation takes no more memory.
 //
 // A pass: ready() once for each parameter, then finish(). Buckets start in their order, whatever the order in which
@@ -35,13 +35,13 @@ class ShardedGradients {
   ShardedGradients(const ShardedGradients&) = delete;
   ShardedGradients& operator=(const ShardedGradients&) = delete;
 
-  // The next pass replaces the parts; those after it add to them.
+  // Makes the next pass replace the parts; those after it add to them.
   void begin_sum() { adds_.assign(adds_.size(), false); }
-  // The gradient of a parameter is complete, or this rank has none, which counts as zero.
+  // Called when the gradient of a parameter is complete, or if this rank has none, which counts as zero.
   void ready(std::size_t parameter);
   void finish();
 
-  // By bucket: this rank's elements of the average over all ranks.
+  // Returns by bucket this rank's elements of the average over all ranks.
   const std::vector<Tensor>& parts() const { return parts_; }
   std::size_t peak_bytes() const { return peak_; }
   void reset_peak() { peak_ = bytes_; }
@@ -57,7 +57,7 @@ class ShardedGradients {
   };
   struct Travelling {
     std::size_t bucket = 0;
-    Tensor part;  // the result, where it is to be added to an earlier pass's
+    Tensor part;  // the result, if it is to be added to an earlier pass's
     WorkPtr work;
     std::chrono::steady_clock::time_point start;
   };
@@ -75,10 +75,10 @@ class ShardedGradients {
   std::vector<std::pair<std::string, Variable>> parameters_;
   const std::vector<Bucket> buckets_;
   std::vector<Place> places_;         // by parameter
-  std::vector<Tensor> memory_;        // by bucket: undefined while there is none
+  std::vector<Tensor> memory_;        // by bucket; undefined while there is none
   std::vector<Tensor> parts_;         // by bucket
-  std::vector<bool> adds_;            // by bucket: its part holds the sum of earlier passes
-  std::vector<std::size_t> missing_;  // by bucket: parameters not ready yet
+  std::vector<bool> adds_;            // by bucket, true if its part holds the sum of earlier passes
+  std::vector<std::size_t> missing_;  // by bucket, the number of parameters that are not ready yet
   std::size_t next_ = 0;              // the next bucket to start
   std::deque<Travelling> travelling_;
   std::size_t bytes_ = 0, peak_ = 0;

@@ -14,8 +14,8 @@
 
 namespace ddprun {
 
-// Parameters of which each rank keeps its part (shards.h) of each bucket, and the whole of a bucket only while somebody
-// uses it: ZeRO stage 3. While it is absent its pages are the system's, and operations refuse its parameters; addresses
+// Parameters of which each rank keeps its part (shards.h) of each bucket, and the whole of a bucket only during its
+// use: ZeRO stage 3. While a bucket is absent, its pages are given back and operations refuse its parameters; addresses
 // stay the same, so a tape may refer to a parameter that is freed after the forward pass and gathered before the
 // backward pass.
 //
@@ -26,34 +26,34 @@ namespace ddprun {
 // Errors: those of the group.
 class ShardedParameters {
  public:
-  // Takes the values of the parameters, which are the same at all ranks, and frees them.
+  // Takes over the values of the parameters, which are the same at all ranks, and frees them.
   ShardedParameters(const DeviceMesh& mesh, std::vector<std::pair<std::string, Variable>> parameters,
                     std::vector<Bucket> buckets);
   ~ShardedParameters();  // waits for operations in progress
   ShardedParameters(const ShardedParameters&) = delete;
   ShardedParameters& operator=(const ShardedParameters&) = delete;
 
-  // The bucket is whole until each user has released it; where the last one says keep, until another's release() or
+  // Makes the bucket whole until each user has released it; if the last one says keep, until another's release() or
   // drop_all().
   void acquire(std::size_t bucket);
   void release(std::size_t bucket, bool keep);
   // Starts to gather a bucket that is absent.
   void prefetch(std::size_t bucket);
-  // Nobody uses a bucket any more.
+  // Drops all buckets; none is in use any more.
   void drop_all();
 
-  // The parts have changed.
+  // To be called after the parts have changed.
   void parts_updated();
-  // All buckets are whole at rank 0 until drop_all(). Collective.
+  // Makes all buckets whole at rank 0 until drop_all(). Collective.
   void collect();
-  // What rank 0 has written there becomes everybody's. Collective.
+  // Distributes what rank 0 has written there to all ranks. Collective.
   void distribute();
 
-  // By bucket: this rank's elements.
+  // Returns this rank's elements by bucket.
   const std::vector<Tensor>& parts() const { return parts_; }
   std::size_t bucket_of(std::size_t parameter) const { return bucket_of_.at(parameter); }
   bool is_present(std::size_t bucket) const { return states_.at(bucket).state == State::present; }
-  // Of the bucket's pages that this process has.
+  // The size of the bucket's pages that this process has.
   std::size_t resident_bytes(std::size_t bucket) const { return memory_.at(bucket)->resident_bytes(); }
 
   std::size_t peak_bytes() const { return peak_; }
@@ -65,7 +65,7 @@ class ShardedParameters {
   struct BucketState {
     State state = State::absent;
     int users = 0;
-    WorkPtr work;  // while it is coming
+    WorkPtr work;  // set while the bucket is coming
   };
 
   Span whole(std::size_t bucket) const;

@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// Parameters of which each rank of a group has a slice, such as the columns of a weight, or some of its experts. What
-// is not sliced is whole at each rank.
+// Parameters of which each rank of a group has a slice, such as the columns of a weight, or some of its experts.
+// Parameters that are not sliced are whole at each rank.
 //
 // Ownership: the group outlives this object. Threads: one at a time. Errors: those of the group.
 class SlicedTensors {
@@ -23,12 +23,12 @@ class SlicedTensors {
 
   ProcessGroup& group() const { return group_; }
   bool divides(const std::string& parameter) const { return slicings_.contains(parameter); }
-  // Null: the parameter is whole.
+  // Returns null if the parameter is whole.
   const Slicing* slicing(const std::string& parameter) const {
     const auto found = slicings_.find(parameter);
     return found == slicings_.end() ? nullptr : &found->second;
   }
-  // A parameter's whole value, at every rank. Collective for those that are divided.
+  // Returns a parameter's whole value, at every rank. Collective for those that are divided.
   Tensor whole(const std::string& parameter, const Tensor& own) const;
 
  private:

@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-// A view (before, pieces, elements of a rank in a piece, after).
+// Returns a view (before, pieces, elements of a rank in a piece, after).
 Tensor view_of_part(const Tensor& whole, const Slicing& slicing, int rank, int ranks) {
   const auto at = static_cast<std::size_t>(slicing.dim);
   std::int64_t before = 1, after = 1;

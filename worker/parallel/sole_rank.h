@@ -5,8 +5,8 @@
 
 namespace ddprun {
 
-// Data parallelism of a group of one rank: gradients are what the backward pass gives, on whatever devices the
-// parameters are. For a model on several CUDA devices, since a group exchanges memory of one.
+// Data parallelism of a group of one rank: gradients are those of the backward pass, on whatever devices the parameters
+// are. For a model on several CUDA devices, since a group exchanges memory of one.
 //
 // Ownership: model and group outlive this object. Threads: one at a time.
 // Errors: Errc::usage for a group of several ranks.

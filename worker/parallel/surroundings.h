@@ -13,13 +13,13 @@
 namespace ddprun {
 
 // The scopes of a thread on which results of a forward pass depend: recording, autocast, names of modules, whether
-// results are checked (AnomalyScope) and every ContextScope. To be made again on other threads that compute a part of
-// it.
+// results are checked (AnomalyScope) and every ContextScope. Other threads that compute a part of the pass make them
+// again.
 //
 // A value. Threads: constructed on the thread whose scopes it has, and read by any number. Errors: none.
 class Surroundings {
  public:
-  Surroundings() = default;  // of this thread
+  Surroundings() = default;  // captures the scopes of this thread
 
  private:
   friend class SurroundingsRestored;
@@ -30,8 +30,8 @@ class Surroundings {
   std::vector<autograd::ContextScope::Maker> contexts_ = autograd::ContextScope::makers();
 };
 
-// The scopes on this thread, for the lifetime of the object: it is destroyed on the same thread, before any scope that
-// was opened earlier.
+// Makes the scopes on this thread, for the lifetime of the object: it is destroyed on the same thread, before any scope
+// that was opened earlier.
 class SurroundingsRestored {
  public:
   explicit SurroundingsRestored(const Surroundings& from);

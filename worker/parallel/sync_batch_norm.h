@@ -13,7 +13,7 @@ namespace ddprun {
 // layer. All ranks run the same passes, each with at least one sample.
 //
 // Ownership: model and group outlive this object, which outlives backward passes of outputs made meanwhile.
-// Threads: one at a time. Errors: those of the group come out of forward and backward passes.
+// Threads: one at a time. Errors: forward and backward passes throw those of the group.
 class SyncBatchNorm {
  public:
   SyncBatchNorm(nn::Module& model, ProcessGroup& group);

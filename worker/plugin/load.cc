@@ -11,7 +11,7 @@
 namespace ddprun::plugin {
 namespace {
 
-// The loader's reasons begin with the path.
+// Returns the loader's reason without the path with which it begins.
 std::string loader_error(std::string_view path) {
   std::string_view text = ::dlerror();
   if (text.starts_with(path)) text.remove_prefix(path.size());
@@ -22,7 +22,7 @@ std::string loader_error(std::string_view path) {
 class Library {
  public:
   explicit Library(const std::filesystem::path& path) : path_(path.string()) {
-    // Never closed: what it made may live as long as the process.
+    // The library is never closed: what it made may live as long as the process.
     handle_ = ::dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!handle_)
       throw make_error(Errc::usage, "{}: {}", path_, loader_error(std::filesystem::absolute(path).string()));

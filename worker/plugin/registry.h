@@ -32,8 +32,8 @@ class Makers {
     for (const auto& entry : makers_) names.push_back(entry.first);
     return names;
   }
-  // REQUIRES: contains(name). Throws Errc::usage, "KEY = NAME: ...", for what the function throws, and if it makes
-  // none.
+  // REQUIRES: contains(name). Throws Errc::usage, "KEY = NAME: ...", for an exception of the function, and if the
+  // function returns null.
   std::unique_ptr<Thing> make(std::string_view key, std::string_view name, Arguments... arguments) const {
     std::unique_ptr<Thing> thing;
     try {
@@ -55,7 +55,7 @@ class Makers {
   std::vector<std::pair<std::string, Make>> makers_;
 };
 
-// What [data] says to a data set that is generated or read from files.
+// The settings in [data] for a data set that is generated or read from files.
 struct DatasetOptions {
   data::Split split = data::Split::train;
   std::filesystem::path dir;  // data.dir
@@ -63,8 +63,8 @@ struct DatasetOptions {
   std::uint64_t seed = 0;     // data.seed
 };
 
-// What a plugin adds to the built-in models, data sets and tasks, and the keys of a train.cfg with which it can be
-// configured. Filled while the plugin is loaded; afterwards read only.
+// A plugin's additions to the built-in models, data sets and tasks, and the keys of a train.cfg with which it can be
+// configured. Filled while the plugin is loaded; afterwards it is only read.
 class Registry {
  public:
   using Models = Makers<nn::Module, const nn::ModelOptions&, Generator&>;
@@ -96,7 +96,7 @@ class Registry {
   std::vector<std::function<void(Settings&)>> bindings_;
 };
 
-// The sizes of what a plugin and its program share, as the compiler of this file sees them.
+// Combines the sizes of the types that a plugin and its program share, as the compiler of this file sees them.
 constexpr std::uint64_t layout_fingerprint() {
   std::uint64_t fingerprint = 0;
   for (const std::size_t size :

@@ -8,7 +8,7 @@
 namespace ddprun::tasks {
 namespace {
 
-// labels: on the host.
+// labels: those on the host.
 std::int64_t count_correct(const Tensor& scores, const Tensor& labels) {
   const Tensor answers = kernels::argmax_rows(scores).to(Device{});
   const auto* answer = answers.data<std::int64_t>();
@@ -18,8 +18,8 @@ std::int64_t count_correct(const Tensor& scores, const Tensor& labels) {
   return correct;
 }
 
-// One label a sample: cross-entropy, of mixed samples with the shares of their classes, and the share of samples whose
-// highest score is the label's.
+// A task with one label a sample: cross-entropy, for mixed samples with the shares of their classes, and the share of
+// samples whose highest score is the label's.
 class Classification : public Task {
  public:
   explicit Classification(std::int64_t classes) : classes_(classes) {}

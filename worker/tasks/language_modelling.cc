@@ -20,15 +20,15 @@ std::int64_t count_targets(const Tensor& targets) {
   return count;
 }
 
-// (..., width) as (items, width)
+// Returns (..., width) as (items, width).
 Variable as_rows(const Variable& x) {
   return reshape(x, {-1, x.shape().back()});
 }
 
-// The next token at each position: cross-entropy over the vocabulary. Its items are tokens.
+// A task that predicts the next token at each position: cross-entropy over the vocabulary. Its items are tokens.
 class LanguageModelling : public Task {
  public:
-  // cross_entropy: empty: the usual one, of a model's whole scores.
+  // cross_entropy: if empty, the usual one for a model's whole scores.
   LanguageModelling(std::int64_t vocabulary, std::int64_t context, CrossEntropy cross_entropy = {})
       : vocabulary_(vocabulary), context_(context), cross_entropy_(std::move(cross_entropy)) {}
 
@@ -37,8 +37,8 @@ class LanguageModelling : public Task {
   bool items_are_tokens() const override { return true; }
 
   WeightedLoss loss(const Forward& model, const data::Batch& batch) const override {
-    // Scores of a large vocabulary are most of a device's memory: there the loss computes them in parts.
-    // Not where they are of another device than the samples, as those of a pipeline.
+    // Scores of a large vocabulary take most of a device's memory: there the loss computes them in parts, unless they
+    // are on another device than the samples, like those of a pipeline.
     const Device device = batch.input().device();
     const bool in_parts = !cross_entropy_ && device.type == DeviceType::cuda && batch.target().device() == device;
     const autograd::DeferredOutput output(in_parts);
@@ -65,7 +65,7 @@ class LanguageModelling : public Task {
   }
 
  private:
-  // weight: of the output layer that the result is the input of; undefined: the result is scores.
+  // weight: that of the output layer whose input the result is; if undefined, the result is scores.
   Variable loss_of(const Variable& result, const Variable& weight, const Tensor& targets) const {
     const CrossEntropyOptions options{.ignore_index = data::ignored_target};
     if (weight.defined()) return linear_cross_entropy(result, weight, targets, options);

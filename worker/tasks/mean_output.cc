@@ -4,8 +4,8 @@
 namespace ddprun::tasks {
 namespace {
 
-// The mean of the outputs, whatever the targets: every weight has a gradient that is easy to compute by hand, and the
-// loss falls without bound. For tests of the training loop.
+// A task with the mean of the outputs, whatever the targets: every weight has a gradient that is easy to compute by
+// hand, and the loss falls without bound. For tests of the training loop.
 class MeanOutput : public Task {
  public:
   explicit MeanOutput(std::int64_t outputs) : outputs_(outputs) {}

@@ -4,7 +4,7 @@
 namespace ddprun::tasks {
 namespace {
 
-// Numbers to predict: mean squared error.
+// A task with numbers to predict: mean squared error.
 class Regression : public Task {
  public:
   explicit Regression(std::int64_t outputs) : outputs_(outputs) {}

@@ -9,7 +9,7 @@ constexpr std::string_view automatic = "auto";
 
 struct Row {
   std::string_view name;
-  std::string_view samples;  // what it is learnt from
+  std::string_view samples;  // the samples that it is learnt from
   bool (*suits)(const data::SampleLayout&);
   std::unique_ptr<Task> (*make)(const TaskOptions&);
 };

@@ -13,22 +13,22 @@ namespace ddprun::tasks {
 struct DistillationOptions {
   Forward teacher;  // in evaluation mode; called without recording
   double temperature = 4;
-  double weight = 0.5;  // of the teacher, 0 .. 1
+  double weight = 0.5;  // that of the teacher, 0 .. 1
 };
 
 struct TaskOptions {
-  data::SampleLayout layout;  // of the data set
+  data::SampleLayout layout;  // that of the data set
   DistillationOptions distillation = {};
 };
 
-// The task of this name; "auto" is the first one that can be learnt from such samples. Throws Errc::usage for an
+// Makes the task of this name; "auto" is the first one that can be learnt from such samples. Throws Errc::usage for an
 // unknown name and for samples from which it cannot be learnt.
 std::unique_ptr<Task> make_task(std::string_view name, const TaskOptions& options);
 
-// "auto" and the names of the table in tasks.cc.
+// Returns "auto" and the names of the table in tasks.cc.
 std::vector<std::string> task_names();
 
-// Each in a file of its own. REQUIRES: samples as the table says.
+// Each function is in a file of its own. REQUIRES: samples as the table says.
 std::unique_ptr<Task> make_classification(const TaskOptions& options);
 std::unique_ptr<Task> make_distillation(const TaskOptions& options);
 std::unique_ptr<Task> make_language_modelling(const TaskOptions& options);

@@ -18,12 +18,12 @@ namespace json = boost::json;
 constexpr const char* vocabulary_name = "vocab.json";
 constexpr const char* merges_name = "merges.txt";
 
-// A token that is no bytes, such as an end of text with a blank in its name, stands for its own characters.
+// Returns a token's bytes. One that is no bytes, such as an end of text with a blank in its name, is its characters.
 std::string bytes_of(std::string_view text) {
   return from_byte_level(text).value_or(std::string(text));
 }
 
-// Tokens as they are written, by number.
+// Returns tokens as they are written, by number.
 std::vector<std::string> parse_vocabulary(std::string_view text, const std::string& source) {
   json::error_code status;
   const auto value = json::parse({text.data(), text.size()}, status);

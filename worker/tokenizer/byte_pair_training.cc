@@ -24,7 +24,7 @@ struct Candidate {
   std::int64_t count;
   Pair pair;
 
-  // The most frequent pair comes first, of several that of the lowest tokens.
+  // The most frequent pair comes first, among several that of the lowest tokens.
   friend bool operator<(const Candidate& a, const Candidate& b) {
     return a.count != b.count ? a.count < b.count : a.pair > b.pair;
   }
@@ -44,7 +44,7 @@ class Trainer {
     while (std::ssize(tokens_) < size && !queue_.empty()) {
       const auto [count, pair] = queue_.top();
       queue_.pop();
-      if (count != counts_[pair]) {  // merges of other pairs have changed it
+      if (count != counts_[pair]) {  // true if merges of other pairs have changed it
         if (counts_[pair] > 0) queue_.push({counts_[pair], pair});
         continue;
       }

@@ -17,7 +17,7 @@ constexpr std::uint64_t key_of(Token left, Token right) {
 // A word's tokens as a list, in which a token that is merged into the one before it is left out.
 struct Symbol {
   Token token;
-  std::int64_t before, after;  // -1: none
+  std::int64_t before, after;  // -1 if none
 };
 
 // A merge that is possible, or was when it was found.
@@ -66,7 +66,7 @@ std::vector<Token> BytePairs::encode_word(std::string_view word) const {
     const auto pair = key_of(at(left).token, at(at(left).after).token);
     if (const auto found = ranks_.find(pair); found != ranks_.end()) candidates.push({found->second.order, left, pair});
   };
-  std::vector<bool> merged(symbols.size());  // into the one before it
+  std::vector<bool> merged(symbols.size());  // true for one merged into the one before it
   for (std::int64_t i = 0; i < count; ++i) consider(i);
   while (!candidates.empty()) {
     const auto [order, left, pair] = candidates.top();

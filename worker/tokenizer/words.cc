@@ -32,7 +32,7 @@ Character character(std::string_view text, std::size_t at) {
   return {kind_of(point), next - at};
 }
 
-// The end of the characters of one kind that begin here.
+// Returns the end of the characters of one kind that begin here.
 std::size_t end_of_run(std::string_view text, std::size_t at, Kind kind) {
   while (at < text.size()) {
     const auto next = character(text, at);
@@ -42,7 +42,7 @@ std::size_t end_of_run(std::string_view text, std::size_t at, Kind kind) {
   return at;
 }
 
-// 0: none begins here.
+// Returns the length, or 0 if none begins here.
 std::size_t contraction(std::string_view text) {
   static constexpr std::array<std::string_view, 7> all{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
   for (const auto each : all)
@@ -50,7 +50,7 @@ std::size_t contraction(std::string_view text) {
   return 0;
 }
 
-// White space before a word, all but its last character, which may belong to the word; at the end of a text all of it.
+// Returns the end of white space without its last character, which may belong to a word; at the end of a text all.
 std::size_t end_of_space(std::string_view text, std::size_t begin) {
   std::size_t at = begin, last = begin;
   while (at < text.size()) {

@@ -5,7 +5,7 @@
 
 namespace ddprun::tokenizer {
 
-// The words of a text, in order and without a gap: GPT-2's pattern (Radford et al. 2019), in which a word has the blank
+// Returns a text's words, in order and without a gap, by GPT-2's pattern (Radford et al. 2019): a word has the blank
 // before it,
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 // with Unicode's letters, numbers and white space. A byte that is not part of valid UTF-8 counts as a sign.

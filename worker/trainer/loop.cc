@@ -16,7 +16,7 @@ StepResult make_step(Session& session, bool request_stop, StepBackup* backup) {
   }
 }
 
-// Returns whether the run stops here.
+// Returns whether the run stops after this step.
 bool tell(Session& session, Observer& observer, const StepResult& result, bool repeated) {
   const auto total = session.total_steps();
   const bool last = session.state().run.step == total;

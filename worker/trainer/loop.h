@@ -8,13 +8,13 @@ namespace ddprun::trainer {
 
 enum class LoopEnd {
   finished,  // all steps of the run are done
-  stopped,   // at the request of some rank
+  stopped,   // some rank requested it
 };
 
-// Trains from where the session's state stands to the end of the run. Collective. Throws what a step or an observer
+// Trains from the position of the session's state to the end of the run. Collective. Throws what a step or an observer
 // throws.
-// backup: given where the run can go on in another group. The events of its last step come first, since they may not
-// have had all their effects in the group before. A step that fails leaves the state as it was before the step.
+// backup: set if the run can go on in another group. The events of its last step come first, since they may not have
+// had all their effects in the group before. A step that fails leaves the state as it was before the step.
 LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup = nullptr);
 
 }  // namespace ddprun::trainer

@@ -56,15 +56,15 @@ struct Arguments {
   std::string config_file;
   std::vector<ConfigEntry> overrides;
   Command command;
-  std::map<std::string, int> counts;  // as CommandContext::counts
-  std::vector<std::string> words;     // of a command without a train.cfg
+  std::map<std::string, int> counts;  // see CommandContext::counts
+  std::vector<std::string> words;     // those of a command without a train.cfg
   bool print_config = false;
   bool reference = false;
   bool help = false;
   bool version = false;
 };
 
-// Takes the command's name away, if there is one.
+// Removes the command's name, if there is one.
 Command take_command(std::vector<std::string>& arguments) {
   const auto commands = all_commands();
   const auto named = std::ranges::find_if(commands.begin() + 1, commands.end(), [&](const Command& command) {
@@ -75,7 +75,7 @@ Command take_command(std::vector<std::string>& arguments) {
   return *named;
 }
 
-// "--ranks N" or "--ranks=N", say, which is taken away.
+// Removes an option such as "--ranks N" or "--ranks=N", and returns its number.
 std::optional<int> take_ranks(const std::string& option, std::vector<std::string>& arguments) {
   const auto found = std::ranges::find_if(
       arguments, [&](const std::string& word) { return word == option || word.starts_with(option + "="); });
@@ -120,7 +120,7 @@ std::vector<ConfigEntry> entries_of_file(const Arguments& arguments) {
   return read_config(arguments.config_file);
 }
 
-// Before the settings are bound: it decides which names and keys there are.
+// Called before the settings are bound: the plugin decides which names and keys there are.
 plugin::Registry load_plugin(const std::vector<ConfigEntry>& file, const std::vector<ConfigEntry>& overrides) {
   ConfigEntry named;
   for (const auto* entries : {&file, &overrides})

@@ -8,14 +8,14 @@
 
 namespace ddprun::trainer {
 
-// An optimizer step is done, at all ranks; the state stands behind it.
+// An optimizer step is done, at all ranks; the state is the one after it.
 struct StepEvent {
   Session& session;
   const StepResult& result;  // ends_epoch: the epoch is finished too
-  std::int64_t total_steps;  // of the run
+  std::int64_t total_steps;  // those of the run
   bool last;                 // the run is finished with this step
   bool stops;                // the run stops here before its end, as a rank requested
-  bool repeated = false;     // in a group before this one ranks may have had the event, and some of its effects
+  bool repeated = false;     // ranks may have had the event in an earlier group, and some of its effects
 };
 
 struct EvaluationEvent {
@@ -23,11 +23,11 @@ struct EvaluationEvent {
   const Evaluation& evaluation;
   std::int64_t epoch;  // epochs that have begun; 1 is the first
   bool best;           // its loss is the run's lowest so far
-  bool repeated;       // of a run that was complete when it resumed: its records exist
+  bool repeated;       // true for a run that was complete when it resumed: its records exist
 };
 
-// What follows the steps of a run without being part of them: records, checks, evaluations, checkpoints. An observer
-// takes the events that concern it. Observers outlive sessions: they get the session with the event.
+// Work that follows the steps of a run without being part of them: records, checks, evaluations, checkpoints. An
+// observer takes the events that concern it. Observers outlive sessions: they get the session with the event.
 //
 // Threads: the training loop's. All ranks get the same events in the same order, so an observer that every rank has may
 //   use the session's group.
@@ -36,15 +36,15 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
-  // Before the first step in a process group.
+  // Called before the first step in a process group.
   virtual void session_started(Session&) {}
-  // Asked before each step: whether this rank wants the run to stop after it.
+  // Asked before each step: returns whether this rank wants the run to stop after it.
   virtual bool stop_requested() const { return false; }
   virtual void step_finished(const StepEvent&) {}
   virtual void evaluation_finished(const EvaluationEvent&) {}
-  // At the rank that writes it: what it has recorded of the steps so far has to be on the disk when this returns.
+  // Called at the rank that writes it: what it has recorded of the steps so far has to be on the disk on return.
   virtual void before_checkpoint() {}
-  // After the last step; not when the run stops before its end.
+  // Called after the last step; not if the run stops before its end.
   virtual void run_finished(Session&) {}
 };
 
@@ -54,7 +54,7 @@ class ObserverList final : public Observer {
   void add(std::unique_ptr<Observer> observer) { all_.push_back(std::move(observer)); }
 
   void session_started(Session& session) override;
-  bool stop_requested() const override;  // by any of them
+  bool stop_requested() const override;  // true if any of them requests it
   void step_finished(const StepEvent& event) override;
   void evaluation_finished(const EvaluationEvent& event) override;
   void before_checkpoint() override;

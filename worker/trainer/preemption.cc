@@ -31,7 +31,7 @@ sigset_t set_of(int signal_number) {
   return set;
 }
 
-// For the fork handler, which takes no argument; 0: nothing to unblock.
+// Set for the fork handler, which takes no argument; 0: nothing to unblock.
 std::atomic<int> blocked_for_children{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -42,8 +42,8 @@ void unblock_in_child() {
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
-// Blocks a signal in this thread, and in the threads it starts, for a scope. What is pending at the end is discarded:
-// its default action would end the process.
+// Blocks a signal in this thread, and in the threads it starts, for a scope. A signal that is pending at the end is
+// discarded: its default action would end the process.
 class BlockedSignal {
  public:
   explicit BlockedSignal(int signal_number) : set_(set_of(signal_number)) {
@@ -68,7 +68,7 @@ class BlockedSignal {
   sigset_t before_;
 };
 
-// The value of "key:\t..." in the text of /proc/<pid>/status.
+// Returns the value of "key:\t..." in the text of /proc/<pid>/status.
 std::string_view field(std::string_view status, std::string_view key) {
   const auto at = status.find(key);
   if (at == std::string_view::npos) return {};
@@ -83,7 +83,7 @@ bool blocks(std::string_view status, int signal_number) {
   return (mask >> (signal_number - 1) & 1) != 0;
 }
 
-// The kernel delivers a signal to any thread that does not block it, and its default action would end the process.
+// The kernel delivers a signal to any thread that does not block it, where its default action would end the process.
 void check_that_all_threads_block(int signal_number) {
   std::error_code unreadable;
   std::filesystem::directory_iterator task("/proc/self/task", unreadable);
@@ -151,7 +151,7 @@ class PreemptionListener::Reader {
   const UniqueFd signals_;
   const UniqueFd stop_;
   std::atomic<std::int64_t> requests_{0};
-  std::thread thread_;  // last: runs on all the above
+  std::thread thread_;  // the last member: runs on all the above
 };
 
 PreemptionListener::PreemptionListener(const std::string& name) {

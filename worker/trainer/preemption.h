@@ -18,12 +18,12 @@ namespace ddprun::trainer {
 //   be the constructor's. Children get the original mask back from fork(); posix_spawn(3), system(3) and popen(3) run
 //   no fork handlers, so give posix_spawnattr_setsigmask(3) a mask without the signal. A child must not destroy the
 //   object.
-// Threads: requested() and requests() may be called from any.
+// Threads: any thread may call requested() and requests().
 // Errors: Errc::usage for an unknown name, and when another thread exists that does not block the signal; Errc::io when
 //   the system refuses a descriptor or a thread.
-// Units: requests() counts signals that were read. Signals of one number that arrive while one is pending merge into
-// one
-//   (POSIX). They have to be sent to the process: one sent to a single thread (raise(3), pthread_kill(3)) stays
+// Units: requests() counts signals that were read. Signals of one number that arrive while one is pending
+//   merge into one (POSIX). They have to be sent to the process:
+//   one that is sent to a single thread (raise(3), pthread_kill(3)) stays
 //   pending.
 class PreemptionListener {
  public:
@@ -38,7 +38,7 @@ class PreemptionListener {
 
  private:
   class Reader;
-  std::unique_ptr<Reader> reader_;  // empty: none
+  std::unique_ptr<Reader> reader_;  // null for "none"
 };
 
 }  // namespace ddprun::trainer

@@ -107,7 +107,7 @@ class Trainer::Impl {
     append_recovery(config_.recovery.file, *times);
   }
 
-  // Until the run has ended in some group.
+  // Trains until the run has ended in some group.
   Summary train_and_recover() {
     std::string failure = "this process is to replace a lost rank";
     auto noticed = Clock::now();
@@ -175,14 +175,14 @@ class Trainer::Impl {
   const TrainConfig& config_;
   const std::int64_t samples_of_epoch_;
   Progress& progress_;
-  Recovery* const recovery_;  // null: a failure of the group ends the run
+  Recovery* const recovery_;  // null if a failure of the group ends the run
   const std::unique_ptr<tasks::Task> task_;
   TrainState state_;
   const TrainJob job_;
-  std::optional<StepBackup> backup_;                    // where the run can recover
-  std::unique_ptr<Session> session_;                    // null: none in the next group yet
-  std::optional<RecoveryTimes> recovering_;             // until the first step in that group is done
-  std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
+  std::optional<StepBackup> backup_;                    // set if the run can recover
+  std::unique_ptr<Session> session_;                    // null if there is none in the next group yet
+  std::optional<RecoveryTimes> recovering_;             // set until the first step in that group is done
+  std::optional<checkpoint::Checkpoints> checkpoints_;  // set at rank 0
   Summary summary_;
   std::unique_ptr<Observer> observers_;
 };

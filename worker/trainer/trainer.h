@@ -17,7 +17,7 @@
 namespace ddprun::trainer {
 
 // One rank's part of a training job: model, optimizer, data, checkpoints and metrics as the configuration asks for. All
-// ranks of the group make one and call run() once; both are collective. Where checkpoint.dir holds a checkpoint, run()
+// ranks of the group make one and call run() once; both are collective. If checkpoint.dir holds a checkpoint, run()
 // resumes from it at the exact sample. When any rank has received a preemption request, all stop after the same step,
 // once rank 0 has saved it; this needs a checkpoint.dir. Errors: what the parts throw, Errc::mismatch from
 // train.check_replicas, and Errc::unsupported for a loss that is not finite, before its step is saved; the object
@@ -25,18 +25,18 @@ namespace ddprun::trainer {
 class Trainer {
  public:
   struct Context {
-    ProcessGroup* group;  // null: this process joins a job that runs, and recovery forms its group
+    ProcessGroup* group;  // null: this process joins a running job, and recovery forms its group
     Progress& progress;
-    std::int64_t generation = 0;                     // of the job, for the record
-    const PreemptionListener* preemption = nullptr;  // none: this rank takes no preemption requests
-    const plugin::Registry* plugin = nullptr;        // where model.plugin is given
-    const SharedItems* shared = nullptr;             // as TrainJob::shared
+    std::int64_t generation = 0;                     // that of the job, for the record
+    const PreemptionListener* preemption = nullptr;  // null: this rank takes no preemption requests
+    const plugin::Registry* plugin = nullptr;        // set if model.plugin is given
+    const SharedItems* shared = nullptr;             // see TrainJob::shared
     Device device{};                                 // train_device()
     std::string training_record = {};                // WorkerEnv::training_record
-    Recovery* recovery = nullptr;                    // null: a failure of the group ends the run
-    bool first_of_host = false;                      // as ObserverContext has it
+    Recovery* recovery = nullptr;                    // if null, a failure of the group ends the run
+    bool first_of_host = false;                      // see ObserverContext
 
-    // Fails the operations of the group that this process is in now: with recovery not always the first one.
+    // Fails the operations of the process's present group: with recovery not always the first one.
     void abort(const std::string& reason) const;
   };
 

@@ -32,7 +32,7 @@ Variable gelu_tanh(const Variable& input) {
 }
 
 Variable dropout(const Variable& input, double probability, Generator& generator) {
-  // A stream for this call; the caller's generator moves on.
+  // This call uses a stream; the caller's generator advances.
   const std::uint64_t stream = autograd::draw_stream(generator);
   const autograd::Operation operation("dropout", {input});
   const Tensor x = input.value().contiguous();

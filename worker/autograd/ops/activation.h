@@ -18,9 +18,9 @@ Variable silu(const Variable& input);
 Variable gelu(const Variable& input);
 Variable gelu_tanh(const Variable& input);
 
-// Zero with the given probability, the rest scaled by 1 / (1 - probability).
+// Sets elements to zero with the given probability and scales the rest by 1 / (1 - probability).
 Variable dropout(const Variable& input, double probability, Generator& generator);
-// The same with random numbers that belong to each row of the first dimension: row i draws from
+// Dropout with random numbers that belong to each row of the first dimension: row i draws from
 // Generator(seed, streams[i]), from its number first on. A sample's numbers so depend on neither batch nor rank, and a
 // range of a row's elements gets the numbers that it has within the row.
 Variable dropout(const Variable& input, double probability, std::uint64_t seed, std::vector<std::uint64_t> streams,

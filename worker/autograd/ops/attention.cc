@@ -31,7 +31,7 @@ void check(const Variable& query, const Variable& key, const Variable& value, co
   check_mask(mask, query.dtype(), q[rank - 2], k[rank - 2]);
 }
 
-// (..., rows, width) as (batch, heads, rows, width), of which only the last dimension has to be dense.
+// Returns (..., rows, width) as (batch, heads, rows, width), of which only the last dimension has to be dense.
 Tensor as_heads(const Tensor& x) {
   if (x.dim() == 4 && x.channel_block() == 0 && (x.strides()[3] == 1 || x.size(3) <= 1)) return x;
   const Tensor dense = x.contiguous();

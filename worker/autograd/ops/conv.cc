@@ -15,7 +15,7 @@ using kernels::PoolGeometry;
 
 thread_local bool winograd_allowed = false;
 
-// How many windows of an extent there are along one direction.
+// Returns the number of windows of an extent along one direction.
 std::int64_t windows(std::int64_t size, std::int64_t extent, std::int64_t stride, std::int64_t padding) {
   const std::int64_t last = size + 2 * padding - extent;
   return last < 0 ? 0 : last / stride + 1;

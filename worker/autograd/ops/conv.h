@@ -12,7 +12,7 @@ struct ConvOptions {
   std::int64_t stride = 1;    // in both directions
   std::int64_t padding = 0;   // zeros on each side
   std::int64_t dilation = 1;  // distance between the elements of a window
-  std::int64_t groups = 1;    // output channels of a group see the input channels of that group alone
+  std::int64_t groups = 1;    // output channels of a group see only the input channels of that group
 };
 
 // input (batch, in, height, width), weight (out, in / groups, kh, kw), bias (out) or undefined -> (batch, out, oh, ow)
@@ -20,8 +20,8 @@ struct ConvOptions {
 // conv2d.
 Variable conv2d(const Variable& input, const Variable& weight, const Variable& bias = {}, ConvOptions options = {});
 
-// The sizes of such a convolution of an input and a weight of these shapes. Throws Errc::mismatch for shapes that do
-// not fit, Errc::usage for options that are not possible.
+// Returns the sizes of such a convolution of an input and a weight of these shapes. Throws Errc::mismatch for shapes
+// that do not fit, Errc::usage for options that are not possible.
 kernels::ConvGeometry conv_geometry(const Shape& input, const Shape& weight, const ConvOptions& options);
 
 // While one exists on a thread, its convolutions may use Winograd's algorithm (or may not, within such a scope) where
@@ -42,7 +42,7 @@ class WinogradScope final : public autograd::ContextScope {
 
 struct PoolOptions {
   std::int64_t kernel = 2;
-  std::int64_t stride = 0;   // 0: the kernel's size
+  std::int64_t stride = 0;   // 0 means the kernel's size
   std::int64_t padding = 0;  // never chosen as the maximum; at most half the kernel
 };
 
@@ -51,7 +51,7 @@ struct PoolOptions {
 Variable max_pool2d(const Variable& input, PoolOptions options = {});
 // The mean over each window; zeros of the padding count.
 Variable avg_pool2d(const Variable& input, PoolOptions options = {});
-// (batch, channels, out_height, out_width): each output is the mean over its share of the input. 1 x 1: over all of it.
+// (batch, channels, out_height, out_width): each output is the mean over its share of the input; 1 x 1: over all of it.
 Variable adaptive_avg_pool2d(const Variable& input, std::int64_t out_height, std::int64_t out_width);
 
 }  // namespace ddprun

@@ -2,8 +2,8 @@
 
 #include "ddprun/worker/autograd/variable.h"
 
-// Element by element. Two operands are broadcast as NumPy does it: aligned at the last dimension, a size of 1 repeated.
-// They have one dtype; under autocast both are cast to the widest. Functors: worker/tensor/functors.
+// These compute element by element. Two operands are broadcast as in NumPy: aligned at the last dimension, a size of 1
+// is repeated. They have one dtype; under autocast both are cast to the widest. Functors: worker/tensor/functors.
 namespace ddprun {
 
 Variable add(const Variable& a, const Variable& b);
@@ -22,10 +22,10 @@ Variable exp(const Variable& input);
 Variable log(const Variable& input);
 Variable sqrt(const Variable& input);
 Variable pow(const Variable& input, double exponent);
-// Between low and high; no gradient outside.
+// Limits values to [low, high]; those outside have no gradient.
 Variable clamp(const Variable& input, double low, double high);
 
-// 1 where true, 0 elsewhere; uint8, without gradients.
+// The results are 1 where the comparison is true, 0 elsewhere; uint8, without gradients.
 Tensor equal(const Tensor& a, const Tensor& b);
 Tensor not_equal(const Tensor& a, const Tensor& b);
 Tensor less(const Tensor& a, const Tensor& b);

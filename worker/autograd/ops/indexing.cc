@@ -51,7 +51,7 @@ void add_source_gradient(autograd::Backward& pass, const Axis& axis) {
   pass.add(1, std::move(gradient));
 }
 
-// Rows of a matrix by their indices (...) -> (..., width).
+// Returns rows of a matrix by their indices (...) -> (..., width).
 Variable rows_of(const autograd::Operation& operation, const Variable& matrix, const Tensor& given) {
   if (matrix.shape().size() != 2) {
     throw make_error(Errc::mismatch, "{}: the rows have shape {}, not (entries, width)", operation.name(),

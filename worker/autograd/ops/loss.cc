@@ -43,8 +43,8 @@ kernels::CrossEntropyOptions kernel_options(const CrossEntropyOptions& options) 
   return {.label_smoothing = options.label_smoothing, .ignore_index = options.ignore_index};
 }
 
-// The gradient of a loss by compute(factor) = factor times its derivative. The host waits for no device to know the
-// factor, which is the loss's own gradient.
+// Returns the gradient of a loss by compute(factor) = factor times its derivative. The host waits for no device to know
+// the factor, which is the loss's own gradient.
 template <class Compute>
 Tensor times_gradient(const Tensor& gradient, Compute compute) {
   if (gradient.device().type == DeviceType::cpu) return compute(gradient.item());
@@ -60,7 +60,7 @@ void check_like(const char* name, const Variable& input, const Tensor& target) {
                    to_string(target.shape()));
 }
 
-// A functor of input and target, element by element.
+// Records a functor of input and target, element by element.
 Variable element_loss(const char* name, Binary function, const Variable& given, const Tensor& given_target,
                       const kernels::Arguments& arguments = {}) {
   const Variable input = autocast(CastClass::float32, given);

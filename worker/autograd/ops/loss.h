@@ -16,11 +16,11 @@ Variable nll_loss(const Variable& log_probabilities, const Tensor& targets, cons
 // nll_loss(log_softmax(scores), targets), in one pass.
 Variable cross_entropy(const Variable& scores, const Tensor& targets, const CrossEntropyOptions& options = {});
 
-// Of equal shapes.
+// Mean squared error of equal shapes.
 Variable mse_loss(const Variable& input, const Tensor& target);
 // Quadratic within a distance of beta, linear beyond.
 Variable smooth_l1_loss(const Variable& input, const Tensor& target, double beta = 1);
-// Of probabilities, and of logits.
+// These take probabilities, and logits.
 Variable binary_cross_entropy(const Variable& input, const Tensor& target);
 Variable binary_cross_entropy_with_logits(const Variable& input, const Tensor& target);
 // input: log-probabilities, target: probabilities; the sum over all elements divided by the size of the first dimension

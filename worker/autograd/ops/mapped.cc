@@ -16,7 +16,7 @@ using kernels::Unary;
 constexpr std::array saves_of{DDPRUN_UNARY_FUNCTORS(DDPRUN_ROW)};
 #undef DDPRUN_ROW
 
-// The gradient of one operand, summed over the dimensions in which it was broadcast.
+// Adds the gradient of one operand, summed over the dimensions in which it was broadcast.
 void add_operand_gradient(Backward& pass, std::size_t operand, Binary function, const Arguments& arguments) {
   if (!pass.wants(operand)) return;
   const Tensor& grad = pass.grad();

@@ -12,7 +12,7 @@ void check_same_dtype(const char* name, const Tensor& a, const Tensor& b);
 
 Variable unary(const char* name, kernels::Unary function, const Variable& input,
                const kernels::Arguments& arguments = {});
-// Broadcasts. In the widest type of both under autocast.
+// Broadcasts the operands. Computes in the widest type of both under autocast.
 Variable binary(const char* name, kernels::Binary function, const Variable& a, const Variable& b,
                 const kernels::Arguments& arguments = {});
 

@@ -39,7 +39,7 @@ void check_linear(const Variable& input, const Variable& weight, const Variable&
                    to_string(bias.shape()), to_string(weight.shape()));
 }
 
-// (..., rows, columns) as (count, rows, columns)
+// Returns (..., rows, columns) as (count, rows, columns).
 Tensor as_batch(const Tensor& x) {
   const Tensor dense = x.contiguous();
   const std::int64_t size = dense.size(-2) * dense.size(-1);
@@ -69,7 +69,7 @@ Variable batched_matmul(const autograd::Operation& operation, const Variable& a,
                           });
 }
 
-// input (batch, in)
+// The linear layer of an input (batch, in).
 Variable linear_2d(const Variable& input, const Variable& weight, const Variable& bias) {
   const autograd::Operation operation("linear", {input, weight, bias});
   check_linear(input, weight, bias);

@@ -27,7 +27,7 @@ Extent extent_of(const Variable& input) {
   return {shape[0], shape[1], numel(Shape(shape.begin() + 2, shape.end()))};
 }
 
-// Those of 16-bit inputs may be float32, as under autocast.
+// Parameters of 16-bit inputs may be float32, as under autocast.
 void check_channels(const char* what, const Tensor& tensor, const Variable& input) {
   const bool fits = tensor.dtype() == input.dtype() ||
                     (tensor.dtype() == DType::float32 && size_of(input.dtype()) == 2 && is_floating(input.dtype()));
@@ -49,13 +49,13 @@ void update_running(Tensor& running, const Tensor& batch, double momentum, doubl
   running.copy_from(kernels::add(kept, fresh).to(running.dtype()));
 }
 
-// What is summed over the ranks is summed on the host.
+// Values that are summed over the ranks are summed on the host.
 Tensor on_host(const Tensor& values) {
   return values.to(Device{}).to(DType::float64);
 }
 
-// Of all ranks' samples, from this rank's; variance and count are too, then. Per channel the sums of values and of
-// their squares are added up in float64.
+// Returns the statistics of all ranks' samples, from this rank's; variance and count become those, too. For each
+// channel the sums of values and of their squares are added up in float64.
 kernels::NormStatistics over_ranks(const kernels::NormStatistics& own, Tensor& variance, double& count, double eps,
                                    const SumOverRanks& sum_over_ranks) {
   const auto means = on_host(own.mean), variances = on_host(variance);
@@ -78,8 +78,8 @@ kernels::NormStatistics over_ranks(const kernels::NormStatistics& own, Tensor& v
   return {mean.to(own.mean.dtype()).to(own.mean.device()), kernels::of(variance).inverse_deviation(variance, eps)};
 }
 
-// What the statistics of all ranks' samples add to the gradient with constant statistics: linear in x for each channel,
-// as batch norm itself is.
+// Returns what the statistics of all ranks' samples add to the gradient with constant statistics: linear in x for each
+// channel, as batch norm itself is.
 Tensor gradient_through_statistics(const Tensor& x, const Extent& extent, const kernels::NormStatistics& statistics,
                                    const Tensor& weight, const kernels::NormGradients& own, double count,
                                    const SumOverRanks& sum_over_ranks) {
@@ -160,7 +160,7 @@ void check_parameter(const char* name, const char* what, const Variable& paramet
                    to_string(input.shape()));
 }
 
-// Where the gradient of a parameter goes: into the leaf's own memory, or to a tensor that add() gives to the tape.
+// The destination of a parameter's gradient: the leaf's own memory, or a tensor that add() passes to the tape.
 class ParameterGradient {
  public:
   ParameterGradient(autograd::Backward& pass, std::size_t input, const Tensor& like) : pass_(pass), input_(input) {
@@ -182,8 +182,8 @@ class ParameterGradient {
   bool in_place_ = false;
 };
 
-// One pass gives the gradient of the rows with what else has been added to it, a copy of that in the type in which it
-// is read next, and the gradients of the parameters.
+// One pass computes the gradient of the rows with what else has been added to it, a copy of that in the type in which
+// it is read next, and the gradients of the parameters.
 void add_row_gradients(autograd::Backward& pass, const kernels::Axis& rows, bool centred, bool has_bias) {
   const Tensor &x = pass.saved(0), &weight = pass.saved(1);
   ParameterGradient of_weight(pass, 1, weight), of_bias(pass, 2, has_bias ? weight : Tensor());
@@ -201,7 +201,7 @@ void add_row_gradients(autograd::Backward& pass, const kernels::Axis& rows, bool
   if (pass.wants(0)) pass.add(0, std::move(out.x), std::move(out.x_copy));
 }
 
-// Rows of axis.n channels of axis.inner values.
+// Normalises rows of axis.n channels of axis.inner values.
 Variable normalise_rows(const char* name, const Variable& given_input, const kernels::Axis& axis, bool centred,
                         double eps, std::int64_t channels, const Variable& given_weight, const Variable& given_bias,
                         std::optional<DType> lower = {}) {

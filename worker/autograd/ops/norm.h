@@ -14,7 +14,7 @@ struct BatchNormOptions {
   bool training = true;   // normalise by the batch's statistics and update the running ones; else by the running ones
   double momentum = 0.1;  // running = (1 - momentum) running + momentum batch
   double eps = 1e-5;
-  // The batch's statistics are those of all ranks' samples together, forward and backward. Empty: of this rank's alone.
+  // The batch's statistics are those of all ranks' samples together, in both passes. If empty: only of this rank's.
   SumOverRanks sum_over_ranks = {};
 };
 
@@ -24,10 +24,10 @@ Variable batch_norm(const Variable& input, const Variable& weight, const Variabl
                     Tensor running_var, const BatchNormOptions& options);
 
 // Normalises the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016). lower:
-// under autocast the result has the 16-bit type, for users that would cast it: one pass over memory less.
+// Normalises the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016). If lower,
 Variable layer_norm(const Variable& input, const Variable& weight = {}, const Variable& bias = {}, double eps = 1e-5,
                     bool lower = false);
-// The same without subtracting the mean (Zhang and Sennrich 2019).
+// Like layer_norm(), without subtracting the mean (Zhang and Sennrich 2019).
 Variable rms_norm(const Variable& input, const Variable& weight = {}, double eps = 1e-6);
 // input (batch, channels, ...): normalises groups of channels of each sample together (Wu and He 2018). weight and
 // bias: (channels), or undefined.

@@ -19,7 +19,7 @@ void check(const Variable& input, const Variable& weight) {
                    name_of(input.dtype()), to_string(x), name_of(weight.dtype()), to_string(w));
 }
 
-// What was computed with the loss, times the loss's own gradient: in the input's type, or where it is added to.
+// Adds what was computed with the loss, times the loss's own gradient: in the input's type, or that of the target.
 void add_scaled(autograd::Backward& pass, std::size_t input, const Tensor& gradient, const Tensor& factor,
                 DType dtype) {
   autograd::add_computed(pass, input, gradient.shape(), dtype, [&](Tensor& out, bool accumulate) {
@@ -35,7 +35,7 @@ Variable linear_cross_entropy(const Variable& given_input, const Variable& given
   const autograd::Operation operation("linear_cross_entropy", {input, weight}, {targets});
   check(input, weight);
   autograd::check_targets("linear_cross_entropy", {input.shape()[0], weight.shape()[0]}, targets, options);
-  // As a loss is under autocast.
+  // The result has the type of a loss under autocast.
   const bool is_lowered = autograd::autocast_dtype() != DType::float32 && input.dtype() != DType::float64;
   const DType dtype = is_lowered ? DType::float32 : input.dtype();
   const kernels::LinearLossOptions settings{

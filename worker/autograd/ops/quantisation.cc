@@ -6,7 +6,7 @@
 namespace ddprun {
 namespace {
 
-// (channels, everything else) of a weight.
+// Returns (channels, everything else) of a weight.
 Tensor by_channel(const Tensor& weight, std::size_t dimension) {
   const Tensor moved = weight.transpose(0, static_cast<std::int64_t>(dimension)).contiguous();
   return moved.reshape({moved.size(0), -1});

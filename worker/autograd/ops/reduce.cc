@@ -17,7 +17,7 @@ namespace {
 
 using kernels::Axis;
 
-// Which dimensions of a shape are reduced.
+// The dimensions of a shape that are reduced.
 class Reduction {
  public:
   Reduction(const char* name, const Shape& shape, const Dims& dims) : shape_(shape) {
@@ -28,7 +28,7 @@ class Reduction {
     }
   }
 
-  // The kept dimensions in their order, then the reduced ones.
+  // Returns the kept dimensions in their order, then the reduced ones.
   std::vector<std::int64_t> kept_first() const {
     std::vector<std::int64_t> order;
     for (const bool reduced : {false, true})
@@ -46,7 +46,7 @@ class Reduction {
     return shape;
   }
 
-  // Nothing where a kept dimension is between reduced ones.
+  // Returns none if a kept dimension is between reduced ones.
   std::optional<Axis> axis() const {
     Axis axis{1, 1, 1};
     bool before = true;
@@ -80,7 +80,7 @@ void check_not_empty(const char* name, std::int64_t count, const Shape& shape) {
   throw make_error(Errc::usage, "{}: the input of shape {} has no elements to reduce", name, to_string(shape));
 }
 
-// Rows of softmax along a dimension: that dimension moved to the end.
+// Computes softmax along a dimension as rows: that dimension is moved to the end.
 Variable softmax_along(const char* name, const Variable& given, std::int64_t dim, bool log) {
   const Variable input = autograd::autocast(autograd::CastClass::float32, given);
   const auto rank = static_cast<std::int64_t>(input.shape().size());

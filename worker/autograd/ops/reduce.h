@@ -9,10 +9,10 @@ namespace ddprun {
 // Dimensions may be negative: counted from the end. keepdim keeps a reduced dimension with size 1.
 using Dims = std::vector<std::int64_t>;
 
-// Of all elements -> scalar.
+// Reduces all elements to a scalar.
 Variable sum(const Variable& input);
 Variable mean(const Variable& input);
-// Over some dimensions.
+// Reduces some dimensions.
 Variable sum(const Variable& input, const Dims& dims, bool keepdim = false);
 Variable mean(const Variable& input, const Dims& dims, bool keepdim = false);
 // The gradient goes to the first maximum.

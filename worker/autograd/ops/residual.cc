@@ -17,7 +17,7 @@ using autograd::Backward;
 using autograd::CastClass;
 using autograd::WeightLayout;
 
-// (..., width) as (rows, width)
+// Returns (..., width) as (rows, width).
 Tensor as_rows(const Tensor& x) {
   const std::int64_t width = x.size(-1);
   return x.contiguous().reshape({width > 0 ? x.numel() / width : 0, width});
@@ -28,7 +28,7 @@ Tensor as_rows(const Tensor& x) {
                    name_of(found.dtype()), to_string(found.shape()), name_of(other.dtype()), to_string(other.shape()));
 }
 
-// (..., in) times (in, out), and a bias (out) of the given type.
+// Checks (..., in) times (in, out), and a bias (out) of the given type.
 void check_layer(const char* name, const Variable& input, const Variable& weight, const Variable& bias, DType out) {
   if (input.shape().empty() || weight.shape().size() != 2 || input.shape().back() != weight.shape()[0] ||
       input.dtype() != weight.dtype())
@@ -51,7 +51,7 @@ Tensor value_of(const Variable& variable) {
   return variable.defined() ? variable.value().contiguous() : Tensor();
 }
 
-// residual + a b + bias, as the residual.
+// Returns residual + a b + bias in the residual's shape and type.
 Tensor add_to_residual(const Variable& residual, const Tensor& a, const Tensor& b, const Variable& bias,
                        bool needs_value) {
   Tensor out = Tensor::empty(residual.shape(), residual.dtype(), a.device());
@@ -61,7 +61,7 @@ Tensor add_to_residual(const Variable& residual, const Tensor& a, const Tensor& 
   return out;
 }
 
-// Of the first layer's input: grad (rows, out) times the weight (in, out) transposed.
+// Adds the gradient of the first layer's input: grad (rows, out) times the weight (in, out) transposed.
 void add_input_gradient(Backward& pass, std::size_t input, const Shape& shape, const Tensor& grad,
                         const Tensor& weight) {
   if (!pass.wants(input)) return;
@@ -70,7 +70,7 @@ void add_input_gradient(Backward& pass, std::size_t input, const Shape& shape, c
   pass.add(input, gradient.reshape(shape));
 }
 
-// shape: of the input.
+// shape: that of the input.
 void add_mlp_gradients(Backward& pass, const Shape& shape) {
   const Tensor &x = pass.saved(0), &first = pass.saved(1), &before = pass.saved(2), &hidden = pass.saved(3),
                &second = pass.saved(4);

@@ -2,7 +2,7 @@
 
 #include "ddprun/worker/nn/module.h"
 
-// Functions without parameters, element by element but for LogSoftmax: any shape, which the result has too.
+// Functions without parameters, element by element except LogSoftmax: inputs of any shape, which the result has too.
 namespace ddprun::nn {
 
 class ReLU : public Module {
@@ -32,7 +32,7 @@ class Sigmoid : public Module {
   Variable forward(const Variable& input) override;
 };
 
-// Over the last dimension.
+// Computes over the last dimension.
 class LogSoftmax : public Module {
  private:
   Variable forward(const Variable& input) override;

@@ -24,7 +24,7 @@ Variable by_head(const Variable& x, std::int64_t heads) {
   return permute(reshape(x, {shape[0], shape[1], heads, shape[2] / heads}), {0, 2, 1, 3});
 }
 
-// (time, time): minus infinity where a position is later than the query's.
+// Returns (time, time): minus infinity where a position is later than the query's.
 Tensor causal_mask(std::int64_t time) {
   Tensor mask = Tensor::zeros({time, time});
   for (std::int64_t i = 0; i < time; ++i)
@@ -33,8 +33,8 @@ Tensor causal_mask(std::int64_t time) {
   return mask;
 }
 
-// softmax(scores + causal_mask) in one operation: the masked scores are no result, which would have to be finite
-// (AnomalyScope).
+// Computes softmax(scores + causal_mask) in one operation: the masked scores are no result, which would have to be
+// finite (AnomalyScope).
 Variable causal_softmax(const Variable& given) {
   const Variable scores = autograd::autocast(autograd::CastClass::float32, given);
   const autograd::Operation operation("causal_softmax", {scores});
@@ -52,7 +52,7 @@ Variable causal_softmax(const Variable& given) {
   });
 }
 
-// The probabilities have to exist for some of them to be dropped.
+// Drops some of the probabilities, which have to exist for that.
 Variable attention_with_dropout(const Variable& packed, std::int64_t heads, bool causal, Dropout& weights_dropout) {
   const Shape& shape = packed.shape();
   const std::int64_t width = shape[2] / 3;

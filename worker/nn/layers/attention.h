@@ -13,28 +13,28 @@ namespace ddprun::nn {
 struct CausalSelfAttentionOptions {
   std::int64_t width, heads;  // REQUIRES: width is a multiple of heads
   bool bias = true;
-  double dropout = 0;                                // of the probabilities, and of the result
-  double deviation = 0.02, result_deviation = 0.02;  // of the initial weights
+  double dropout = 0;                                // applied to the probabilities, and to the result
+  double deviation = 0.02, result_deviation = 0.02;  // those of the initial weights
 };
 
-// (batch, time, width) -> the same: each position sees itself and those before. GPT-2's: c_attn makes query, key and
-// value, c_proj the result.
+// (batch, time, width) -> the same: each position sees itself and those before. Parts as in GPT-2: c_attn makes query,
+// key and value, c_proj the result.
 class CausalSelfAttention : public Module {
  public:
   CausalSelfAttention(const CausalSelfAttentionOptions& options, Generator& generator);
 
   std::int64_t heads() const { return heads_; }
-  // From now on this module has so many of the heads, whose columns are all that is left of c_attn, and whose rows are
-  // all that is left of c_proj.
+  // From now on this module has so many of the heads: c_attn has been reduced to their columns, and c_proj to their
+  // rows.
   void set_heads(std::int64_t heads) { heads_ = heads; }
 
   bool drops_weights() const { return drops_weights_; }
-  // From (batch, time, 3 width), query, key and value of each position, to (batch, time, width), as packed_attention().
+  // A function from (batch, time, 3 width), query, key and value of each position, to (batch, time, width).
   using Attention = std::function<Variable(const Variable& packed, std::int64_t heads)>;
-  // In place of causal attention over the positions of an input; empty: that again. It drops no weights.
+  // Replaces causal attention over the positions of an input; empty restores it. The function drops no weights.
   void set_attention(Attention attention) { attention_ = std::move(attention); }
 
-  // Whether a second input, the residual stream, may be added to the result by the last product.
+  // Returns whether a second input, the residual stream, may be added to the result by the last product.
   bool adds_residual() const { return is_plain() && c_proj_.is_plain() && resid_dropout_.is_identity(); }
 
  private:
@@ -50,7 +50,7 @@ class CausalSelfAttention : public Module {
 };
 
 // (batch, time, width) -> the same: each position sees all. PyTorch's MultiheadAttention of one input with itself, with
-// its names, order and initial distributions of parameters. dropout: of the attention's weights.
+// its names, order and initial distributions of parameters. dropout: that of the attention's weights.
 // REQUIRES: a width that is a multiple of heads.
 class SelfAttention : public Module {
  public:

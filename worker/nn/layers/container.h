@@ -10,7 +10,7 @@ class Flatten : public Module {
   Variable forward(const Variable& input) override;
 };
 
-// One after the other; children named as given, or "0", "1", ...
+// Modules that compute one after the other; children are named as given, or "0", "1", ...
 class Sequential : public Module {
  public:
   Sequential& add(const std::string& name, std::unique_ptr<Module> module);

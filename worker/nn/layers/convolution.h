@@ -6,8 +6,8 @@
 
 namespace ddprun::nn {
 
-// How the weight is drawn: uniform_by_fan_in(), PyTorch's default, or kaiming_normal() with fan-out, which torchvision
-// takes for residual networks. The bias is uniform within 1 / sqrt(fan-in).
+// The distribution of the weight: uniform_by_fan_in(), PyTorch's default, or kaiming_normal() with fan-out, which
+// torchvision takes for residual networks. The bias is uniform within 1 / sqrt(fan-in).
 enum class ConvWeights { uniform_by_fan_in, kaiming_normal };
 
 struct Conv2dOptions {
@@ -17,7 +17,7 @@ struct Conv2dOptions {
   ConvWeights weights = ConvWeights::uniform_by_fan_in;
 };
 
-// (batch, in, height, width) -> (batch, out, oh, ow), sizes as conv2d() has them. Shapes: weight (out, in, kernel,
+// (batch, in, height, width) -> (batch, out, oh, ow), with the sizes of conv2d(). Shapes: weight (out, in, kernel,
 // kernel), bias (out).
 class Conv2d : public WeightedLayer {
  public:

@@ -5,18 +5,18 @@
 
 namespace ddprun::nn {
 
-// Any shape with the batch first (Srivastava et al. 2014). In evaluation, and with probability 0: the identity. Random
-// numbers are those of the samples in a RandomScope; without one they come from the generator, in the order of the
-// calls.
+// Takes any shape with the batch first (Srivastava et al. 2014). In evaluation, and with probability 0, it is the
+// identity. Random numbers are those of the samples in a RandomScope; without one they come from the generator, in the
+// order of the calls.
 class Dropout : public Module {
  public:
   Dropout(double probability, Generator generator);
 
-  // From now on inputs, a row for each sample, are this part of so many equal ones of the sample's elements, and get
-  // the numbers that they have in the whole: where each rank has a part of a tensor. With a RandomScope alone
-  // (Errc::usage).
+  // From now on inputs, a row for each sample, are this one of so many equal parts of the sample's elements, and get
+  // the numbers that they have in the whole: for ranks that each have a part of a tensor. Only with a RandomScope
+  // (Errc::usage otherwise).
   void set_part(int part, int parts);
-  // Whether it gives its input as it is.
+  // Returns whether it returns its input as it is.
   bool is_identity() const { return !training() || probability_ == 0; }
 
  private:
@@ -27,7 +27,7 @@ class Dropout : public Module {
   int part_ = 0, parts_ = 1;
 };
 
-// With random numbers of its own: a stream that the generator draws.
+// Makes one with random numbers of its own: a stream that the generator draws.
 std::unique_ptr<Dropout> make_dropout(double probability, Generator& generator);
 
 }  // namespace ddprun::nn

@@ -9,9 +9,9 @@ namespace ddprun::nn {
 
 // Uniform within 1 / sqrt(fan_in): PyTorch's default of Linear and Conv2d, its Kaiming-uniform with a = sqrt(5).
 Tensor uniform_by_fan_in(const Shape& shape, std::int64_t fan_in, Generator& generator);
-// Of a shape (fan_out, fan_in): uniform within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010).
+// Uniform within sqrt(6 / (fan_in + fan_out)), for a shape (fan_out, fan_in) (Glorot and Bengio 2010).
 Tensor xavier_uniform(const Shape& shape, Generator& generator);
-// Normal with variance 2 / fan_out (He et al. 2015): what keeps the size of gradients through convolutions and relus.
+// Normal with variance 2 / fan_out (He et al. 2015), which keeps the size of gradients through convolutions and relus.
 Tensor kaiming_normal(const Shape& shape, std::int64_t fan_out, Generator& generator);
 // Normal with mean 0.
 Tensor normal(const Shape& shape, double deviation, Generator& generator);

@@ -7,7 +7,7 @@
 
 namespace ddprun::nn {
 
-// (..., in) -> (..., out). Weight and bias are uniform within 1 / sqrt(in) at first.
+// (..., in) -> (..., out). Weight and bias are initialised uniformly within 1 / sqrt(in).
 // Shapes: weight (out, in), bias (out).
 class Linear : public WeightedLayer {
  public:
@@ -15,8 +15,8 @@ class Linear : public WeightedLayer {
   Variable apply(const Variable& input, const Variable& weight, const Variable& bias) const override;
 };
 
-// (..., in) -> (..., out). GPT-2's linear layer: the weight is stored (in, out), the other way round than Linear's. It
-// is normal with the given deviation at first, the bias zero.
+// (..., in) -> (..., out). GPT-2's linear layer: the weight is stored as (in, out), the transpose of Linear's. It is
+// initialised as normal with the given deviation, the bias as zero.
 class Conv1D : public WeightedLayer {
  public:
   Conv1D(std::int64_t in, std::int64_t out, double weight_deviation, bool bias, Generator& generator);
@@ -24,11 +24,11 @@ class Conv1D : public WeightedLayer {
   Variable apply(const Variable& input, const Variable& weight, const Variable& bias) const override;
 
  private:
-  // A second input, of the result's shape: the residual stream, to which the result is added.
+  // Takes a second input, of the result's shape: the residual stream, to which the result is added.
   std::vector<Variable> forward_all(const std::vector<Variable>& inputs) override;
 };
 
-// int64 indices (...) -> (..., width). The weight is normal with the given deviation at first.
+// int64 indices (...) -> (..., width). The weight is initialised as normal with the given deviation.
 class Embedding : public Module {
  public:
   Embedding(std::int64_t entries, std::int64_t width, Generator& generator, double deviation = 1);

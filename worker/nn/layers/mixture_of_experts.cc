@@ -22,7 +22,7 @@ void check(const MixtureOfExpertsOptions& o) {
   throw make_error(Errc::usage, "mixture of experts: {} experts a token, of {}", o.per_token, o.experts);
 }
 
-// The value, with factor times the gradient of a loss beside its own.
+// Returns the value; its gradient is its own, and factor times the gradient of a loss.
 Variable with_loss(const Variable& value, const Variable& loss, std::shared_ptr<const double> factor) {
   const autograd::Operation operation("with_loss", {value, loss});
   return operation.record(
@@ -33,14 +33,14 @@ Variable with_loss(const Variable& value, const Variable& loss, std::shared_ptr<
       });
 }
 
-// Of tokens (rows, width), by the experts' results and a weight for each choice (rows, per_token).
+// Returns the sum for tokens (rows, width) of the experts' results times a weight for each choice (rows, per_token).
 Variable weighted_sum(const Variable& results, const Routing& routing, const Variable& weights) {
   const std::int64_t tokens = weights.shape()[0], choices = weights.shape()[1];
   const Variable chosen = reshape(index_select(results, routing.rows), {tokens, choices, results.shape()[1]});
   return sum(mul(chosen, reshape(cast(weights, results.dtype()), {tokens, choices, 1})), {1});
 }
 
-// (tokens, per_token): each token's choices add up to 1 before any is dropped, or are as probable as they are.
+// Returns (tokens, per_token): weights that add up to 1 for each token before any is dropped; a sole one is not scaled.
 Variable weights_of(const Variable& probabilities, const Routing& routing, std::int64_t per_token) {
   Variable weights = gather(probabilities, 1, routing.experts);
   if (per_token > 1) weights = div(weights, sum(weights, {1}, true));
@@ -67,7 +67,7 @@ Variable ExpertLinear::apply(const Variable& rows, const ExpertCounts& counts) c
 Router::Router(std::int64_t width, std::int64_t experts, double deviation, Generator& generator)
     : weight_(register_parameter("weight", normal({experts, width}, deviation, generator))) {}
 
-// In 16 bits probabilities of neighbours would often be equal.
+// The router computes in float32: in 16 bits probabilities of neighbours would often be equal.
 Variable Router::forward(const Variable& tokens) {
   const autograd::AutocastScope precise(DType::float32);
   return linear(cast(tokens, weight_.dtype()), weight_);
@@ -118,7 +118,7 @@ Variable MixtureOfExperts::run(const Variable& rows, const ExpertCounts& counts)
   return exchange_ ? exchange_->run(rows, counts, own) : own(rows, counts);
 }
 
-// The choices of all that route together.
+// Notes the choices of all processes that route together.
 ExpertCounts MixtureOfExperts::note_load(ExpertCounts chosen, std::int64_t dropped) {
   chosen.push_back(dropped);
   if (exchange_) chosen = exchange_->total(chosen);

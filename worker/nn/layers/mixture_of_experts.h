@@ -14,34 +14,34 @@ struct MixtureOfExpertsOptions {
   std::int64_t width, hidden;  // features of a token, and between the two layers of an expert
   std::int64_t experts;
   std::int64_t per_token = 2;  // experts that compute a token, at most all
-  // An expert takes this many times its equal share of a batch's choices; the rest are dropped. 0: it takes all.
+  // An expert takes this many times its equal share of a batch's choices; the rest are dropped. If 0, it takes all.
   double capacity_factor = 0;
   double load_balancing_loss = 0.01;  // weight of the loss that keeps experts equally busy
-  double router_z_loss = 0;           // likewise of the one that keeps the router's logits small
+  double router_z_loss = 0;           // weight of the loss that keeps the router's logits small
   bool bias = true;
-  double dropout = 0;                                // of the result
-  double deviation = 0.02, result_deviation = 0.02;  // of the initial weights, and of the second layer's
+  double dropout = 0;                                // applied to the result
+  double deviation = 0.02, result_deviation = 0.02;  // those of the initial weights, and of the second layer's
 };
 
-// How busy experts were.
+// The load of the experts.
 struct ExpertLoad {
   ExpertCounts chosen;       // choices by expert
-  std::int64_t dropped = 0;  // of them, for lack of capacity
+  std::int64_t dropped = 0;  // those that were dropped for lack of capacity
 };
 
-// Who computes the experts of a layer, where that is not this process alone.
+// Computes the experts of a layer where other processes share in it.
 //
 // Threads: those of the layer. The methods are called in each pass through the layer.
 class ExpertExchange {
  public:
-  // Results of rows that are ordered by expert, counts of each.
+  // Computes the results of rows that are ordered by expert, counts of each.
   using Compute = std::function<Variable(const Variable& rows, const ExpertCounts& counts)>;
 
   virtual ~ExpertExchange() = default;
-  // The sum of counts over all whose tokens are routed in this pass; in training alone.
+  // Returns the sum of counts over all processes whose tokens are routed in this pass. Called only in training.
   virtual ExpertCounts total(const ExpertCounts& own) = 0;
-  // The results of this process's rows. compute() is called once with the rows, of whomever, of the experts that this
-  // process has.
+  // Returns the results of this process's rows. compute() is called once with the rows, from any process, of the
+  // experts that this process has.
   virtual Variable run(const Variable& rows, const ExpertCounts& counts, const Compute& compute) = 0;
 };
 
@@ -82,15 +82,15 @@ class MixtureOfExperts : public Module {
   MixtureOfExperts(const MixtureOfExpertsOptions& options, Generator& generator);
 
   const MixtureOfExpertsOptions& options() const { return options_; }
-  // Of passes in training, of all that route together, since the last call.
+  // Returns the load of passes in training, of all processes that route together, since the last call.
   ExpertLoad take_load();
-  // What the gradient of the main loss is multiplied by: a loss scale, the share of a micro-batch. Before each backward
-  // pass; 1 at first.
+  // Sets the factor by which the gradient of the main loss is multiplied: a loss scale, the share of a micro-batch. To
+  // be set before each backward pass; 1 at first.
   void set_loss_factor(double factor) { *loss_factor_ = factor; }
-  // Null: this process alone.
+  // Null: this process computes all experts.
   void set_exchange(ExpertExchange* exchange) { exchange_ = exchange; }
-  // In place of a pass at a process that has no tokens, where others that route with it have: what backward() begins
-  // from.
+  // Replaces a pass at a process that has no tokens while others that route with it have some. Returns the variable
+  // from which backward() starts.
   Variable join();
 
  private:

@@ -19,7 +19,7 @@ class BatchNorm : public Module {
  public:
   explicit BatchNorm(std::int64_t channels, NormOptions options = {});
 
-  // Training takes the statistics of all ranks' samples from now on; empty: of this process's. See BatchNormOptions.
+  // Training takes the statistics of all ranks' samples from now on; if empty, of this process's. See BatchNormOptions.
   void set_sum_over_ranks(SumOverRanks sum) { sum_over_ranks_ = std::move(sum); }
 
  private:
@@ -30,19 +30,19 @@ class BatchNorm : public Module {
   SumOverRanks sum_over_ranks_;
   Variable weight_, bias_;
   Variable running_mean_, running_var_, batches_;
-  // What batches_ holds, as long as it is this memory on a CUDA device and nobody else has changed it.
+  // The value of batches_, as long as it is this memory on a CUDA device and nobody else has changed it.
   std::int64_t known_count_ = 0;
   Tensor counted_;
   std::uint64_t counted_version_ = 0;
 };
 
-// (..., width), over the last dimension (Ba, Kiros and Hinton 2016).
+// (..., width), normalised over the last dimension (Ba, Kiros and Hinton 2016).
 class LayerNorm : public Module {
  public:
   explicit LayerNorm(std::int64_t width, double eps = 1e-5, bool bias = true);
 
-  // From now on results have autocast's 16-bit type: all that uses them are products. On CUDA devices, where that saves
-  // a pass over memory.
+  // From now on results have autocast's 16-bit type: only products use them. For CUDA devices, where that saves a pass
+  // over memory.
   void lower_results() { lowers_results_ = true; }
 
  private:
@@ -51,10 +51,10 @@ class LayerNorm : public Module {
   double eps_;
   bool lowers_results_ = false;
   Variable weight_;
-  Variable bias_;  // undefined without one
+  Variable bias_;  // undefined if there is none
 };
 
-// (..., width), over the last dimension, without subtracting the mean and without a bias (Zhang and Sennrich 2019).
+// (..., width), normalised over the last dimension without subtracting the mean, without a bias (Zhang, Sennrich 2019).
 class RmsNorm : public Module {
  public:
   explicit RmsNorm(std::int64_t width, double eps = 1e-6);
@@ -66,7 +66,7 @@ class RmsNorm : public Module {
   Variable weight_;
 };
 
-// (batch, channels, ...), over groups of channels of each sample (Wu and He 2018). channels is a multiple of groups.
+// (batch, channels, ...), normalised over groups of each sample's channels (Wu and He 2018). groups divides channels.
 class GroupNorm : public Module {
  public:
   GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5);

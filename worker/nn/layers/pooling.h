@@ -3,7 +3,7 @@
 #include "ddprun/worker/autograd/ops/conv.h"
 #include "ddprun/worker/nn/module.h"
 
-// (batch, channels, height, width) -> (batch, channels, oh, ow), sizes as max_pool2d() and the others have them.
+// (batch, channels, height, width) -> (batch, channels, oh, ow), with the sizes of max_pool2d() and the others.
 namespace ddprun::nn {
 
 class MaxPool2d : public Module {
@@ -26,7 +26,7 @@ class AvgPool2d : public Module {
   PoolOptions options_;
 };
 
-// To a given size; 1 x 1 is the mean over each channel ("global average pooling", Lin, Chen and Yan 2014).
+// Pools to a given size; 1 x 1 is the mean over each channel ("global average pooling", Lin, Chen and Yan 2014).
 class AdaptiveAvgPool2d : public Module {
  public:
   explicit AdaptiveAvgPool2d(std::int64_t height = 1, std::int64_t width = 1) : height_(height), width_(width) {}

@@ -13,7 +13,7 @@ std::unique_ptr<Conv2d> convolution(std::int64_t in, std::int64_t out, std::int6
       Conv2dOptions{.stride = stride, .padding = kernel / 2, .bias = false, .weights = ConvWeights::kaiming_normal});
 }
 
-// The shortcut where the shape changes.
+// The shortcut used if the shape changes.
 std::unique_ptr<Sequential> projection(std::int64_t in, std::int64_t out, std::int64_t stride, Generator& generator) {
   auto parts = std::make_unique<Sequential>();
   parts->add(convolution(in, out, 1, stride, generator)).add(std::make_unique<BatchNorm>(out));

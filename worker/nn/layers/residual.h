@@ -26,7 +26,7 @@ class BasicBlock : public Module {
 };
 
 // relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x))))))) + shortcut(x)), convolutions 1x1 to width, 3x3 with the stride,
-// 1x1 to 4 width: the block of ResNet-50 and deeper ones, as torchvision has it (the stride in the middle).
+// 1x1 to 4 width: the block of ResNet-50 and deeper ones, as in torchvision (the stride in the middle).
 class Bottleneck : public Module {
  public:
   static constexpr std::int64_t expansion = 4;

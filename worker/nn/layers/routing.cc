@@ -8,7 +8,7 @@
 namespace ddprun::nn {
 namespace {
 
-// (tokens, per_token): the experts of each token.
+// Returns (tokens, per_token): the experts of each token.
 template <class T>
 Tensor most_probable(const T* probabilities, std::int64_t tokens, std::int64_t experts, std::int64_t per_token) {
   Tensor chosen = Tensor::empty({tokens, per_token}, DType::int64);
@@ -42,7 +42,7 @@ void keep_within(std::int64_t capacity, std::int64_t tokens, std::int64_t per_to
 // Sets tokens and rows from counts and kept.
 template <class T>
 void order_rows(std::int64_t tokens, std::int64_t per_token, Routing& routing) {
-  std::vector<std::int64_t> next(routing.counts.size());  // row, by expert
+  std::vector<std::int64_t> next(routing.counts.size());  // the next row, by expert
   std::exclusive_scan(routing.counts.begin(), routing.counts.end(), next.begin(), std::int64_t{0});
   const auto* experts = routing.experts.data<std::int64_t>();
   const T* kept = routing.kept.data<T>();

@@ -10,9 +10,9 @@ namespace ddprun::nn {
 // Numbers by expert.
 using ExpertCounts = std::vector<std::int64_t>;
 
-// Which experts compute which tokens (Shazeer et al., "Outrageously Large Neural Networks", 2017).
+// The assignment of tokens to experts (Shazeer et al., "Outrageously Large Neural Networks", 2017).
 struct Routing {
-  Tensor experts;  // int64 (tokens, k): of each token, the most probable one first; of equal ones that of less index
+  Tensor experts;  // int64 (tokens, k): those of each token, most probable first; of equal ones that of the lower index
   ExpertCounts chosen;  // choices of each expert
   // The rows that the experts compute: those of expert 0, then those of expert 1, ..., each in the order of tokens.
   ExpertCounts counts;
@@ -23,13 +23,13 @@ struct Routing {
   std::int64_t dropped = 0;
 };
 
-// From a router's probabilities, (tokens, experts), contiguous float32 or float64. An expert takes capacity choices at
-// most, 0 being no limit: first choices before second ones, and tokens in their order (GShard: Lepikhin et al., 2020).
-// A pure function, computed on the host; the tensors are on the device of the probabilities. REQUIRES: 1 <= per_token
-// <= experts
+// Routes by a router's probabilities, (tokens, experts), contiguous float32 or float64. An expert takes at most
+// capacity choices, 0 being no limit: first choices before second ones, and tokens in their order (GShard: Lepikhin et
+// al., 2020). A pure function, computed on the host; the tensors are on the device of the probabilities. REQUIRES: 1 <=
+// per_token <= experts
 Routing route(const Tensor& probabilities, std::int64_t per_token, std::int64_t capacity);
 
-// The choices that an expert takes: factor times an equal share of them, rounded up; 0 for the factor 0.
+// Returns how many choices an expert takes: factor times an equal share of them, rounded up; 0 for the factor 0.
 std::int64_t expert_capacity(double factor, std::int64_t tokens, std::int64_t per_token, std::int64_t experts);
 
 }  // namespace ddprun::nn

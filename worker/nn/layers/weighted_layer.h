@@ -6,19 +6,19 @@
 
 namespace ddprun::nn {
 
-// A layer whose result is linear in its input and in its weight: a product or a convolution, and a bias or none. What
-// quantisation takes the place of.
+// A layer whose result is linear in its input and in its weight: a product or a convolution, with or without a bias.
+// Quantisation replaces such layers.
 class WeightedLayer : public Module {
  public:
   const Variable& weight() const { return weight_; }
-  const Variable& bias() const { return bias_; }  // undefined without one
+  const Variable& bias() const { return bias_; }  // undefined if there is none
   // The dimension of the weight that counts the outputs.
   virtual std::size_t output_dimension() const { return 0; }
-  // The layer with another weight and bias.
+  // Applies the layer with another weight and bias.
   virtual Variable apply(const Variable& input, const Variable& weight, const Variable& bias) const = 0;
 
  protected:
-  // In the order of registration.
+  // These two are called in the order of registration.
   void set_weight(Tensor value) { weight_ = register_parameter("weight", std::move(value)); }
   void set_bias(Tensor value) { bias_ = register_parameter("bias", std::move(value)); }
 

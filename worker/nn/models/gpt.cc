@@ -35,8 +35,8 @@ struct GptConfig {
   ExpertOptions experts;
 };
 
-// The projections whose results are added to the residual stream: scaled so that its variance does not grow with the
-// number of layers.
+// The deviation of the projections whose results are added to the residual stream: scaled so that its variance does not
+// grow with the number of layers.
 double residual_deviation(const GptOptions& sizes) {
   return deviation / std::sqrt(2 * static_cast<double>(sizes.layers));
 }
@@ -63,7 +63,7 @@ class Mlp : public Module {
                                                residual_deviation(config.sizes), config.sizes.bias, generator))),
         dropout_(register_module("dropout", make_dropout(config.dropout, generator))) {}
 
-  // Whether a second input, the residual stream, may be added to the result, and all be one operation.
+  // Returns whether a second input, the residual stream, may be added to the result, and all be one operation.
   bool adds_residual() const { return is_plain() && c_fc_.is_plain() && c_proj_.is_plain() && dropout_.is_identity(); }
 
  private:
@@ -119,21 +119,21 @@ class TiedHead : public Module {
 
  private:
   Variable forward(const Variable& input) override {
-    const bool together = input.device() == weight_.device();  // not in stages on devices that share the embedding
+    const bool together = input.device() == weight_.device();  // false in stages on devices that share the embedding
     return together && is_plain() && autograd::DeferredOutput::take(weight_) ? input : linear(input, weight_);
   }
 
   Variable weight_;
 };
 
-// Routing looks at a norm's result itself; all else that does are products.
+// Routing looks at a norm's result itself; all its other users are products.
 std::unique_ptr<LayerNorm> make_norm(const GptConfig& config) {
   auto norm = std::make_unique<LayerNorm>(config.sizes.width, 1e-5, config.sizes.bias);
   if (config.experts.experts == 0) norm->lower_results();
   return norm;
 }
 
-// residual + part(input)
+// Returns residual + part(input).
 template <class Part>
 Variable add_part(const Variable& residual, Part* part, Module& module, const Variable& input) {
   const bool fuses = residual.device().type == DeviceType::cuda && part != nullptr && part->adds_residual();

@@ -23,7 +23,7 @@ std::unique_ptr<Conv2d> stem_convolution(bool large, std::int64_t in, std::int64
 
 struct Depth {
   std::string_view model;
-  std::array<std::int64_t, 4> blocks;  // of each layer
+  std::array<std::int64_t, 4> blocks;  // the number in each layer
   bool bottleneck;
 
   std::int64_t expansion() const { return bottleneck ? Bottleneck::expansion : 1; }
@@ -38,7 +38,7 @@ std::unique_ptr<Module> make_block(const Depth& depth, std::int64_t in, std::int
   return std::make_unique<BasicBlock>(in, width, stride, generator);
 }
 
-// Blocks, of which the first changes the shape.
+// Makes a layer of blocks, of which the first changes the shape.
 std::unique_ptr<Sequential> make_layer(const Depth& depth, std::size_t number, std::int64_t in, std::int64_t width,
                                        Generator& generator) {
   auto layer = std::make_unique<Sequential>();

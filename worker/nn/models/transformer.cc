@@ -1,4 +1,4 @@
-// A transformer encoder that classifies a sequence, or predicts numbers from it: a linear layer takes each element to
+// A transformer encoder that classifies a sequence, or predicts numbers from it: a linear layer brings each element to
 // the width of the encoder, learned positions are added, the mean over the encoder's results goes to a linear layer.
 // The elements are those of a sample (time, features), or the rows of an image with all channels.
 #include "ddprun/common/error.h"

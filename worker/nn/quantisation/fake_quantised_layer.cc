@@ -36,7 +36,7 @@ void FakeQuantisedLayer::follow(const Tensor& input) {
   const Tensor x = input.to(DType::float32).contiguous();
   const auto [min, max] = kernels::of(x).value_range(x);
   const auto before = range();
-  // From 0 to 0: there was no batch yet.
+  // A range from 0 to 0 means that there was no batch yet.
   const float share = before.min == before.max ? 1 : momentum;
   const std::vector<float> bounds{before.min + share * (min - before.min), before.max + share * (max - before.max)};
   Tensor(range_.value()).copy_from(Tensor::from(bounds, {2}));

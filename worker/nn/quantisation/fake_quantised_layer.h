@@ -6,9 +6,9 @@
 namespace ddprun::nn {
 
 // Computes a layer in float32 from an input and a weight that are rounded as a quantised layer rounds them; gradients
-// pass straight through the rounding (Jacob et al. 2018). The range of the inputs, the buffer input_range (2), follows
-// that of the batches while it trains: 0.99 of what it was and 0.01 of the batch's, the first batch's at first. Has the
-// layer's own parameters.
+// pass straight through the rounding (Jacob et al. 2018). While it trains, the range of the inputs, the buffer
+// input_range (2), follows that of the batches: 0.99 of what it was and 0.01 of the batch's; it starts as the first
+// batch's. Has the layer's own parameters.
 //
 // Ownership: the layer outlives it.
 class FakeQuantisedLayer : public Module {

@@ -36,13 +36,13 @@ class ObservedLayer : public Module {
   std::optional<ValueRange> range_;
 };
 
-// A user's own layer may compute with its weight what no quantised layer does.
+// A user's own layer may use its weight in a way that no quantised layer does.
 bool has_quantised_form(const WeightedLayer& layer) {
   return dynamic_cast<const Linear*>(&layer) != nullptr || dynamic_cast<const Conv1D*>(&layer) != nullptr ||
          dynamic_cast<const Conv2d*>(&layer) != nullptr;
 }
 
-// The layers that can be quantised and are not yet.
+// Returns the layers that can be quantised and are not yet.
 std::vector<WeightedLayer*> layers_of(Module& model) {
   std::vector<WeightedLayer*> layers;
   model.for_each_module([&](Module& module) {
@@ -64,7 +64,7 @@ ValueRange noted_range(const WeightedLayer& layer) {
   return dynamic_cast<const ObservedLayer&>(*layer.substitute()).range();
 }
 
-// A parameter may be tied to another module's, which keeps it.
+// Frees only what is unused: a parameter may be tied to another module's, which keeps it.
 void free_unused(const Module& model, const std::vector<WeightedLayer*>& layers) {
   const auto used = model.named_parameters();
   for (const auto* layer : layers) {

@@ -4,9 +4,9 @@
 
 #include "ddprun/worker/nn/module.h"
 
-// Puts a quantised layer in the place of each Linear, Conv1D and Conv2d of a model, wherever it is; other layers stay
-// as they are. The first two free the float32 weights and return how many layers they have quantised: those that are
-// not quantised yet.
+// Puts a quantised layer in the place of each Linear, Conv1D and Conv2d of a model, at any depth; other layers stay as
+// they are. The first two free the float32 weights and return how many layers they have quantised: those that are not
+// quantised yet.
 namespace ddprun::nn {
 
 int quantise_dynamic(Module& model);
@@ -15,8 +15,8 @@ int quantise_dynamic(Module& model);
 // which the ranges of the other layers' inputs are taken; called only if there are such layers.
 int quantise_static(Module& model, const std::function<void()>& calibrate);
 
-// Quantisation-aware training: these layers compute from here on with rounded inputs and weights, in float32, and learn
-// the ranges of their inputs, which are buffers: FakeQuantisedLayer. Returns how many they are.
+// Quantisation-aware training: from now on these layers compute with rounded inputs and weights, in float32, and learn
+// the ranges of their inputs, which are buffers: FakeQuantisedLayer. Returns the number of these layers.
 int make_quantisation_aware(Module& model);
 
 }  // namespace ddprun::nn

@@ -18,7 +18,7 @@ void check_host(const Tensor& tensor) {
                    to_string(tensor.device()));
 }
 
-// Row-major, the outputs first.
+// Returns the weight row-major, the outputs first.
 Tensor weight_by_output(const WeightedLayer& layer) {
   const Tensor weight = layer.weight().value().to(DType::float32);
   return weight.transpose(0, static_cast<std::int64_t>(layer.output_dimension())).contiguous();

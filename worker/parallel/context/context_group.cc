@@ -31,7 +31,7 @@ void RingShift::abandon() {
     try {
       if (work) work->wait();
     } catch (const Error&) {
-      // Whoever ended the ring has another error.
+      // The one that ended the ring has another error.
     }
   }
 }

@@ -20,7 +20,7 @@ class ContextGroup {
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
 
-  // Sent by this rank so far.
+  // The number of bytes sent by this rank so far.
   std::uint64_t bytes() const { return bytes_; }
   std::chrono::nanoseconds waited() const { return waited_; }
 
@@ -32,7 +32,7 @@ class ContextGroup {
   std::chrono::nanoseconds waited_{};
 };
 
-// A tensor on its way to the next rank, and one of the same shape on its way here from the rank before. The constructor
+// A tensor on its way to the next rank, and one of the same shape on its way from the rank before. The constructor
 // starts both, and take() ends them; in between the rank computes. All ranks make the same shifts, those of a kind in
 // the same order.
 //
@@ -43,13 +43,13 @@ class RingShift {
  public:
   enum class Kind { keys_and_values, gradients };
 
-  // Outlived by the group. tensor: contiguous; only read.
+  // group outlives this object. tensor: contiguous; only read.
   RingShift(ContextGroup& group, const Tensor& tensor, Kind kind);
   ~RingShift();
   RingShift(const RingShift&) = delete;
   RingShift& operator=(const RingShift&) = delete;
 
-  // What the rank before has sent. Once.
+  // Returns what the rank before has sent. To be called once.
   Tensor take();
 
  private:

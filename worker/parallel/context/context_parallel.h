@@ -33,7 +33,7 @@ class ContextParallel {
   ContextParallel(const ContextParallel&) = delete;
   ContextParallel& operator=(const ContextParallel&) = delete;
 
-  // Of (batch, time, ...): this rank's, (batch, time / ranks, ...), in the order in which the model takes them.
+  // Takes (batch, time, ...); returns this rank's part, (batch, time / ranks, ...), in the order of the model.
   Tensor own_positions(const Tensor& all) const;
 
   const ContextGroup& group() const { return group_; }

@@ -26,13 +26,13 @@ Tensor by_head(const Tensor& x, std::int64_t heads) {
   return x.reshape({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }
 
-// Query, key or value of (batch, time, 3 width), a view.
+// Returns query, key or value of (batch, time, 3 width), a view.
 Tensor part_of(const Tensor& packed, std::int64_t i) {
   const std::int64_t width = packed.size(2) / 3;
   return packed.slice(2, i * width, width);
 }
 
-// What goes round the ring: (2, batch, time, width).
+// Returns the block that goes round the ring: (2, batch, time, width).
 Tensor keys_and_values(const Tensor& packed) {
   Tensor block =
       Tensor::empty({2, packed.size(0), packed.size(1), packed.size(2) / 3}, packed.dtype(), packed.device());
@@ -58,8 +58,8 @@ AttentionResult empty_result(const Tensor& query) {
           .log_sum = Tensor::empty(by_query, query.dtype(), query.device())};
 }
 
-// Calls own(block), then other(owner, block) for each other rank's, the nearest before this one first. The next block
-// arrives meanwhile.
+// Calls own(block), then other(owner, block) for each other rank's block, the nearest before this one first. The next
+// block arrives meanwhile.
 template <class Own, class Other>
 void go_round(ContextGroup& group, Tensor block, Own own, Other other) {
   for (int step = 0; step < group.size(); ++step) {
@@ -73,7 +73,7 @@ void go_round(ContextGroup& group, Tensor block, Own own, Other other) {
   }
 }
 
-// A rank's queries, and what they see.
+// A rank's queries, and the keys that they see.
 class Ring {
  public:
   Ring(const Tensor& packed, std::int64_t heads, ContextGroup& group)
@@ -91,11 +91,11 @@ class Ring {
     return all;
   }
 
-  // Of packed. sums: of all keys; grad (batch, heads, time, width).
+  // Returns the gradient of packed. sums: those of all keys; grad (batch, heads, time, width).
   Tensor gradient(const kernels::AttentionSums& sums, const Tensor& grad, DType dtype) const {
     Tensor of_block = Tensor::empty(block_.shape(), packed_.dtype(), packed_.device());
     const Tensor of_query = Tensor::empty_like(of_block.select(0, 0));
-    std::unique_ptr<RingShift> travelling;  // gradients of a block, from rank to rank until they are at its owner
+    std::unique_ptr<RingShift> travelling;  // gradients of a block, sent from rank to rank until they are at its owner
     go_round(
         group_, block_,
         [&] {
@@ -152,9 +152,9 @@ class Ring {
 
   ContextGroup& group_;
   const std::int64_t heads_;
-  const Tensor packed_;  // wide
+  const Tensor packed_;  // in a wide type
   const Tensor query_;   // (batch, heads, time, width)
-  const Tensor block_;   // as it is sent
+  const Tensor block_;   // as sent
 };
 
 // (batch, time, width) twice -> (batch, heads, time): the sum of the products over each head's width.

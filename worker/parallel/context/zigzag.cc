@@ -9,8 +9,8 @@ Pieces pieces_of(int rank, int ranks) {
   return {rank, 2 * ranks - 1 - rank};
 }
 
-// An earlier rank's first piece is before both of this rank's, and its second one behind them; a later rank's pieces
-// are both between this rank's.
+// An earlier rank's first piece is before both of this rank's, and its second one after them; a later rank's pieces are
+// both between this rank's.
 SeenPositions seen_positions(int rank, int owner, std::int64_t piece) {
   if (owner < rank) return {.queries = {0, 2 * piece}, .keys = {0, piece}};
   return {.queries = {piece, piece}, .keys = {0, 2 * piece}};

@@ -4,32 +4,32 @@
 
 #include "ddprun/worker/tensor/tensor.h"
 
-// How the positions of a sequence are divided among N ranks: of 2 N equal pieces rank r has r and 2 N - 1 - r, in this
-// order. With causality all ranks then have as many pairs of a query and a key that it sees (zigzag order:
+// The division of the positions of a sequence among N ranks: of 2 N equal pieces rank r has r and 2 N - 1 - r, in this
+// order. With causality all ranks then have equally many pairs of a query and a key that it sees (zigzag order:
 // Megatron-LM's context parallelism; Grattafiori et al., "The Llama 3 Herd of Models", 2024). Pure functions.
 namespace ddprun {
 
-// Of a rank's two pieces, by their place in the sequence.
+// The numbers of a rank's two pieces, by their place in the sequence.
 struct Pieces {
   int first, second;
   friend bool operator==(const Pieces&, const Pieces&) = default;
 };
 Pieces pieces_of(int rank, int ranks);
 
-// Of a rank's positions, in its order.
+// A range of a rank's positions, in its order.
 struct PositionRange {
   std::int64_t start, length;
   friend bool operator==(const PositionRange&, const PositionRange&) = default;
 };
-// What a rank's queries see of another rank's positions, where each rank has 2 piece of them: each of these queries all
-// of these keys, and nothing else. REQUIRES: two ranks that differ.
+// The part of another rank's positions that a rank's queries see, where each rank has 2 piece of them: each of these
+// queries sees all of these keys, and nothing else. REQUIRES: two ranks that differ.
 struct SeenPositions {
   PositionRange queries, keys;
 };
 SeenPositions seen_positions(int rank, int owner, std::int64_t piece);
 
-// A rank's positions of a dimension that has all of them, in a new tensor. Throws Errc::usage for a number of positions
-// that 2 ranks does not divide.
+// Returns a rank's positions of a dimension that has all of them, in a new tensor. Throws Errc::usage for a number of
+// positions that 2 ranks does not divide.
 Tensor own_positions(const Tensor& all, std::int64_t dim, int rank, int ranks);
 
 }  // namespace ddprun

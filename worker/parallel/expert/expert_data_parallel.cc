@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// Of the model, those of experts or the others.
+// Returns the parameters of experts, or the others of the model.
 std::vector<std::pair<std::string, Variable>> parameters(const nn::Module& model, const SlicedTensors& parts,
                                                          bool of_experts) {
   auto all = model.named_parameters();
@@ -37,7 +37,7 @@ ExpertDataParallel::ExpertDataParallel(nn::Module& model, ExpertParallel& expert
       own_group_(&experts.group().group() == &all ? split(all, 0, all.rank()) : nullptr),
       of_experts_(model, replicas, options_for(model, experts.parts(), true, limits)),
       others_(model, own_group_ ? *own_group_ : all, options_for(model, experts.parts(), false, limits)) {
-  // An expert's gradient at one rank is of the tokens of its whole group already.
+  // The gradient of an expert at one rank already includes the tokens of its whole group.
   const double share = 1.0 / all.size();
   of_experts_.register_comm_hook([&replicas, share](const GradBucket& bucket) {
     return replicas.allreduce(bucket.span, Reduction::premultiplied_sum(share));

@@ -10,7 +10,7 @@
 namespace ddprun {
 
 // Data parallelism of a model whose experts are divided: gradients of experts are summed over the ranks that have the
-// same ones, those of everything else over all ranks, and both divided by the number of all ranks, each of which has
+// same experts, those of everything else over all ranks, and both divided by the number of all ranks, each of which has
 // samples of its own.
 //
 // The gradients of everything else have a group of their own where all ranks divide the experts: buckets are ready
@@ -18,10 +18,10 @@ namespace ddprun {
 //
 // Ownership: model, experts and groups outlive this object; the model's gradients may outlive it.
 // Threads: one at a time; the constructor is collective over all. All ranks make equally many passes: join_pass() where
-// there are no samples. Errors: as DistributedDataParallel.
+// there are no samples. Errors: those of DistributedDataParallel.
 class ExpertDataParallel final : public DataParallelism {
  public:
-  // replicas: the ranks that have the same experts. Of the options, the limits of buckets count.
+  // replicas: the ranks that have the same experts. Only the limits of buckets are used of the options.
   ExpertDataParallel(nn::Module& model, ExpertParallel& experts, ProcessGroup& replicas, ProcessGroup& all,
                      const BucketLimits& limits = {});
 
@@ -35,12 +35,12 @@ class ExpertDataParallel final : public DataParallelism {
   ProcessGroup& shard_group() const override { return all_; }
   std::uint64_t bytes_sent() const override { return own_group_ ? own_group_->bytes_sent() : 0; }
 
-  void zero_grad() override { others_.zero_grad(); }  // of the whole model
+  void zero_grad() override { others_.zero_grad(); }  // clears the whole model's
   void parameters_updated() override {}
   void sync_buffers() override { others_.sync_buffers(); }
-  // Experts: this rank's.
+  // Experts are visited with this rank's values.
   void visit_parameters(const Visitor& visit) override;
-  // Of experts, those of the first of the ranks that have them.
+  // Copies everything else from rank 0, and experts from the first of the ranks that have them.
   void distribute_model() override;
 
   std::chrono::nanoseconds waited() const override { return of_experts_.waited() + others_.waited(); }
@@ -52,7 +52,7 @@ class ExpertDataParallel final : public DataParallelism {
   ExpertParallel& experts_;
   ProcessGroup& replicas_;
   ProcessGroup& all_;
-  const std::unique_ptr<ProcessGroup> own_group_;  // of all ranks; null: the experts have another group than all
+  const std::unique_ptr<ProcessGroup> own_group_;  // a group of all ranks; null where experts have another group
   DistributedDataParallel of_experts_;
   DistributedDataParallel others_;
 };

@@ -10,13 +10,13 @@
 
 namespace ddprun {
 
-// Rows between the ranks of a group that divide the experts of a layer: rank r has the r-th equal part of them.
+// The rows exchanged by ranks of a group that divide the experts of a layer: rank r has the r-th equal part of them.
 struct ExpertRoutes {
-  nn::ExpertCounts own;             // rows of each of this rank's experts, of all ranks
+  nn::ExpertCounts own;             // rows of all ranks for each of this rank's experts
   Counts sent, received;            // rows to and from each rank
   std::vector<std::size_t> places;  // the first row, among those ordered by expert, of what rank r has sent for expert
                                     // e: places[r * experts + e]
-  std::vector<std::size_t> counts;  // likewise how many there are
+  std::vector<std::size_t> counts;  // the number of these rows, at the same index
 };
 
 // The ranks that divide the experts of each layer (expert parallelism), and what they have exchanged.
@@ -33,13 +33,13 @@ class ExpertGroup {
 
   // counts: this rank's rows for each expert, of all ranks' experts. REQUIRES: the ranks divide their number.
   ExpertRoutes routes(const nn::ExpertCounts& counts);
-  // This rank's rows, (n, width) ordered by expert, to the ranks of their experts; from all ranks, ordered by expert
-  // and then by rank, the rows of this rank's experts.
+  // Sends this rank's rows, (n, width) ordered by expert, to the ranks of their experts. Returns the rows of this
+  // rank's experts from all ranks, ordered by expert and then by rank.
   Tensor to_experts(const Tensor& rows, const ExpertRoutes& routes);
-  // The inverse.
+  // The inverse of to_experts().
   Tensor from_experts(const Tensor& rows, const ExpertRoutes& routes);
 
-  // Sent to other ranks by this one so far.
+  // The number of bytes sent to other ranks by this one so far.
   std::uint64_t bytes() const { return bytes_; }
   std::chrono::nanoseconds waited() const { return waited_; }
 
@@ -51,8 +51,8 @@ class ExpertGroup {
   std::chrono::nanoseconds waited_{};
 };
 
-// The same, differentiable: each is the other's backward pass. All ranks take part in both passes, whatever requires a
-// gradient there.
+// The same exchanges, differentiable: each is the other's backward pass. All ranks take part in both passes, no matter
+// what requires a gradient there.
 Variable send_to_experts(const Variable& rows, const ExpertRoutes& routes, ExpertGroup& group);
 Variable return_from_experts(const Variable& rows, const ExpertRoutes& routes, ExpertGroup& group);
 

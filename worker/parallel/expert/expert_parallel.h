@@ -31,10 +31,10 @@ class ExpertParallel final : private nn::ExpertExchange {
   ExpertParallel(const ExpertParallel&) = delete;
   ExpertParallel& operator=(const ExpertParallel&) = delete;
 
-  // In place of a forward and a backward pass, in training, at a rank that has no samples for this one.
+  // Replaces a forward and a backward pass, in training, at a rank that has no samples for this one.
   void join_pass();
 
-  // Which parameters the ranks divide: those of experts.
+  // The parameters that the ranks divide: those of experts.
   const SlicedTensors& parts() const { return parts_; }
   const ExpertGroup& group() const { return group_; }
 

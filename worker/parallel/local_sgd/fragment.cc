@@ -34,7 +34,7 @@ Fragment::~Fragment() {
   try {
     averaging_->wait();
   } catch (const Error&) {
-    // Nobody asks for this average any more.
+    // Nobody needs this average any more.
   }
 }
 

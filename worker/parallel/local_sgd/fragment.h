@@ -9,15 +9,15 @@
 
 namespace ddprun {
 
-// What becomes of an average (DiLoCo, Douillard et al. 2023): the difference between a fragment's parameters after the
-// last exchange and their average is the gradient of an SGD with Nesterov momentum. Buffers take the average as it is.
+// The use of an average (DiLoCo, Douillard et al. 2023): the difference between a fragment's parameters after the last
+// exchange and their average is the gradient of an SGD with Nesterov momentum. Buffers take the average as it is.
 struct OuterOptions {
   double lr = 1;
   double momentum = 0;
-  // How much of a rank's own parameters stays when they meet a result that began some steps ago: torchft's name.
+  // The share of a rank's own parameters that stays when they meet a result that began some steps ago: torchft's name.
   double fragment_update_alpha = 0;
 
-  // Otherwise the result is the average.
+  // Returns whether there is an outer step; otherwise the result is the average.
   bool updates() const { return lr != 1 || momentum != 0; }
 };
 
@@ -39,22 +39,22 @@ class Fragment {
   Fragment(Fragment&&) noexcept = default;
   Fragment& operator=(Fragment&&) = delete;
 
-  // Begins to average what the tensors are now.
+  // Begins to average the present values of the tensors.
   void begin(ProcessGroup& group);
   // Waits for the average; the tensors become the result.
   void end();
 
-  // What the tensors are now counts as the result of an exchange.
+  // Takes the present values of the tensors as the result of an exchange.
   void restart();
 
-  // What is not in the tensors themselves. Waits for an average under way, which is part of it.
+  // Adds the state that is not in the tensors themselves. Waits for an average under way, which is part of it.
   void add_state(const std::string& prefix, std::vector<HookState>& state);
 
  private:
   struct Part {
     Member member;
     Tensor average;              // the member itself, unless averages are delayed
-    Tensor exchanged, momentum;  // of the outer optimizer; undefined without
+    Tensor exchanged, momentum;  // those of the outer optimizer; undefined without one
   };
   void update(Part& part) const;
 

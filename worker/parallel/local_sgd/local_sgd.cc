@@ -25,7 +25,7 @@ std::vector<Fragment::Member> what_is_averaged(const nn::Module& model) {
   return all;
 }
 
-// Buffers that have no average.
+// Returns the buffers that have no average.
 OwnTensors counters_of(const nn::Module& model) {
   auto buffers = model.named_buffers();
   std::erase_if(buffers, [](const auto& each) { return is_floating(each.second.dtype()); });
@@ -45,7 +45,7 @@ std::vector<Fragment> make_fragments(const std::vector<Fragment::Member>& member
 
 }  // namespace
 
-// The average is in the model; the values of this rank come back at the end.
+// Puts the average into the model; the values of this rank return at the end.
 class LocalSgd::Average {
  public:
   explicit Average(LocalSgd& local) : local_(local) {
@@ -62,7 +62,7 @@ class LocalSgd::Average {
   Average(const Average&) = delete;
   Average& operator=(const Average&) = delete;
 
-  // What is in the model at the end stays there.
+  // Makes the present values stay in the model at the end.
   void keep() { kept_ = true; }
 
  private:
@@ -94,7 +94,7 @@ Variable LocalSgd::forward(const Variable& input) {
   return model_(input);
 }
 
-// While gradients stay local, so do buffers.
+// While gradients stay local, buffers do too.
 void LocalSgd::prepare_forward() {
   if (!local_) ddp_.prepare_forward();
 }
@@ -142,7 +142,7 @@ void LocalSgd::visit_parameters(const Visitor& visit) {
   ddp_.visit_parameters(visit);
 }
 
-// What a rank goes on with is the average that was saved, unless its own parameters come from the saved state as well.
+// A rank goes on with the average that was saved, unless its own parameters come from the saved state as well.
 void LocalSgd::distribute_model() {
   if (collected_) collected_->keep();
   collected_.reset();

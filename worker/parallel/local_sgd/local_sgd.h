@@ -15,13 +15,13 @@
 
 namespace ddprun {
 
-// With PyTorch's names: PostLocalSGDState and PeriodicModelAverager, and those of torchft's DiLoCo.
+// Options with PyTorch's names: PostLocalSGDState and PeriodicModelAverager, and those of torchft's DiLoCo.
 struct LocalSgdOptions {
   DdpOptions ddp;
   std::int64_t period = 4;               // optimizer steps from one average to the next
-  std::int64_t start_localSGD_iter = 0;  // optimizer steps before that, whose gradients are averaged as by DDP
-  OuterOptions outer;                    // DiLoCo: what becomes of the average
-  std::int64_t fragments = 1;            // of the model, which are averaged one after the other within a period
+  std::int64_t start_localSGD_iter = 0;  // optimizer steps before that, in which gradients are averaged as by DDP
+  OuterOptions outer;                    // DiLoCo: the use of the average
+  std::int64_t fragments = 1;            // parts of the model that are averaged one after the other within a period
   std::int64_t fragment_sync_delay = 0;  // optimizer steps from the beginning of an average to its use
 };
 
@@ -38,12 +38,12 @@ struct LocalSgdOptions {
 // With outer.lr and outer.momentum this is DiLoCo (Douillard et al. 2023), with fragments and their delay its streaming
 // form (Douillard et al. 2025), in which averages are computed beside the steps.
 //
-// What is evaluated, saved and visited is the average of the ranks' parameters. Running statistics are averaged as
-// parameters are.
+// The model that is evaluated, saved and visited is the average of the ranks' parameters. Running statistics are
+// averaged like parameters.
 //
 // Ownership: model and group outlive this object. Threads: one at a time. All ranks make the same sequence of steps.
 // Errors: those of the group. The constructor throws Errc::usage for a period below 1, more fragments than steps in a
-// period, a delay as long as a period, and as DDP's does.
+// period, a delay as long as a period, and where DDP's constructor does.
 class LocalSgd final : public DataParallelism {
  public:
   LocalSgd(nn::Module& model, ProcessGroup& group, const LocalSgdOptions& options);
@@ -58,7 +58,7 @@ class LocalSgd final : public DataParallelism {
 
   void zero_grad() override;
   void parameters_updated() override;
-  // The buffers of each rank: those of what is evaluated are averages.
+  // Buffers stay each rank's own: those of the evaluated model are averages.
   void sync_buffers() override {}
 
   std::shared_ptr<void> evaluated_model() override;
@@ -67,7 +67,7 @@ class LocalSgd final : public DataParallelism {
   void drop_whole_parameters() override { collected_.reset(); }
   void distribute_model() override;
 
-  // This rank's own parameters and buffers, how many steps it has made, and what its fragments have.
+  // Returns this rank's own parameters and buffers, the number of its steps, and the state of its fragments.
   std::vector<HookState> hook_state() override;
 
   std::chrono::nanoseconds waited() const override { return ddp_.waited() + averaging_; }
@@ -91,8 +91,8 @@ class LocalSgd final : public DataParallelism {
   const OwnTensors counters_;
   const FragmentSchedule schedule_;
   std::vector<Fragment> fragments_;
-  std::int64_t steps_ = 0;       // that have been made
-  std::shared_ptr<void> local_;  // while gradients stay local
+  std::int64_t steps_ = 0;       // the number of those that have been made
+  std::shared_ptr<void> local_;  // exists while gradients stay local
   std::shared_ptr<Average> collected_;
   std::chrono::nanoseconds averaging_{};
 };

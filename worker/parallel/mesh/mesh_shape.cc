@@ -17,7 +17,7 @@ bool is_rest(const MeshAxis& axis) {
   return axis.size == mesh_rest;
 }
 
-// "data x tensor 2"
+// Returns a text such as "data x tensor 2".
 std::string text(const std::vector<MeshAxis>& axes) {
   std::vector<std::string> parts;
   for (const auto& each : axes) parts.push_back(is_rest(each) ? each.name : fmt::format("{} {}", each.name, each.size));

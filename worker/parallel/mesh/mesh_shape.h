@@ -10,24 +10,24 @@ namespace ddprun {
 // A named axis of a mesh; "dimension" is a word for tensors only.
 struct MeshAxis {
   std::string name;
-  int size = 1;  // mesh_rest: as many as the other axes leave; of one axis at most
+  int size = 1;  // mesh_rest: as many as the other axes leave; for at most one axis
 };
 inline constexpr int mesh_rest = 0;
 
 // Names of axes of a mesh, in any order.
 using AxisNames = std::vector<std::string>;
 
-// So many ranks as a grid with named axes, outermost first: neighbouring ranks differ in the last axis. Pure: it knows
-// numbers of ranks and no process group.
+// A number of ranks as a grid with named axes, outermost first: neighbouring ranks differ in the last axis. Pure: it
+// knows numbers of ranks and no process group.
 //
-// Threads: read by any number.
+// Threads: any number may read.
 // Errors: the constructor throws Errc::usage naming the sizes and the number of ranks where they do not fit; the
 //   methods throw Errc::usage for an axis that the mesh does not have.
 class MeshShape {
  public:
   MeshShape(std::vector<MeshAxis> axes, int ranks);
 
-  // With the size of each.
+  // The axes with their sizes.
   const std::vector<MeshAxis>& axes() const { return axes_; }
   int ranks() const { return ranks_; }
   std::size_t index_of(std::string_view axis) const;
@@ -42,10 +42,10 @@ class MeshShape {
   // The inverse of coordinates(). REQUIRES: each is below the size of its axis.
   int rank_at(const std::vector<int>& coordinates) const;
 
-  // The ranks that differ from this one in these axes alone, itself included, ascending: a group for each product of
-  // axes. Without an axis: the rank alone.
+  // Returns the ranks that differ from this one only in these axes, itself included, ascending: a group for each
+  // product of axes. Without an axis, only the rank itself.
   std::vector<int> ranks_along(int rank, const AxisNames& axes) const;
-  // The rank's place among them.
+  // Returns the rank's index among them.
   int position_along(int rank, const AxisNames& axes) const;
 
  private:
@@ -56,9 +56,9 @@ class MeshShape {
   int ranks_ = 1;
 };
 
-// The sizes of these axes for so many ranks. Throws as MeshShape.
+// Returns the sizes of these axes for so many ranks. Throws what MeshShape throws.
 std::vector<int> mesh_sizes(const std::vector<MeshAxis>& axes, int ranks);
-// "data 1, tensor 1": a rank's coordinates on the axes of more than one rank, for people.
+// Returns a rank's coordinates on the axes of more than one rank as text: "data 1, tensor 1".
 std::string mesh_place(const std::vector<MeshAxis>& axes, int ranks, int rank);
 
 }  // namespace ddprun

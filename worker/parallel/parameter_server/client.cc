@@ -18,8 +18,8 @@ Client::~Client() {
   finish(sends_);
 }
 
-// One server after the other, in the same order at every worker: a worker that waits for a server holds none that
-// comes after it. The first one gives the tickets.
+// Reads from one server after the other, in the same order at every worker: a worker that waits for a server holds none
+// that comes after it. The first server gives the tickets.
 std::optional<std::int64_t> Client::read() {
   std::optional<std::int64_t> ticket;
   for (const ServerRange& server : servers_) {

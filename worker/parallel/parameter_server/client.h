@@ -8,13 +8,13 @@
 
 namespace ddprun::parameter_server {
 
-// A server's range in the memory of a worker.
+// The copy of a server's range in the memory of a worker.
 struct ServerRange {
-  int rank;  // of the server
+  int rank;  // that of the server
   Span values, gradient;
 };
 
-// A worker's side: what it asks of all servers.
+// A worker's side of the protocol: its requests to all servers.
 //
 // Ownership: group and the memory of the ranges outlive the client. Threads: one at a time. Errors: those of the group.
 class Client {
@@ -24,8 +24,8 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // The parameters of all ranges, and the number of the update to compute; none: the round ends. After push(), the
-  // gradients are the caller's again.
+  // Reads the parameters of all ranges. Returns the number of the update to compute, or none if the round ends. After
+  // push(), the gradients are the caller's again.
   std::optional<std::int64_t> read();
   // Sends the gradients; they stay in use until read() returns.
   void push();

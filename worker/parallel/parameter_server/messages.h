@@ -6,18 +6,18 @@
 #include "ddprun/worker/comm/span.h"
 #include "ddprun/worker/comm/work.h"
 
-// What workers and servers of parameters send each other, by tag. Messages of one tag between two ranks arrive in
+// The messages between workers and servers of parameters, by tag. Messages of one tag between two ranks arrive in
 // order. Constants and values; finish() may be called by any thread.
 namespace ddprun::parameter_server {
 
-// To a server: its kind. A gradient follows its request.
+// The kind of a message to a server. A gradient follows its request.
 enum class Request : std::int64_t {
   read,      // asks for the parameters of the server's range
   gradient,  // brings a gradient
   leave,     // nothing more in this round
 };
-// To a worker: a ticket, the number of the update that it is to compute, and the parameters after it; or none, and no
-// parameters.
+// A message to a worker is a ticket, the number of the update that it is to compute, and the parameters after it; or
+// no_ticket without parameters.
 inline constexpr std::int64_t no_ticket = -1;
 
 inline constexpr int request_tag = 0;
@@ -25,8 +25,8 @@ inline constexpr int gradient_tag = 1;
 inline constexpr int ticket_tag = 2;
 inline constexpr int parameters_tag = 3;
 
-// Waits until the memory of these operations is the caller's again, whatever became of them:
-// it throws nothing.
+// Waits until the memory of these operations is the caller's again,
+// even if they failed: it throws nothing.
 void finish(const std::vector<WorkPtr>& works);
 
 inline Span span_of(std::int64_t& number) {

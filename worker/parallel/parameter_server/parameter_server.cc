@@ -50,7 +50,7 @@ std::vector<int> range(int begin, int end) {
   return numbers;
 }
 
-// A rank that leaves a round early has to break the group: no rank waits for it alone, so none would notice.
+// A rank that leaves a round early has to break the group: no rank waits only for it, so none would notice.
 class AbortUnlessDone {
  public:
   explicit AbortUnlessDone(ProcessGroup& group) : group_(&group) {}
@@ -88,12 +88,12 @@ struct ParameterServer::State {
   bool is_server() const { return group.rank() < options.servers; }
   Span values() const { return flat.memory(0); }
   Span gradient() const { return {gradients->data(), buckets[0].count, buckets[0].dtype}; }
-  // Keeps the memory.
+  // The tensor keeps the memory.
   Tensor gradient_at(std::size_t begin, const Shape& shape, Device device = {}) const {
     const std::shared_ptr<void> place(gradients, gradients->data() + begin * size_of(buckets[0].dtype));
     return Tensor::wrap(place.get(), shape, buckets[0].dtype, place, device);
   }
-  Shard range_of(int rank) const { return shard_of(buckets[0].count, rank, options.servers); }  // of a server
+  Shard range_of(int rank) const { return shard_of(buckets[0].count, rank, options.servers); }  // that of a server
 
   void make_server() {
     const Shard own = range_of(group.rank());
@@ -105,7 +105,7 @@ struct ParameterServer::State {
                    options.staleness);
   }
 
-  // Gradients lie as the parameters do, so that each server's part is one message.
+  // Gradients are laid out like the parameters, so that each server's part is one message.
   void make_client() {
     for (const BucketSlice& slice : buckets[0].slices) {
       Variable& parameter = parameters[slice.parameter].second;
@@ -126,12 +126,12 @@ struct ParameterServer::State {
       values_changed();
       model.zero_grad();
       compute(*ticket);
-      for (const auto& [name, parameter] : parameters) parameter.grad();  // zero where the pass did not reach it
+      for (const auto& [name, parameter] : parameters) parameter.grad();  // zero if the pass did not reach it
       client->push();
     }
   }
 
-  // Each server's range to all ranks, and the first worker's buffers.
+  // Copies each server's range to all ranks, and the first worker's buffers.
   void share_model() {
     Counts counts(static_cast<std::size_t>(group.size()));
     for (int s = 0; s < options.servers; ++s) counts[static_cast<std::size_t>(s)] = range_of(s).count();

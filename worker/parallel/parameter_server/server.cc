@@ -77,7 +77,7 @@ void Server::admit(const std::function<void()>& update) {
   }
 }
 
-// A copy travels, since the values change with the next update.
+// Sends a copy, since the values change with the next update.
 void Server::send_parameters(Worker& worker) {
   send_ticket(worker, worker.ticket);
   std::memcpy(worker.sent.data(), values_.data, worker.sent.size());

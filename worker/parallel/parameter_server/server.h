@@ -17,14 +17,14 @@ namespace ddprun::parameter_server {
 // Errors: those of the group.
 class Server {
  public:
-  // workers: their ranks in the group. values, gradient: of this server's range, of one size and type.
+  // workers: their ranks in the group. values, gradient: those of this server's range, of one size and type.
   Server(ProcessGroup& group, std::vector<int> workers, Span values, Span gradient, std::int64_t bound);
   ~Server();  // waits for operations in progress
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Serves until every worker has left. tickets: how many this server gives out; none: another one does. update is
-  // called with a worker's gradient in place, and changes the values.
+  // Serves until every worker has left. tickets: the number that this server gives out, or none if another server does.
+  // update is called with a worker's gradient in place, and changes the values.
   void serve(std::optional<std::int64_t> tickets, const std::function<void()>& update);
 
   const StalenessGate& gate() const { return gate_; }
@@ -32,8 +32,8 @@ class Server {
  private:
   struct Worker {
     int rank;
-    std::int64_t ticket = 0;                // that its next parameters come with
-    std::vector<std::byte> gradient, sent;  // received; on its way
+    std::int64_t ticket = 0;                // the one that its next parameters come with
+    std::vector<std::byte> gradient, sent;  // received; under way
     std::vector<WorkPtr> sends;
   };
   void handle(std::size_t worker, std::int64_t request);

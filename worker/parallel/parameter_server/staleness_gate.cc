@@ -17,7 +17,7 @@ void StalenessGate::ask_to_apply(int worker) {
   waiting_to_apply_.push_back(worker);
 }
 
-// Whether the other readers' gradients, applied after this one in the order of the readers, stay within the bound.
+// Returns whether the other readers' gradients, applied after this one in the readers' order, stay within the bound.
 bool StalenessGate::may_apply(int worker) const {
   std::int64_t applied = version_ + 1;
   for (const Reader& reader : readers_) {

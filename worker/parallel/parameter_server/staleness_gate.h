@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// When a server of parameters may give them to a worker, and when it may apply a gradient, so that no gradient is
+// The conditions for a server of parameters to give them to a worker, and to apply a gradient, so that no gradient is
 // computed from parameters that are more than `bound` updates old by the time it is applied: bounded staleness (Ho et
 // al. 2013, counted in updates as by Zhang et al. 2016). A bound of 0 is one worker at a time; from workers - 1 on no
 // worker waits for parameters.
@@ -30,15 +30,15 @@ class StalenessGate {
   struct Admission {
     enum class Kind : std::uint8_t { read, apply } kind;
     int worker;
-    std::int64_t staleness;  // of what is applied: updates since the worker read
+    std::int64_t staleness;  // updates since the worker read, for a gradient that is applied
     bool operator==(const Admission&) const = default;
   };
-  // What may be done now, gradients before reads and else in the order asked; it counts as done. Call it until there
-  // is nothing more.
+  // Returns what may be done now, gradients before reads and otherwise in the order asked; it counts as done. Call it
+  // until it returns none.
   std::optional<Admission> admit();
 
   std::int64_t version() const { return version_; }  // updates applied
-  // How many gradients were applied with a staleness of so many updates: by staleness, bound + 1 numbers.
+  // The number of gradients that were applied by their staleness in updates: bound + 1 numbers.
   const std::vector<std::int64_t>& histogram() const { return histogram_; }
 
  private:

@@ -12,13 +12,13 @@ namespace ddprun::pipeline {
 
 // Messages between devices of one process, each with a thread of its own.
 //
-// Ownership: keeps the messages that nobody has taken yet. Threads: thread-safe. Errors: as take() says.
+// Ownership: keeps the messages that nobody has taken yet. Threads: thread-safe. Errors: see take().
 class DeviceExchange {
  public:
   void put(int rank, const Message& message, Tensor value);
-  // Waits for it. Throws what fail() was called with, also while it waits.
+  // Waits for the message. Throws what fail() was called with, also while it waits.
   Tensor take(int rank, const Message& message);
-  // A device will send nothing more: the first failure becomes that of all who wait.
+  // Declares that a device will send nothing more: the first failure is thrown to all threads that wait.
   void fail(std::exception_ptr failure);
   void rethrow_failure();
 
@@ -37,7 +37,7 @@ class DeviceChannel final : public Channel {
   DeviceChannel(DeviceExchange& exchange, int rank, Device device)
       : exchange_(exchange), rank_(rank), device_(device) {}
 
-  // Row-major where it leaves: only the sender's thread computes on its device.
+  // The tensor is row-major when it leaves: only the sender's thread computes on its device.
   void send(int rank, const Message& message, const Tensor& value) override {
     exchange_.put(rank, message, value.dense());
   }

@@ -84,7 +84,7 @@ class DevicePipeline::Impl {
     return devices_[static_cast<std::size_t>(schedule_.rank_of(stage.number))];
   }
 
-  // To the device, unless it has a parameter that another device has already.
+  // Places a piece on the device, unless it has a parameter that another device has already.
   void place(nn::Module::Piece& piece, std::size_t index, Device device, const MakeReplica& make_replica) {
     const auto own = parameters_of(piece);
     const bool is_tied = std::ranges::any_of(own, [&](const auto& each) {
@@ -117,7 +117,7 @@ class DevicePipeline::Impl {
     for (std::size_t p = 0; p < from.size(); ++p) {
       Variable copy = to[p].second;
       copy.set_requires_grad(from[p].second.requires_grad());
-      // As for other parameters, whose gradients of 16 bits are added up in 32 from the first on.
+      // The storage is set as for other parameters, whose gradients of 16 bits are added up in 32 from the first on.
       if (copy.requires_grad()) copy.set_grad_storage(Tensor::zeros_like(copy.value()));
       copies_.push_back({from[p].second, copy});
     }

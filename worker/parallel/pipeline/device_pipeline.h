@@ -36,10 +36,10 @@ class DevicePipeline {
   DevicePipeline(const DevicePipeline&) = delete;
   DevicePipeline& operator=(const DevicePipeline&) = delete;
 
-  // Inputs may be on any device; results of the last stage come to that of their input. A CUDA device is used by one
-  // thread alone: its inputs are on the host or the first device, and results stay on the last one.
+  // Inputs may be on any device; results of the last stage come to that of their input. A CUDA device is used only by
+  // one thread: its inputs are on the host or the first device, and results stay on the last one.
   void train(const StepFunctions& step);
-  // All stages on the calling thread, for evaluation.
+  // Runs all stages on the calling thread, for evaluation.
   Variable forward(const Variable& input);
 
  private:

@@ -8,7 +8,7 @@
 namespace ddprun::pipeline {
 namespace {
 
-// As an operation's result: autocast takes leaves for weights, and would keep a copy.
+// Returns the input as an operation's result: autocast takes leaves for weights, and would keep a copy.
 Variable as_result(const Variable& input) {
   const autograd::Operation operation("receive", {input});
   return operation.record(input.value(), {}, [](autograd::Backward& pass) { pass.add(0, pass.dense_grad()); });
@@ -101,7 +101,7 @@ void Executor::backward(const Action& action, const StepFunctions& step) {
 
 void Executor::backward_input(const Action& action, const StepFunctions& step) {
   Pass& pass = passes_.at({action.stage, action.micro_batch});
-  // Nobody waits for the first stage's.
+  // Nobody waits for the gradient of the first stage's input.
   if (!pass.input.requires_grad()) return backward(action, step);
   const Tensor gradient = is_last(action.stage) ? one(pass.result) : take(action, step);
   pass.divided.emplace(std::vector<autograd::Root>{{autograd::Access::edge(pass.result), gradient}}, pass.input);
@@ -117,7 +117,7 @@ void Executor::backward_weight(const Action& action, const StepFunctions& step) 
   passes_.erase(found);
 }
 
-// From which rank an action's input comes, and as which message; none: from this rank, or from outside.
+// Returns the rank and the message of an action's input; none if it is from this rank, or from outside.
 std::optional<std::pair<int, Message>> Executor::awaited(const Action& action, const StepFunctions& step) const {
   if (action.kind == ActionKind::backward_weight) return std::nullopt;
   const bool is_gradient = action.kind != ActionKind::forward;

@@ -14,15 +14,15 @@
 
 namespace ddprun::pipeline {
 
-// What a step computes. Each function is called on the thread of the rank whose stage it concerns.
+// The functions that a step calls, each on the thread of the rank whose stage it concerns.
 struct StepFunctions {
-  int micro_batches = 0;                                    // those of the schedule from here on are left out
-  std::function<std::int64_t(int)> samples = {};            // of a micro-batch
-  std::function<Variable(int)> input = {};                  // of the first stage
-  std::function<Variable(int, const Variable&)> loss = {};  // of the last stage's result: where backward() begins
-  // Exists while a micro-batch is computed forward, such as nn::RandomScope; empty: none.
+  int micro_batches = 0;                                    // the schedule's micro-batches from here on are left out
+  std::function<std::int64_t(int)> samples = {};            // those of a micro-batch
+  std::function<Variable(int)> input = {};                  // that of the first stage
+  std::function<Variable(int, const Variable&)> loss = {};  // that of the last stage's result: backward() begins at it
+  // The result exists while a micro-batch is computed forward, such as nn::RandomScope; empty if there is none.
   std::function<std::shared_ptr<void>(int)> scope = {};
-  // Exists during a backward pass that completes gradients of weights; empty: none.
+  // The result exists during a backward pass that completes gradients of weights; empty if there is none.
   std::function<std::shared_ptr<void>(int)> backward_scope = {};
 };
 
@@ -37,9 +37,9 @@ class Executor {
   // stages: this rank's, ascending.
   Executor(Schedule schedule, int rank, std::vector<Stage> stages, Channel& channel);
 
-  // Forward and backward passes of all micro-batches: gradients are added to those of the stages' parameters.
+  // Runs the forward and backward passes of all micro-batches: gradients are added to those of the stages' parameters.
   void train(const StepFunctions& step);
-  // A forward pass of one micro-batch, without a tape. The result of loss() is not used.
+  // Runs a forward pass of one micro-batch, without a tape. The result of loss() is not used.
   void evaluate(int micro_batch, const StepFunctions& step);
 
   const std::vector<Stage>& stages() const { return stages_; }
@@ -70,7 +70,7 @@ class Executor {
   const std::vector<Stage> stages_;
   Channel& channel_;
   std::map<Key, Pass> passes_;
-  std::map<std::pair<Key, bool>, Tensor> own_messages_;  // between stages of this rank
+  std::map<std::pair<Key, bool>, Tensor> own_messages_;  // those between stages of this rank
 };
 
 }  // namespace ddprun::pipeline

@@ -12,7 +12,7 @@ constexpr std::size_t header_length = 2 + Shape::max_rank;
 
 enum class Kind { layout, activation, gradient };
 
-// The same in each step: messages of a tag arrive in order.
+// Tags are the same in each step: messages of a tag arrive in order.
 int tag_of(const Message& message, Kind kind) {
   constexpr int kinds = 3, stages = 4096;
   return (message.micro_batch * stages + message.stage) * kinds + static_cast<int>(kind);
@@ -29,12 +29,12 @@ Span span_of(Tensor& tensor) {
 }  // namespace
 
 GroupChannel::~GroupChannel() {
-  // The memory of operations is theirs until they have ended, be it with an error.
+  // The memory of operations is in use until they have ended, even with an error.
   const auto settle = [](const Pending& pending) {
     try {
       pending.work->wait();
     } catch (const Error&) {
-      // Whoever used the channel has seen it.
+      // The user of the channel has seen the error.
     }
   };
   if (!sends_.empty() || !expected_.empty()) group_.abort("a pipeline ended within a step");

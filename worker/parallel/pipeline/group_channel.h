@@ -12,11 +12,11 @@
 
 namespace ddprun::pipeline {
 
-// Messages between the ranks of a process group. The sender of activations tells their shape with the first one of each
-// size of micro-batch; later ones have to have it too.
+// Messages between the ranks of a process group. The sender of activations sends their shape with the first message of
+// each size of micro-batch; later messages must have the same shape.
 //
 // Ownership: the group outlives it. Threads: one at a time. Errors: those of the group, such as Errc::peer_lost. The
-// destructor aborts the group where a message is still under way.
+// destructor aborts the group if a message is still under way.
 class GroupChannel final : public Channel {
  public:
   explicit GroupChannel(ProcessGroup& group) : group_(group) {}

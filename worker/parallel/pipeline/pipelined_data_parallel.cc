@@ -76,7 +76,7 @@ void PipelinedDataParallel::visit_parameters(const Visitor& visit) {
     const Tensor& own = parameter.value();
     const Tensor value = own.storage()->is_present() ? own : Tensor::empty(own.shape(), own.dtype());
     const int root = *pipeline_->ranks_of(name).begin();
-    // A copy of a tied parameter is this rank's: it stays as it is.
+    // A copy of a tied parameter is this rank's own: it stays as it is.
     const bool keeps = own.storage()->is_present() && root != pipeline_->group().rank();
     const Tensor received = keeps ? value.clone() : value;
     pipeline_->group().broadcast(span_of(received), root, {.blocking = true});

@@ -18,7 +18,7 @@ namespace ddprun::pipeline {
 // whole model; passes go through train() and RankPipeline::evaluate().
 //
 // Ownership: model and mesh outlive this object.
-// Threads, errors: as RankPipeline and DistributedDataParallel.
+// Threads, errors: those of RankPipeline and DistributedDataParallel.
 class PipelinedDataParallel final : public DataParallelism {
  public:
   // options.ignored_parameters and own_buckets are set here. With shard_gradients the update of each stage is divided
@@ -26,20 +26,20 @@ class PipelinedDataParallel final : public DataParallelism {
   PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh, const std::vector<std::size_t>& cuts,
                         const Schedule& schedule, DdpOptions options);
 
-  // Gradients of a step, averaged over the data ranks.
+  // Computes the gradients of a step, averaged over the data ranks.
   void train(const StepFunctions& step) { pipeline_->train(step, *ddp_); }
-  // Both until cut_at().
+  // Both references are valid until cut_at().
   RankPipeline& pipeline() { return *pipeline_; }
   const RankPipeline& pipeline() const { return *pipeline_; }
 
-  // Cuts the model elsewhere, between two steps: parameters and buffers come to the ranks that have them then.
+  // Cuts the model elsewhere, between two steps: parameters and buffers move to the ranks that have them then.
   // Gradients are dropped. Collective.
   void cut_at(const std::vector<std::size_t>& cuts);
 
   // The buckets of the gradients that this rank of the pipeline has.
   GradientBuckets buckets_of(int rank) const { return gradient_buckets(model_, options_of(rank)); }
 
-  // Throws Errc::unsupported: a rank has some stages alone.
+  // Throws Errc::unsupported: a rank has only some stages.
   Variable forward(const Variable& input) override;
   void join_pass() override { ddp_->join_pass(); }
   void join_backward() override { ddp_->join_backward(); }
@@ -49,7 +49,7 @@ class PipelinedDataParallel final : public DataParallelism {
   void zero_grad() override { ddp_->zero_grad(); }
   void parameters_updated() override { ddp_->parameters_updated(); }
   void sync_buffers() override { ddp_->sync_buffers(); }
-  // With broadcast_buffers = false: the buffers of all stages, of which this rank changes its own.
+  // With broadcast_buffers = false: returns the buffers of all stages, of which this rank changes its own.
   std::vector<HookState> hook_state() override;
   std::shared_ptr<void> evaluated_model() override;
   void visit_parameters(const Visitor& visit) override;
@@ -66,7 +66,7 @@ class PipelinedDataParallel final : public DataParallelism {
   optim::NamedTensors own_tensors() const;
   // The state of the whole model, sharded over the ranks of this pipeline.
   sharding::ShardedState state() const;
-  // The first rank of the first pipeline; where layers are divided as well, those that have its parts of them.
+  // True at the first rank of the first pipeline; if layers are divided as well, at all that have its parts of them.
   bool has_whole() const { return mesh_.coordinate("data") == 0 && pipeline_->group().rank() == 0; }
 
   nn::Module& model_;

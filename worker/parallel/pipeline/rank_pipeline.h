@@ -18,12 +18,12 @@
 
 namespace ddprun::pipeline {
 
-// Gives the parameter's memory back; its shape stays, and an operation that uses it is an error.
+// Releases the parameter's memory; its shape stays, and an operation that uses it is an error.
 void make_absent(Variable parameter);
-// Gives an absent one memory, of zeros.
+// Gives an absent parameter memory, filled with zeros.
 void make_present(Variable parameter);
 
-// A pipeline over the ranks of a group, each with the parameters of its stages alone.
+// A pipeline over the ranks of a group, each with only the parameters of its stages.
 //
 //   DeviceMesh mesh(world->group(), {{"pipeline", 2}, {"data", mesh_rest}});
 //   RankPipeline pipeline(model, cuts_at(model, {"h.2"}, 2),
@@ -38,30 +38,30 @@ void make_present(Variable parameter);
 //
 // Ownership: model and group outlive this object; the model is of no use after it.
 // Threads: one at a time. All ranks call the same methods in the same order.
-// Errors: Errc::usage for a stage that learns nothing; those of Executor.
+// Errors: Errc::usage for a stage without trainable parameters; those of Executor.
 class RankPipeline {
  public:
   RankPipeline(nn::Module& model, const std::vector<std::size_t>& cuts, const Schedule& schedule, ProcessGroup& group);
 
-  // Forward and backward passes of a step. The gradients' average over the data ranks overlaps with the backward pass
-  // of the last micro-batch, or follows where a rank has several stages. data has the model without foreign().
+  // Runs the forward and backward passes of a step. The gradients' average over the data ranks overlaps with the last
+  // micro-batch's backward pass, or follows if a rank has several stages. data has the model without foreign().
   void train(StepFunctions step, DataParallelism& data);
   void evaluate(int micro_batch, const StepFunctions& step) { executor_.evaluate(micro_batch, step); }
-  // At the end of an evaluation.
+  // To be called at the end of an evaluation.
   void finish() { channel_.finish(); }
 
   bool has_last_stage() const { return schedule_.rank_of(schedule_.stages - 1) == group_.rank(); }
   ProcessGroup& group() const { return group_; }
-  // Of this rank's stages, in the model's order.
+  // The parameters and buffers of this rank's stages, in the model's order.
   const optim::NamedParameters& parameters() const { return parameters_; }
   const optim::NamedTensors& buffers() const { return buffers_; }
-  // Parameters and buffers of the others.
+  // The names of the parameters and buffers of other ranks' stages.
   const std::vector<std::string>& foreign() const { return foreign_; }
   // The ranks whose stages have this parameter or buffer.
   const std::set<int>& ranks_of(const std::string& name) const { return ranks_.at(name); }
   // All parameters and buffers on a mesh of the group; each is at its stages.
   const sharding::ParameterPlacements& placements() const { return placements_; }
-  // To other stages, in all steps.
+  // The number of bytes sent to other stages, in all steps.
   std::uint64_t bytes_sent() const { return channel_.bytes_sent() + tied_bytes_; }
   // Total time for which stages have waited for others.
   std::chrono::nanoseconds waited() const { return channel_.waited() + waited_for_tied_; }
@@ -81,7 +81,7 @@ class RankPipeline {
   optim::NamedParameters parameters_;
   optim::NamedTensors buffers_;
   std::vector<std::string> foreign_;
-  std::uint64_t tied_bytes_ = 0;  // sent
+  std::uint64_t tied_bytes_ = 0;  // sent so far
   std::chrono::nanoseconds waited_for_tied_{};
 };
 

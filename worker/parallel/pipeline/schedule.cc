@@ -52,7 +52,7 @@ Actions one_forward_one_backward(int rank, const ScheduleOptions& o) {
   return actions;
 }
 
-// Weights' gradients follow as many micro-batches later as there are ranks before: a rank that waits for its next
+// The gradients of weights follow as many micro-batches later as there are ranks before: a rank that waits for its next
 // gradient has some left, and keeps no more activations than the first rank does.
 Actions zero_bubble(int rank, const ScheduleOptions& o) {
   Actions actions;
@@ -69,21 +69,21 @@ Actions zero_bubble(int rank, const ScheduleOptions& o) {
   return actions;
 }
 
-// The n-th forward pass of a rank: as many micro-batches as there are ranks pass through its first stage, then through
-// its next one, and so on; then the next so many.
+// Returns the n-th forward pass of a rank: as many micro-batches as there are ranks pass through its first stage, then
+// through its next one, and so on; then the next ones.
 Action interleaved_forward(int n, int rank, const ScheduleOptions& o) {
   const int group = n / (o.ranks * o.virtual_stages), chunk = n % (o.ranks * o.virtual_stages) / o.ranks;
   return {ActionKind::forward, chunk * o.ranks + rank, group * o.ranks + n % o.ranks};
 }
 
-// The same from the last stage to the first.
+// Returns the n-th backward pass, likewise from the last stage to the first.
 Action interleaved_backward(int n, int rank, const ScheduleOptions& o) {
   const Action mirrored = interleaved_forward(n, rank, o);
   const int chunk = o.virtual_stages - 1 - mirrored.stage / o.ranks;
   return {ActionKind::backward, chunk * o.ranks + rank, mirrored.micro_batch};
 }
 
-// For a multiple of ranks, of which the last micro-batches are left out.
+// Plans for a multiple of ranks; micro-batches beyond the given number are left out.
 Actions interleaved(int rank, const ScheduleOptions& o) {
   const int groups = (o.micro_batches + o.ranks - 1) / o.ranks;
   const int passes = groups * o.ranks * o.virtual_stages;

@@ -16,10 +16,10 @@ struct Link {
 };
 
 struct Rank {
-  std::size_t next = 0;  // action
+  std::size_t next = 0;  // index of the next action
   double free_at = 0;
-  const Link* blocked_by = nullptr;  // a send that waits
-  std::size_t needed = 0;            // messages received on that link
+  const Link* blocked_by = nullptr;  // the link of a send that waits
+  std::size_t needed = 0;            // messages that have to be received on that link
   int activations = 0;
 };
 
@@ -44,7 +44,7 @@ class Simulation {
   }
 
  private:
-  // When a result is at the rank that needs it; none: not computed yet.
+  // The time at which a result is at the rank that needs it; none if not computed yet.
   struct Result {
     double at = 0;
     Link* link = nullptr;

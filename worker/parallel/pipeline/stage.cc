@@ -54,8 +54,8 @@ std::vector<std::string> names_of(const std::vector<Piece>& pieces) {
   return names;
 }
 
-// Where a stage may begin, with the first piece of all: at pieces with parameters, after one that has some. What comes
-// in between, such as an activation, stays with its layer.
+// Returns where a stage may begin, with the first piece of all: at pieces with parameters, after one that has some.
+// Pieces in between, such as an activation, stay with its layer.
 std::vector<std::size_t> places(const std::vector<Piece>& pieces) {
   std::vector<std::size_t> all{0};
   bool is_first = true;

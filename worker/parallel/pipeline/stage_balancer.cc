@@ -12,9 +12,9 @@ namespace {
 
 constexpr double least_gain = 0.05;
 constexpr double weight_of_new = 0.5;
-constexpr int first_agreement = 2;       // measurements
+constexpr int first_agreement = 2;       // number of measurements
 constexpr int most_agreement = 1 << 20;  // doubling stops here
-constexpr double most_correction = 4;    // of a layer's cost by one move
+constexpr double most_correction = 4;    // limit for a layer's cost in one move
 
 std::vector<double> in_ms(const std::vector<double>& seconds) {
   std::vector<double> all = seconds;
@@ -41,7 +41,7 @@ std::optional<StageBalancer::Decision> StageBalancer::observe(const std::vector<
   return make(*best);
 }
 
-// The first measurement after a move stands for itself: those before it were of other stages.
+// The first measurement after a move counts alone: those before it were of other stages.
 void StageBalancer::note(const std::vector<double>& seconds) {
   const bool first = seconds_.empty();
   seconds_.resize(seconds.size());
@@ -76,7 +76,7 @@ std::optional<StageBalancer::Prediction> StageBalancer::best_move() const {
   return best;
 }
 
-// The giving stage keeps a layer.
+// The move is possible only if the giving stage keeps a layer.
 bool StageBalancer::is_possible(const Move& move) const {
   const auto moved = after(move);
   const std::size_t begin = move.cut == 0 ? 0 : moved[move.cut - 1];
@@ -97,7 +97,7 @@ double StageBalancer::cost_of(const std::vector<std::size_t>& cuts, std::size_t 
   return std::accumulate(at(begin), at(end), 0.0);
 }
 
-// Seconds.
+// Returns the seconds of the slowest stage.
 double StageBalancer::slowest(const std::vector<std::size_t>& cuts) const {
   double most = 0;
   for (std::size_t s = 0; s < seconds_.size(); ++s)

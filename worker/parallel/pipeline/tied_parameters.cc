@@ -13,7 +13,7 @@ Span span_of(Tensor& tensor) {
   return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
 }
 
-// This rank's part of the bucket that the parameter has to itself.
+// Returns this rank's part of the bucket that the parameter has to itself.
 Tensor part_of_gradient(const Variable& parameter, const DividedParameters& divided) {
   for (std::size_t b = 0; b < divided.buckets.size(); ++b) {
     const auto& slices = divided.buckets[b].slices;
@@ -22,7 +22,7 @@ Tensor part_of_gradient(const Variable& parameter, const DividedParameters& divi
   throw Error(Errc::internal, "a tied parameter without a bucket of its own");
 }
 
-// Undefined where this rank's stages did not use the parameter.
+// Returns the gradient; undefined if this rank's stages did not use the parameter.
 Tensor gradient_of(const Variable& parameter, const DividedParameters* divided) {
   return divided ? part_of_gradient(parameter, *divided) : parameter.grad();
 }
@@ -44,7 +44,7 @@ TiedParameters::TiedParameters(const std::vector<Stage>& stages, const Schedule&
   }
 }
 
-// The first rank adds, in the order of ranks, and sends the sum back: the same bits for all.
+// The first rank adds, in the order of ranks, and sends the sum back: all get the same bits.
 std::uint64_t TiedParameters::sum_gradients(const DividedParameters* divided) const {
   constexpr int tag = 0;  // messages of stages begin with a layout, which no stage 0 receives
   std::uint64_t sent = 0;

@@ -18,12 +18,12 @@ namespace ddprun::pipeline {
 // Ownership: the group outlives it. Threads: one at a time. Errors: those of the group.
 class TiedParameters {
  public:
-  // stages: all of the model's; ranks: how many they are spread over.
+  // stages: all of the model's. The schedule says over which ranks they are spread.
   TiedParameters(const std::vector<Stage>& stages, const Schedule& schedule, ProcessGroup& group);
 
-  // Called by all ranks; returns how many bytes this one has sent. divided: where the gradients are divided among the
-  // ranks that have the same stages, each of whom sums its part; each tied parameter has a bucket of its own then, so
-  // that the parts are the same ranges at all stages. Null: they are whole.
+  // Called by all ranks; returns the number of bytes that this one has sent. divided: set if the gradients are divided
+  // among the ranks that have the same stages, each of which sums its part; each tied parameter has a bucket of its own
+  // then, so that the parts are the same ranges at all stages. Null if they are whole.
   std::uint64_t sum_gradients(const DividedParameters* divided) const;
 
  private:
@@ -32,7 +32,7 @@ class TiedParameters {
     std::vector<int> ranks;  // ascending
   };
 
-  std::vector<Tied> tied_;  // with this rank among theirs
+  std::vector<Tied> tied_;  // those that this rank is among
   ProcessGroup& group_;
 };
 

@@ -10,7 +10,7 @@
 namespace ddprun::sharding {
 namespace {
 
-// One line for each tensor: its type, whether it is a scalar, and its name, which is the rest.
+// Returns one line for each tensor: its type, whether it is a scalar, and its name, which is the rest.
 std::string described(const NamedTensors& tensors) {
   std::ostringstream text;
   for (const auto& [name, tensor] : tensors)

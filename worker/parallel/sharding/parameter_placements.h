@@ -17,13 +17,13 @@ namespace ddprun::sharding {
 // ("fc1.weight.exp_avg").
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// How the parameters of a model lie on a mesh, and with them what is kept of each: tensors of a parameter's shape lie
-// as it does, and scalars, such as counters, are replicated where it exists.
+// The placements of a model's parameters on a mesh, and of what is kept for each: tensors of a parameter's shape are
+// placed like it, and scalars, such as counters, are replicated where it exists.
 //
-// Threads: read by any number.
+// Threads: any number may read.
 class ParameterPlacements {
  public:
-  // spec: the whole parameter. Throws as PlacedTensor.
+  // spec: the whole parameter. Throws what PlacedTensor throws.
   void add(TensorSpec spec, Placement placement);
 
   // Throws Errc::internal for a parameter that was not added.
@@ -34,23 +34,23 @@ class ParameterPlacements {
   std::map<std::string, PlacedTensor> parameters_;
 };
 
-// Where the parameters of buckets lie that are divided among the ranks of these axes.
+// Returns the places of the parameters of buckets that are divided among the ranks of these axes.
 std::map<std::string, FlatShard> flat_shards(const std::vector<std::pair<std::string, Variable>>& parameters,
                                              const std::vector<Bucket>& buckets, const AxisNames& axes);
 
-// The placements of parameters that all ranks of a group divide, on a mesh of these ranks.
+// Returns the placements of parameters that all ranks of a group divide, on a mesh of these ranks.
 ParameterPlacements placements_of(const DividedParameters& divided, const ProcessGroup& group);
 
-// Slices as SlicedTensors has them.
+// Converts a slice of SlicedTensors.
 Shard shard_on(const std::string& axis, const Slicing& slicing);
 
-// The placements of a model of whose parameters and buffers the ranks of a group have slices, on a mesh of these ranks.
+// Returns the placements of a model whose parameters and buffers the ranks of a group slice, on a mesh of these ranks.
 ParameterPlacements placements_of(const SlicedTensors& slices, const NamedTensors& model);
 
-// The tensors of all ranks, given this rank's parts: those that it has, and those of other stages, in the same order at
-// all ranks. An optimizer may keep different tensors of different parameters (Muon of matrices and of others), so each
-// stage says which ones it has. stages: the ranks that differ on the axis "pipeline" alone; null: there is one stage.
-// Collective over them.
+// Returns the tensors of all ranks, given this rank's parts: those that it has, and those of other stages, in the same
+// order at all ranks. An optimizer may keep different tensors of different parameters (Muon of matrices and of others),
+// so each stage says which ones it has. stages: the ranks that differ only on the axis "pipeline"; null if there is one
+// stage. Collective over them.
 std::vector<PlacedTensor> placed_tensors(const ParameterPlacements& placements, const NamedTensors& own,
                                          ProcessGroup* stages);
 

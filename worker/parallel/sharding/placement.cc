@@ -24,9 +24,9 @@ int slices_on(const MeshShape& mesh, const Shard& shard) {
 
 // A slice of each piece of a dimension, in entries.
 struct PieceSlice {
-  std::int64_t piece;  // entries of the whole piece
-  std::int64_t full;   // entries of the largest slice
-  std::int64_t begin;  // in the piece
+  std::int64_t piece;  // number of entries of the whole piece
+  std::int64_t full;   // number of entries of the largest slice
+  std::int64_t begin;  // index in the piece
   std::int64_t count;
   std::int64_t stored(const Shard& shard) const { return shard.is_padded ? full : count; }
 };
@@ -49,12 +49,12 @@ void check_shard(const TensorSpec& spec, const MeshShape& mesh, const Shard& sha
                      spec.name, mesh.size(shard.axis), shard.axis);
 }
 
-// Whether the tensor is a parameter, or is kept of one, such as "fc1.weight.exp_avg".
+// Returns whether the tensor is a parameter, or is kept of one, such as "fc1.weight.exp_avg".
 bool is_of(const std::string& tensor, const std::string& parameter) {
   return tensor == parameter || tensor.starts_with(parameter + ".");
 }
 
-// Parts of ascending ranges that lie in a window of the local slice.
+// Returns parts of ascending ranges that lie in a window of the local slice.
 std::vector<HeldRange> clipped(const std::vector<HeldRange>& ranges, const IndexRange& window) {
   std::vector<HeldRange> result;
   auto first = std::ranges::upper_bound(ranges, window.begin, {}, &HeldRange::local);
@@ -68,7 +68,7 @@ std::vector<HeldRange> clipped(const std::vector<HeldRange>& ranges, const Index
   return result;
 }
 
-// The next combination, the last one fastest; false after the last one.
+// Advances to the next combination, the last digit fastest; returns false after the last one.
 bool advance(std::vector<int>& digits, const std::vector<int>& sizes) {
   for (std::size_t i = digits.size(); i-- > 0;) {
     if (++digits[i] < sizes[i]) return true;
@@ -217,7 +217,7 @@ std::vector<HeldRange> PlacedTensor::slice_ranges(const std::vector<int>& slices
   return ranges;
 }
 
-// Of the elements of a slice, the range that lies in a part of the bucket.
+// Returns the range of a slice's elements that lies in a part of the bucket.
 IndexRange PlacedTensor::flat_range(int flat, std::int64_t slice_elements) const {
   const auto& shard = std::get<FlatShard>(placement_.local);
   const std::int64_t offset = shard.bucket->slots[shard.slot].offset;
@@ -339,7 +339,7 @@ std::vector<PlacedTensor::Part> PlacedTensor::parts() const {
     }
     const std::int64_t elements = product(slice_shape(slices));
     const int count = mesh.size(flat->axes);
-    // The parts of a bucket are of one size: none that ends before the slot is looked at.
+    // The parts of a bucket are of one size: those that end before the slot are skipped.
     const auto size = std::max<std::int64_t>(
         1, static_cast<std::int64_t>(shard_of(static_cast<std::size_t>(flat->bucket->elements), 0, count).count()));
     const std::int64_t offset = flat->bucket->slots[flat->slot].offset;

@@ -15,7 +15,7 @@ constexpr int message_tag = 1;
 
 using Transfers = std::span<const Transfer>;
 
-// Transfers of a tensor and a step between this process and another one, which travel as one message.
+// Transfers of a tensor and a step between this process and another one, sent as one message.
 struct Message {
   std::vector<const Transfer*> transfers;  // in the same order at both ends
   std::vector<std::byte> bytes;
@@ -23,7 +23,7 @@ struct Message {
 };
 using Messages = std::map<int, Message>;  // by the other process
 
-// Whether the caller's memory is that of the layouts, as far as the transfers use it.
+// Checks that the caller's memory is that of the layouts, as far as the transfers use it.
 class PartCheck {
  public:
   explicit PartCheck(const Redistribution& redistribution) : tensors_(redistribution.tensors) {}
@@ -57,7 +57,7 @@ class Executor {
   Executor(const std::vector<ConstSpan>& from, const std::vector<Span>& to, ProcessGroup& group, const ReadRange& read)
       : from_(from), to_(to), group_(group), read_(read) {}
 
-  // One tensor and step: everything that is passed on in it has arrived in an earlier one.
+  // Runs one tensor and step: everything that is forwarded in it has arrived in an earlier one.
   void run(Transfers transfers) {
     Messages out, in;
     for (const Transfer& transfer : transfers) {
@@ -84,7 +84,7 @@ class Executor {
   }
 
  private:
-  // Where a range belongs.
+  // Returns where a range belongs.
   std::byte* place(const Transfer& transfer) const {
     const Span& part = to_[transfer.tensor];
     return static_cast<std::byte*>(part.data) + static_cast<std::size_t>(transfer.write_offset) * size_of(part.dtype);

@@ -29,7 +29,7 @@ void check(const StateLayout& layout, std::size_t tensors, std::string_view name
                        placement.mesh->ranks(), name);
 }
 
-// The executor has one part of each tensor a process: no process is of two ranks. Files may have one reader.
+// The executor has one part of each tensor a process: no process has two ranks. Files may have one reader.
 void check_processes(const StateLayout& layout, bool may_repeat, std::string_view name) {
   std::set<int> seen;
   for (const int process : layout.processes) {
@@ -70,7 +70,7 @@ class Holders {
   std::map<std::pair<const MeshShape*, PlacedTensor::Coordinates>, std::vector<int>> known_;
 };
 
-// The parts of a tensor in a layout as ranges that follow each other and are all of it.
+// The parts of a tensor in a layout as ranges that follow each other and cover all of it.
 class Tiling {
  public:
   struct Tile {
@@ -88,7 +88,7 @@ class Tiling {
     std::ranges::sort(tiles_, {}, [](const Tile& tile) { return tile.range.begin; });
   }
 
-  // Ascending calls: the tile with this element.
+  // Returns the tile with this element; calls are ascending.
   const Tile& at(std::int64_t element) {
     while (tiles_[next_].range.end <= element) ++next_;
     return tiles_[next_];
@@ -109,7 +109,7 @@ class Tiling {
   std::size_t next_ = 0;
 };
 
-// Elements one behind the other in all layouts.
+// Elements that follow one another in all layouts.
 struct Segment {
   IndexRange range;
   std::int64_t read_offset = 0;
@@ -121,21 +121,21 @@ struct Fragment {
   bool is_in_file = false;
   int held_part = 0;
   int wanted_part = 0;
-  bool is_own = false;  // of this process: it has it, or is to have it
+  bool is_own = false;  // true if this process has it, or is to have it
   std::int64_t count = 0;
-  std::vector<Segment> segments;  // of those of this process
+  std::vector<Segment> segments;  // those of this process
 };
 
-// A chunk of a fragment from one process to another. In elements from the start of the fragment.
+// A chunk of a fragment from one process to another, in elements from the start of the fragment.
 struct Sending {
   int source = 0, destination = 0, step = 0;
   std::int64_t begin = 0, end = 0;
 };
 
-// Who sends: shares the bytes among processes, over all tensors.
+// Chooses the senders: shares the bytes among processes, over all tensors.
 class SenderChoice {
  public:
-  // Calls emit(Sending) for what the wanting processes get.
+  // Calls emit(Sending) for what the receiving processes get.
   template <class Emit>
   void share(std::int64_t count, std::int64_t element_bytes, const std::vector<int>& have, const std::vector<int>& want,
              Emit emit) {
@@ -146,7 +146,7 @@ class SenderChoice {
       std::vector<Sender> ready;
       for (const int process : have) ready.emplace_back(sent(process), 0, process);
       Senders senders({}, std::move(ready));
-      // Those that have sent least get it first, so that they are the ones that pass it on.
+      // Those that have sent least get it first, so that they are the ones that forward it.
       std::vector<std::pair<std::int64_t, int>> receivers;
       for (const int process : want) receivers.emplace_back(sent(process), process);
       std::ranges::sort(receivers);
@@ -162,7 +162,7 @@ class SenderChoice {
   }
 
  private:
-  using Sender = std::tuple<std::int64_t, int, int>;  // bytes so far, the step in which it can send, process
+  using Sender = std::tuple<std::int64_t, int, int>;  // bytes so far, the first step in which it can send, process
   using Senders = std::priority_queue<Sender, std::vector<Sender>, std::greater<>>;
 
   static std::int64_t chunks_of(std::int64_t count, std::int64_t have, std::int64_t want) {
@@ -196,7 +196,7 @@ class Planner {
   }
 
  private:
-  // Those that fewest processes have come first: the others can be shared around them.
+  // Returns the order of tensors: those that fewest processes have come first; the others can be shared around them.
   std::vector<std::size_t> order() {
     std::vector<std::tuple<std::size_t, std::int64_t, std::size_t>> keys;
     for (std::size_t t = 0; t < given_.tensors.size(); ++t) {
@@ -210,7 +210,7 @@ class Planner {
     return tensors;
   }
 
-  // Of one tensor.
+  // The tilings of one tensor.
   struct Tilings {
     Tiling from, to;
     std::optional<Tiling> files;
@@ -229,7 +229,7 @@ class Planner {
     for (const Fragment& fragment : fragments) plan_fragment(tensor, fragment, tilings.source(fragment), tilings.to);
   }
 
-  // Notes what is missing.
+  // Returns the fragments, and notes missing ranges.
   std::vector<Fragment> fragments_of(std::size_t tensor, Tilings& tilings) {
     const std::int64_t elements = given_.tensors[tensor].elements();
     std::vector<Fragment> fragments;
@@ -296,7 +296,7 @@ class Planner {
   void note(std::size_t tensor, const Fragment& fragment, const Tiling& source, const Sending& sending) {
     const bool reads_file = fragment.is_in_file && sending.step == 0;
     const int file = reads_file ? source.rank_of(fragment.held_part, sending.source) : absent;
-    std::int64_t before = 0;  // elements of the segments so far
+    std::int64_t before = 0;  // number of elements of the segments so far
     for (const Segment& segment : fragment.segments) {
       const std::int64_t begin = std::max(sending.begin - before, std::int64_t{0});
       const std::int64_t end = std::min(sending.end - before, segment.range.count());

@@ -18,7 +18,7 @@ bool is_whole(const PlacedTensor& tensor, int rank) {
   return tensor.exists_at(rank) && tensor.local_shape(rank) == tensor.spec().shape;
 }
 
-// Everything at rank 0.
+// Returns the layout with everything at rank 0.
 StateLayout whole_layout(std::size_t tensors) {
   const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{}, 1);
   return {.placements = std::vector<Placement>(tensors, {.mesh = mesh}), .processes = {0}};
@@ -117,7 +117,7 @@ void ShardedState::scatter(const NamedTensors& whole) const {
     } else {
       Tensor target = own_[i];  // a handle on the same elements
       if (value.defined() && value.raw() != target.raw()) target.copy_from(value);
-      if (all_.size() > 1)  // one rank's tensors may be on several devices
+      if (all_.size() > 1)  // with one rank, tensors may be on several devices
         all_.broadcast(span_of_tensor(target), 0, {.blocking = true, .after = compute_stream(target.device())});
       target.storage()->bump_version();
     }

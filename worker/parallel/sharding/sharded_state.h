@@ -8,8 +8,8 @@
 
 namespace ddprun::sharding {
 
-// Tensors of which each rank has the part that their placements say: how they become whole at rank 0, for a checkpoint,
-// how they are sharded again, and how they get to other placements.
+// Tensors of which each rank has the part that their placements say: makes them whole at rank 0, for a checkpoint,
+// shards them again, and moves them to other placements.
 //
 // Ownership: the group, of all ranks of the placements' mesh, outlives this object, which holds handles on the tensors.
 // Threads: one at a time; gather(), scatter() and move_to() are collective. Errors: those of redistribute().
@@ -19,13 +19,13 @@ class ShardedState {
   // memory of the host.
   ShardedState(std::vector<PlacedTensor> tensors, const NamedTensors& own, ProcessGroup& all);
 
-  // At rank 0 all tensors whole, in memory of their own or in that of its part where that is whole; none at others.
+  // Returns at rank 0 all tensors whole, in own memory or in that of a part that is whole; none at other ranks.
   NamedTensors gather() const;
-  // Tensors as gather() gives them, of any value: what a checkpoint is read into.
+  // Returns tensors like those of gather(), of any value: a checkpoint is read into them.
   NamedTensors whole_like() const;
-  // Rank 0's whole tensors, in the order of whole_like(), into the parts of all ranks.
+  // Copies rank 0's whole tensors, in the order of whole_like(), to the parts of all ranks.
   void scatter(const NamedTensors& whole) const;
-  // The values into the parts of another state, of the same tensors at the same ranks.
+  // Copies the values to the parts of another state, of the same tensors at the same ranks.
   void move_to(const ShardedState& other) const;
 
  private:
@@ -36,7 +36,7 @@ class ShardedState {
   void move(const Redistribution& redistribution, const std::vector<Tensor>& from, const std::vector<Tensor>& to) const;
 
   const std::vector<PlacedTensor> tensors_;
-  std::vector<Tensor> own_;  // by tensor: this rank's part; undefined where it does not exist
+  std::vector<Tensor> own_;  // this rank's part by tensor; undefined if it does not exist
   ProcessGroup& all_;
 };
 

@@ -10,35 +10,35 @@
 
 namespace ddprun::sharding {
 
-// An axis of a mesh, and the ranks that differ from this one on it alone.
+// An axis of a mesh, and the ranks that differ from this one only on it.
 struct AxisGroup {
   std::string axis;
   ProcessGroup* group;
 };
 
 // Sums over the elements of all parts of tensors, each element once, with the same bits at every rank: the square of a
-// gradient's norm, whether all of it is finite. The axes on which tensors are not sharded take no part, since their
+// gradient's norm, or whether all of it is finite. The axes on which tensors are not sharded take no part, since their
 // ranks have the same parts.
 //
 // Ownership: the groups outlive it. Threads: one at a time; sums are collective. Errors: those of the groups.
 class ShardedSum {
  public:
   // own: the tensors of which this rank has parts; rank: its number on their mesh. axes: those on which tensors may be
-  // sharded or at one stage alone, the innermost first; what is sharded on one of them is sharded on those behind it.
+  // sharded or at one stage only, the innermost first; what is sharded on one of them is sharded on those after it.
   ShardedSum(const std::vector<PlacedTensor>& own, int rank, std::vector<AxisGroup> axes);
 
-  // Groups of this rank's tensors, by index, which are summed apart; those that count at another rank are in none.
+  // Groups of this rank's tensors, by index, which are summed apart; those that count at another rank are in no group.
   const std::vector<std::vector<std::size_t>>& groups() const { return groups_; }
-  // sum_of: over this rank's parts of the tensors of a group.
+  // sum_of: returns the sum over this rank's parts of the tensors of a group.
   double sum(const std::function<double(std::size_t group)>& sum_of) const;
-  // Adds one number of each rank over the ranks that have different parts.
+  // Adds up one number of each rank over the ranks that have different parts.
   double sum_over_ranks(double value) const;
-  // Whether ranks have different parts.
+  // Returns whether ranks have different parts.
   bool is_sharded() const { return !axes_.empty(); }
 
  private:
-  std::vector<AxisGroup> axes_;  // of several ranks
-  // By axis: the tensors that are sharded on it and on none before it; last: those that are sharded on none. Copies of
+  std::vector<AxisGroup> axes_;  // those of several ranks
+  // By axis, the tensors that are sharded on it and on none before it; last, those that are sharded on none. Copies of
   // a part at several stages count at the first.
   std::vector<std::vector<std::size_t>> groups_;
 };

@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// A row's target among this rank's classes; or that it is another rank's, or that the row does not count.
+// Marks instead of a target among this rank's classes: it is another rank's, or the row does not count.
 constexpr std::int64_t elsewhere = -1, ignored = -2;
 
 Tensor own_targets(const Tensor& targets, std::int64_t classes, const TensorGroup& group, std::int64_t ignore_index) {
@@ -39,7 +39,7 @@ std::int64_t count_rows(const Tensor& targets) {
   return count;
 }
 
-// Of each row: the logarithm of the sum of its exponentials over this rank's classes, given their log-softmax.
+// Returns for each row the logarithm of the sum of its exponentials over this rank's classes, from their log-softmax.
 template <class T>
 std::vector<double> log_sums(const Tensor& scores, const Tensor& log_probabilities) {
   const Tensor largest = kernels::argmax_rows(scores);
@@ -52,7 +52,7 @@ std::vector<double> log_sums(const Tensor& scores, const Tensor& log_probabiliti
   return sums;
 }
 
-// The same over all classes.
+// Returns these logarithms over all classes.
 std::vector<double> log_sums_of_all(std::vector<double> sums, TensorGroup& group) {
   std::vector<double> largest = sums;
   group.reduce(largest, ReduceOp::max);
@@ -62,7 +62,7 @@ std::vector<double> log_sums_of_all(std::vector<double> sums, TensorGroup& group
   return sums;
 }
 
-// Makes log-probabilities over all classes of those over this rank's; gives each row's loss.
+// Makes log-probabilities over this rank's classes those over all classes; returns each row's loss.
 template <class T>
 std::vector<double> complete(Tensor& log_probabilities, const std::vector<double>& own, const std::vector<double>& all,
                              const Tensor& targets) {
@@ -78,7 +78,7 @@ std::vector<double> complete(Tensor& log_probabilities, const std::vector<double
   return losses;
 }
 
-// factor * (probabilities - 1 at the target)
+// Returns factor * (probabilities - 1 at the target).
 template <class T>
 Tensor gradient_of(const Tensor& log_probabilities, const Tensor& targets, double factor) {
   Tensor gradient = kernels::scale(kernels::unary(kernels::Unary::exp, log_probabilities), factor);

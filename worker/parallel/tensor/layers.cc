@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// Indices from this rank's first one on, and which of them it has (1) or not (0): (...) and (..., 1).
+// Indices counted from this rank's first one, and which of them it has (1) or not (0): (...) and (..., 1).
 struct OwnIndices {
   Tensor indices, has;
 };

@@ -4,11 +4,11 @@
 #include "ddprun/worker/parallel/tensor/plan.h"
 #include "ddprun/worker/parallel/tensor/tensor_group.h"
 
-// Layers of which each rank of a group has a part (Shoeybi et al., "Megatron-LM", 2019). Each takes the place of a
-// layer of a whole model (nn::Module::set_substitute), whose parameters are this rank's part by then: see
+// Layers of which each rank of a group has a part (Shoeybi et al., "Megatron-LM", 2019). Each replaces a layer of a
+// whole model (nn::Module::set_substitute), whose parameters are this rank's part by then: see
 // TensorParallel.
 //
-// Ownership: the layer that they take the place of, and the group, outlive them. Threads: one at a time for a group;
+// Ownership: the layer that they replace, and the group, outlive them. Threads: one at a time for a group;
 // forward and backward passes are collective. Errors: those of the group.
 namespace ddprun {
 
@@ -26,7 +26,7 @@ class ColumnParallelLinear : public nn::Module {
   const Undivided undivided_;
 };
 
-// Each rank has some of the inputs, as a ColumnParallelLinear gives them, and the whole bias: the result is whole at
+// Each rank has some of the inputs, as a ColumnParallelLinear returns them, and the whole bias: the result is whole at
 // each rank.
 class RowParallelLinear : public nn::Module {
  public:
@@ -67,7 +67,7 @@ class VocabularyParallelHead : public nn::Module {
   const Undivided undivided_;
 };
 
-// Rows of this rank's positions, in place of a module that gives a row of its weight for each position, whatever the
+// Rows of this rank's positions. Replaces a module that returns a row of its weight for each position, whatever the
 // tokens: (batch, time) -> (time / ranks, width).
 class PositionParallelEmbedding : public nn::Module {
  public:

@@ -12,7 +12,7 @@ bool has_module(const nn::Module& model, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// What sequence parallelism adds to the plan of a GPT.
+// Adds the rules of sequence parallelism to the plan of a GPT.
 void add_positions(nn::Module& model, TensorPlan& plan) {
   plan.push_back({"wpe", TensorStyle::own_positions});
   for (const char* path : {"wpe", "ln_f"}) plan.push_back({path, TensorStyle::partial_gradients});
@@ -39,7 +39,7 @@ TensorPlan plan_of_gpt(nn::Module& model) {
   return plan;
 }
 
-// fc1 and fc2, fc3 and fc4, ...; with an odd number of layers the last one stays whole.
+// Pairs fc1 and fc2, fc3 and fc4, ...; with an odd number of layers the last one stays whole.
 TensorPlan plan_of_layers(nn::Module& model) {
   TensorPlan plan;
   for (int first = 1; has_module(model, "fc" + std::to_string(first + 1)); first += 2) {

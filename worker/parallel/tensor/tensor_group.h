@@ -20,14 +20,14 @@ class TensorGroup {
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
 
-  // New tensors. The sum over all ranks.
+  // This and the next two return new tensors. This one returns the sum over all ranks.
   Tensor sum(const Tensor& tensor);
-  // (batch, time / ranks, ...) -> (batch, time, ...): all ranks' positions; and back: the sum of this rank's positions.
+  // (batch, time / ranks, ...) -> (batch, time, ...): all ranks' positions; and back: the ranks' sum at own positions.
   Tensor gather_positions(const Tensor& own);
   Tensor sum_positions(const Tensor& all);
   void reduce(std::vector<double>& values, ReduceOp op);
 
-  // The memory of all allreduces so far; a gather or the sum of positions counts as half of one, which it costs.
+  // The memory of all allreduces so far; a gather or a sum of positions counts as half of one, as it costs half.
   std::uint64_t bytes() const { return bytes_; }
   std::chrono::nanoseconds waited() const { return waited_; }
 
@@ -40,20 +40,20 @@ class TensorGroup {
   std::chrono::nanoseconds waited_{};
 };
 
-// Differentiable collectives, which take each other's place in the backward pass (Shoeybi et al., "Megatron-LM", 2019:
-// f and g). All ranks call them in the same order, and have the same tape.
+// Differentiable collectives; each pair are each other's backward pass (Shoeybi et al., "Megatron-LM", 2019: f and g).
+// All ranks call them in the same order, and have the same tape.
 
-// The same value, which each rank goes on to use for its part; the gradient is the sum of all ranks'.
+// Returns the same value, which each rank uses for its part; the gradient is the sum of all ranks'.
 Variable copy_to_group(const Variable& input, TensorGroup& group);
-// The sum of all ranks' values, the same at each; the gradient, the same at each, is passed on.
+// Returns the sum of all ranks' values, the same at each; the gradient, the same at each, is passed on.
 Variable reduce_from_group(const Variable& input, TensorGroup& group);
 
-// The same where each rank has a range of the positions of everything that is not divided (sequence parallelism:
+// The pair for ranks that each have a range of the positions of everything that is not divided (sequence parallelism:
 // Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022). They are each other's
 // backward pass. Errc::usage for a number of positions that the ranks do not divide.
 // (batch, time / ranks, width) -> (batch, time, width)
 Variable gather_from_sequence(const Variable& input, TensorGroup& group);
-// (batch, time, width) -> (batch, time / ranks, width): of the sum of all ranks'.
+// (batch, time, width) -> (batch, time / ranks, width): this rank's part of the sum of all ranks' inputs.
 Variable reduce_to_sequence(const Variable& input, TensorGroup& group);
 
 }  // namespace ddprun

@@ -20,7 +20,7 @@ nn::WeightedLayer& layer(nn::Module& model, const TensorRule& rule) {
   return as<nn::WeightedLayer>(model, rule, "linear layer");
 }
 
-// The dimension of a layer's weight that a rule divides.
+// Returns the dimension of a layer's weight that a rule divides.
 std::int64_t weight_dim(const nn::WeightedLayer& layer, TensorStyle style) {
   const auto outputs = static_cast<std::int64_t>(layer.output_dimension());
   return style == TensorStyle::column ? outputs : 1 - outputs;
@@ -31,7 +31,7 @@ struct Size {
   const char* of;
 };
 
-// What has to be a multiple of the number of ranks.
+// Returns the size that has to be a multiple of the number of ranks.
 Size size_of_rule(nn::Module& model, const TensorRule& rule) {
   switch (rule.style) {
     case TensorStyle::heads:

@@ -18,7 +18,7 @@ namespace ddprun {
 //   DistributedDataParallel ddp(model, mesh.group("data"));   // then as always
 //
 // The constructor takes a whole model: all ranks get rank 0's parameters and buffers, and each keeps its part. Names
-// stay. Parameters that are not divided stay equal at all ranks, as long as their updates depend on gradients alone,
+// stay. Parameters that are not divided stay equal at all ranks, as long as their updates depend only on gradients,
 // which are equal. Optimizers, and gradient synchronisation over other dimensions, are made afterwards.
 //
 // Ownership: model and group outlive this object; the model is of no use after it.
@@ -29,14 +29,14 @@ class TensorParallel {
  public:
   TensorParallel(nn::Module& model, const TensorPlan& plan, ProcessGroup& group);
 
-  // With Undivided::positions, after the passes of a step and before their gradients are used: the gradients of what is
-  // not divided become those of all positions. parameters: the model's, or this rank's parts of them under their names.
-  // Collective.
+  // To be called with Undivided::positions after the passes of a step, before their gradients are used: the gradients
+  // of what is not divided become those of all positions. parameters: the model's, or this rank's parts of them under
+  // their names. Collective.
   void complete_gradients(const optim::NamedParameters& parameters);
 
-  // Which parameters the ranks divide, for checkpoints.
+  // The parameters that the ranks divide, for checkpoints.
   const SlicedTensors& parts() const { return parts_; }
-  // Whether the model's results are scores of which each rank has some classes: see
+  // Returns whether the model's results are scores of which each rank has some classes: see
   // vocabulary_parallel_cross_entropy().
   bool divides_scores() const { return divides_scores_; }
   TensorGroup& group() { return group_; }

@@ -12,36 +12,36 @@
 
 namespace ddprun::trainer {
 
-// What a command is given. All of it outlives the call.
+// The arguments of a command. All of it outlives the call.
 struct CommandContext {
   const TrainConfig& config;
   const Settings& settings;
   const plugin::Registry& registry;
   const WorkerEnv& place;
-  const std::map<std::string, int>& counts;  // of Command::counts, those that are given
+  const std::map<std::string, int>& counts;  // those of Command::counts that are given
   bool& training;                            // to be set once the start-up has succeeded
 };
 
 // A command of ddprun-worker.
 struct Command {
-  std::string_view name;   // also on the command line, but of training, which is written without one
-  std::string_view usage;  // what follows the program's name: "generate train.cfg [--section.key=value ...]"
+  std::string_view name;   // also on the command line, except that training is written without a name
+  std::string_view usage;  // the text after the program's name: "generate train.cfg [--section.key=value ...]"
   std::string_view help;   // lines for --help; may be empty
-  // Returns the exit code. Throws Errc::usage for settings that it cannot do with, and what the parts throw.
+  // Returns the exit code. Throws Errc::usage for settings that it does not support, and what the parts throw.
   int (*run)(const CommandContext& context) = nullptr;
   std::vector<std::string_view> counts = {};  // options that take a number of ranks: "--ranks"
-  // In place of run, for a command that has no train.cfg: is given the words that follow its name.
+  // Replaces run, for a command that has no train.cfg: gets the words that follow its name.
   int (*run_words)(const std::vector<std::string>& words) = nullptr;
 };
 
 // All commands, training first, in the order of --help. The table in commands.cc has a row for each.
 std::vector<Command> all_commands();
 
-// The usage and the help of all commands.
+// These two return the usage and the help of all commands.
 std::string usage_lines();
 std::string help_lines();
 
-// Each in a file of its own.
+// Each command is in a file of its own.
 using CommandMaker = Command();
 CommandMaker train_command, generate_command, predict_command, evaluate_command, profile_command, quantize_command,
     tokenize_command, plan_command, ledger_command;

@@ -10,7 +10,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// As training evaluates: with the precision of the settings, the samples spread over the ranks.
+// Evaluates like training: with the precision of the settings, the samples spread over the ranks.
 Evaluation evaluate_on_test_set(const CommandContext& command, const StartedRank& rank) {
   const TrainConfig& config = command.config;
   const data::Dataset& samples = *rank.datasets.test;

@@ -20,8 +20,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// The tokens that are drawn from: with top_k so many of the most likely, from the most to the least likely, else all in
-// their order.
+// Returns the tokens to draw from: with top_k so many of the most likely, from the most to the least likely, otherwise
+// all in their order.
 std::vector<std::int64_t> candidates(std::span<const float> logits, std::int64_t top_k) {
   std::vector<std::int64_t> tokens(logits.size());
   std::iota(tokens.begin(), tokens.end(), std::int64_t{0});
@@ -71,7 +71,7 @@ class NextScores {
     if (options.incremental) decoder_.emplace(model, options.context);
   }
 
-  // moved: whether tokens at the front are gone since the call before, so that all positions are others.
+  // moved: true if tokens at the front were removed since the call before, so that all positions are others.
   Tensor after(const std::vector<std::int64_t>& tokens, bool moved) {
     if (moved) decoder_.reset();
     const std::int64_t known = decoder_ ? decoder_->length() : 0, time = std::ssize(tokens) - known;
@@ -122,12 +122,12 @@ std::string text_of(std::int64_t token, const std::optional<tokenizer::BytePairs
   return token < pairs->size() ? pairs->decode(static_cast<tokenizer::Token>(token)) : "\xEF\xBF\xBD";  // U+FFFD
 }
 
-// A mixture of experts drops tokens by how many there are in a call; a plugin's model may look at other positions.
+// A mixture of experts drops tokens by their number in a call; a plugin's model may look at other positions.
 bool decodes_incrementally(const TrainConfig::Model& model, const plugin::Registry& registry) {
   return model.name == "gpt" && model.experts == 0 && !registry.models.contains(model.name);
 }
 
-// Continues generate.prompt with the trained model, and writes the text to standard output as it is made.
+// Extends generate.prompt with the trained model, and writes the text to standard output as it is made.
 int generate(const CommandContext& context) {
   const TrainConfig& config = context.config;
   const plugin::Registry& registry = context.registry;
@@ -140,7 +140,7 @@ int generate(const CommandContext& context) {
                                        : load_quantised_model(quantised, config, layout, *task, registry);
   const auto& options = config.generate;
   Generator generator(static_cast<std::uint64_t>(options.seed));
-  // Without a prompt the text begins as after a line.
+  // Without a prompt the text begins as it would after a line.
   const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
   write_standard_output(options.prompt);
   generate_tokens(*model, tokens_of(prompt, pairs),

@@ -52,7 +52,7 @@ StepPlan measure(const TrainConfig& config, const Datasets& datasets, int ranks,
   return *result;
 }
 
-// What errors say of a layout's settings: which the user gave, and which are the layout's.
+// Returns the settings for errors about a layout, which show the settings of the user and those of the layout.
 Settings settings_of(TrainConfig& config, const Settings& given, const plugin::Registry& registry) {
   Settings settings;
   bind(settings, config, registry);
@@ -66,7 +66,7 @@ Settings settings_of(TrainConfig& config, const Settings& given, const plugin::R
   return settings;
 }
 
-// Empty: as many processes as share a model can compute at once.
+// Returns an empty text if as many processes as share a model can compute at once.
 std::string why_not_tried(const TrainConfig& config, int ranks) {
   const int needed = measured_ranks(config, ranks);
   if (needed <= std::max(2, processors())) return {};
@@ -74,7 +74,7 @@ std::string why_not_tried(const TrainConfig& config, int ranks) {
                      processors() == 1 ? "" : "s");
 }
 
-// A layout that the settings or the model refuse is no error of the user's. announce: called before it is measured.
+// A layout that the settings or the model refuse is no mistake of the user. announce: called before it is measured.
 LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const Settings& settings, const Datasets& datasets,
                    int ranks, const plugin::Registry& registry, const std::function<void()>& announce) {
   LayoutPlan plan{.layout = layout, .step = {}, .reason = {}};
@@ -87,7 +87,7 @@ LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const Setting
     if (!plan.is_tried) return plan;
     announce();
     plan.step = measure(config, datasets, ranks, registry);
-    // Where stages share processors, one computes while another waits.
+    // If stages share processors, one computes while another waits.
     if (plan.step->measured_ranks > processors()) plan.step->time /= 1 - plan.bubble;
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
@@ -169,7 +169,7 @@ TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
   const std::int64_t samples = (step + shares - 1) / shares;
   result.train.global_batch_size = step;
   result.train.batch_size = 0;
-  if (p.pipeline > 1) result.train.accumulate = 1;  // micro-batches take its place
+  if (p.pipeline > 1) result.train.accumulate = 1;  // micro-batches replace it
   if (p.pipeline == 1)
     p.micro_batches = 0;
   else if (p.micro_batches == 0)

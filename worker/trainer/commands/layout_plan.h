@@ -13,41 +13,41 @@
 
 namespace ddprun::trainer {
 
-// How the ranks of a job share the work: data x tensor x pipeline, data x context, or data x expert, and what
-// parallel.zero divides of the first.
+// The division of the work among the ranks of a job: data x tensor x pipeline, data x context, or data x expert, and
+// what parallel.zero divides of the first.
 struct Layout {
   int data = 1, tensor = 1, pipeline = 1;
   std::int64_t zero = 0;
   int context = 1, expert = 1;
   bool operator==(const Layout&) const = default;
 };
-// "data 2 x tensor 2 x pipeline 2", "data 8, zero 1"
+// Returns a text such as "data 2 x tensor 2 x pipeline 2" or "data 8, zero 1".
 std::string to_string(const Layout& layout);
 
-// Every factorisation of the ranks; that of data alone with each stage of ZeRO as well; data x expert of a model with
-// experts. A pure function.
+// Returns every factorisation of the ranks; that of only data with each stage of ZeRO as well; data x expert for a
+// model with experts. A pure function.
 std::vector<Layout> layouts_of(int ranks, bool has_experts);
-// The job with this layout, and the samples of a step that it has with data parallelism alone. A pipeline without
-// parallel.micro_batches has four for each stage, or as many as samples.
+// Returns the job with this layout, and the samples of a step that it has with only data parallelism. A pipeline
+// without parallel.micro_batches has four for each stage, or as many as samples.
 TrainConfig with_layout(const TrainConfig& config, const Layout& layout);
 
-// The share of time in which stages of equal cost wait; 0 without a pipeline.
+// Returns the share of time in which stages of equal cost wait; 0 without a pipeline.
 double bubble_of(const TrainConfig::Parallel& parallel);
 
 struct LayoutPlan {
   Layout layout;
-  std::optional<StepPlan> step;  // none: the layout does not fit, or cannot be tried here
+  std::optional<StepPlan> step;  // none if the layout does not fit, or cannot be tried here
   double bubble = 0;
-  std::string reason;    // why
-  bool is_tried = true;  // whether this machine has the processors for it
+  std::string reason;    // set if there is no step: the cause
+  bool is_tried = true;  // true if this machine has the processors for it
 };
 
-// Lines of a table, the fastest first, then those that cannot be tried, then those that do not fit.
+// Returns lines of a table, the fastest first, then those that cannot be tried, then those that do not fit.
 std::vector<std::string> layout_table(std::vector<LayoutPlan> plans);
 
-// "ddprun-worker plan --world_size N": measures every layout as plan() does its one, with at most as many processes as
-// this machine has processors, or two, and writes the table to standard output; which layout is measured, to standard
-// error. Call it while the process has one thread. Throws Errc::usage if the job fits none of them.
+// "ddprun-worker plan --world_size N": measures every layout like plan() does its one, with at most as many processes
+// as this machine has processors, or two, and writes the table to standard output, and the layout being measured to
+// standard error. Call it while the process has one thread. Throws Errc::usage if the job fits none of them.
 void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks,
                   const plugin::Registry& registry = {});
 

@@ -13,7 +13,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::size_t most_problems = 10;  // that are printed
+constexpr std::size_t most_problems = 10;  // the most that are printed
 
 std::string text_of(const LedgerVerdict& v) {
   return fmt::format(
@@ -22,7 +22,7 @@ std::string text_of(const LedgerVerdict& v) {
       v.steps, v.sessions, v.session, v.epochs, v.samples, v.left_out, v.abandoned, v.hash);
 }
 
-// Prints what the ledgers prove, or fails with what is wrong in them.
+// Prints what the ledgers prove, or throws with what is wrong in them.
 int verify(const std::vector<std::string>& words) {
   if (words.size() < 2 || words.front() != "verify")
     throw Error(Errc::usage, "expected: ddprun-worker ledger verify FILE...");

@@ -15,7 +15,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Several ranks share the processors as under the launcher, unless the user has given the number of their threads.
+// Divides the processors among several ranks like the launcher, unless the user has set the number of threads.
 void divide_threads(int ranks) {
   if (ranks == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
   onednn::begin_with_threads(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks));

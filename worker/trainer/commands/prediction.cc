@@ -24,7 +24,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Of the first of the highest scores, by softmax.
+// Returns the first class with the highest score, and its probability by softmax.
 std::string class_and_probability(std::span<const float> scores) {
   const auto best = std::ranges::max_element(scores);
   double sum = 0;
@@ -71,8 +71,8 @@ void predict_samples(nn::Module& model, const data::Dataset& samples, Evaluation
 
 namespace {
 
-// Predictions of the model of the newest checkpoint in checkpoint.dir, for the samples of predict.input, or the test
-// set, into predict.output, which appears when it is complete, or standard output.
+// Writes predictions of the model of the newest checkpoint in checkpoint.dir, for the samples of predict.input, or the
+// test set, to predict.output, which appears when it is complete, or to standard output.
 int predict(const CommandContext& context) {
   const TrainConfig& config = context.config;
   const plugin::Registry& registry = context.registry;

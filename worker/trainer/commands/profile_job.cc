@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t default_steps = 20;
 
-// Bytes that the kernel would give to programs now; the largest number where it does not say.
+// Returns the bytes that the kernel would give to programs now, or the largest number if it does not say.
 double available_on_host() {
   std::ifstream file("/proc/meminfo");
   std::string name;
@@ -31,9 +31,9 @@ double available_on_host() {
   return std::numeric_limits<double>::infinity();
 }
 
-// Samples a second of all ranks, from the median step of the slowest rank, without a recorder.
+// Returns the samples a second of all ranks, from the median step of the slowest rank, without a recorder.
 double measure_rate(Session& session, std::int64_t steps) {
-  session.step(false);  // of another batch size than before: allocates
+  session.step(false);  // another batch size than before: allocates
   std::vector<double> seconds;
   std::int64_t samples = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
@@ -54,28 +54,28 @@ TrainConfig with_twice_the_batch(TrainConfig config) {
   return config;
 }
 
-// The one of the two settings that is given.
+// Returns the one of the two settings that is given.
 std::string batch_setting(const TrainConfig::Train& train) {
   return train.global_batch_size > 0 ? fmt::format("train.global_batch_size = {}", train.global_batch_size)
                                      : fmt::format("train.batch_size = {}", train.batch_size);
 }
 
-// How many ranks have this one's device, or host. Those of a device are told apart by their numbers alone.
+// Returns how many ranks use this one's device, or host. Devices of a host are told apart only by their numbers.
 double ranks_that_share(ProcessGroup& group, Device device) {
   if (device.type == DeviceType::cpu) return group.size();
   const auto places = all_gather_bytes(group, fmt::format("{} {}", local_host_name(), to_string(device)));
   return static_cast<double>(std::ranges::count(places, places[static_cast<std::size_t>(group.rank())]));
 }
 
-// Whether twice the activations fit beside what is allocated. All ranks may be on one host, and what they have cached
-// counts as taken.
+// Returns whether twice the activations fit beside what is allocated. All ranks may be on one host, and what they have
+// cached counts as taken.
 bool fits(ProcessGroup& group, Device device, std::size_t activations) {
   const double needed = 2.0 * static_cast<double>(activations) * ranks_that_share(group, device);
   return needed <=
          (device.type == DeviceType::cpu ? available_on_host() : static_cast<double>(available_memory(device)));
 }
 
-// Empty: it can be measured. The same at all ranks.
+// Returns why a larger batch is not measured; empty if it can be. The result is the same at all ranks.
 std::string why_not_larger(Session& session, const TrainConfig& config, const Datasets& datasets,
                            std::size_t activations) {
   const auto& p = config.parallel;
@@ -108,8 +108,8 @@ Profiled profile_steps(Session& session, const TrainConfig& config, const Datase
   return profiled;
 }
 
-// Trains profile.warmup and profile.steps steps of a new model, and some with twice the batch where memory allows;
-// prints the profile as a page and writes profile.trace. Leaves no checkpoint and no metrics.
+// Trains profile.warmup and profile.steps steps of a new model, and some with twice the batch if memory allows; prints
+// the profile as a page and writes profile.trace. Leaves no checkpoint and no metrics.
 void profile_job(const TrainConfig& config, std::map<std::string, std::string> deciding, const Datasets& datasets,
                  const Trainer::Context& context) {
   if (config.parallel.strategy == "parameter_server")
@@ -125,7 +125,7 @@ void profile_job(const TrainConfig& config, std::map<std::string, std::string> d
   };
   auto session = session_of(config);
   auto [summary, no_larger_batch] = profile_steps(*session, config, datasets, steps);
-  session.reset();  // there is one at a time for a state
+  session.reset();  // a state has one session at a time
   if (no_larger_batch.empty()) {
     const TrainConfig larger = with_twice_the_batch(config);
     session = session_of(larger);

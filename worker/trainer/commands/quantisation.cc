@@ -45,7 +45,7 @@ void run_on(nn::Module& model, const data::Dataset& samples, std::int64_t count,
     model(Variable(first_samples(samples, begin, std::min(begin + batch_size, count)).input()));
 }
 
-// Median times of both models, which take turns, so that what else the machine does concerns both.
+// Returns the median times of both models, which take turns, so that the machine's other work affects both.
 std::array<Seconds, 2> batch_times(std::array<nn::Module*, 2> models, const Variable& input) {
   const NoGradScope no_grad;
   std::array<std::vector<Seconds>, 2> times;
@@ -81,7 +81,7 @@ std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& fi
                                                  const data::SampleLayout& layout, const tasks::Task& task,
                                                  const plugin::Registry& registry) {
   auto model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
-  const auto none = [] {};  // the file has the ranges
+  const auto none = [] {};  // no calibration: the file has the ranges
   if (is_static(config))
     nn::quantise_static(*model, none);
   else
@@ -119,8 +119,8 @@ std::vector<std::string> quantisation_table(const ModelFigures& before, const Mo
 
 namespace {
 
-// Writes the model of the newest checkpoint in checkpoint.dir, quantised, into quantize.file, loads it from there, and
-// prints both models' figures on the test set.
+// Writes the newest checkpoint's model in checkpoint.dir, quantised, to quantize.file, loads it from there, and prints
+// both models' figures on the test set.
 int quantise(const CommandContext& context) {
   const TrainConfig& config = context.config;
   const plugin::Registry& registry = context.registry;

@@ -15,11 +15,11 @@
 
 namespace ddprun::trainer {
 
-// What quantize.mode says, in place. samples: of which the first quantize.samples calibrate a static model. Throws
-// Errc::usage for a model without a layer that can be quantised.
+// Quantises a model in place as quantize.mode says. The first quantize.samples of samples calibrate a static model.
+// Throws Errc::usage for a model without a layer that can be quantised.
 void quantise_model(nn::Module& model, const TrainConfig& config, const data::Dataset& samples);
 
-// The quantised model in a file that "ddprun-worker quantize" has written with the same settings, in evaluation mode.
+// Loads the quantised model in a file of "ddprun-worker quantize" with the same settings, in evaluation mode.
 // Throws Errc::usage for a file of another model or mode, Errc::io for one that cannot be read.
 std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& file, const TrainConfig& config,
                                                  const data::SampleLayout& layout, const tasks::Task& task,
@@ -28,10 +28,10 @@ std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& fi
 // One column of the table.
 struct ModelFigures {
   Evaluation evaluation;
-  std::uintmax_t bytes = 0;  // of the file
-  Seconds batch{0};          // of the forward pass of a batch
+  std::uintmax_t bytes = 0;  // that of the file
+  Seconds batch{0};          // that of the forward pass of a batch
 };
-// Lines of a table.
+// Returns the lines of a table.
 std::vector<std::string> quantisation_table(const ModelFigures& before, const ModelFigures& after,
                                             std::int64_t batch_size);
 

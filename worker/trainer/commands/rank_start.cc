@@ -21,7 +21,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// For the launcher's report of this rank's failure.
+// Sets the label for the launcher's report of this rank's failure.
 void tell_label(const TrainConfig& config, const WorkerEnv& place, Device device) {
   const auto label = device.type == DeviceType::cuda ? device_names(config, device) : mesh_label(config, place);
   if (label.empty() || place.error_file.empty()) return;
@@ -32,8 +32,8 @@ void tell_label(const TrainConfig& config, const WorkerEnv& place, Device device
   }
 }
 
-// What the ranks are to have in common; nothing without other ranks. Beside the forming of the group, which mostly
-// waits for the others.
+// Reads what the ranks are to have in common; nothing without other ranks. Runs beside the forming of the group, which
+// mostly waits for the others.
 std::future<SharedItems> read_items(const char* command, const TrainConfig& config, const Settings& settings,
                                     const Datasets& datasets, const plugin::Registry& registry, int ranks) {
   if (ranks == 1) return std::async(std::launch::deferred, [] { return SharedItems(); });
@@ -42,7 +42,7 @@ std::future<SharedItems> read_items(const char* command, const TrainConfig& conf
   });
 }
 
-// What the ranks' settings of the group itself differ in is a mistake like any other difference of their settings.
+// A difference between the ranks' settings of the group itself is a mistake like any other difference of settings.
 std::unique_ptr<World> join(const InitOptions& options) {
   try {
     return init_process_group(options);
@@ -52,7 +52,7 @@ std::unique_ptr<World> join(const InitOptions& options) {
   }
 }
 
-// "cuda:0, NVIDIA H100 80GB HBM3", of all devices of this rank.
+// Returns a text such as "cuda:0, NVIDIA H100 80GB HBM3", for all devices of this rank.
 std::string device_description(const TrainConfig& config, Device device) {
   if (!names_cuda_devices(config.parallel)) return describe_cuda_device(device);
   std::string text;
@@ -60,7 +60,7 @@ std::string device_description(const TrainConfig& config, Device device) {
   return text;
 }
 
-// The job of a rank: a group for all of the run, or groups one after the other.
+// A rank's place in the job: a group for all of the run, or groups one after the other.
 struct Membership {
   std::unique_ptr<World> world;  // one of the two
   std::unique_ptr<Recovery> recovery;
@@ -92,7 +92,7 @@ int run_as_rank(const CommandContext& context, const char* command,
   const TrainConfig& config = context.config;
   const Settings& settings = context.settings;
   const plugin::Registry& registry = context.registry;
-  // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
+  // Constructed before anything starts a thread. Without a folder for a checkpoint no request could be granted.
   const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   const auto place = ask_mpi(context.place, group_timeout(config));
   const Device device = train_device(config, place);

@@ -17,25 +17,25 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::size_t warm_up_steps = 3;  // allocate, and make the primitives of oneDNN
+constexpr std::size_t warm_up_steps = 3;  // they allocate, and make the primitives of oneDNN
 constexpr std::size_t fewest_steps = 5;
 constexpr std::size_t most_steps = 50;
 constexpr Seconds longest{3};
 
-// Ranks that have parts of one model.
+// Returns the number of ranks that have parts of one model.
 int ranks_of_model(const TrainConfig& config) {
   return config.parallel.tensor * config.parallel.pipeline;
 }
-// Ranks that have the same samples.
+// Returns the number of ranks that have the same samples.
 int ranks_of_sample(const TrainConfig& config) {
   return ranks_of_model(config) * config.parallel.context;
 }
-// Neighbours that compute together, of which a job has one or more.
+// Returns the number of neighbours that compute together; a job has one or more such sets.
 int ranks_of_replica(const TrainConfig& config) {
   return ranks_of_sample(config) * config.parallel.expert;
 }
 
-// A rank's part of the job does not depend on how many others there are.
+// Returns the job with a rank's micro-batch as its batch: that part does not depend on the number of other ranks.
 TrainConfig with_share_of(const TrainConfig& config, int ranks) {
   TrainConfig share = config;
   share.train.batch_size = batch_sizes(config.train, ranks / ranks_of_sample(config)).micro;
@@ -43,7 +43,7 @@ TrainConfig with_share_of(const TrainConfig& config, int ranks) {
   return share;
 }
 
-// Some steps of a session: the most memory, and the times after the warm-up.
+// The measures of some steps of a session: the most memory, and the times after the warm-up.
 class Measurement {
  public:
   // The ranks agree on the end through the steps themselves: rank 0 asks for it.
@@ -59,7 +59,7 @@ class Measurement {
   }
   std::size_t peak() const { return peak_; }
   std::size_t steps() const { return times_.size() - warm_up(); }
-  // waiting: factor of the time that other ranks and the network take.
+  // waiting: factor for the time that is spent waiting for other ranks and the network.
   Seconds median(double waiting) const {
     std::vector<Seconds> all;
     for (const auto& t : std::span(times_).subspan(warm_up())) all.push_back(t.own() + waiting * t.wait);
@@ -70,7 +70,7 @@ class Measurement {
 
  private:
   std::size_t warm_up() const { return std::min(warm_up_steps, times_.size() - 1); }
-  // With the step that comes.
+  // Counts the next step as well.
   bool is_enough() const { return times_.size() + 1 >= warm_up_steps + (total_ > longest ? fewest_steps : most_steps); }
 
   std::size_t peak_ = 0;
@@ -92,7 +92,7 @@ SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, con
   return bytes;
 }
 
-// Among the ranks that share samples or experts, whose number does not depend on that of all ranks.
+// The bytes sent among the ranks that share samples or experts, whose number does not depend on that of all ranks.
 std::size_t sent_within_replica(const ParallelForms& forms, std::size_t steps) {
   std::size_t sent = forms.pipelined ? forms.pipelined->pipeline().bytes_sent() / steps : 0;
   if (forms.context) sent += forms.context->group().bytes() / steps;
@@ -102,7 +102,7 @@ std::size_t sent_within_replica(const ParallelForms& forms, std::size_t steps) {
   return sent + *bytes_sent_in_step({}, {.parameters = group.bytes() / steps}, 1, group.size());
 }
 
-// parallel.zero divides among more ranks than were measured.
+// Returns the memory if parallel.zero divides among more ranks than were measured.
 MemoryUse divided_further(MemoryUse use, const TrainConfig::Parallel& p, int measured, int ranks) {
   const auto share = [&](std::size_t bytes) {
     const int to = p.shard_group > 0 ? p.shard_group : ranks, from = p.shard_group > 0 ? to : measured;
@@ -118,7 +118,7 @@ std::size_t total(const MemoryUse& use) {
   return use.parameters + use.gradients + use.optimizer + use.activations;
 }
 
-// Of the rank that has the most.
+// Returns the memory of the rank that has the most.
 MemoryUse most(const MemoryUse& own, ProcessGroup& group) {
   std::vector<std::int64_t> mine;
   for (const auto bytes : {own.parameters, own.gradients, own.optimizer, own.activations})
@@ -134,7 +134,7 @@ MemoryUse most(const MemoryUse& own, ProcessGroup& group) {
   return result;
 }
 
-// Of the time that ranks which share processors took, what each would take with one of its own.
+// Returns the share of the time of ranks that share processors that each would take with its own processor.
 double share_of_processors(int ranks) {
   return std::min(1.0, static_cast<double>(std::thread::hardware_concurrency()) / ranks);
 }
@@ -179,7 +179,7 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
 }
 
 int measured_ranks(const TrainConfig& config, int ranks) {
-  // Two at least: one rank alone would say nothing of the exchange.
+  // At least two ranks: a single one would say nothing of the exchange.
   const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
   const int fewest = ranks_of_replica(config);
   return std::max(fewest, std::min(ranks, processors) / fewest * fewest);

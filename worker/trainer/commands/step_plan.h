@@ -15,12 +15,12 @@
 
 namespace ddprun::trainer {
 
-// What a step of a job will take at a rank, before the job runs.
+// The cost of a job's step at a rank, estimated before the job runs.
 struct StepPlan {
-  int ranks = 1;                    // of the job
-  int measured_ranks = 1;           // with which the time was measured
-  std::size_t steps = 0;            // of which the time is the median
-  MemoryUse memory;                 // of the rank that has the most
+  int ranks = 1;                    // those of the job
+  int measured_ranks = 1;           // the ranks with which the time was measured
+  std::size_t steps = 0;            // the steps of which the time is the median
+  MemoryUse memory;                 // that of the rank that has the most
   std::optional<std::size_t> sent;  // bytes_sent_in_step()
   Seconds time{0};
 };
@@ -32,11 +32,11 @@ struct StepPlan {
 StepPlan measure_plan(const TrainConfig& config, const Datasets& datasets, ProcessGroup& group, int ranks,
                       const plugin::Registry& registry = {});
 
-// Lines of a table.
+// Returns the lines of a table.
 std::vector<std::string> plan_table(const StepPlan& plan);
 
-// With how many ranks this machine measures a job of so many: as many groups of ranks that share samples as it has
-// processors for, one at least.
+// Returns the number of ranks with which this machine measures a job of so many: as many groups of ranks that share
+// samples as it has processors for, at least one.
 int measured_ranks(const TrainConfig& config, int ranks);
 
 // "ddprun-worker plan --ranks N": measures with measured_ranks() and writes the table to standard output. Call it while

@@ -5,18 +5,18 @@
 namespace ddprun::trainer {
 namespace {
 
-// Of what an all-reduce of float32 gradients sends, the share that a chain of hooks sends: its last hook does the
-// sending.
+// Returns the bytes that a chain of hooks sends as a share of those of an all-reduce of float32 gradients: its last
+// hook does the sending.
 std::optional<double> sent_share(const TrainConfig::Parallel& config, int ranks) {
   const std::string_view chain = config.hook;
   if (chain.find("powersgd") != std::string_view::npos) return std::nullopt;
-  const std::string_view last = chain.substr(chain.rfind('+') + 1);  // all of it without a +
+  const std::string_view last = chain.substr(chain.rfind('+') + 1);  // the whole chain if there is no +
   if (last == "int8") return 0.25;
   if (last == "int4") return (0.5 + 4.0 / 128) / 4;         // with a scale for each 128 elements
-  if (last == "topk") return ranks * config.topk_fraction;  // a place and a value, to each other rank
+  if (last == "topk") return ranks * config.topk_fraction;  // an index and a value, to each other rank
   if (last == "fp16" || last == "bf16") return 0.5;
   if (last != "allreduce") return std::nullopt;
-  return chain == last ? 1 : 0.5;  // only casts come before it
+  return chain == last ? 1 : 0.5;  // only casts come before the last hook
 }
 
 double rest_of(int ranks) {

@@ -17,7 +17,7 @@ void check_batch_size(const TrainConfig::Train& t, const Settings& settings) {
                        t.global_batch_size));
 }
 
-// The default value is no request: it does not apply where recovery in the process is impossible.
+// The default value is not a request: it does not apply if recovery in the process is impossible.
 void check_recovery(const TrainConfig& c, const Settings& settings) {
   const auto why = why_not_in_process(c);
   const bool asked_for = settings.find("recovery.mode")->source.origin != Origin::fallback;

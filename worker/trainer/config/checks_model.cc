@@ -13,7 +13,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Products of settings, which may each be within bounds. Stays at the largest number instead of overflowing.
+// Returns a product of settings, which may each be within bounds. It is the largest number instead of overflowing.
 std::int64_t product(const std::vector<std::int64_t>& factors) {
   std::int64_t result = 1;
   for (const auto factor : factors)
@@ -32,7 +32,7 @@ bool is_built_in(const TrainConfig::Data& data) {
   return std::ranges::count(built_in_data(), data.name) > 0;
 }
 
-// Tokens are numbers of entries, not measurements: only an embedding can read them. A plugin's model is what it is.
+// Tokens are numbers of entries, not measurements: only an embedding can read them. Plugins' models are not checked.
 void check_model_of_tokens(const TrainConfig& c, const Settings& settings) {
   if (!is_built_in(c.model) || !is_built_in(c.data)) return;
   const bool tokens = c.data.name == "text" || c.data.name == "tokens";
@@ -53,12 +53,12 @@ void check_random_data(const TrainConfig& c, const Settings& settings) {
              max_batch_elements);
 }
 
-// auto: data without labels are refused when they are there.
+// True for auto, too: data without labels are refused when they are known.
 bool learns_classes(const std::string& task) {
   return task == "auto" || task == "classification" || task == "distillation";
 }
 
-// Generated images are kept in memory.
+// Checks their size, as generated images are kept in memory.
 void check_generated(const TrainConfig& c, const Settings& settings, const char* what, std::int64_t bytes) {
   if (c.data.samples + c.data.test_samples > max_dataset_bytes / bytes)
     reject(settings, c.data.samples >= c.data.test_samples ? "data.samples" : "data.test_samples",
@@ -66,7 +66,7 @@ void check_generated(const TrainConfig& c, const Settings& settings, const char*
                        max_dataset_bytes / bytes));
 }
 
-// Layers of mlp between the sample and the outputs.
+// Checks the layers of mlp between the sample and the outputs.
 void check_hidden(const TrainConfig& c, const Settings& settings) {
   auto widths = parse_extents(c.model.hidden);
   if (c.data.name == "random") widths.insert(widths.begin(), product(parse_extents(c.data.shape)));
@@ -74,7 +74,7 @@ void check_hidden(const TrainConfig& c, const Settings& settings) {
     check_size(settings, "model.hidden", "a layer", {widths[i - 1], widths[i]}, max_tensor_elements);
 }
 
-// What the model's layers can take at least; 0: any shape.
+// Checks the smallest image that the model's layers can take, if there is a limit.
 void check_image(const Settings& settings, std::string_view key, const std::string& model,
                  const std::vector<std::int64_t>& shape) {
   const std::int64_t least = nn::smallest_image(model);

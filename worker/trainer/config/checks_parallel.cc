@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Not choices of the setting: a name that other programs accept deserves the reason.
+// These names are not choices of the setting: a name that other programs accept deserves the reason.
 void check_backend(const TrainConfig& c, const Settings& settings) {
   const auto& name = c.dist.backend;
   if (name == "nccl" && asks_for_cuda(c)) return;
@@ -31,7 +31,7 @@ void check_hook_name(const Settings& settings, const std::string& name) {
   }
 }
 
-// What an optimizer does to gradients before its momentum, or in place of it.
+// Refuses what an optimizer does to gradients before its momentum, or instead of it.
 void check_one_bit(const TrainConfig& c, const Settings& settings) {
   if (c.optim.name != "adam" && c.optim.name != "adamw")
     reject(settings, "optim.name", "parallel.hook = onebit sends Adam's momentum: use adam or adamw");
@@ -42,7 +42,7 @@ void check_one_bit(const TrainConfig& c, const Settings& settings) {
     if (on) reject(settings, key, "it does not go with parallel.hook = onebit, which sends a momentum");
 }
 
-// A CUDA device has one thread.
+// A CUDA device may be named only once, since it has one thread.
 void check_device_names(const TrainConfig::Parallel& p, const Settings& settings) {
   std::vector<Device> devices;
   try {
@@ -58,7 +58,7 @@ void check_device_names(const TrainConfig::Parallel& p, const Settings& settings
   }
 }
 
-// A model that is divided among CUDA devices has one rank, and gradients on all of them.
+// A model that is divided among CUDA devices has one rank, and gradients on all of these devices.
 void check_divided_model(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   if (c.train.task == "distillation" && p.micro_batches > 0)
@@ -108,7 +108,7 @@ void check_division(const TrainConfig::Parallel& p, const std::string& optimizer
            fmt::format("updates are divided by elements, and optim.name = {} needs whole tensors", optimizer));
 }
 
-// What refers to gradients that are averaged in each step, and what would differ between the ranks.
+// Refuses settings for gradients that are averaged in each step, and those that would make ranks differ.
 void check_local_sgd(const TrainConfig& c, const Settings& settings) {
   const auto no_average = [&](const char* key) {
     reject(settings, key, "parallel.strategy = local_sgd does not average the gradients of every step");
@@ -132,7 +132,7 @@ void check_local_sgd(const TrainConfig& c, const Settings& settings) {
            fmt::format("it has to be less than parallel.local_sgd_period = {}", p.local_sgd_period));
 }
 
-// What makes a step of several ranks, or of more than one gradient.
+// Refuses settings with which several ranks make a step, or a step has more than one gradient.
 void check_parameter_server(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   for (const auto& [key, on] :
@@ -164,7 +164,7 @@ void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
   if (!optim::is_elementwise(c.optim.name)) refuse("optim.name");
 }
 
-// Ranks that divide the positions of a sample have whole parameters: what else divides gradients or samples is refused.
+// Ranks that divide the positions of a sample have whole parameters: other divisions are refused.
 void check_context_parallel(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   if (c.model.name != "gpt")
@@ -201,7 +201,7 @@ void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
     if (on) reject(settings, key, "it does not go with parallel.expert");
 }
 
-// What experts do not go with, divided or not.
+// Refuses what does not go with experts, divided or not.
 void check_no_experts(const TrainConfig::Parallel& p, const Settings& settings) {
   for (const auto& [key, on] :
        {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.pipeline", p.pipeline > 1),
@@ -209,7 +209,7 @@ void check_no_experts(const TrainConfig::Parallel& p, const Settings& settings) 
     if (on) reject(settings, key, "it does not go with model.experts");
 }
 
-// What a pipeline does not go with.
+// Refuses what does not go with a pipeline.
 void check_pipeline(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   if (p.pipeline > 1 && !p.devices.empty())

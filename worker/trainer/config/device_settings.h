@@ -9,19 +9,19 @@
 // The devices that the settings name or ask for: train.device and parallel.devices. Pure functions.
 namespace ddprun::trainer {
 
-// parallel.devices. Throws Errc::usage for a name that is no device's.
+// Returns parallel.devices. Throws Errc::usage for a name that is no device's.
 std::vector<Device> devices_of(const TrainConfig::Parallel& config);
-// Whether parallel.devices names CUDA devices. Throws as devices_of().
+// Returns whether parallel.devices names CUDA devices. Throws what devices_of() throws.
 bool names_cuda_devices(const TrainConfig::Parallel& config);
-// Whether a rank's model has parts on several of them.
+// Returns whether a rank's model has parts on several of them.
 bool is_divided_among_cuda_devices(const TrainConfig::Parallel& config);
 
-// Whether the settings ask for CUDA devices: train.device = cuda, or parallel.devices.
+// Returns whether the settings ask for CUDA devices: train.device = cuda, or parallel.devices.
 bool asks_for_cuda(const TrainConfig& config);
-// "cuda:0", or all of parallel.devices: "cuda:0, cuda:1". device: train_device().
+// Returns "cuda:0", or all of parallel.devices: "cuda:0, cuda:1". device: train_device().
 std::string device_names(const TrainConfig& config, Device device);
-// The first setting with which a job does not train on a CUDA device, and its value: "parallel.tensor = 2"; empty where
-// there is none.
+// Returns the first setting with which a job does not train on a CUDA device, and its value: "parallel.tensor = 2";
+// empty if there is none.
 std::string setting_without_devices(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

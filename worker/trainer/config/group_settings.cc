@@ -15,7 +15,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
-// Ranks of a group of some of the job's ranks have other numbers there.
+// Ranks have other numbers in a group of some of the job's ranks.
 std::string label_in_groups(const TrainConfig& config, const WorkerEnv& place, Device device) {
   if (device.type == DeviceType::cuda) return device_names(config, device);
   const auto label = mesh_label(config, place);

@@ -13,19 +13,19 @@
 
 namespace ddprun::trainer {
 
-// dist.timeout.
+// Returns dist.timeout.
 std::chrono::milliseconds group_timeout(const TrainConfig& config);
 
 // The process group of a job, as its settings describe it. Throws Errc::usage naming the key whose size does not fit
 // the number of ranks.
-// device: on which this rank trains.
+// device: the one on which this rank trains.
 InitOptions init_options(const TrainConfig& config, const WorkerEnv& place, Device device = {});
 
-// A rank's coordinates in the mesh of its job, for people: "pipeline 1, data 0, tensor 1"; empty where data parallelism
-// is the only axis. Throws as init_options().
+// Returns a rank's coordinates in the mesh of its job as text: "pipeline 1, data 0, tensor 1"; empty if data
+// parallelism is the only axis. Throws what init_options() throws.
 std::string mesh_label(const TrainConfig& config, const WorkerEnv& place);
 
-// The axes of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "expert",
+// Returns the axes of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and after it "expert",
 // "context" or "tensor", each with its key of [parallel].
 std::vector<MeshAxis> mesh_axes(const TrainConfig::Parallel& parallel);
 
@@ -40,8 +40,8 @@ auto naming_key(std::string_view key, int value, Function function) {
   }
 }
 
-// The same for what fits ranks into mesh_axes(): names parallel.pipeline, parallel.expert, parallel.context, or
-// parallel.tensor.
+// The variant for functions that fit ranks into mesh_axes(): names parallel.pipeline, parallel.expert,
+// parallel.context, or parallel.tensor.
 template <class Function>
 auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
   if (parallel.pipeline > 1) return naming_key("parallel.pipeline", parallel.pipeline, function);

@@ -33,14 +33,14 @@ void bind_predict(Settings& s, TrainConfig::Predict& p);
 void bind_profile(Settings& s, TrainConfig::Profile& p);
 void bind_quantize(Settings& s, TrainConfig::Quantize& q);
 
-// Choices of a key.
+// Returns the choices of a key.
 std::vector<std::string> texts(const std::vector<std::string_view>& names);
-// The built-in names and the plugin's. Throws Errc::usage for a name that is in both.
+// Returns the built-in names and the plugin's. Throws Errc::usage for a name that is in both.
 std::vector<std::string> joined(std::vector<std::string> names, const std::vector<std::string>& added);
 
-// The data sets that are no plugin's.
+// Returns the data sets that are no plugin's.
 std::vector<std::string_view> built_in_data();
 
-inline constexpr double max_count = 1e9;  // of counts that are multiplied with each other
+inline constexpr double max_count = 1e9;  // limit of counts that are multiplied with each other
 
 }  // namespace ddprun::trainer

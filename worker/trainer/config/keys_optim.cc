@@ -60,7 +60,7 @@ void bind_optim(Settings& s, TrainConfig::Optim& o) {
          .min = 0});
 }
 
-// PyTorch's names where it has the same.
+// Names are PyTorch's where it has the same.
 void bind_schedule(Settings& s, TrainConfig::Optim& o) {
   s.add("optim.schedule", o.schedule,
         {.help = "learning rate over the time, as torch.optim.lr_scheduler has it: StepLR, MultiStepLR, "

@@ -66,7 +66,7 @@ void bind_outer_optimizer(Settings& s, TrainConfig::Parallel& p) {
        .max = 1});
 }
 
-// Where PyTorch has it, its names: those of DistributedDataParallel's arguments and PowerSGDState's.
+// Names are PyTorch's where it has the same: those of DistributedDataParallel's arguments and PowerSGDState's.
 void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
   s.add("parallel.strategy", p.strategy,
         {.help = "ddp: each rank trains a replica on its part of the batch; data_parallel: with a replica "

@@ -17,7 +17,7 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-// These settings have an effect where the condition holds.
+// Settings that have an effect only if the condition holds.
 struct Need {
   Names keys;
   Names deciders;  // the settings on which the condition depends
@@ -25,7 +25,7 @@ struct Need {
   std::string what;  // completes "it needs "
 };
 
-// Settings that other commands than training read, too or alone.
+// Settings that commands other than training read, with training or without it.
 struct CommandNeed {
   Names keys;
   bool (*holds)(std::string_view command, const TrainConfig&);
@@ -36,7 +36,7 @@ bool is_among(std::string_view value, const Names& values) {
   return std::ranges::count(values, value) > 0;
 }
 
-// "optim.name = sgd, rmsprop, lars or muon"
+// Returns a text such as "optim.name = sgd, rmsprop, lars or muon".
 std::string alternatives(std::string_view key, std::span<const std::string_view> values) {
   const auto last = values.back();
   const auto others = values.first(values.size() - 1);
@@ -44,7 +44,7 @@ std::string alternatives(std::string_view key, std::span<const std::string_view>
   return fmt::format("{} = {} or {}", key, fmt::join(others, ", "), last);
 }
 
-// The decider has one of these values.
+// A need that the decider has one of these values.
 Need one_of(Names keys, std::string_view decider, Names values) {
   const std::string what = alternatives(decider, values);
   return {std::move(keys),
@@ -92,7 +92,7 @@ std::vector<Need> model_needs() {
   };
 }
 
-// A plugin's data set gets a folder, numbers of samples and a seed; the context is of tokens, which may be a plugin's.
+// A plugin's data set gets a folder, numbers of samples and a seed; the context is that of tokens, maybe a plugin's.
 bool is_plugin(const TrainConfig::Data& data) {
   return !is_among(data.name, built_in_data());
 }
@@ -124,7 +124,7 @@ std::vector<Need> data_needs() {
           "data.name = text or tokens"),
       where(
           {"data.prefetch"}, {"data.workers"}, [](const TrainConfig& c) { return c.data.workers > 0; }, "data.workers"),
-      // Its workers take their samples one update after the other.
+      // The workers of a server take their samples one update after the other.
       where(
           {"data.prefetch"}, {"parallel.strategy"},
           [](const TrainConfig& c) { return c.parallel.strategy != "parameter_server"; }, "another strategy"),
@@ -221,7 +221,7 @@ std::vector<Need> schedule_needs() {
   };
 }
 
-// A chain of hooks "a+b" has one of these.
+// A need that a chain of hooks "a+b" has one of these.
 Need of_hooks(Names keys, Names hooks) {
   const std::string what = alternatives("parallel.hook", hooks);
   const auto holds = [hooks = std::move(hooks)](const TrainConfig& c, const Settings&) {
@@ -315,7 +315,7 @@ std::vector<Need> layout_needs() {
   };
 }
 
-// Of keys that their command reads.
+// Returns the needs of keys that their command reads.
 std::vector<Need> command_needs() {
   return {
       where(
@@ -374,22 +374,22 @@ const std::vector<CommandNeed>& needs_of_command() {
   return all;
 }
 
-// The default, where it means "not used".
+// Returns whether the value is the default and means "not used".
 bool asks_for_nothing(const Setting& setting) {
   const auto value = setting.print();
   return value == setting.fallback && is_among(value, {"0", "false", ""});
 }
 
-// "optim.name = adam (train.cfg:3)"
+// Returns a text such as "optim.name = adam (train.cfg:3)".
 std::string shown(const Setting& setting) {
   const auto value = setting.print();
   return fmt::format("{} = {} ({})", setting.key, value.empty() ? "\"\"" : value, setting.source.where);
 }
 
-// Why a setting has no effect.
+// The reason why a setting has no effect.
 struct Idle {
   std::string why;
-  SettingSource cause;  // of what decides that
+  SettingSource cause;  // that of the setting which decides it
 };
 
 Idle idle_by(const Need& need, const Settings& settings) {
@@ -403,7 +403,7 @@ Idle idle_by(const Need& need, const Settings& settings) {
   return {fmt::format("it has no effect with {}; it needs {}", fmt::join(deciders, " and "), need.what), cause};
 }
 
-// Of several reasons one that is the setting's own mistake.
+// Returns why the setting has no effect; among several reasons one that is the setting's own mistake.
 std::optional<Idle> idle(const Setting& setting, const TrainConfig& config, const Settings& settings) {
   std::optional<Idle> found;
   for (const auto& need : needs()) {
@@ -415,7 +415,7 @@ std::optional<Idle> idle(const Setting& setting, const TrainConfig& config, cons
   return found;
 }
 
-// Null: this command reads the key.
+// Returns null if this command reads the key.
 const CommandNeed* other_command(const Setting& setting, const TrainConfig& config, std::string_view command) {
   for (const auto& need : needs_of_command())
     if (is_among(setting.key, need.keys) && !need.holds(command, config)) return &need;
@@ -431,7 +431,7 @@ std::string name_of(std::string_view command) {
 std::vector<std::string> settle_needs(Settings& settings, const TrainConfig& config, std::string_view command) {
   std::vector<std::string> notices;
   std::set<std::string_view> settled;
-  // A setting that gets its default may be what another one needs.
+  // A setting that gets its default may be one that another setting needs.
   for (bool changed = true; std::exchange(changed, false);) {
     for (const auto& setting : settings.all()) {
       if (setting.source.origin == Origin::fallback || asks_for_nothing(setting) || settled.contains(setting.key))

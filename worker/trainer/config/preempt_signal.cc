@@ -10,7 +10,7 @@ namespace {
 
 struct Choice {
   const char* name;
-  int signal_number;  // 0: none
+  int signal_number;  // 0 for none
 };
 constexpr std::array<Choice, 4> choices = {{{"none", 0}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM}}};
 

@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Hooks with a memory of each rank's own, of which there is no copy.
+// The hooks with a memory of each rank's own, of which there is no copy.
 constexpr std::array<std::string_view, 5> hooks_with_state{"int4", "topk", "onebit", "powersgd", "batched_powersgd"};
 
 std::string divided_axis(const TrainConfig::Parallel& p) {

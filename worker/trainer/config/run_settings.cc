@@ -41,7 +41,7 @@ optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::i
                                    .pct_start = o.pct_start,
                                    .div_factor = o.div_factor,
                                    .final_div_factor = o.final_div_factor};
-  // A warm-up as long as the run: what would follow it has no length, and is not reached.
+  // With a warm-up as long as the run, the curve after it has no length, and is not reached.
   options.length = std::max(options.length, options.warmup + 1);
   return options;
 }

@@ -6,17 +6,17 @@
 #include "ddprun/worker/optim/lr_schedule.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 
-// What the settings make of a run's data order, of its batches and of its learning rate. Pure functions.
+// Derives a run's data order, its batches and its learning rate from the settings. Pure functions.
 namespace ddprun::trainer {
 
-// Of a data set of so many samples, and so many ranks that share each step. Throws Errc::usage where that leaves
-// nothing to train.
+// Returns the plan for a data set of so many samples, and so many ranks that share each step. Throws Errc::usage if
+// that leaves nothing to train.
 data::EpochPlan epoch_plan(const TrainConfig& config, std::int64_t size, int ranks);
 
-// Samples of a rank's micro-batch, at most, with so many ranks that share each step.
+// Returns the most samples of a rank's micro-batch, with so many ranks that share each step.
 std::int64_t micro_batch_size(const TrainConfig& config, int ranks);
 
-// run_length: in optim.schedule_unit.
+// run_length: the run's length in optim.schedule_unit.
 optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& optim, std::int64_t run_length);
 
 }  // namespace ddprun::trainer

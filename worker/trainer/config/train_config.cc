@@ -96,7 +96,7 @@ void settle_batch_size(Settings& settings, const TrainConfig& config) {
     settings.assign("train.global_batch_size", "0", batch);
 }
 
-// A name that is no device's is for validate().
+// A name that is no device's is left to validate().
 void settle_device(Settings& settings, const TrainConfig& config) {
   if (settings.find("train.device")->source.origin != Origin::fallback) return;
   const auto names = parse_names(config.parallel.devices);

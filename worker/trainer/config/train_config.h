@@ -13,9 +13,9 @@
 
 namespace ddprun::trainer {
 
-// All settings of a training job, with their defaults. keys_*.cc have the key, unit, bounds and help of each
-// member, from which configs/reference.md is made, checks*.cc the rules of validate(), and needs.cc which
-// members have an effect together with others alone.
+// All settings of a training job, with their defaults. keys_*.cc have the key, unit, bounds and help of each member,
+// from which configs/reference.md is made, checks*.cc the rules of validate(), and needs.cc the members that have an
+// effect only together with others.
 struct TrainConfig {
   struct Model {
     std::string name = "cnn";
@@ -240,8 +240,8 @@ struct TrainConfig {
   } quantize;
 };
 
-// Binds every member to its key, and the plugin's keys; its names are choices as the built-in ones are. config and
-// registry must outlive the settings and not move. Throws Errc::usage for a name or a key of the plugin that is there
+// Binds every member to its key, and the plugin's keys; its names are choices like the built-in ones. config and
+// registry must outlive the settings and not move. Throws Errc::usage for a name or a key of the plugin that exists
 // already.
 void bind(Settings& settings, TrainConfig& config, const plugin::Registry& registry = {});
 
@@ -249,15 +249,15 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
 // the other to 0. Call it once all sources are applied, before validate().
 void settle_batch_size(Settings& settings, const TrainConfig& config);
 
-// CUDA devices in parallel.devices are what train.device = cuda asks for, where that is not given. Call it as
-// settle_batch_size().
+// Sets train.device = cuda if it is not given and parallel.devices has CUDA devices. Call it when settle_batch_size()
+// is called.
 void settle_device(Settings& settings, const TrainConfig& config);
 
-// Refuses settings that were given and have no effect: the momentum of an optimizer without one, say. Throws
-// Errc::usage for one that comes from the same source as what makes it idle, or from a stronger one. Another, of a file
-// that an override changes, gets its default and a line in what is returned. A value that is the default and means "not
-// used" (0, false, an empty text) asks for nothing and is passed over. command: "train" or one of ddprun-worker's; a
-// key of another command may be in a file, which serves all commands, not on the command line. Call it after
+// Refuses settings that were given and have no effect, such as the momentum of an optimizer without one. Throws
+// Errc::usage for a setting that comes from the same source as what makes it idle, or from a stronger one. Another, of
+// a file that an override changes, gets its default and a line in the result. A value that is the default and means
+// "not used" (0, false, an empty text) asks for nothing and is passed over. command: "train" or one of ddprun-worker's;
+// a key of another command may be in a file, which serves all commands, not on the command line. Call it after
 // settle_batch_size(), before validate(). needs.cc has the table.
 std::vector<std::string> settle_needs(Settings& settings, const TrainConfig& config,
                                       std::string_view command = "train");
@@ -266,25 +266,25 @@ std::vector<std::string> settle_needs(Settings& settings, const TrainConfig& con
 // was given.
 void validate(const TrainConfig& config, const Settings& settings);
 
-// The settings as a configuration file that means the same; those without an effect are comments.
+// Returns the settings as a configuration file that means the same; those without an effect are comments.
 std::string effective_config(const TrainConfig& config, const Settings& settings);
 
 struct BatchSizes {
   std::int64_t step = 1;   // samples of an optimizer step, of all ranks together
-  std::int64_t micro = 1;  // samples of a rank's micro-batch, at most
+  std::int64_t micro = 1;  // the most samples of a rank's micro-batch
 };
 BatchSizes batch_sizes(const TrainConfig::Train& train, int world_size);
 
-// "a, b" or "a b" as names.
+// Returns the names in a text such as "a, b" or "a b".
 std::vector<std::string> parse_names(const std::string& text);
 
-// What train.precision means: the lower type of autocast, or float32 without.
+// Returns the type that train.precision means: the lower type of autocast, or float32 without autocast.
 DType compute_dtype(const TrainConfig::Train& train);
 
-// Those of Scope::run, on which the bits of a run's result depend: not its length, its output files or its messages.
+// Returns those of Scope::run, on which the bits of a run's result depend: not its length, output files or messages.
 std::map<std::string, std::string> settings_that_decide(const Settings& settings);
 
-// All keys as a Markdown page: configs/reference.md.
+// Returns all keys as a Markdown page: configs/reference.md.
 std::string reference_page();
 
 // The largest sample or layer, batch, and data set in memory that settings may ask for.
@@ -292,7 +292,7 @@ inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 28;  // 1
 inline constexpr std::int64_t max_batch_elements = std::int64_t{1} << 30;
 inline constexpr std::int64_t max_dataset_bytes = std::int64_t{1} << 34;
 
-// "1x28x28", "128 64" or "128,64" as numbers; empty text gives none. Throws Errc::usage that completes "key = value: ".
+// Returns the numbers in "1x28x28", "128 64" or "128,64"; none for empty text. Errc::usage completes "key = value: ".
 std::vector<std::int64_t> parse_extents(const std::string& text);
 
 }  // namespace ddprun::trainer

@@ -19,7 +19,7 @@ namespace {
 LedgerFile::LedgerFile(std::filesystem::path path) : path_(std::move(path)) {
   fd_ = UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd_) fail("open", path_);
-  // What is behind half a line would not be read.
+  // Text after half a line would not be read.
   char last = '\n';
   const auto size = ::lseek(fd_.get(), 0, SEEK_END);
   if (size > 0 && ::pread(fd_.get(), &last, 1, size - 1) == 1 && last != '\n') write("\n");

@@ -7,7 +7,7 @@
 
 namespace ddprun::trainer {
 
-// data.ledger at the process that writes it: lines are added behind those that are there, of the same run or of earlier
+// data.ledger at the process that writes it: lines are added after those that are there, of the same run or of earlier
 // ones. A line is one write, so that a process that is killed leaves it whole or not at all.
 //
 // Ownership: owns the descriptor. Threads: one at a time. Errors: Errc::io naming the file.
@@ -16,7 +16,7 @@ class LedgerFile {
   explicit LedgerFile(std::filesystem::path path);
 
   void add(const LedgerLine& line);
-  // To the disk.
+  // Flushes to the disk.
   void flush();
 
  private:

@@ -18,14 +18,14 @@ std::string range_text(std::int64_t first, std::int64_t end, std::int64_t epoch)
   return fmt::format("samples {} to {} of epoch {}", first, end - 1, epoch);
 }
 
-// Goes through the steps in order, and finds what they do not train, or twice.
+// Goes through the steps in order, and finds samples that they do not train, or train twice.
 class Coverage {
  public:
   explicit Coverage(LedgerVerdict& verdict) : verdict_(verdict) {}
 
   void add(const LedgerStep& step, const LedgerSession& session) {
     if (step.step != verdict_.steps + 1) problem("steps {} to {} are missing", verdict_.steps + 1, step.step - 1);
-    // A resumed run leaves the end of an epoch that does not divide among as many ranks as it has.
+    // A resumed run leaves out the end of an epoch that does not divide among as many ranks as it has.
     if (step.epoch == epoch_ + 1) end_epoch(session);
     if (step.epoch != epoch_) {
       problem("step {} is of epoch {}, where epoch {} goes on", step.step, step.epoch, epoch_);
@@ -51,7 +51,7 @@ class Coverage {
       problem("step {} trains {}, and the epoch has {}", step.step, range_text(step.first, end, epoch_), epoch_samples);
   }
 
-  // Less than a step, or than there are ranks, may be left out.
+  // Fewer samples than a step has, or than there are ranks, may be left out.
   void end_epoch(const LedgerSession& session) {
     const auto left = std::max<std::int64_t>(session.epoch_samples - position_, 0);
     if (left >= std::max<std::int64_t>(largest_step_, session.ranks))
@@ -106,7 +106,7 @@ void LedgerHistory::add(std::string_view file, const LedgerStep& step) {
         fmt::format("{}: step {} of session {} has other samples than in another line", file, step.step, step.session));
 }
 
-// From the first one on.
+// Returns the sessions from the first one on.
 std::vector<const LedgerHistory::Session*> LedgerHistory::lineage(const std::string& last) const {
   std::vector<const Session*> all;
   std::set<std::string> seen;
@@ -117,7 +117,7 @@ std::vector<const LedgerHistory::Session*> LedgerHistory::lineage(const std::str
   return all;
 }
 
-// A host that has left has the ledger up to then: its last session is an ancestor of the others'.
+// A host that has left has the ledger only up to then: its last session is an ancestor of the others'.
 std::string LedgerHistory::last_session(std::vector<std::string>& problems) const {
   std::string last;
   std::size_t length = 0;
@@ -136,8 +136,8 @@ std::string LedgerHistory::last_session(std::vector<std::string>& problems) cons
   return last;
 }
 
-// The steps that led to the last session's weights. A session repeats what follows the step from which it goes on, so
-// it may have that step, too.
+// Returns the steps that led to the last session's weights. A session repeats the events after the step from which it
+// goes on, so it may have that step, too.
 LedgerHistory::Committed LedgerHistory::committed(const std::vector<const Session*>& lineage,
                                                   std::vector<std::string>& problems) {
   Committed all;
@@ -153,7 +153,7 @@ LedgerHistory::Committed LedgerHistory::committed(const std::vector<const Sessio
   return all;
 }
 
-// In all sessions, those that were abandoned too.
+// Counts the steps of all sessions, abandoned ones too.
 std::int64_t LedgerHistory::steps_made() const {
   std::int64_t made = 0;
   for (const auto& [id, session] : sessions_)

@@ -13,25 +13,25 @@ namespace ddprun::trainer {
 // The result of verifying the ledgers of a run.
 struct LedgerVerdict {
   std::string session;  // the last one, whose weights are the final ones
-  int sessions = 0;     // from the first one to that
+  int sessions = 0;     // the number from the first one to that
   std::int64_t steps = 0;
-  std::int64_t epochs = 0;     // that are complete
+  std::int64_t epochs = 0;     // the number of complete ones
   std::int64_t samples = 0;    // trained, in all epochs
-  std::int64_t left_out = 0;   // at the ends of epochs, as they do not divide among the ranks
+  std::int64_t left_out = 0;   // those at the ends of epochs that do not divide among the ranks
   std::int64_t abandoned = 0;  // steps that were made and are not in the final weights
-  // Of the steps and their samples: the same for runs that have trained the same samples in the same order, however
-  // often they were interrupted. Empty where there are problems.
+  // The hash of the steps and their samples: the same for runs that have trained the same samples in the same order,
+  // however often they were interrupted. Empty if there are problems.
   std::string hash;
-  std::vector<std::string> problems;  // what is missing, twice or contradictory, a sentence each; empty: nothing
+  std::vector<std::string> problems;  // what is missing, twice or contradictory, a sentence each; empty if none
 };
 
-// The history of a run from its ledgers: sessions, each from a step of its parent on. Those steps of a session count
-// that come before the step from which its successor goes on.
+// The history of a run from its ledgers: sessions, each from a step of its parent on. Only those steps of a session
+// count that come before the step from which its successor goes on.
 //
-// A value. Threads: not thread-safe. Errors: none thrown, but verdicts.
+// A value. Threads: not thread-safe. Errors: none are thrown, but there are verdicts.
 class LedgerHistory {
  public:
-  // file: its name, for messages. Its lines, in their order; those of several hosts may come one after the other.
+  // file: its name, for messages. text: its lines, in order; those of several hosts may come one after the other.
   void add_file(std::string_view file, std::string_view text);
 
   LedgerVerdict verify() const;

@@ -5,9 +5,9 @@
 namespace ddprun::trainer {
 namespace {
 
-// Saves every so many steps (checkpoint.every_steps; 0: at the end of each epoch), at the end and where the run stops;
-// and what has the best evaluation so far (checkpoint.keep_best). All ranks have one: rank 0 writes what the others
-// send.
+// Saves every so many steps (checkpoint.every_steps; 0: at the end of each epoch), at the end and when the run stops;
+// and the state with the best evaluation so far (checkpoint.keep_best). All ranks have one: rank 0 writes what the
+// others send.
 class CheckpointObserver : public Observer {
  public:
   CheckpointObserver(const TrainConfig::Checkpoint& config, checkpoint::Checkpoints* checkpoints, Observer& all)
@@ -39,7 +39,7 @@ class CheckpointObserver : public Observer {
 
   const std::int64_t every_steps_;
   const bool keep_best_;
-  checkpoint::Checkpoints* const checkpoints_;  // null: another rank writes them
+  checkpoint::Checkpoints* const checkpoints_;  // null if another rank writes them
   Observer& all_;
 };
 

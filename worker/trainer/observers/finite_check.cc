@@ -11,8 +11,8 @@ namespace {
 // 2^-16: with PyTorch's defaults more than 32 steps were skipped in a row.
 constexpr double smallest_loss_scale = 1.0 / 65536;
 
-// Stops the run, or warns once, when a loss is not finite (train.stop_on_nonfinite). The losses are the same at all
-// ranks, so all stop at the same step; what is saved is from before it.
+// Stops the run, or warns once, if a loss is not finite (train.stop_on_nonfinite). The losses are the same at all
+// ranks, so all stop at the same step; the saved state is from before it.
 class FiniteCheck : public Observer {
  public:
   FiniteCheck(bool stop, Summary& summary) : stop_(stop), summary_(summary) {}
@@ -22,7 +22,7 @@ class FiniteCheck : public Observer {
     for (const auto& late : result.late_figures) check("loss", late.loss, late.step, event.session);
     if (!result.has_figures) return;
     if (!result.skipped || !result.loss_scale) return check("loss", result.loss, event.session);
-    // The loss scale recovers from a step that is skipped. That it does not means that no scale is small enough.
+    // The loss scale recovers from a step that is skipped. If it does not, no scale is small enough.
     if (*result.loss_scale < smallest_loss_scale)
       check("gradient", std::numeric_limits<double>::infinity(), event.session);
   }

@@ -52,8 +52,8 @@ class LedgerObserver : public Observer {
   }
 
   const std::int64_t epoch_samples_;
-  std::optional<LedgerFile> file_;  // at the rank that writes it
-  std::string id_;                  // of the session
+  std::optional<LedgerFile> file_;  // set at the rank that writes it
+  std::string id_;                  // that of the session
 };
 
 }  // namespace

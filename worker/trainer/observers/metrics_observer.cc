@@ -54,7 +54,7 @@ class MetricsObserver : public Observer {
   }
 
  private:
-  // Those of this step and what follows it, of this process or the one that it replaces.
+  // Removes the records of this step and later ones, by this process or the one that it replaces.
   void remove_records(std::int64_t step, std::int64_t steps) {
     if (!written_)
       file_.emplace(path_, step - steps);
@@ -62,7 +62,7 @@ class MetricsObserver : public Observer {
       file_->cut(written_->begin);
   }
 
-  // figures: of all waiting records but the last.
+  // figures: those of all waiting records but the last.
   void write_waiting(const std::vector<StepFigures>& figures) {
     for (std::size_t i = 0; i < figures.size(); ++i) {
       waiting_.at(i).loss = figures[i].loss;
@@ -72,7 +72,7 @@ class MetricsObserver : public Observer {
     waiting_.clear();
   }
 
-  // All ranks take part: the file is the same setting of all.
+  // All ranks take part, since the setting is the same at all of them.
   void add_memory(const StepEvent& event) {
     auto& session = event.session;
     auto use = memory_of(session.state(), event.result.activation_peak, event.result.model_peaks);
@@ -84,13 +84,13 @@ class MetricsObserver : public Observer {
 
   struct Written {
     std::int64_t step;
-    std::size_t begin;  // of its records
+    std::size_t begin;  // position of the step's records
   };
 
   const std::filesystem::path path_;
-  std::optional<MetricsFile> file_;  // rank 0
-  std::optional<Written> written_;   // of this process, the last step
-  std::vector<StepRecord> waiting_;  // for figures that come with a later step's
+  std::optional<MetricsFile> file_;  // set at rank 0
+  std::optional<Written> written_;   // the last step that this process has written
+  std::vector<StepRecord> waiting_;  // those without figures, which come with a later step's
 };
 
 }  // namespace

@@ -11,22 +11,22 @@
 
 namespace ddprun::trainer {
 
-// What observers are made of. All of it outlives them.
+// The arguments of the functions that make observers. All of it outlives them.
 struct ObserverContext {
   const TrainConfig& config;
   Progress& progress;
-  checkpoint::Checkpoints* checkpoints;  // null: none are written by this rank
-  const PreemptionListener* preemption;  // null: this rank takes no requests
+  checkpoint::Checkpoints* checkpoints;  // null if this rank writes none
+  const PreemptionListener* preemption;  // null if this rank takes no requests
   Summary& summary;                      // to be filled in
   std::string training_record = {};      // WorkerEnv::training_record
-  std::int64_t epoch_samples = 0;        // in the training data
-  bool first_of_host = false;            // of the ranks of this host, this one writes what each host has
+  std::int64_t epoch_samples = 0;        // those in the training data
+  bool first_of_host = false;            // true for the one rank of this host that writes what each host has
 };
 
 // The observers that the settings ask for. The table in observers.cc has them in the order of their effects.
 std::unique_ptr<Observer> make_observers(const ObserverContext& context);
 
-// Each in a file of its own; null where the settings ask for none. all: where to send events of one's own.
+// Each is in a file of its own, and returns null if the settings ask for none. all: sends an observer's own events.
 using ObserverMaker = std::unique_ptr<Observer>(const ObserverContext& context, Observer& all);
 ObserverMaker make_replica_check, make_ledger_observer, make_metrics_observer, make_tensorboard_observer,
     make_progress_observer, make_record_observer, make_slow_rank_observer, make_profile_observer,

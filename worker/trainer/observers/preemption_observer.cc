@@ -3,7 +3,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Passes on this rank's preemption requests. They need a checkpoint.dir: without one, stopping would lose the run.
+// Reports this rank's preemption requests. They need a checkpoint.dir: without one, stopping would lose the run.
 class PreemptionObserver : public Observer {
  public:
   explicit PreemptionObserver(const PreemptionListener* listener) : listener_(listener) {}

@@ -19,14 +19,14 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// "0.20 0.18 0.12 3/512 11206": three of 512 tasks.
+// Reads a text such as "0.20 0.18 0.12 3/512 11206": three of 512 tasks run.
 std::optional<int> running_tasks(const std::string& loadavg) {
   int running = 0;
   if (std::sscanf(loadavg.c_str(), "%*s %*s %*s %d/", &running) != 1) return std::nullopt;
   return running;
 }
 
-// "4711 (any name) R ...": the name may contain anything but ends at the last parenthesis.
+// Reads "4711 (any name) R ...": the name may contain anything but ends at the last parenthesis.
 bool is_running(std::string_view stat) {
   const auto name_end = stat.rfind(')');
   return name_end != std::string_view::npos && stat.substr(name_end + 1).starts_with(" R");

@@ -7,7 +7,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// [profile] within a job: once, of the first session that takes enough steps, or as many as there are.
+// [profile] within a job: profiles once, the first session that takes enough steps, or as many steps as there are.
 class ProfileObserver : public Observer {
  public:
   ProfileObserver(const TrainConfig::Profile& options, DType products, Progress& progress)

@@ -11,12 +11,12 @@
 namespace ddprun::trainer {
 namespace {
 
-// Lines or a bar on rank 0's standard output. The rate is the mean over the steps of this process.
+// Prints lines or a bar on rank 0's standard output. The rate is the mean over the steps of this process.
 class ProgressObserver : public Observer {
  public:
   ProgressObserver(Progress& progress, std::int64_t epochs) : progress_(progress), epochs_(epochs) {}
 
-  // A process that joins later leaves what follows the step to which it joins to the one before.
+  // A process that joins later leaves the events after the step to which it joins to the process before.
   void session_started(Session& session) override {
     if (!step_) step_ = session.state().run.step;
   }
@@ -76,14 +76,14 @@ class ProgressObserver : public Observer {
 
   Progress& progress_;
   const std::int64_t epochs_;
-  std::optional<std::int64_t> step_;  // the last one that was told of
-  std::int64_t evaluated_ = -1;       // the step of the last evaluation that was
+  std::optional<std::int64_t> step_;  // the last one that was reported
+  std::int64_t evaluated_ = -1;       // the step of the last evaluation
   Seconds spent_{0};
   std::int64_t samples_ = 0;
   std::int64_t steps_ = 0;
   double loss_ = 0;                      // the last one that is known
   StepTimes interval_;                   // since the last line
-  std::vector<std::int64_t> staleness_;  // of the epoch; with servers of parameters
+  std::vector<std::int64_t> staleness_;  // that of the epoch; with servers of parameters
 };
 
 }  // namespace

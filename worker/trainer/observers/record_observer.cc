@@ -22,7 +22,7 @@ class RecordObserver : public Observer {
  public:
   RecordObserver(const std::string& address, std::int64_t epochs) : publisher_(address), epochs_(epochs) {}
 
-  // A process that joins later does not count the step to which it joins, which the one before has made.
+  // A process that joins later does not count the step to which it joins, which the process before has made.
   void session_started(Session& session) override {
     if (!counted_) counted_ = session.state().run.step;
     account_.start(now(), {.pid = ::getpid(), .rank = session.group().rank(), .size = session.group().size()});
@@ -71,7 +71,7 @@ class RecordObserver : public Observer {
   TrainingPublisher publisher_;
   const std::int64_t epochs_;
   TrainingAccount account_;
-  std::optional<std::int64_t> counted_;  // the last step that is in the account
+  std::optional<std::int64_t> counted_;  // the last step that the account includes
 };
 
 }  // namespace

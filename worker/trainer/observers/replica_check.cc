@@ -4,8 +4,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// train.check_replicas: every so many steps, the copies of a range of the parameters are the same at all ranks, one
-// range after the other; where the run ends or stops all of them, before they are saved.
+// train.check_replicas: every so many steps, checks that the copies of a range of the parameters are the same at all
+// ranks, one range after the other; when the run ends or stops, all of them, before they are saved.
 class ReplicaCheck : public Observer {
  public:
   explicit ReplicaCheck(std::int64_t every) : every_(every), ranges_(every == 1 ? 1 : 10) {}
@@ -26,8 +26,8 @@ class ReplicaCheck : public Observer {
                    session.state().run.step, range);
   }
 
-  const std::int64_t every_;   // steps
-  const std::int64_t ranges_;  // of the parameters, of which a check takes one
+  const std::int64_t every_;   // steps from one check to the next
+  const std::int64_t ranges_;  // ranges of the parameters; a check takes one
 };
 
 }  // namespace

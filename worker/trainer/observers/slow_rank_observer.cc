@@ -6,8 +6,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// A line that names the rank for which the others wait. All ranks have the same times, so all come to the same decision
-// and exchange their hosts' names then.
+// Prints a line that names the rank for which the others wait. All ranks have the same times, so all come to the same
+// decision and then exchange their hosts' names.
 class SlowRankObserver : public Observer {
  public:
   explicit SlowRankObserver(Progress& progress) : progress_(progress) {}
@@ -16,7 +16,7 @@ class SlowRankObserver : public Observer {
 
   void step_finished(const StepEvent& event) override {
     const auto& ranks = event.result.rank_times;
-    // A rank that has joined since does not have the times of a step before.
+    // A rank that has joined since does not have the times of an earlier step.
     if (event.repeated || ranks.empty()) return;
     const auto slow = watch_.observe(ranks, RankTimes::window);
     if (!slow) return;

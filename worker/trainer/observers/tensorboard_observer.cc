@@ -13,7 +13,7 @@ class TensorBoardObserver : public Observer {
  public:
   explicit TensorBoardObserver(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-  // A process that goes on in another group goes on with its file, as long as no step is repeated.
+  // A process that goes on in another group uses the same file, as long as no step is repeated.
   void session_started(Session& session) override {
     waiting_.clear();
     if (session.is_first() && !file_) file_.emplace(folder_, session.state().run.step + 1);
@@ -23,7 +23,7 @@ class TensorBoardObserver : public Observer {
     if (!file_) return;
     const auto& result = event.result;
     const auto& run = event.session.state().run;
-    if (event.repeated) file_.emplace(folder_, run.step);  // in place of this step's records
+    if (event.repeated) file_.emplace(folder_, run.step);  // replaces this step's records
     const auto total = std::max(result.times.total(), Seconds(1e-9));
     auto& own = waiting_.emplace_back();
     own.figures = {.step = run.step, .loss = result.loss, .grad_norm = result.grad_norm};
@@ -51,14 +51,14 @@ class TensorBoardObserver : public Observer {
   }
 
  private:
-  // A step that may still be without its figures.
+  // A step whose figures may not be known yet.
   struct Step {
     StepFigures figures;
     double lr = 0, samples_per_s = 0;
     std::vector<Scalar> others = {};
   };
 
-  // figures: of all waiting steps but the last.
+  // figures: those of all waiting steps but the last.
   void write_waiting(const std::vector<StepFigures>& figures) {
     for (std::size_t i = 0; i < figures.size(); ++i) waiting_.at(i).figures = figures[i];
     for (const Step& step : waiting_) write(step);
@@ -74,8 +74,8 @@ class TensorBoardObserver : public Observer {
   }
 
   const std::filesystem::path folder_;
-  std::optional<EventFile> file_;  // rank 0
-  std::vector<Step> waiting_;      // for figures that come with a later step's
+  std::optional<EventFile> file_;  // set at rank 0
+  std::vector<Step> waiting_;      // those without figures, which come with a later step's
 };
 
 }  // namespace

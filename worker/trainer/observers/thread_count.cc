@@ -5,7 +5,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Each process changes its number by its share of what all would have to change together, at least by one.
+// Returns the process's share of the change that all would have to make together, at least one.
 int share(int of, int own, int all) {
   return std::max(1, (of * own + all / 2) / std::max(1, all));
 }

@@ -4,13 +4,13 @@
 
 namespace ddprun::trainer {
 
-// With how many threads a rank computes while other processes may need the processors. Threads that wait for each other
-// and for a processor make a step take many times as long as one thread does: two jobs of two threads on two cores took
-// 30 times as long as with one thread each. So as soon as more tasks than processors want to run, the rank gives up its
-// share of what is too many. It takes threads back when processors have been free for a while, which doubles, up to a
-// limit, whenever that proves wrong at once.
+// The number of threads with which a rank computes while other processes may need the processors. Threads that wait for
+// each other and for a processor make a step take many times as long as one thread does: two jobs of two threads on two
+// cores took 30 times as long as with one thread each. So as soon as more tasks than processors want to run, the rank
+// gives up its share of the excess. It takes threads back when processors have been free for a while, which doubles, up
+// to a limit, whenever that proves wrong at once.
 //
-// Pure: the caller measures and has the clock.
+// Pure: the caller measures and passes the time.
 class ThreadCount {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -37,7 +37,7 @@ class ThreadCount {
   const int most_;
   int count_;
   std::chrono::milliseconds wait_ = shortest_wait;
-  TimePoint busy_at_{};  // when the last observation without a free processor was made
+  TimePoint busy_at_{};  // the time of the last observation without a free processor
   TimePoint raised_at_{};
 };
 

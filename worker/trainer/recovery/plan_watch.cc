@@ -21,7 +21,7 @@ PlanWatch::~PlanWatch() {
   store_->wake();
 }
 
-// A wake-up ends the wait as its deadline does, also one that comes first.
+// A wake-up ends the wait like its deadline, even if it comes first.
 void PlanWatch::run(const std::stop_token& stop) try {
   const bool set = is_set();
   if (stop.stop_requested()) return;

@@ -11,9 +11,9 @@
 
 namespace ddprun::trainer {
 
-// Watches for a key of the store, on a thread of its own: once it is set, or the deadline has passed, or the store has
-// failed, calls on_end with a text that says which, `late` of the deadline. on_end is called at most once, and not
-// after the destructor.
+// Watches a key of the store, on a thread of its own: once it is set, or the deadline has passed, or the store has
+// failed, calls on_end with a text that says which; `late` is that of the deadline. on_end is called at most once, and
+// not after the destructor.
 //
 // Ownership: owns its connection to the store, and its thread. Threads: construct and destroy in one thread; on_end is
 // called in the watch's. Errors: none; what the store throws is passed to on_end.
@@ -34,7 +34,7 @@ class PlanWatch {
   const Deadline deadline_;
   const std::string late_;
   const OnEnd on_end_;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // the last member, since it uses the others
 };
 
 }  // namespace ddprun::trainer

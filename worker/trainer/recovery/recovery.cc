@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// An agent decides within milliseconds of a death: later it has not seen any, since a rank is frozen or cut off.
+// An agent decides within milliseconds of a death; later it has seen none, since a rank is frozen or cut off.
 constexpr std::chrono::seconds plan_bound{10};
 constexpr std::chrono::seconds store_timeout{10};
 
@@ -67,7 +67,7 @@ void Recovery::withdraw() noexcept {
 Recovery::Resumed Recovery::recover(const std::string& reason, const Copy& copy) {
   auto request = state_.on_failure(reason);
   RecoveryTimes times{.rank = rank_};
-  std::optional<PlanWatch> watch;  // while there is a group, or one forms, which a newer plan ends
+  std::optional<PlanWatch> watch;  // set while there is a group, or one forms; a newer plan ends that
   while (!std::holds_alternative<State::Train>(request)) {
     if (const auto* end = std::get_if<State::GiveUp>(&request)) {
       withdraw();

@@ -22,13 +22,13 @@ namespace ddprun::trainer {
 //
 // Ownership: owns the process groups, one after the other, and its connections to the store. What recover() returns is
 //   valid until the next recover().
-// Threads: one at a time; abort() from any.
-// Errors: what the store and the group throw. No wait is without an end: each has a bound of its own, and a newer plan
+// Threads: one at a time; any thread may call abort().
+// Errors: what the store and the group throw. Every wait ends: each has a bound of its own, and a newer plan
 //   ends those for the group of an older one.
 class Recovery {
  public:
-  // REQUIRES: options.env.recovery. bound: how long all members of a new generation may take to join and to compare
-  // their positions. A copy of the state may take as long as an operation of the group, options.config.timeout.
+  // REQUIRES: options.env.recovery. bound: the time in which all members of a new generation have to join and to
+  // compare their positions. A copy of the state may take as long as an operation of the group, options.config.timeout.
   Recovery(const InitOptions& options, std::chrono::milliseconds bound);
 
   ~Recovery() { withdraw(); }
@@ -40,9 +40,9 @@ class Recovery {
   // The group of all ranks that the launcher started together. REQUIRES: not is_replacement()
   ProcessGroup& form_first();
 
-  // From now on this rank can recover. A replacement always can.
+  // Declares that from now on this rank can recover. A replacement always can.
   void announce();
-  // It no longer can: it has failed by itself, or is done.
+  // Declares that this rank cannot recover any more: it has failed by itself, or is done.
   void withdraw() noexcept;
   bool is_able() const { return able_; }
   void on_applied(std::int64_t step) { state_.on_applied(step); }
@@ -53,13 +53,13 @@ class Recovery {
     ProcessGroup& group;
     Catchup catchup;
     std::uint64_t generation;
-    RecoveryTimes times;  // as far as recover() knows them
+    RecoveryTimes times;  // those that recover() knows
   };
-  // After a failure of the group, or to join: forms the next generation, in which all ranks then stand at the same
-  // step. No session uses the current group any more. Throws Errc::peer_lost when the job has to be restarted instead;
-  // this rank cannot recover any more then.
+  // To be called after a failure of the group, or to join: forms the next generation, in which all ranks then have the
+  // same step. No session uses the current group any more. Throws Errc::peer_lost if the job has to be restarted
+  // instead; this rank cannot recover any more then.
   Resumed recover(const std::string& reason, const Copy& copy);
-  // Fails the operations of the group that this process is in now, and those by which it forms the next one.
+  // Fails the operations of the process's present group, and those by which it forms the next one.
   void abort(const std::string& reason) { world_.group().abort(reason); }
 
  private:
@@ -78,7 +78,7 @@ class Recovery {
   ElasticWorld world_;
   std::shared_ptr<Store> store_;
   RecoveryState state_;
-  Catchup catchup_;  // of the comparison that was last
+  Catchup catchup_;  // that of the last comparison
   bool able_;
 };
 

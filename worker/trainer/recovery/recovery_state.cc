@@ -11,7 +11,7 @@ using Request = RecoveryState::Request;
 
 Request RecoveryState::on_failure(const std::string& reason) {
   if (reason_.empty()) reason_ = reason;
-  copying_.reset();  // own_ has been none since the copy began, where this rank receives it
+  copying_.reset();  // if this rank receives the state, own_ has been none since the copy began
   return AwaitPlan{generation_};
 }
 

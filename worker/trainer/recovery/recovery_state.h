@@ -10,14 +10,14 @@
 
 namespace ddprun::trainer {
 
-// The members of one generation of a job's process group, by rank, as the launcher has decided them.
+// The members of one generation of a job's process group, by rank, as decided by the launcher.
 struct MembershipPlan {
   std::uint64_t generation = 0;
   std::vector<std::string> members;
 };
 
-// What a rank does from a fault of its process group until it trains again: events in, the next request out. No I/O;
-// recovery.cc executes the requests.
+// The behaviour of a rank from a fault of its process group until it trains again: events in, the next request out. No
+// I/O; recovery.cc executes the requests.
 //
 //   training --failed--> awaiting a plan --> forming the group --> comparing positions --> copying the state -->
 //   training
@@ -49,15 +49,15 @@ class RecoveryState {
   };
   using Request = std::variant<AwaitPlan, FormGroup, ComparePositions, CopyState, Train, GiveUp>;
 
-  // self: the name of this process in plans. own, generation: what it has, and the last generation that it was in; a
-  // replacement has nothing, and joins a later generation than the one given.
+  // self: the name of this process in plans. own, generation: its position, and the last generation that it was in; a
+  // replacement has no position, and joins a later generation than the one given.
   RecoveryState(std::string self, Position own, std::uint64_t generation)
       : self_(std::move(self)), own_(own), generation_(generation) {}
 
-  // This rank has applied a step.
+  // To be called when this rank has applied a step.
   void on_applied(std::int64_t step) { own_ = step; }
-  // The group, or what was requested, has failed; or this process is to join for the first time. reason: of GiveUp,
-  // should no plan follow; the first one since the rank trained is kept.
+  // Called when the group, or what was requested, has failed; or if this process is to join for the first time. reason:
+  // that of GiveUp, should no plan follow; the first one since the rank trained is kept.
   Request on_failure(const std::string& reason);
   Request on_plan(const MembershipPlan& plan);
   Request on_no_plan() const;
@@ -73,9 +73,9 @@ class RecoveryState {
 
   std::string self_;
   Position own_;
-  std::uint64_t generation_;  // of the last plan
-  int rank_ = 0;              // in it
-  std::string reason_;        // empty: the rank trains
+  std::uint64_t generation_;  // that of the last plan
+  int rank_ = 0;              // its number in that plan
+  std::string reason_;        // empty while the rank trains
   std::optional<std::int64_t> copying_;
 };
 

@@ -15,7 +15,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// In one operation, since ranks wait for each other in each.
+// Uses one operation, since ranks wait for each other in each.
 void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group, int source) {
   std::vector<Span> spans;
   for (const auto& [name, tensor] : tensors)
@@ -26,7 +26,7 @@ void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group, 
     if (tensor.bytes() > 0) tensor.storage()->bump_version();
 }
 
-// Numbers that a double holds exactly, in order. Text would round them.
+// Numbers in order that a double holds exactly. Text would round them.
 class Numbers {
  public:
   void add(double value) { values.push_back(value); }
@@ -73,7 +73,7 @@ std::optional<checkpoint::Plateau> read_plateau(NumberReader& from) {
   return plateau;
 }
 
-// What observers read of a step.
+// The times of a step that observers read.
 constexpr std::array times = {&StepTimes::data,      &StepTimes::upload, &StepTimes::forward, &StepTimes::backward,
                               &StepTimes::optimizer, &StepTimes::start,  &StepTimes::wait};
 

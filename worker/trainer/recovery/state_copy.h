@@ -7,8 +7,8 @@
 namespace ddprun::trainer {
 
 // Gives all ranks source's state, of which every rank has a copy: parameters, buffers, the optimizer's state, averages,
-// the loss scale, the position in the data and what the rules of the run know; and its last step. Throws what the
-// group throws; the state of a rank that receives is within the copy then, and of no use. Collective.
+// the loss scale, the position in the data and the state of the run's rules; and its last step. Throws what the group
+// throws; the state of a receiving rank is then partly copied, and of no use. Collective.
 //
 // Ownership: state, backup and group are the caller's, and in use until it returns; no session uses the state.
 // Threads: one at a time.

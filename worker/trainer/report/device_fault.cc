@@ -25,7 +25,7 @@ Texts for_activations(const TrainConfig& c) {
   return texts;
 }
 
-// ZeRO divides it among the ranks, where a job on devices can have it.
+// Returns whether ZeRO can divide it among the ranks in a job on devices.
 bool can_divide(const TrainConfig& c, int stage) {
   TrainConfig divided = c;
   divided.parallel.zero = stage;
@@ -67,8 +67,8 @@ Texts for_owner(MemoryOwner owner, const TrainConfig& c) {
   return {};
 }
 
-// The owners with what they hold and want, the most first; but activations before all others where they want more, as
-// they are the easiest to make smaller.
+// Returns the owners with what they hold and want, the largest first; but activations before all others if they want
+// more, as they are the easiest to make smaller.
 std::vector<MemoryOwner> owners_by_size(const OutOfDeviceMemory& error) {
   const auto bytes = [&](MemoryOwner owner) {
     return error.use().of(owner) + (owner == error.wanted_for() ? error.wanted() : 0) +

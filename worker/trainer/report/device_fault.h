@@ -9,14 +9,14 @@
 
 namespace ddprun::trainer {
 
-// What makes a job take less of a device's memory: the settings that help most with what holds most of it, or wants
-// more, such as "a smaller train.batch_size with a larger train.accumulate"; at most three, with " or " between them.
+// Returns advice to make a job take less of a device's memory: the settings that help most with what holds most of it,
+// or wants more, such as "a smaller train.batch_size with a larger train.accumulate"; at most three, joined by " or ".
 std::string memory_advice(const OutOfDeviceMemory& error, const TrainConfig& config);
 
-// Whether it ends a rank on a CUDA device by itself: neither another rank's error nor the user's mistake.
+// Returns whether it ends a rank on a CUDA device by itself: neither another rank's error nor the user's mistake.
 bool is_device_fault(const Error& error, Device device);
-// The error that ends a rank which trains on a device, with its rank and host, and with memory_advice() where memory
-// was short; another error stays as it is.
+// Returns the error that ends a rank which trains on a device, with its rank and host, and with memory_advice() if
+// memory was short; another error stays as it is.
 Error fault_of_rank(const Error& error, const TrainConfig& config, const WorkerEnv& place, Device device);
 
 }  // namespace ddprun::trainer

@@ -55,10 +55,10 @@ class DeviceRecorder final : public StepRecorder, private profiler::OperationLis
     session_.group().time_operations(nullptr);
   }
 
-  // Between two steps, as in an evaluation, nothing is recorded.
+  // Nothing is recorded between two steps, as in an evaluation.
   bool records() const { return in_step_ && !failure_; }
 
-  // What CUDA reports here comes out of step_done().
+  // step_done() throws what CUDA reports here.
   template <class Function>
   void noting_failure(const Function& function) noexcept {
     try {
@@ -138,10 +138,10 @@ class DeviceRecorder final : public StepRecorder, private profiler::OperationLis
   DeviceMarks marks_;
   profiler::OperationRecorder operations_;
   bool in_step_ = false;
-  profiler::DeviceLog log_;                                  // of the step that is under way
-  std::map<std::size_t, profiler::LoggedTransfer> started_;  // that have not finished, by OperationTimer's number
+  profiler::DeviceLog log_;                                  // that of the step under way
+  std::map<std::size_t, profiler::LoggedTransfer> started_;  // those that have not finished, by OperationTimer's number
   std::size_t operations_started_ = 0;
-  std::deque<profiler::DeviceLog> ended_;  // of steps that the device may not have done yet
+  std::deque<profiler::DeviceLog> ended_;  // those of steps that the device may not have done yet
   std::optional<Error> failure_;
   RecordedSteps recorded_;
 };

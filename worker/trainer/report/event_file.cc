@@ -54,7 +54,7 @@ void put_float(std::string& out, int field, float value) {
   put_le(out, value);
 }
 
-// A text, or a message in a message.
+// Writes a text, or a message in a message.
 void put_bytes(std::string& out, int field, std::string_view bytes) {
   put_key(out, field, Wire::bytes);
   put_varint(out, bytes.size());
@@ -69,7 +69,7 @@ std::string event_at(std::int64_t step) {
   return event;
 }
 
-// TFRecord's: the CRC of data that contain CRCs would be a poor one.
+// TFRecord's masking: the CRC of data that contain CRCs would be a poor one.
 std::uint32_t masked_crc(std::string_view bytes) {
   const std::uint32_t crc = crc32c(bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8;

@@ -21,13 +21,13 @@ struct Scalar {
 // Threads: one at a time. Errors: Errc::io naming the file.
 class EventFile {
  public:
-  // A new file in the folder, which is made if it is not there: events.out.tfevents.<seconds>.<host>.<process>.<n>.
-  // next_step: of the first record. Above 1, as in a run that goes on from a checkpoint, TensorBoard leaves out what
-  // files before this one have of that step and later ones.
+  // Makes a new file in the folder, which is made if it is missing: events.out.tfevents.<seconds>.<host>.<process>.<n>.
+  // next_step: that of the first record. If above 1, as in a run that goes on from a checkpoint, TensorBoard leaves out
+  // the records of that step and later ones in files before this one.
   EventFile(const std::filesystem::path& folder, std::int64_t next_step);
 
   void add(std::int64_t step, const std::vector<Scalar>& scalars);
-  // To the disk.
+  // Flushes to the disk.
   void flush();
 
   const std::filesystem::path& path() const { return path_; }

@@ -64,7 +64,7 @@ class HostRecorder final : public StepRecorder {
   const Clock::time_point from_;
   profiler::OperationRecorder operations_;
   std::vector<Transfer> transfers_;
-  std::size_t reductions_ = 0;  // transfers_ that belong to steps that are done
+  std::size_t reductions_ = 0;  // the number of transfers_ that belong to steps that are done
   RecordedSteps recorded_;
 };
 

@@ -30,7 +30,7 @@ double measure_peak_flops() {
 
 namespace {
 
-// Seconds of a product of square matrices: the best of some.
+// Returns the seconds of a product of square matrices: the best of some.
 double seconds_of_product(std::int64_t side, Device device, DType dtype) {
   constexpr int runs = 4;
   const Shape shape{side, side};
@@ -56,8 +56,8 @@ double seconds_of_product(std::int64_t side, Device device, DType dtype) {
 double measure_peak_flops(Device device, DType dtype) {
   constexpr std::int64_t smallest = 64, largest = 8192;
   constexpr double long_enough = 1e-3;
-  constexpr Seconds patience{0.05};             // of the host: an emulated device is slower than its clock may say
-  seconds_of_product(smallest, device, dtype);  // makes what is made once
+  constexpr Seconds patience{0.05};             // the host's: an emulated device may be slower than its clock says
+  seconds_of_product(smallest, device, dtype);  // allocates what is made once
   for (std::int64_t side = smallest;; side *= 2) {
     Stopwatch watch;
     const double seconds = seconds_of_product(side, device, dtype);

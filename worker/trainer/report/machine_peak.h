@@ -5,10 +5,10 @@
 
 namespace ddprun::trainer {
 
-// FLOP/s of a large matrix product in float32 on this rank's threads: the best of some, which take about 0.1 s.
+// Measures FLOP/s of a large float32 matrix product on this rank's threads: the best of some, which take about 0.1 s.
 double measure_peak_flops();
 
-// The same on a CUDA device, by its clock, of matrices of a type; as large as a product of about a millisecond is.
+// Measures them on a CUDA device, by its clock, for matrices of a type whose product takes about a millisecond.
 double measure_peak_flops(Device device, DType dtype);
 
 }  // namespace ddprun::trainer

@@ -16,7 +16,7 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// "h.3" of "h.3.attn.c_attn.weight", "conv1" of "conv1.weight"
+// Returns "h.3" for "h.3.attn.c_attn.weight", "conv1" for "conv1.weight".
 std::string part_of(const std::string& path) {
   const auto first = path.find('.');
   if (first == std::string::npos) return path;
@@ -25,7 +25,7 @@ std::string part_of(const std::string& path) {
   return is_number(next) ? path.substr(0, second) : path.substr(0, first);
 }
 
-// By the order of first use.
+// The parts in the order of first use.
 class Parts {
  public:
   MemoryUse& of(const std::string& path) {
@@ -46,7 +46,7 @@ void for_each_tensor(const TrainState& state, Add add) {
   for (const auto& [name, part] : state.parts) parts[name] = &part;
   for (const auto& [name, whole] : state.model->named_parameters()) {
     const auto found = parts.find(name);
-    if (found == parts.end() && !whole.value().storage()->is_present()) continue;  // another rank's
+    if (found == parts.end() && !whole.value().storage()->is_present()) continue;  // it is another rank's
     const Variable& part = found == parts.end() ? whole : *found->second;
     add(name, &MemoryUse::parameters, (whole.value().storage()->is_present() ? whole : part).value().bytes());
     const Tensor& gradient = (whole.grad().defined() ? whole : part).grad();
@@ -103,7 +103,7 @@ MemoryUse memory_of(const TrainState& state, std::size_t activation_peak, const 
 std::vector<ModuleMemory> memory_by_module(const TrainState& state, const std::map<std::string, std::size_t>& saved) {
   Parts parts;
   for_each_tensor(state, [&](const std::string& path, auto kind, std::size_t bytes) { parts.of(path).*kind += bytes; });
-  // A module's path, in place of a tensor's.
+  // The path is a module's, not a tensor's.
   for (const auto& [path, bytes] : saved) parts.of(path).activations += bytes;
   return parts.take();
 }

@@ -14,22 +14,22 @@
 
 namespace ddprun::trainer {
 
-// Memory of a rank that trains on a CUDA device, apart for the device and the host, in bytes.
+// Memory of a rank that trains on a CUDA device, separately for the device and the host, in bytes.
 struct DeviceMemoryReport {
   Device device;
   DeviceMemoryUse on_device;  // between two steps
-  MemoryByOwner on_host{};    // likewise, of tensors and of buffers of the process group
+  MemoryByOwner on_host{};    // between two steps, of tensors and of buffers of the process group
   ActivationPeaks activations;
 };
 
 // Memory of a training rank, in bytes.
 struct MemoryUse {
-  std::size_t parameters = 0;  // and buffers
+  std::size_t parameters = 0;  // with buffers
   std::size_t gradients = 0;
   std::size_t optimizer = 0;
   std::size_t activations = 0;  // saved for the backward pass (of a module), or the peak of a step (of a rank)
-  ModelPeaks peaks = {};        // of a step (of a rank): with what is there for a part of it, where ranks divide them
-  std::optional<DeviceMemoryReport> device = {};  // of a rank that trains on one
+  ModelPeaks peaks = {};        // of a step (of a rank): with what exists for a part of it, if ranks divide them
+  std::optional<DeviceMemoryReport> device = {};  // set for a rank that trains on one
 };
 
 struct ModuleMemory {
@@ -37,13 +37,13 @@ struct ModuleMemory {
   MemoryUse use;
 };
 
-// Of a state whose model is on a CUDA device; none where it is on the host.
+// Reports on a state whose model is on a CUDA device; none if it is on the host.
 std::optional<DeviceMemoryReport> device_memory_report(const TrainState& state, const ActivationPeaks& activations);
 
-// What a state holds between two steps; activations and peaks: as given, but no less than between two steps.
+// Returns what a state holds between two steps; activations and peaks: as given, but no less than between two steps.
 MemoryUse memory_of(const TrainState& state, std::size_t activation_peak, const ModelPeaks& peaks = {});
 
-// The same by part of the model: the first name of a path, with the second where that is a number. saved: bytes that
+// Returns it by part of the model: the first name of a path, with the second if that is a number. saved: bytes that
 // operations saved, by module path.
 std::vector<ModuleMemory> memory_by_module(const TrainState& state, const std::map<std::string, std::size_t>& saved);
 
@@ -54,10 +54,10 @@ std::vector<ModuleMemory> memory_by_module(const TrainState& state, const std::m
 //   "communication": ..., "activation_peak": ..., "workspaces": ..., "kept": ..., "others": ..., "free": ...,
 //   "total": ...}, "host_bytes": {"parameters": ..., ..., "communication": ..., "activation_peak": ...}}
 std::string to_json(int rank, const MemoryUse& use);
-// Of all ranks, in their order. Collective.
+// Returns the texts of all ranks, in their order. Collective.
 std::vector<std::string> gather_memory(const MemoryUse& own, ProcessGroup& group);
 
-// Lines of a table in MiB: the parts, then the whole, and of a rank that trains on a device what of it is there.
+// Returns lines of a table in MiB: the parts, then the whole; for a rank that trains on a device, the device's share.
 std::vector<std::string> memory_table(const MemoryUse& all, const std::vector<ModuleMemory>& modules);
 
 }  // namespace ddprun::trainer

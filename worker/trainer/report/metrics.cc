@@ -24,9 +24,9 @@ std::string number(double value) {
   throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
 }
 
-enum class Line { earlier, later, other, broken };  // other: without a step
+enum class Line { earlier, later, other, broken };  // other: a line without a step
 
-// A record as a run that resumes at last_step sees it.
+// Classifies a record as a run that resumes at last_step sees it.
 Line kind_of(std::string_view line, std::int64_t last_step) {
   json::error_code status;
   const auto value = json::parse({line.data(), line.size()}, status);
@@ -42,7 +42,7 @@ bool belongs(std::string_view line, std::int64_t last_step) {
   return kind == Line::earlier || kind == Line::other;
 }
 
-// Where the last record of a step up to last_step begins.
+// Returns the beginning of the last record of a step up to last_step.
 std::optional<std::size_t> last_earlier(std::string_view text, std::int64_t last_step) {
   std::optional<std::size_t> last;
   std::size_t begin = 0;
@@ -64,13 +64,13 @@ std::string read_from(int fd, std::size_t begin, std::size_t end) {
   return text;
 }
 
-// metrics_up_to() of a file, of which it reads as much of the end as it has to: steps ascend.
+// metrics_up_to() for a file, of whose end it reads only as much as it has to: steps ascend.
 std::size_t kept_bytes(int fd, std::size_t size, std::int64_t last_step) {
   constexpr std::size_t first_block = 65536;
   for (std::size_t block = first_block; block < size; block *= 4) {
     const auto begin = size - block;
     const auto text = read_from(fd, begin, size);
-    const auto line = text.find('\n') + 1;  // the first whole one; 0: there is none
+    const auto line = text.find('\n') + 1;  // the beginning of the first whole one; 0 if there is none
     const auto rest = std::string_view(text).substr(line);
     if (const auto at = line > 0 ? last_earlier(rest, last_step) : std::nullopt)
       return begin + line + *at + metrics_up_to(rest.substr(*at), last_step).size();

@@ -19,13 +19,13 @@
 namespace ddprun::trainer {
 namespace {
 
-// All ranks measure at the same time, as they will compute.
+// All ranks measure at the same time, since they will compute at the same time.
 double peak_flops(ProcessGroup& group, Device device, DType products) {
   group.barrier({.blocking = true});
   return device.type == DeviceType::cuda ? measure_peak_flops(device, products) : measure_peak_flops();
 }
 
-// What ranks tell one another, as numbers.
+// The times that ranks exchange, as numbers.
 constexpr std::array times_told{&StepTimes::data,      &StepTimes::upload, &StepTimes::forward, &StepTimes::backward,
                                 &StepTimes::optimizer, &StepTimes::start,  &StepTimes::wait};
 constexpr std::array use_told{&profiler::DeviceUse::hidden, &profiler::DeviceUse::copies,
@@ -106,7 +106,7 @@ std::size_t bytes_of(const MemoryUse& use) {
   return use.parameters + use.gradients + use.optimizer + use.activations;
 }
 
-// The whole by kind, then the parts of the model that hold most.
+// Returns the whole by kind, then the parts of the model that hold most.
 std::vector<profiler::MemoryPart> memory_parts(const MemoryUse& all, std::vector<ModuleMemory> modules) {
   constexpr std::size_t shown = 3;
   std::vector<profiler::MemoryPart> parts{{"parameters", all.parameters},
@@ -134,7 +134,7 @@ Profiling::Profiling(Session& session, std::int64_t warmup, std::int64_t steps, 
 
 Profiling::~Profiling() = default;
 
-// The ranks' clocks may differ; what follows a barrier is the same time to within its duration.
+// The ranks' clocks may differ; the time after a barrier is the same to within the barrier's duration.
 void Profiling::start() {
   if (device_.type == DeviceType::cuda) await_device(device_);
   session_.group().barrier({.blocking = true});

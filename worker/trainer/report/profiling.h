@@ -13,8 +13,8 @@
 namespace ddprun::trainer {
 
 // Profiles steps of a session: from the constructor on warm-up steps, then those that are recorded. All ranks make one
-// and tell it of every step. A model on a CUDA device is profiled by the device's clock. The constructor, the end of
-// the warm-up, summary() and write_trace() are collective.
+// and call step_done() after every step. A model on a CUDA device is profiled by the device's clock. The constructor,
+// the end of the warm-up, summary() and write_trace() are collective.
 //
 // Ownership: the session outlives it; there is one at a time for a session. Threads: the training loop's. Errors: those
 //   of StepRecorder.
@@ -28,10 +28,10 @@ class Profiling {
 
   // Returns whether all steps are recorded by now; recording has ended then.
   bool step_done(const StepResult& result);
-  // Ends the recording where it has not ended.
+  // Ends the recording if it has not ended.
   void stop();
 
-  // Of what is recorded: the times of all ranks, and the rest of this one. REQUIRES: recorded() > 0, stopped
+  // Sums up what is recorded: the times of all ranks, and the rest of this one. REQUIRES: recorded() > 0, stopped
   profiler::Summary summary();
   // Rank 0 writes the events of all ranks to a file, atomically. Throws Errc::io there.
   void write_trace(const std::filesystem::path& path);
@@ -46,14 +46,14 @@ class Profiling {
   const std::int64_t steps_;
   const Device device_;
   const double peak_flops_;
-  std::int64_t done_ = 0;  // steps, with those of the warm-up
+  std::int64_t done_ = 0;  // the number of steps, with those of the warm-up
   std::int64_t recorded_ = 0;
   std::int64_t samples_ = 0;
   std::size_t activation_peak_ = 0;
   AllocationCount allocated_before_;
   AllocationCount allocated_;
-  std::unique_ptr<StepRecorder> recorder_;  // while steps are recorded
-  RecordedSteps steps_recorded_;            // once they are
+  std::unique_ptr<StepRecorder> recorder_;  // set while steps are recorded
+  RecordedSteps steps_recorded_;            // set once they are
 };
 
 }  // namespace ddprun::trainer

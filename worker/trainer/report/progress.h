@@ -12,17 +12,17 @@
 
 namespace ddprun::trainer {
 
-// Of the time of some steps, 0 .. 1.
+// Shares of the time of some steps, 0 .. 1.
 struct TimeShares {
   double data = 0;  // waiting for the loader
   double compute = 0;
-  double communication = 0;  // what is not hidden behind computation
+  double communication = 0;  // the part that does not overlap with computation
 };
 
 // The progress of a run, to be printed.
 struct ProgressState {
   std::int64_t step = 0;
-  std::int64_t steps = 1;  // since the progress before
+  std::int64_t steps = 1;  // those since the progress before
   std::int64_t total_steps = 0;
   std::int64_t epoch = 0;  // 1 is the first
   std::int64_t epochs = 0;
@@ -30,31 +30,31 @@ struct ProgressState {
   double samples_per_s = 0;
   std::chrono::duration<double> left{0};
   std::optional<double> loss_scale = {};
-  std::int64_t skipped_steps = 0;  // with a loss scale
+  std::int64_t skipped_steps = 0;  // counted with a loss scale
   std::optional<ExpertUse> experts = {};
-  std::optional<TimeShares> shares = {};  // of the steps since the last line
+  std::optional<TimeShares> shares = {};  // those of the steps since the last line
 };
 
-// "step 100/630, epoch 2/10, loss 0.3210, 12345 samples/s (data 2 %, compute 90 %, communication 8 %), 25 s left"
+// Example: "step 100/630, epoch 2/10, loss 0.3210, 12345 samples/s (data 2 %, compute 90 %, ...), 25 s left"
 std::string progress_line(const ProgressState& state);
-// "[=====>    ] ..." of at most width columns. On a narrow terminal the text is shorter, to leave columns for the bar.
+// Returns "[=====>    ] ..." of at most width columns. On a narrow terminal the text is shorter, so that the bar fits.
 std::string progress_bar(const ProgressState& state, int width);
-// What follows the loss: ", accuracy 96.10 %, perplexity 12.3456"; each figure where there is one.
+// Returns the text after the loss: ", accuracy 96.10 %, perplexity 12.3456"; each figure if there is one.
 std::string figures_text(const Evaluation& evaluation);
-// "test loss 0.1234, accuracy 96.10 %"
+// Returns a text such as "test loss 0.1234, accuracy 96.10 %".
 std::string evaluation_text(const Evaluation& evaluation);
-// "epoch 2/10: test loss 0.1234, accuracy 96.10 %"
+// Returns a text such as "epoch 2/10: test loss 0.1234, accuracy 96.10 %".
 std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation);
-// "steps by the staleness of their gradient: 0: 90, 2: 10", given how many there are by staleness
+// Returns "steps by the staleness of their gradient: 0: 90, 2: 10", given the numbers by staleness.
 std::string staleness_line(std::span<const std::int64_t> counts);
-// "3 s", "2 min 05 s", "1 h 04 min"
+// Returns a text such as "3 s", "2 min 05 s" or "1 h 04 min".
 std::string duration_text(std::chrono::duration<double> duration);
 
 // Prints the progress of a run: on a terminal a bar that is redrawn, elsewhere a line every log_every steps. Ranks that
 // print nothing pass a null file. A write that fails does not end the training; error() reports it. Not thread-safe.
 class Progress {
  public:
-  // file: usually stdout, null for silence; outlives this object. log_every 0: no lines.
+  // file: usually stdout, or null for silence; outlives this object. log_every 0: no lines.
   Progress(std::FILE* file, std::int64_t log_every);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -62,7 +62,7 @@ class Progress {
 
   // Returns whether it has printed a line.
   bool step(const ProgressState& state);
-  // A line of its own, above the bar where there is one.
+  // Prints a line of its own, above the bar if there is one.
   void line(const std::string& text);
   // The errno of the first write that failed, or 0.
   int error() const { return error_; }

@@ -12,13 +12,13 @@
 
 namespace ddprun::trainer {
 
-// What a rank has recorded of its steps.
+// The record of a rank's steps.
 struct RecordedSteps {
-  StepTimes times;                           // of all steps
-  std::vector<profiler::Event> trace;        // all that there is to show
-  std::vector<profiler::Event> operations;   // those whose times count
+  StepTimes times;                           // those of all steps
+  std::vector<profiler::Event> trace;        // all events to show
+  std::vector<profiler::Event> operations;   // the events whose times count
   std::vector<profiler::ReducedStep> steps;  // the reductions of each
-  profiler::Seconds transfers{0};            // in which gradients were under way
+  profiler::Seconds transfers{0};            // time in which gradients were under way
   std::optional<profiler::DeviceUse> device;
 };
 
@@ -28,13 +28,13 @@ class StepRecorder {
  public:
   virtual ~StepRecorder() = default;
   virtual void step_done(const StepResult& result) = 0;
-  // Ends the recording; once. Waits for the device.
+  // Ends the recording; to be called once. Waits for the device.
   virtual RecordedSteps finish() = 0;
 };
 
-// By the clock of the host.
+// Makes a recorder by the clock of the host.
 std::unique_ptr<StepRecorder> make_host_recorder(Session& session);
-// By events of a CUDA device; in no step the host waits for them.
+// Makes a recorder by events of a CUDA device; in no step the host waits for them.
 std::unique_ptr<StepRecorder> make_device_recorder(Session& session, Device device);
 
 }  // namespace ddprun::trainer

@@ -6,7 +6,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// The rate is that of at least so many seconds, so that one can read it.
+// The rate covers at least so many seconds, so that it can be read.
 constexpr double rate_window = 1;
 
 }  // namespace
@@ -30,7 +30,7 @@ void TrainingAccount::start(Now now, Place place) {
 }
 
 void TrainingAccount::steps_done(Now now, const Steps& steps) {
-  // What lies between two steps, such as a checkpoint.
+  // The time between two steps, for a checkpoint for example.
   const auto between = std::max(0.0, (now.steady - accounted_ - steps.times.total()).count());
   const auto began = std::chrono::duration_cast<std::chrono::milliseconds>(steps.times.total());
   note_checkpoint(now.wall - began, between);

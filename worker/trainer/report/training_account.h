@@ -10,10 +10,10 @@
 
 namespace ddprun::trainer {
 
-// Sums up what happens in a run to the record that its watchers see. No I/O and no clock: times are passed in.
+// Sums up the events of a run in the record that its watchers see. No I/O and no clock: times are passed in.
 class TrainingAccount {
  public:
-  // The times of a clock that does not jump, from any origin, and of the wall clock, since the epoch.
+  // The times of a clock that does not jump, from any origin, and of the wall clock since the epoch.
   struct Now {
     std::chrono::duration<double> steady{0};
     std::chrono::milliseconds wall{0};
@@ -27,27 +27,27 @@ class TrainingAccount {
   struct Steps {
     std::int64_t step = 0;  // the last of them
     std::int64_t count = 1;
-    std::int64_t total = 0;  // of the run
+    std::int64_t total = 0;  // that of the run
     std::int64_t epoch = 0;
     std::int64_t epochs = 0;
-    std::int64_t samples = 0;         // of all ranks
-    std::int64_t tokens = 0;          // of these samples; 0: they have none
-    std::optional<double> loss = {};  // none: not known yet
+    std::int64_t samples = 0;         // those of all ranks
+    std::int64_t tokens = 0;          // those in these samples; 0 if they have none
+    std::optional<double> loss = {};  // none if not known yet
     double learning_rate = 0;
     std::optional<double> gradient_norm = {};
     profiler::StepTimes times = {};
-    std::vector<profiler::StepTimes> rank_times = {};  // of some steps, by rank; empty: not known now
-    int rank_steps = 1;                                // how many steps rank_times are of
+    std::vector<profiler::StepTimes> rank_times = {};  // those of some steps, by rank; empty if not known now
+    int rank_steps = 1;                                // the number of steps of rank_times
   };
 
   void start(Now now, Place place);
   void steps_done(Now now, const Steps& steps);
-  // The same steps again, after a fault, or those of a process that this one replaces: where the run stands, without
-  // the time and samples.
+  // Repeats the same steps after a fault, or those of a process that this one replaces: notes the position of the run,
+  // without the time and samples.
   void steps_repeated(Now now, const Steps& steps);
   void evaluated(Now now, double loss, std::optional<double> accuracy);
-  // This rank begins to write a checkpoint of the last step. It is complete when the next step begins, but not when
-  // start() follows: the process group was lost meanwhile.
+  // Notes that this rank begins to write a checkpoint of the last step. It is complete when the next step begins, but
+  // not when start() follows: the process group was lost meanwhile.
   void checkpoint_begins() { checkpoint_under_way_ = true; }
   void run_finished(Now now);
 
@@ -60,13 +60,13 @@ class TrainingAccount {
   void measure_rate(const Steps& steps);
 
   TrainingRecord record_;
-  std::chrono::duration<double> accounted_{0};  // up to which time
+  std::chrono::duration<double> accounted_{0};  // the time up to which the record accounts
   bool checkpoint_under_way_ = false;
-  double rate_seconds_ = 0;  // since the rate was measured last
+  double rate_seconds_ = 0;  // the time since the rate was measured last
   std::int64_t rate_samples_ = 0;
 };
 
-// How much longer a rank takes for a step, without waiting for others, than the median of all (the lower of two).
+// Returns how much longer a rank takes for a step, without waiting for others, than the lower median of all ranks.
 double lateness_of(const std::vector<profiler::StepTimes>& ranks, int rank, int steps);
 
 }  // namespace ddprun::trainer

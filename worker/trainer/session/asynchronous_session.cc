@@ -43,7 +43,7 @@ AsynchronousSession::AsynchronousSession(const TrainJob& job, TrainState& state,
       server_(*without_progress(state).model, group, server_options(config_.parallel, group)),
       position_(config_, state, epoch_plan(config_, datasets_.train->size(), 1)),
       micro_batch_(micro_batch_size(config_, 1)) {
-  std::vector<optim::ParameterGroup> groups;  // none at a worker
+  std::vector<optim::ParameterGroup> groups;  // empty at a worker
   if (server_.is_server()) {
     const ParameterShards shards(server_.divided(), server_.peers());
     state_.parts = shards.parameters();
@@ -85,7 +85,7 @@ StepResult AsynchronousSession::step(bool request_stop) {
   return result;
 }
 
-// A checkpoint every so many steps is made between two rounds.
+// The round ends at a step with a checkpoint, which is made between two rounds.
 std::int64_t AsynchronousSession::updates_of_round() const {
   const auto& run = state_.run;
   const auto to_multiple = [&](std::int64_t of) { return of - run.step % of; };
@@ -95,7 +95,7 @@ std::int64_t AsynchronousSession::updates_of_round() const {
   return std::min(updates, total_steps() - run.step);
 }
 
-// Which update a worker computes is known when it begins, so its samples are read then.
+// The number of a worker's update is known only when it begins, so its samples are read then.
 std::vector<data::Batch> AsynchronousSession::batches_of(std::int64_t number) const {
   const auto begin = state_.run.samples + number * position_.plan().step_samples;
   const auto samples = position_.plan().samples_at(begin);
@@ -113,7 +113,7 @@ std::vector<data::Batch> AsynchronousSession::batches_of(std::int64_t number) co
   return batches;
 }
 
-// At a worker: the gradient of the mean over the update's items.
+// Runs at a worker: computes the gradient of the mean over the update's items.
 void AsynchronousSession::compute(std::int64_t number, Share& share) {
   auto from = Clock::now();
   const auto batches = batches_of(number);
@@ -146,7 +146,7 @@ void AsynchronousSession::forward_and_backward(const data::Batch& batch, double 
   end_phase(&StepTimes::backward, from, share);
 }
 
-// A worker has the whole gradient of an update, which no server has.
+// Runs at a worker, which has the whole gradient of an update; no server has it.
 void AsynchronousSession::clip_gradients() const {
   if (config_.optim.clip_value == 0 && config_.optim.clip_norm == 0) return;
   const auto parameters = trained_parameters(*state_.model);
@@ -154,7 +154,7 @@ void AsynchronousSession::clip_gradients() const {
   if (config_.optim.clip_norm > 0) optim::clip_grad_norm(parameters, config_.optim.clip_norm);
 }
 
-// At a server.
+// Runs at a server.
 void AsynchronousSession::update(Share& share) {
   auto from = Clock::now();
   state_.optimizer->set_lr(position_.learning_rate(state_.run.step + share.updates++));
@@ -162,7 +162,7 @@ void AsynchronousSession::update(Share& share) {
   end_phase(&StepTimes::optimizer, from, share);
 }
 
-// The next phase begins.
+// Ends a phase; the next one begins.
 void AsynchronousSession::end_phase(Seconds StepTimes::*phase, Clock::time_point& from, Share& share) const {
   const auto now = Clock::now();
   share.times.*phase += now - from;

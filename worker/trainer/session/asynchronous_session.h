@@ -15,14 +15,14 @@
 
 namespace ddprun::trainer {
 
-// A session with servers of parameters: parallel.strategy = parameter_server. An optimizer step is of one worker's
-// gradient of the next train.batch_size samples, and step() is a round of several: parallel.round of them, fewer where
-// an epoch, the run or the steps to a checkpoint end before. After it all ranks have the same parameters.
+// A session with servers of parameters: parallel.strategy = parameter_server. An optimizer step uses one worker's
+// gradient of the next train.batch_size samples, and step() is a round of several: parallel.round of them, fewer if an
+// epoch, the run or the steps to a checkpoint end earlier. After it all ranks have the same parameters.
 //
-// With one worker, or a staleness of 0 and no buffers, the steps are those of one process, bit for bit.
+// With one worker, or a staleness of 0 and no buffers, the steps are those of a single process, bit for bit.
 //
 // The constructor gives all ranks rank 0's parameters and buffers. Errors: besides those of Session, Errc::usage naming
-// parallel.servers where it leaves no worker.
+// parallel.servers if it leaves no worker.
 class AsynchronousSession final : public Session {
  public:
   AsynchronousSession(const TrainJob& job, TrainState& state, ProcessGroup& group);
@@ -48,16 +48,16 @@ class AsynchronousSession final : public Session {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // What this rank has done of a round.
+  // This rank's part of a round.
   struct Share {
     std::int64_t samples = 0;
-    std::int64_t updates = 0;  // at a server
+    std::int64_t updates = 0;  // counted at a server
     double loss_sum = 0;
     std::size_t activation_peak = 0;
     StepTimes times;
   };
 
-  sharding::ShardedState state_of_servers() const;  // of the optimizer, at a server
+  sharding::ShardedState state_of_servers() const;  // that of the optimizer, at a server
   std::int64_t updates_of_round() const;
   std::vector<data::Batch> batches_of(std::int64_t number) const;
   void compute(std::int64_t number, Share& share);
@@ -74,8 +74,8 @@ class AsynchronousSession final : public Session {
   ParameterServer server_;
   RunPosition position_;
   const std::int64_t micro_batch_;
-  std::vector<std::int64_t> order_;          // of the epoch's samples
-  std::vector<std::int64_t> old_staleness_;  // at a server: of the rounds before
+  std::vector<std::int64_t> order_;          // that of the epoch's samples
+  std::vector<std::int64_t> old_staleness_;  // at a server: that of the rounds before
   PhaseListener phase_listener_;
   bool records_saved_bytes_ = false;
   std::map<std::string, std::size_t> saved_bytes_;

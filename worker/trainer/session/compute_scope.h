@@ -20,7 +20,7 @@ class ComputeScope {
   const WinogradScope winograd_;
 };
 
-// The same of training, with train.detect_anomaly.
+// A ComputeScope for training, with train.detect_anomaly.
 class TrainingScope {
  public:
   explicit TrainingScope(const TrainConfig::Train& train)

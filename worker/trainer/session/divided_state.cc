@@ -14,7 +14,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// For who reads the memory.
+// Copies the state to the host, for a reader of the memory.
 WholeState on_host(WholeState state) {
   for (auto* const tensors : {&state.model, &state.optimizer, &state.averages})
     for (auto& [name, tensor] : *tensors)
@@ -22,12 +22,12 @@ WholeState on_host(WholeState state) {
   return state;
 }
 
-// Of a tensor of an optimizer.
+// Returns whether a tensor of an optimizer belongs to one of these parameters.
 bool belongs_to_any(const std::string& tensor, const std::vector<std::string>& parameters) {
   return std::ranges::any_of(parameters, [&](const auto& parameter) { return tensor.starts_with(parameter + "."); });
 }
 
-// Of the groups, the parameters that are among these.
+// Returns the groups with only those of their parameters that are among these.
 std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
                                              std::vector<optim::ParameterGroup> groups) {
   for (auto& group : groups)
@@ -74,7 +74,7 @@ void DividedState::divide() {
   make_optimizer_of_parts();
 }
 
-// Where there is none yet, which is one of the whole model.
+// Makes the optimizer if there is none yet, or only one of the whole model.
 void DividedState::make_optimizer_of_parts() {
   if (state_.optimizer && !shards_ && !forms_.slices() && !forms_.pipelined) return;
   auto groups = parameter_groups(config_, *state_.model);
@@ -99,7 +99,7 @@ sharding::ShardedState DividedState::of_slices(const optim::NamedTensors& model)
   return {sharding::placed_tensors(placements, model, nullptr), model, forms_.slices()->group()};
 }
 
-// Whether the model is collected here: what is sliced stays so.
+// Returns whether the model is collected here: slices stay slices.
 bool DividedState::collects() const {
   return forms_.replica_group().rank() == 0 && (!forms_.pipelined || forms_.pipelined->pipeline().group().rank() == 0);
 }
@@ -143,7 +143,7 @@ void DividedState::visit_parameters(const DataParallelism::Visitor& visit) {
 
 void DividedState::visit_replicas(const ReplicaVisitor& visit) {
   if (forms_.parallelism.ranks_differ()) return;
-  const bool has_parts = config_.parallel.zero == 3;  // of which there are copies in other shard groups, if at all
+  const bool has_parts = config_.parallel.zero == 3;  // there may be copies of these parts in other shard groups
   ProcessGroup* const group = has_parts ? forms_.parallelism.replica_group() : &forms_.replica_group();
   const auto ignored = parse_names(config_.parallel.ignored_parameters);
   const auto& parameters = has_parts          ? parameters_
@@ -152,7 +152,7 @@ void DividedState::visit_replicas(const ReplicaVisitor& visit) {
   for (const auto& [name, parameter] : parameters) {
     if (std::ranges::count(ignored, name) > 0) continue;
     if (group) visit(*group, name, parameter.value());
-    // What is not sliced is the same at the ranks among which the rest is.
+    // Parameters that are not sliced are the same at the ranks that divide the others.
     if (forms_.slices() && !forms_.slices()->divides(name)) visit(forms_.slices()->group(), name, parameter.value());
   }
 }
@@ -193,7 +193,7 @@ std::string DividedState::balance_stages(const std::vector<profiler::StepTimes>&
                      decision->from, decision->to, decision->reason);
 }
 
-// Model, optimizer and averages go on with the same values at other ranks.
+// Model, optimizer and averages keep their values, at other ranks.
 void DividedState::cut_at(const std::vector<std::size_t>& cuts) {
   const auto optimizer = std::move(state_.optimizer);
   const auto averages = std::exchange(state_.ema, std::nullopt);

@@ -21,22 +21,22 @@
 
 namespace ddprun::trainer {
 
-// A state as the ranks have it under the forms of parallelism: what of it this rank updates, how it becomes whole at
-// rank 0 and is distributed again, and sums over all of it. Where a rank has parts of what the optimizer updates, the
-// constructor makes the optimizer, and the averages of train.ema, of these parts.
+// A state as the ranks have it under the forms of parallelism: the part that this rank updates, how the state becomes
+// whole at rank 0 and is distributed again, and sums over all of it. If a rank has parts of what the optimizer updates,
+// the constructor makes the optimizer, and the averages of train.ema, of these parts.
 //
-// Ownership: what the constructor gets outlives this object.
-// Threads: one at a time; all methods but parameters() and those that say so are collective.
+// Ownership: the constructor's arguments outlive this object.
+// Threads: one at a time; all methods except parameters() and those that say so are collective.
 class DividedState {
  public:
   DividedState(const TrainConfig& config, TrainState& state, ParallelForms& forms);
   DividedState(const DividedState&) = delete;
   DividedState& operator=(const DividedState&) = delete;
 
-  // Those that this rank updates.
+  // The parameters that this rank updates.
   const optim::NamedParameters& parameters() const { return parameters_; }
 
-  // As Session.
+  // These do what Session's methods do.
   WholeState gather();
   WholeState whole();
   void distribute(const WholeState& whole);
@@ -45,20 +45,20 @@ class DividedState {
   void visit_replicas(const ReplicaVisitor& visit);  // not collective
   std::vector<HookState> own_state();                // not collective
 
-  // Of the whole gradient, which is reduced: the square of its norm, equal at all ranks.
+  // Returns the square of the norm of the whole reduced gradient, equal at all ranks.
   double square_sum() const;
-  // Whether it holds at all ranks of what they have of the gradient; empty where it is the same at all.
+  // Returns a function that says whether its argument holds at all ranks; empty if the gradient is the same at all.
   std::function<bool(bool)> holds_at_all() const;
 
-  // With a balanced pipeline: moves a layer to a neighbouring stage where the times of the ranks, of some steps, say
-  // so. Returns why; empty: the stages stay.
+  // Moves a layer of a balanced pipeline to a neighbouring stage if the times of the ranks, of some steps, call for it.
+  // Returns why; empty if the stages stay.
   std::string balance_stages(const std::vector<profiler::StepTimes>& ranks);
 
  private:
   void divide();
   void make_optimizer_of_parts();
   sharding::ShardedState sharded(const optim::NamedTensors& own) const;
-  // The state of a model that is whole but for its slices, sharded over the ranks that have them.
+  // Returns the state of a model that is whole except for its slices, sharded over the ranks that have them.
   sharding::ShardedState of_slices(const optim::NamedTensors& model) const;
   bool collects() const;
   void cut_at(const std::vector<std::size_t>& cuts);
@@ -66,12 +66,12 @@ class DividedState {
   const TrainConfig& config_;
   TrainState& state_;
   ParallelForms& forms_;
-  std::optional<ParameterShards> shards_;          // with parallel.zero
+  std::optional<ParameterShards> shards_;          // set with parallel.zero
   const std::vector<std::string> own_parameters_;  // DataParallelism::own_parameters()
   optim::NamedParameters parameters_;
-  sharding::ParameterPlacements placements_;        // of what the optimizer and the averages have of each parameter
-  std::optional<sharding::ShardedSum> sums_;        // over parameters()
-  std::vector<optim::NamedParameters> sum_groups_;  // of the parameters whose gradients are reduced: its groups
+  sharding::ParameterPlacements placements_;        // those of what optimizer and averages have of each parameter
+  std::optional<sharding::ShardedSum> sums_;        // those over parameters()
+  std::vector<optim::NamedParameters> sum_groups_;  // its groups of the parameters whose gradients are reduced
 };
 
 }  // namespace ddprun::trainer

@@ -21,13 +21,13 @@ class EvaluationMode {
   NoGradScope no_grad_;
 };
 
-// Rank 0 has the most samples.
+// Returns the batches of rank 0, which has the most samples.
 std::int64_t most_batches(const data::Dataset& dataset, const ProcessGroup& group, const EvaluationOptions& options) {
   const std::int64_t share = (dataset.size() + group.size() - 1) / group.size();
   return (share + options.batch_size - 1) / options.batch_size;
 }
 
-// Passes that do not count.
+// Makes passes that do not count.
 template <class AddTo>
 void make_passes(std::int64_t count, const data::Dataset& dataset, std::size_t sum_count, const AddTo& add_to) {
   std::vector<double> ignored(sum_count);

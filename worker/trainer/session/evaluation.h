@@ -18,23 +18,23 @@ using tasks::Evaluation;
 struct EvaluationOptions {
   std::int64_t batch_size = 1000;  // per rank
   int workers = 1;
-  tasks::Forward forward = {};  // empty: the model's
-  // forward communicates: every rank calls it as many times, with a sample that does not count where it has none left.
+  tasks::Forward forward = {};  // if empty, the model's
+  // True: forward communicates, so every rank calls it equally often, if need be with a sample that does not count.
   bool equal_passes = false;
-  // Adds a batch to the sums, in place of the task and forward; the sums are added up over parts as well: the ranks of
-  // a pipeline, of which the last alone sees results, or those that divide the positions of a sample.
+  // Adds a batch to the sums, instead of the task and forward; the sums are added up over parts as well: the ranks of a
+  // pipeline, of which only the last sees results, or those that divide the positions of a sample.
   std::function<void(std::span<double> sums, const data::Batch& batch)> add_to = {};
   ProcessGroup* parts = nullptr;
-  Device device{};  // of batches
+  Device device{};  // that of batches
 };
 
-// "nan" is printed for the result, never "-nan"; other values stay as they are.
+// Makes the result print as "nan", never "-nan"; other values stay as they are.
 inline double without_nan_sign(double value) {
   return std::isnan(value) ? std::fabs(value) : value;
 }
 
-// The model on a whole dataset, spread over the ranks, every sample counted exactly once; the same result at every
-// rank. The model is in evaluation mode meanwhile. Collective.
+// Evaluates the model on a whole dataset, spread over the ranks, every sample counted exactly once; the result is the
+// same at every rank. The model is in evaluation mode meanwhile. Collective.
 Evaluation evaluate(nn::Module& model, const tasks::Task& task, const data::Dataset& dataset, ProcessGroup& group,
                     EvaluationOptions options);
 

@@ -7,13 +7,13 @@
 
 namespace ddprun::trainer {
 
-// How busy the experts of a model were, over the tokens that are routed together.
+// The load of a model's experts, over the tokens that are routed together.
 struct ExpertUse {
-  double load = 1;     // of the busiest one, over the mean of its layer: the largest of the layers
+  double load = 1;     // that of the busiest one, over the mean of its layer: the largest of the layers
   double dropped = 0;  // share of the tokens' choices, over all layers
 };
 
-// Of the passes since the last call; none for a model without experts.
+// Returns the use in the passes since the last call; none for a model without experts.
 std::optional<ExpertUse> take_expert_use(const std::vector<nn::MixtureOfExperts*>& layers);
 
 }  // namespace ddprun::trainer

@@ -47,8 +47,8 @@ bool GradientRules::apply_on_host(StepResult& result) {
   return true;
 }
 
-// Whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all, but for
-// those that are a rank's own.
+// Returns whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all,
+// except for those that are a rank's own.
 bool GradientRules::unscale(StepResult& result) {
   auto& scaler = state_.scaler;
   if (!scaler) return true;

@@ -8,11 +8,11 @@
 
 namespace ddprun::trainer {
 
-// What becomes of a step's gradients, which are reduced, before the optimizer has them: they are divided by the loss
-// scale, a step with one that is not finite or with an outlier is skipped, and the rest is clipped. All ranks decide
-// alike, as they have the same norm.
+// The treatment of a step's reduced gradients before the optimizer has them: they are divided by the loss scale, a step
+// with one that is not finite or with an outlier is skipped, and the rest is clipped. All ranks decide alike, as they
+// have the same norm.
 //
-// Ownership: what the constructor gets outlives this object. Threads: one at a time; all methods are collective.
+// Ownership: the constructor's arguments outlive this object. Threads: one at a time; all methods are collective.
 class GradientRules {
  public:
   GradientRules(const TrainConfig::Optim& config, TrainState& state, const DividedState& divided, StepValues& values)
@@ -21,7 +21,7 @@ class GradientRules {
   // Both return whether the step can be made, and note in the result what they find.
   bool apply_on_host(StepResult& result);
   // Everything that the device computes of the gradients is queued before the host waits for it, which it does once,
-  // and only where the step itself depends on what is found.
+  // and only if the step itself depends on the values.
   bool apply_on_device(StepResult& result);
 
  private:

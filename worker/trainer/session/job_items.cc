@@ -19,14 +19,14 @@ void add_file(SharedItems& items, std::string name, const std::filesystem::path&
   if (!file.empty()) items.push_back({std::move(name), file_digest(file)});
 }
 
-// "60000 samples of 1x28x28 from files", "10000 computed samples of 16".
+// Returns a text such as "60000 samples of 1x28x28 from files" or "10000 computed samples of 16".
 std::string summary_of(const data::Dataset& set, const std::vector<data::Source>& sources) {
   const auto shape = fmt::format("{}", fmt::join(set.layout().input_shape, "x"));
   if (sources.empty()) return fmt::format("{} computed samples of {}", set.size(), shape);
   return fmt::format("{} samples of {} from files", set.size(), shape);
 }
 
-// Of a plugin's samples, of which nothing else is known: some of them, spread evenly.
+// Returns a digest of some of a plugin's samples, spread evenly: nothing else is known of them.
 std::string digest_of_samples(const data::Dataset& set) {
   constexpr std::int64_t most = 16;
   std::vector<std::byte> input(set.layout().input_bytes()), target(set.layout().target_bytes());

@@ -36,11 +36,11 @@ std::optional<LoadBalancer::Decision> LoadBalancer::observe(const std::vector<do
                               fmt::join(speeds_, ", "), fmt::join(shares_, ", "), after * 1e3, before * 1e3)};
 }
 
-// In proportion to the speeds. What rounding down leaves goes to the largest remainders, those of lower ranks first.
+// Divides in proportion to the speeds. The rest after rounding down goes to the largest remainders, lower ranks first.
 std::vector<std::int64_t> LoadBalancer::best_shares() const {
   const double all = std::accumulate(speeds_.begin(), speeds_.end(), 0.0);
   const auto ranks = speeds_.size();
-  const auto divisible = static_cast<double>(samples_ - static_cast<std::int64_t>(ranks));  // beyond one for each
+  const auto divisible = static_cast<double>(samples_ - static_cast<std::int64_t>(ranks));  // beyond one for each rank
   std::vector<std::int64_t> shares(ranks);
   std::vector<std::size_t> order(ranks);
   std::vector<double> remainders(ranks);
@@ -53,12 +53,12 @@ std::vector<std::int64_t> LoadBalancer::best_shares() const {
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return remainders[a] > remainders[b]; });
   auto rest = samples_ - std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
   for (std::size_t i = 0; rest > 0; i = (i + 1) % ranks, --rest) ++shares[order[i]];
-  // Ranks that got one although less was due to them: the largest shares pay for it.
+  // Some ranks got one sample although less was due to them: the largest shares pay for it.
   for (; rest < 0; ++rest) --*std::ranges::max_element(shares);
   return shares;
 }
 
-// Seconds.
+// Returns the seconds of the slowest rank.
 double LoadBalancer::slowest(const std::vector<std::int64_t>& shares) const {
   double most = 0;
   for (std::size_t r = 0; r < shares.size(); ++r) most = std::max(most, static_cast<double>(shares[r]) / speeds_[r]);

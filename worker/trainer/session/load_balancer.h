@@ -7,22 +7,22 @@
 
 namespace ddprun::trainer {
 
-// How the samples of a step are divided among ranks of different speed, so that all compute for about as long. A rank's
-// speed is what it was measured to compute, smoothed over measurements; a division is replaced when the slowest rank's
-// time would fall by more than 5 %, which noise does not promise twice. The weights of samples do not change, so the
-// mean of a step's gradients does not either.
+// The division of a step's samples among ranks of different speed, so that all compute for about as long. A rank's
+// speed is its measured one, smoothed over measurements; a division is replaced when the slowest rank's time would fall
+// by more than 5 %, which noise does not promise twice. The weights of samples do not change, so the mean of a step's
+// gradients does not either.
 //
 // Pure: the same measurements give the same decisions at all ranks.
 class LoadBalancer {
  public:
-  // Even at first. REQUIRES: ranks >= 1, samples >= ranks
+  // Starts with an even division. REQUIRES: ranks >= 1, samples >= ranks
   LoadBalancer(int ranks, std::int64_t samples);
 
   struct Decision {
     std::vector<std::int64_t> shares;  // samples of a step, by rank: 1 or more
-    std::string reason;                // with what was measured
+    std::string reason;                // with the measured times
   };
-  // seconds: that each rank has computed in a step, on average, with the shares as they are. None: they stay.
+  // seconds: the average time of each rank in a step, with the present shares. Returns none if they stay.
   std::optional<Decision> observe(const std::vector<double>& seconds);
 
   const std::vector<std::int64_t>& shares() const { return shares_; }
@@ -33,7 +33,7 @@ class LoadBalancer {
 
   const std::int64_t samples_;
   std::vector<std::int64_t> shares_;
-  std::vector<double> speeds_;  // samples a second, by rank; empty: not measured yet
+  std::vector<double> speeds_;  // samples a second, by rank; empty if not measured yet
 };
 
 }  // namespace ddprun::trainer

@@ -50,7 +50,7 @@ bool has_device_pipeline(const TrainConfig::Parallel& config) {
   return config.micro_batches > 0 && config.pipeline == 1;
 }
 
-// The times of other ranks differ.
+// All ranks get rank 0's times, since the times of ranks differ.
 std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model,
                                              const data::SampleLayout& layout, ProcessGroup& all) {
   const auto& p = config.parallel;

@@ -23,25 +23,25 @@ namespace ddprun::trainer {
 
 bool has_device_pipeline(const TrainConfig::Parallel& config);
 
-// With a pipeline that is cut by the times of layers, or balanced: those, as rank 0 measures them. Else none.
+// Returns the times of layers, measured by rank 0, for a pipeline that is cut by them, or balanced; otherwise none.
 // Collective.
 std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model,
                                              const data::SampleLayout& layout, ProcessGroup& all);
 
-// With parallel.pipeline: the stages of this rank, cut at parallel.split or by the times of layers. Collective. Throws
-// Errc::usage naming key and value.
+// With parallel.pipeline: makes the stages of this rank, cut at parallel.split or by the times of layers. Collective.
+// Throws Errc::usage naming key and value.
 std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
                                                                     const std::vector<pipeline::Layer>& layers,
                                                                     const DeviceMesh& mesh, const DdpOptions& options);
-// With parallel.balance as well: how its layers move between stages; else none. Throws Errc::usage as above.
+// With parallel.balance as well: makes the balancer of its layers; otherwise none. Throws Errc::usage as above.
 std::optional<pipeline::StageBalancer> make_stage_balancer(const TrainConfig& config, nn::Module& model,
                                                            const std::vector<pipeline::Layer>& layers);
-// With several devices and micro-batches; else null. Moves the model's parameters.
+// With several devices and micro-batches: makes their pipeline; otherwise null. Moves the model's parameters.
 std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig& config, nn::Module& model,
                                                                const data::SampleLayout& layout,
                                                                const tasks::Task& task, ProcessGroup& group);
 
-// What stages compute of these batches. add: gets each batch's loss and weight, and gives what backward() begins from.
+// Returns what stages compute of these batches. add: gets a batch's loss and weight, returns where backward() begins.
 using AddLoss = std::function<Variable(const tasks::WeightedLoss&)>;
 pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vector<data::Batch>& batches,
                                        std::uint64_t seed, AddLoss add);

@@ -55,7 +55,7 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, D
   return on_device ? make_host_hook(std::move(hook), group) : std::move(hook);
 }
 
-// parallel.context and parallel.expert go with data parallelism alone.
+// parallel.context and parallel.expert go only with data parallelism.
 ProcessGroup& gradient_group_of(const TrainConfig::Parallel& parallel, const DeviceMesh& mesh) {
   return parallel.context > 1 || parallel.expert > 1 ? mesh.all() : mesh.group("data");
 }
@@ -105,7 +105,7 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
                                                               .broadcast_buffers = options.broadcast_buffers});
 }
 
-// A state of which a session's ranks or devices had parts is lost with that session.
+// Throws if the ranks or devices of an earlier session had parts of the state: they are lost with that session.
 void check_whole(const TrainConfig::Parallel& p, const TrainState& state) {
   if (!state.optimizer || state.run.step == 0) return;
   for (const auto& [key, on] : {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.expert", p.expert > 1),
@@ -201,7 +201,7 @@ std::uint64_t ParallelForms::bytes_sent() const {
   std::uint64_t sum = mesh.bytes_sent() + parallelism.bytes_sent();
   for (const ProcessGroup* group :
        {&parallelism.shard_group(), static_cast<ProcessGroup*>(parallelism.replica_group())})
-    if (group && group->size() < gradient_group().size()) sum += group->bytes_sent();  // not one of the mesh
+    if (group && group->size() < gradient_group().size()) sum += group->bytes_sent();  // if it is not one of the mesh
   return sum;
 }
 

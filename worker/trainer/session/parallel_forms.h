@@ -23,21 +23,21 @@
 
 namespace ddprun::trainer {
 
-// What the forms of parallel training are made of. All of it outlives them.
+// The arguments of the forms of parallel training. All of it outlives them.
 struct FormsContext {
   const TrainConfig& config;
-  const data::SampleLayout& layout;  // of the training samples
+  const data::SampleLayout& layout;  // that of the training samples
   const tasks::Task& task;
   TrainState& state;
   ProcessGroup& group;
 };
 
 // The forms of parallel training that the settings ask for, applied to the model of a state in the order of the
-// members, and what follows from them for a session, which so has to ask for none by its name.
+// members, and their consequences for a session, which so has to ask for none by its name.
 //
 // Threads: one at a time; the constructor is collective.
-// Errors: Errc::usage naming key and value; Errc::unsupported for a state that has made steps in another group, of
-//   whose ranks each had a part.
+// Errors: Errc::usage naming key and value; Errc::unsupported for a state that has made steps in another group whose
+//   ranks each had a part.
 class ParallelForms {
  public:
   explicit ParallelForms(const FormsContext& context);
@@ -45,45 +45,45 @@ class ParallelForms {
   ParallelForms& operator=(const ParallelForms&) = delete;
 
   const DeviceMesh mesh;
-  const std::unique_ptr<ContextParallel> context;  // with parallel.context
-  const std::unique_ptr<TensorParallel> tensor;    // with parallel.tensor
-  const std::unique_ptr<ExpertParallel> experts;   // with parallel.expert
-  const std::unique_ptr<tasks::Task> own_task;     // in place of the job's, where ranks have parts of the scores
+  const std::unique_ptr<ContextParallel> context;  // set with parallel.context
+  const std::unique_ptr<TensorParallel> tensor;    // set with parallel.tensor
+  const std::unique_ptr<ExpertParallel> experts;   // set with parallel.expert
+  const std::unique_ptr<tasks::Task> own_task;     // replaces the job's if ranks have parts of the scores
   const tasks::Task& task;
-  const std::unique_ptr<pipeline::DevicePipeline> device_pipeline;  // with parallel.micro_batches and devices
-  const std::vector<pipeline::Layer> layers;              // with parallel.pipeline, where their times are needed
-  std::optional<pipeline::StageBalancer> stage_balancer;  // with parallel.pipeline and balance
-  const std::unique_ptr<pipeline::PipelinedDataParallel> pipelined;  // with parallel.pipeline
-  const std::unique_ptr<DataParallelism> of_passes;                  // without
-  DataParallelism& parallelism;                                      // one of the two
-  const std::unique_ptr<DataParallel> replicas;                      // with parallel.strategy = data_parallel
+  const std::unique_ptr<pipeline::DevicePipeline> device_pipeline;  // set with parallel.micro_batches and devices
+  const std::vector<pipeline::Layer> layers;              // set with parallel.pipeline if their times are needed
+  std::optional<pipeline::StageBalancer> stage_balancer;  // set with parallel.pipeline and balance
+  const std::unique_ptr<pipeline::PipelinedDataParallel> pipelined;  // set with parallel.pipeline
+  const std::unique_ptr<DataParallelism> of_passes;                  // set without it
+  DataParallelism& parallelism;                                      // one of these two
+  const std::unique_ptr<DataParallel> replicas;                      // set with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm;
 
-  // The ranks that have samples of their own, one of all that share them.
+  // The ranks that have samples of their own: one of all ranks that share them.
   ProcessGroup& data_group() const { return experts ? mesh.all() : mesh.group("data"); }
   // The ranks that have gradients of their own, which are averaged.
   ProcessGroup& gradient_group() const { return gradient_group_; }
   // The ranks that have the same part of the model, with updates of their own.
   ProcessGroup& replica_group() const { return experts ? mesh.group("data") : gradient_group(); }
-  // What each rank of some has a slice of; null: nothing.
+  // The tensors of which each rank of some has a slice; null if there are none.
   const SlicedTensors* slices() const;
   // The model's device, where its inputs are, and the one where losses are computed.
   Device device() const { return device_; }
   Device targets_device() const { return targets_device_; }
 
-  // Whether this rank's losses are of samples, or of parts of them, that no other rank before it has.
+  // Returns whether this rank's losses are of samples, or of parts of them, that no other rank before it has.
   bool has_own_losses() const { return !tensor || tensor->group().rank() == 0; }
-  // Whether ranks may have shares of a step by their speed; in a pipeline layers move instead.
+  // Returns whether ranks may have shares of a step by their speed; in a pipeline layers move instead.
   bool allows_shares() const { return !pipelined; }
-  // Whether all ranks need as many micro-batches in a step.
+  // Returns whether all ranks need equally many micro-batches in a step.
   bool needs_equal_batches() const { return sync_batch_norm.has_value(); }
-  // Once all passes of a step are done. updated: DividedState::parameters().
+  // To be called once all passes of a step are done. updated: DividedState::parameters().
   void complete_gradients(const optim::NamedParameters& updated) {
     if (tensor) tensor->complete_gradients(updated);
   }
-  // For other ranks and the network.
+  // The time that this rank has waited for other ranks and the network.
   std::chrono::nanoseconds waited() const;
-  std::uint64_t bytes_sent() const;  // by all groups: ProcessGroup::bytes_sent()
+  std::uint64_t bytes_sent() const;  // the sum of ProcessGroup::bytes_sent() of all groups
 
  private:
   ProcessGroup& gradient_group_;

@@ -8,12 +8,12 @@
 namespace ddprun::trainer {
 namespace {
 
-// Passes through the whole model, at each rank those of its batches.
+// Makes passes through the whole model, at each rank those of its batches.
 class PassRunner final : public StepRunner {
  public:
   using StepRunner::StepRunner;
 
-  // At least one pass, so that this rank takes part in the reduction; as many at all ranks if each pass reduces.
+  // Makes at least one pass, so that this rank takes part in the reduction; as many at all ranks if each pass reduces.
   void run(const Step& step, PhaseTimer& timer) override {
     auto& parallelism = forms_.parallelism;
     const auto own = std::ssize(step.batches);
@@ -33,7 +33,7 @@ class PassRunner final : public StepRunner {
     if (!forms_.context) {
       options.forward = forward;
     } else {
-      // The ranks of a context group have the same samples; each adds what its positions are.
+      // The ranks of a context group have the same samples; each adds the part of its positions.
       options.add_to = [&](std::span<double> sums, const data::Batch& batch) {
         forms_.task.add_to(sums, forward, own_part(batch));
       };

@@ -10,7 +10,7 @@ namespace ddprun::trainer {
 
 // Measures the phases of a step, one after the other; communication within a phase is counted as such.
 //
-// Ownership: what the constructor gets outlives this object. Threads: one at a time.
+// Ownership: the constructor's arguments outlive this object. Threads: one at a time.
 class PhaseTimer {
  public:
   // listener: may be empty.

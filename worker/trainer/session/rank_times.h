@@ -8,15 +8,15 @@ namespace ddprun::trainer {
 
 using profiler::StepTimes;
 
-// Every so many steps, tells all ranks the times of each rank: as numbers that travel with a sum which the ranks
-// compute anyway, in slots where all other ranks add zero. All ranks call the same methods in the same order. No I/O.
+// Exchanges every so many steps the times of all ranks: as numbers that travel with a sum which the ranks compute
+// anyway, in slots where all other ranks add zero. All ranks call the same methods in the same order. No I/O.
 class RankTimes {
  public:
   static constexpr int window = 20;  // steps
 
   RankTimes(int rank, int size) : rank_(rank), size_(size) {}
 
-  // The steps that are summed up: the first of a session warms caches up and does not count.
+  // Adds a step to the sums; the first of a session warms caches up and does not count.
   void step_done(const StepTimes& times);
   // Begins a window anew, with a step that warms up.
   void restart();
@@ -31,7 +31,7 @@ class RankTimes {
   bool warm_ = false;
   int steps_ = 0;
   StepTimes own_;
-  std::size_t appended_at_ = 0;  // 0: nothing is under way
+  std::size_t appended_at_ = 0;  // 0 if nothing is under way
 };
 
 }  // namespace ddprun::trainer

@@ -23,7 +23,7 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.raw()), tensor.bytes()};
 }
 
-// What the ranks of a group have in common.
+// The copies that the ranks of a group have in common.
 struct Copies {
   ProcessGroup* group = nullptr;
   std::vector<std::string> names;
@@ -42,7 +42,7 @@ std::vector<Copies> copies_by_group(const VisitReplicas& visit) {
   return all;
 }
 
-// One a parameter; of the bytes that lie in the range, where 0 stands for none.
+// Returns one digest a parameter, of the bytes that lie in the range; 0 stands for none.
 std::vector<std::uint32_t> digests_of(const Copies& copies, ReplicaRange range) {
   std::size_t total = 0;
   for (const auto& value : copies.values) total += value.bytes();
@@ -64,7 +64,7 @@ std::vector<std::uint32_t> digests_of(const Copies& copies, ReplicaRange range) 
   return digests;
 }
 
-// Each rank's text of so many characters.
+// Returns each rank's text of so many characters.
 std::vector<std::string> gather(ProcessGroup& group, std::string_view own) {
   const std::vector<std::uint8_t> mine(own.begin(), own.end());
   std::vector<std::uint8_t> all(mine.size() * static_cast<std::size_t>(group.size()));
@@ -79,7 +79,7 @@ std::string_view characters(const std::uint32_t* digests, std::size_t count) {
   return {reinterpret_cast<const char*>(digests), count * crc_bytes};
 }
 
-// The first parameter whose digest is not the same at all ranks.
+// Returns the first parameter whose digest is not the same at all ranks.
 std::size_t first_that_differs(const std::vector<std::string>& ranks) {
   std::size_t first = ranks[0].size();
   for (const auto& digests : ranks)
@@ -127,7 +127,7 @@ std::string parameter_digest(const VisitParameters& visit) {
 }
 
 void check_replicas(const VisitReplicas& visit, int rank, std::int64_t step, ReplicaRange range) {
-  // All groups compare before any rank throws: others wait for it.
+  // All groups compare before any rank throws, since others wait for it.
   std::optional<Error> first;
   for (const auto& copies : copies_by_group(visit))
     if (auto error = check(copies, rank, step, range); error && !first) first = std::move(error);

@@ -10,7 +10,7 @@
 
 namespace ddprun::trainer {
 
-// Where a run stands among its steps and epochs, and its learning rate there: what every session moves on.
+// The position of a run among its steps and epochs, and its learning rate there: every session advances it.
 //
 // Ownership: config and state outlive this object. Threads: one at a time.
 class RunPosition {
@@ -19,14 +19,14 @@ class RunPosition {
       : config_(config), state_(state), plan_(std::move(plan)) {}
 
   const data::EpochPlan& plan() const { return plan_; }
-  // Of the whole run, those before this session included.
+  // The steps of the whole run, those before this session included.
   std::int64_t total_steps() const;
-  // Of the step after so many. From the first call on the run's length is what it was then.
+  // The rate of the step after so many. From the first call on the run's length is what it was then.
   double learning_rate(std::int64_t step);
-  // At a resume an epoch may be complete: the data set was larger, or the tail that is left out shorter. Goes on to the
-  // next one then, and returns whether it did.
+  // At a resume an epoch may be complete, if the data set was larger, or the tail that is left out shorter: then this
+  // goes on to the next one. Returns whether it did.
   bool leave_complete_epoch();
-  // So many optimizer steps are done, of so many samples. Returns whether they end the epoch.
+  // Notes that so many optimizer steps are done, of so many samples. Returns whether they end the epoch.
   bool advance(std::int64_t steps, std::int64_t samples);
 
  private:

@@ -3,7 +3,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Both kinds of pipelines: their stages compute the micro-batches in the order of a schedule.
+// Runs both kinds of pipelines: their stages compute the micro-batches in the order of a schedule.
 class ScheduleRunner : public StepRunner {
  public:
   using StepRunner::StepRunner;
@@ -16,7 +16,7 @@ class ScheduleRunner : public StepRunner {
   }
 };
 
-// Over ranks.
+// The runner over ranks.
 class RankScheduleRunner final : public ScheduleRunner {
  public:
   using ScheduleRunner::ScheduleRunner;
@@ -35,7 +35,7 @@ class RankScheduleRunner final : public ScheduleRunner {
   }
 };
 
-// Over the devices of each rank.
+// The runner over the devices of each rank.
 class DeviceScheduleRunner final : public ScheduleRunner {
  public:
   using ScheduleRunner::ScheduleRunner;

@@ -27,54 +27,54 @@
 
 namespace ddprun::trainer {
 
-// What all sessions of a run have in common.
+// The common arguments of all sessions of a run.
 struct TrainJob {
   const TrainConfig& config;
   const Datasets& datasets;
   const tasks::Task& task;
-  const SharedItems* shared = nullptr;  // what all ranks have to have in common; null: it is not compared
-  // Whether the run can go on in another group after a failure of this one: all that a step exchanges with other ranks
-  // comes before its first change of the state, but for buffers, which are the same at all ranks after it.
+  const SharedItems* shared = nullptr;  // what all ranks have to have in common; null: not compared
+  // True if the run can go on in another group after a failure of this one: all that a step exchanges with other ranks
+  // comes before its first change of the state, except buffers, which are the same at all ranks after it.
   bool recovers = false;
 };
 
-// From one point at which all ranks have the same state to the next: an optimizer step, or several that are made
-// asynchronously. Everything but this rank's own times and staleness is the same at all ranks.
+// The result of the way from one point at which all ranks have the same state to the next: an optimizer step, or
+// several that are made asynchronously. Everything except this rank's own times and staleness is the same at all ranks.
 struct StepResult {
   std::int64_t epoch = 0;        // 1 is the first
-  std::int64_t steps = 1;        // of the optimizer
-  std::int64_t samples = 0;      // of all ranks together
-  std::int64_t tokens = 0;       // of these samples; 0: they have none
+  std::int64_t steps = 1;        // those of the optimizer
+  std::int64_t samples = 0;      // those of all ranks together
+  std::int64_t tokens = 0;       // those in these samples; 0 if they have none
   std::int64_t first = 0;        // position of the first sample in the order of the epoch
-  std::int64_t own_samples = 0;  // of this rank
-  // StepFigures of this step. Where a CUDA device computes, they are there in some steps alone.
+  std::int64_t own_samples = 0;  // those of this rank
+  // True if the StepFigures of this step are set. If a CUDA device computes, they are set only in some steps.
   bool has_figures = true;
   double loss = 0;
   std::optional<double> grad_norm;
-  // Of steps before this one that had none, the oldest first, if it has.
+  // The figures of earlier steps that had none, the oldest first.
   std::vector<StepFigures> late_figures;
-  std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
-  bool skipped = false;              // gradients were not finite or an outlier: the optimizer changed nothing
-  std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
-  ActivationPeaks peaks_by_place;    // the same, apart for its CUDA device and the host
-  std::uint64_t bytes_sent = 0;      // over the network, by this rank
+  std::optional<double> loss_scale;  // the one with which the gradients were computed; with train.precision = fp16
+  bool skipped = false;              // true if gradients were not finite or an outlier: the optimizer changed nothing
+  std::size_t activation_peak = 0;   // the most bytes that forward and backward took at a time, on this rank
+  ActivationPeaks peaks_by_place;    // the same, separately for its CUDA device and the host
+  std::uint64_t bytes_sent = 0;      // those sent over the network by this rank
   std::optional<ExpertUse> experts;  // none in a model without experts
-  ModelPeaks model_peaks;            // as far as ranks divide parameters and gradients
-  std::string balance;               // why the ranks' shares change after this step; empty: they do not
+  ModelPeaks model_peaks;            // set as far as ranks divide parameters and gradients
+  std::string balance;               // why the ranks' shares change after this step; empty if they do not
   bool ends_epoch = false;
-  bool stop_requested = false;  // by some rank
+  bool stop_requested = false;  // true if some rank requested it
   StepTimes times;
   std::vector<StepTimes>
-      rank_times;  // of the last RankTimes::window steps, by rank, once they are complete; else empty
-  // At a server of parameters, of these steps: how many were of gradients so many updates old, by age. Else empty.
+      rank_times;  // those of the last RankTimes::window steps, by rank, once they are complete; otherwise empty
+  // At a server of parameters: the number of these steps by the age of their gradients in updates; otherwise empty.
   std::vector<std::int64_t> staleness;
 };
 
 // The training of a state in one process group, as the training loop and its observers see it. When a group ends, so
-// does the session, and another session on another group, of any size, continues where the state is.
+// does the session, and another session on another group, of any size, goes on from the state's position.
 //
 // Ownership: job, state and group outlive the session. There is one session at a time for a state.
-// Threads: one at a time. All methods but those that say so and plain accessors are collective.
+// Threads: one at a time. All methods except those that say so and plain accessors are collective.
 // Errors: what the parts throw, Errc::usage for settings that leave nothing to train with this many ranks. When step()
 //   throws, the state may be within a step: restore it before it is used again.
 class Session {
@@ -86,39 +86,39 @@ class Session {
   // Trains the next samples of the data order and advances the state. request_stop: this rank's part of
   // StepResult::stop_requested, which costs no message of its own.
   virtual StepResult step(bool request_stop) = 0;
-  // The state's model on the test set.
+  // Evaluates the state's model on the test set.
   virtual Evaluation evaluate() = 0;
 
-  // The state as a checkpoint has it, whatever part of it each rank has: at rank 0, and of no use at the others; in the
-  // memory of model and optimizer where those are whole. Valid until release_whole_state().
+  // Returns the state as a checkpoint has it, whatever part of it each rank has: at rank 0, and of no use at the
+  // others; in the memory of model and optimizer if those are whole. Valid until release_whole_state().
   virtual WholeState gather_state() = 0;
   virtual WholeState whole_state() = 0;                        // the same with any values, to be filled by a checkpoint
-  virtual void distribute_state(const WholeState& whole) = 0;  // but for its averages
-  virtual void distribute_averages(const WholeState&) {}       // of train.ema
+  virtual void distribute_state(const WholeState& whole) = 0;  // all except its averages
+  virtual void distribute_averages(const WholeState&) {}       // those of train.ema
   virtual void release_whole_state() {}
   // Calls visit(name, value) for each parameter, whole and at every rank, in the model's order.
   virtual void visit_parameters(const DataParallelism::Visitor& visit) = 0;
-  // The parameters and parts of them of which ranks have copies that are the same bit for bit between two steps. Not
-  // collective.
+  // Visits the parameters and parts of them of which ranks have copies that are the same bit for bit between two steps.
+  // Not collective.
   virtual void visit_replicas(const ReplicaVisitor& visit) = 0;
-  // What this rank alone keeps from step to step, such as the error of a communication hook. Once the state has been
-  // distributed; not collective.
+  // Returns what only this rank keeps from step to step, such as the error of a communication hook. To be called once
+  // the state has been distributed; not collective.
   virtual std::vector<HookState> own_state() { return {}; }
 
-  // What operations of the next step keep for the backward pass, in its first micro-batch: bytes by module path.
+  // Records the bytes that operations in the next step's first micro-batch keep for the backward pass, by module path.
   virtual void record_saved_bytes() = 0;
   virtual const std::map<std::string, std::size_t>& saved_bytes() const = 0;
-  // Is told of each phase of a step when it has ended: the time in StepTimes that it is, and when it was; and that a
-  // step begins, with no phase. A function that is empty ends that. For a profiler, as are transfers: see
+  // Is called for each phase of a step when it has ended, with its time in StepTimes, and when it was; and, with no
+  // phase, when a step begins. An empty function ends that. For a profiler, as are transfers: see
   // Reducer::record_transfers().
   using PhaseListener = std::function<void(profiler::Phase phase, std::chrono::steady_clock::time_point from,
                                            std::chrono::steady_clock::time_point to)>;
   virtual void listen_to_phases(PhaseListener listener) = 0;
   virtual void record_transfers(std::vector<Transfer>* into) = 0;
 
-  // Of the whole run, those before this session included.
+  // The steps of the whole run, those before this session included.
   virtual std::int64_t total_steps() const = 0;
-  // Samples of this rank's micro-batch, at most.
+  // The most samples of this rank's micro-batch.
   virtual std::int64_t batch_size() const = 0;
   // Samples of a full step of the optimizer, and the number of ranks that have some of them.
   virtual std::int64_t step_samples() const = 0;
@@ -136,8 +136,8 @@ class Session {
   ProcessGroup& group_;
 };
 
-// As parallel.strategy asks for it, once all ranks of the group have the same of job.shared; throws as
-// require_same_items().
+// Makes the session that parallel.strategy asks for, once all ranks of the group have the same items of job.shared;
+// throws what require_same_items() throws.
 std::unique_ptr<Session> make_session(const TrainJob& job, TrainState& state, ProcessGroup& group);
 
 }  // namespace ddprun::trainer

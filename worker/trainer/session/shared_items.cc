@@ -16,7 +16,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// "LENGTH:TEXT": values may hold any character.
+// Appends "LENGTH:TEXT": values may hold any character.
 void append(std::string& out, std::string_view text) {
   out += fmt::format("{}:{}", text.size(), text);
 }
@@ -36,7 +36,7 @@ bool has(const SharedItems& items, const std::string& name) {
   return std::ranges::any_of(items, [&](const auto& item) { return item.name == name; });
 }
 
-// The ranks whose digest is not rank 0's.
+// Returns the ranks whose digest is not rank 0's.
 std::vector<int> ranks_that_differ(const std::vector<std::uint8_t>& digests, std::size_t size) {
   std::vector<int> ranks;
   const auto first = digests.begin();
@@ -60,7 +60,7 @@ std::optional<Difference> first_difference(const SharedItems& one, const SharedI
     return Difference{left->name, left->value, right->value};
   if (left != one.end() && !has(other, left->name)) return Difference{left->name, left->value, std::nullopt};
   if (right != other.end() && !has(one, right->name)) return Difference{right->name, std::nullopt, right->value};
-  // Both have both, in another order.
+  // Both ranks have both items, in another order.
   return Difference{"the order of what is compared", left->name, right->name};
 }
 

@@ -7,7 +7,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 
-// What all ranks of a process group have to have in common, by name, in the same order at all of them.
+// An item that all ranks of a process group must have in common; items are in the same order at all of them.
 namespace ddprun::trainer {
 
 struct SharedItem {
@@ -17,7 +17,7 @@ struct SharedItem {
 };
 using SharedItems = std::vector<SharedItem>;
 
-// The first item in which two ranks differ. A value is missing where a rank does not have the item.
+// The first item in which two ranks differ. A value is missing if a rank does not have the item.
 struct Difference {
   std::string name;
   std::optional<std::string> one;
@@ -33,11 +33,11 @@ struct HostItems {
   friend bool operator==(const HostItems&, const HostItems&) = default;
 };
 std::string encode(const HostItems& items);
-// Throws Errc::protocol for a text that encode() does not give.
+// Throws Errc::protocol for a text that encode() does not return.
 HostItems decode_host_items(std::string_view text);
 
 // Compares the items of all ranks. Throws Errc::usage at every rank in one line: the first item in which a rank differs
-// from rank 0, with both values, ranks and hosts. Costs one allgather of 64 bytes where there is no difference.
+// from rank 0, with both values, ranks and hosts. Costs one allgather of 64 bytes if there is no difference.
 // Collective.
 void require_same_items(const SharedItems& own, ProcessGroup& group);
 

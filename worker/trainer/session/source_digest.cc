@@ -18,7 +18,7 @@ std::string digest_text(std::uint64_t bytes, std::uint32_t crc) {
   return fmt::format("{} bytes, CRC-32C {:08x}", bytes, crc);
 }
 
-// Where block i of so many begins: the first at the beginning, the last at the end.
+// Returns the beginning of block i of so many: the first at the beginning, the last at the end.
 std::uint64_t block_offset(std::uint64_t total, std::size_t block, std::size_t blocks, std::size_t i) {
   const std::uint64_t room = total - block;
   return room / (blocks - 1) * i + room % (blocks - 1) * i / (blocks - 1);
@@ -29,7 +29,7 @@ class FileSequence {
  public:
   explicit FileSequence(std::uint64_t total) : total_(total) {}
 
-  // Continues crc with what is compared of this file's contents.
+  // Extends crc by the compared part of this file's contents.
   std::uint32_t add(std::uint32_t crc, const std::filesystem::path& path, std::uint64_t size) {
     const std::uint64_t begin = position_, end = position_ + size;
     position_ = end;
@@ -37,7 +37,7 @@ class FileSequence {
     for (; next_ < blocks && block_offset(total_, block, blocks, next_) < end; ++next_) {
       const MappedFile file(path);
       const auto at = static_cast<std::size_t>(block_offset(total_, block, blocks, next_) - begin);
-      if (at < file.bytes().size())  // the file may have been cut short since its size was read
+      if (at < file.bytes().size())  // false if the file was cut short after its size was read
         crc = crc32c(file.bytes().subspan(at, std::min(block, file.bytes().size() - at)), crc);
     }
     return crc;
@@ -81,7 +81,7 @@ SharedItem digest_of_files(const data::Source& source, const std::vector<std::ui
 }  // namespace
 
 std::string content_digest(std::span<const std::byte> bytes, bool is_whole) {
-  constexpr std::size_t block = std::size_t{64} << 10;  // fewer reads of a file that is not in memory than with pages
+  constexpr std::size_t block = std::size_t{64} << 10;  // fewer reads of a file that is not in memory than by pages
   constexpr std::size_t blocks = sampled_bytes / block;
   if (is_whole || bytes.size() <= whole_digest_bytes) return digest_text(bytes.size(), crc32c(bytes));
   std::uint32_t crc = 0;

@@ -11,14 +11,14 @@
 
 namespace ddprun::trainer {
 
-// A step that is done, and what of the run's position the events after it change.
+// A step that is done, and the part of the run's position that the events after it change.
 struct LastStep {
   StepResult result;
-  std::optional<double> best_loss;             // of the run after the step, before its events
-  std::optional<checkpoint::Plateau> plateau;  // likewise
+  std::optional<double> best_loss;             // that of the run after the step, before its events
+  std::optional<checkpoint::Plateau> plateau;  // that of the run at the same time
 };
 
-// What the training loop keeps so that a run can go on in another process group: the model's buffers, which passes
+// A backup of the training loop with which a run can go on in another process group: the model's buffers, which passes
 // change, as they were before the step in progress, and the last step that is done.
 //
 // Ownership: the state outlives this object, which has memory of its own for a copy of the buffers. Threads: one at a
@@ -29,15 +29,15 @@ class StepBackup {
   StepBackup(TrainState& state, std::function<void(std::int64_t step)> on_applied);
 
   void begin_step();
-  // The step has failed: the state is as before it. Gradients are no part of it.
+  // To be called when the step has failed: restores the state before it. Gradients are no part of it.
   void undo_step();
   void end_step(const StepResult& result);
 
-  // None: none in this process and in those from which the state was copied.
+  // None if no step was done in this process and in those from which the state was copied.
   const std::optional<LastStep>& last() const { return last_; }
   // Takes over the record of the rank that the state was copied from.
   void set_last(std::optional<LastStep> last) { last_ = std::move(last); }
-  // The events after the last step are to be repeated: their changes of the run's position are taken back.
+  // To be called if the events after the last step will be repeated: takes back their changes of the run's position.
   void undo_events();
 
  private:

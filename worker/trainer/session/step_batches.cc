@@ -48,7 +48,7 @@ void StepBatches::require_equal_counts(std::int64_t samples) const {
   }
 }
 
-// A larger share makes larger micro-batches, not more of them.
+// Returns the samples of a micro-batch: a larger share makes larger micro-batches, not more of them.
 std::int64_t StepBatches::samples_of_batch(int rank) const {
   if (plan_.shares.empty()) return place_.micro_batch;
   const auto parts = config_.train.accumulate;

@@ -16,35 +16,35 @@
 
 namespace ddprun::trainer {
 
-// The micro-batches of a rank's steps, and how many every rank has.
+// The micro-batches of a rank's steps, and their number at every rank.
 //
 // Ownership: config and datasets outlive this object. Threads: one at a time.
 class StepBatches {
  public:
   struct Place {
-    int rank = 0;                  // among the ranks that have samples of their own
-    int ranks = 1;                 // those
-    std::int64_t micro_batch = 1;  // samples, at most
-    bool balances = false;         // whether ranks may get shares by their speed
+    int rank = 0;                  // its number among the ranks that have samples of their own
+    int ranks = 1;                 // the number of these
+    std::int64_t micro_batch = 1;  // the most samples
+    bool balances = false;         // true if ranks may get shares by their speed
   };
   StepBatches(const TrainConfig& config, const Datasets& datasets, data::EpochPlan plan, const Place& place);
 
-  // Those of what is left of the epoch; nothing where they are open.
+  // Opens the batches of the rest of the epoch; does nothing if they are open.
   void open(const checkpoint::RunState& run);
-  // The epoch is finished.
+  // To be called when the epoch is finished.
   void close() { loader_.reset(); }
-  // REQUIRES: open. None: the epoch has no more.
+  // REQUIRES: open. Returns none if the epoch has no more.
   std::optional<data::Batch> next() { return loader_->next(); }
 
-  // Of a step of so many samples, at one rank and at the one among so many that has the most.
+  // The number of batches in a step of so many samples, at one rank and at the one among so many that has the most.
   std::int64_t count(std::int64_t samples, int rank) const;
   std::int64_t own_count(std::int64_t samples) const { return count(samples, place_.rank); }
   std::int64_t largest_count(std::int64_t samples, int ranks) const;
-  // For batch norm over all ranks: one with fewer would miss exchanges of the others' statistics. Throws Errc::usage.
+  // For batch norm over all ranks: a rank with fewer misses exchanges of the others' statistics. Throws Errc::usage.
   void require_equal_counts(std::int64_t samples) const;
 
   // Decides anew on the ranks' shares, all ranks alike, from the times of some steps of each rank. Returns why they
-  // change; empty: they do not.
+  // change; empty if they do not.
   std::string balance(const std::vector<profiler::StepTimes>& ranks);
 
  private:

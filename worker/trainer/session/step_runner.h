@@ -24,7 +24,7 @@ namespace ddprun::trainer {
 // Runs the batches of a step, and those of an evaluation: by passes through the whole model at each rank, or by the
 // schedule of a pipeline.
 //
-// Ownership: what the constructor gets outlives this object.
+// Ownership: the constructor's arguments outlive this object.
 // Threads: one at a time; run() and evaluate() are collective.
 class StepRunner {
  public:
@@ -33,28 +33,28 @@ class StepRunner {
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
 
-  // What this rank computes of a batch of its samples, where it computes.
+  // Returns what this rank computes of a batch of its samples, on the device where it computes.
   data::Batch own_part(const data::Batch& batch) const;
 
   struct Step {
     const std::vector<data::Batch>& batches;  // own_part() of this rank's
-    double items;                             // of the step, at all ranks
-    std::int64_t largest_count;               // of batches, at the rank that has the most
+    double items;                             // those of the step, at all ranks
+    std::int64_t largest_count;               // that of batches at the rank that has the most
   };
-  // Gradients of the step, reduced; adds its losses to the values.
+  // Computes the gradients of the step, reduced; adds its losses to the values.
   virtual void run(const Step& step, PhaseTimer& timer) = 0;
   virtual Evaluation evaluate(const data::Dataset& samples) = 0;
 
-  // As Session.
+  // These are Session's.
   void record_saved_bytes() { records_saved_bytes_ = true; }
   const std::map<std::string, std::size_t>& saved_bytes() const { return saved_bytes_; }
-  // As expert_use.h, of the model.
+  // Returns expert_use.h's figures of the model.
   std::optional<ExpertUse> take_expert_use() const { return trainer::take_expert_use(mixtures_); }
 
  protected:
-  // Adds a batch's loss to the values, and gives what backward() begins from.
+  // Adds a batch's loss to the values, and returns where backward() begins.
   Variable weighted(const tasks::WeightedLoss& result, double items_of_step);
-  // Of an evaluation of the whole model at each rank.
+  // Returns the options for an evaluation of the whole model at each rank.
   EvaluationOptions evaluation_options() const;
 
   const TrainConfig& config_;
@@ -65,13 +65,13 @@ class StepRunner {
   std::map<std::string, std::size_t> saved_bytes_;
 
  private:
-  const std::vector<nn::MixtureOfExperts*> mixtures_;  // of the model
+  const std::vector<nn::MixtureOfExperts*> mixtures_;  // those of the model
 };
 
-// As the forms need it.
+// Makes the runner that the forms need.
 std::unique_ptr<StepRunner> make_step_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,
                                              StepValues& values);
-// Those that it chooses from.
+// These make the two runners from which it chooses.
 std::unique_ptr<StepRunner> make_pass_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,
                                              StepValues& values);
 std::unique_ptr<StepRunner> make_schedule_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,

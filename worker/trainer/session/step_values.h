@@ -10,9 +10,9 @@
 
 namespace ddprun::trainer {
 
-// What is recorded of a step.
+// The recorded figures of a step.
 struct StepFigures {
-  std::int64_t step = 0;            // 1 is the run's first
+  std::int64_t step = 0;            // the run's first is 1
   double loss = 0;                  // mean over the items of all ranks
   std::optional<double> grad_norm;  // before clipping; with optim.clip_norm or optim.skip_outliers
 };
@@ -25,20 +25,20 @@ class StepValues {
  public:
   explicit StepValues(Device device) : on_host_(device.type == DeviceType::cpu), late_(device) {}
 
-  // items: of the step, at all ranks. On the CPU a step that was not taken has failed, and is forgotten.
+  // items: those of the step, at all ranks. On the CPU a step that was not taken has failed, and is forgotten.
   void begin(std::int64_t step, double items);
-  // Of the step that was begun last: a micro-batch's loss on this rank, and how much it weighs.
+  // Adds to the step that was begun last a micro-batch's loss on this rank, and its weight.
   void add_loss(const Tensor& loss, double weight);
-  // Likewise, the number in late() of the square of its gradients' norm.
+  // Sets for that step the number in late() of the square of its gradients' norm.
   void set_square_sum(std::optional<std::size_t> value) { steps_.back().square_sum = value; }
   LateValues& late() { return late_; }
 
-  std::size_t steps() const { return steps_.size(); }  // that were begun since take()
+  std::size_t steps() const { return steps_.size(); }  // those that were begun since take()
   bool are_known() const { return late_.are_known(); }
   void wait() { late_.wait(); }
-  // This rank's sum of losses for each of the steps. REQUIRES: are_known().
+  // Returns this rank's sum of losses for each of the steps. REQUIRES: are_known().
   std::vector<double> loss_sums() const;
-  // The figures of the steps, from the sums over all ranks; forgets them. REQUIRES: are_known().
+  // Returns the figures of the steps, from the sums over all ranks, and forgets them. REQUIRES: are_known().
   std::vector<StepFigures> take(std::span<const double> loss_sums);
 
  private:

@@ -14,7 +14,7 @@ bool is_due(std::int64_t step, std::int64_t every) {
   return every > 0 && step % every == 0;
 }
 
-// An operation on memory of the scope that has it, or none. It is awaited when an exception leaves the scope, too,
+// An operation on memory of the scope that has it, or none. It is awaited also when an exception leaves the scope,
 // since the group writes to the memory until then.
 class PendingWork {
  public:
@@ -29,7 +29,7 @@ class PendingWork {
   PendingWork(const PendingWork&) = delete;
   PendingWork& operator=(const PendingWork&) = delete;
 
-  // REQUIRES: there is none.
+  // REQUIRES: no operation is pending.
   void start(WorkPtr work) { work_ = std::move(work); }
   bool started() const { return work_ != nullptr; }
   void wait() { std::exchange(work_, nullptr)->wait(); }
@@ -91,7 +91,7 @@ StepResult TrainSession::step(bool request_stop) {
   return result;
 }
 
-// The averages of this rank's parts become the whole model's as an update does.
+// Evaluates the averages if there are any: those of this rank's parts are made the whole model's like an update.
 Evaluation TrainSession::evaluate() {
   if (!state_.ema) return evaluate_parameters();
   std::optional<optim::ExponentialMovingAverage::Scope> averages(*state_.ema);
@@ -109,7 +109,7 @@ Evaluation TrainSession::evaluate_parameters() {
   return runner_->evaluate(*datasets_.test);
 }
 
-// From the times of forward and backward passes, which all ranks know: so all decide alike.
+// Balances by the times of forward and backward passes, which all ranks know: so all decide alike.
 void TrainSession::balance(StepResult& result) {
   if (result.rank_times.empty()) return;
   result.balance = divided_.balance_stages(result.rank_times);
@@ -119,7 +119,7 @@ void TrainSession::balance(StepResult& result) {
     result.balance = batches_.balance(result.rank_times);
 }
 
-// This rank's share of the next so many samples.
+// Returns this rank's share of the next so many samples.
 std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples, PhaseTimer& timer) {
   if (forms_.needs_equal_batches()) batches_.require_equal_counts(samples);
   const auto count = batches_.own_count(samples);
@@ -165,11 +165,11 @@ void TrainSession::update(bool request_stop, bool reads, StepResult& result, Pha
   // Requests of one rank are summed with the losses: all ranks learn of them in the same step, without an extra
   // message.
   std::vector<double> sums{request_stop ? 1.0 : 0.0, wants_figures(state_.run.step + 2) ? 1.0 : 0.0};
-  PendingWork reduced_sums;  // travels during the update, if the losses are known
+  PendingWork reduced_sums;  // is under way during the update, if the losses are known
   const bool known = !reads || values_.are_known();
   if (known) reduced_sums.start(start_sums(sums, reads));
   timer.end(&StepTimes::start);
-  // Nothing of the state changes before all ranks are known to have these gradients.
+  // The state does not change before all ranks are known to have these gradients.
   if (recovers_ && known) wait_for(reduced_sums, timer);
   if (is_on_device() ? prepared : rules_.apply_on_host(result)) update_parameters(timer);
   timer.end(&StepTimes::optimizer);
@@ -190,8 +190,8 @@ void TrainSession::update(bool request_stop, bool reads, StepResult& result, Pha
     read_late(result);
 }
 
-// Whether this step's loss becomes known with it: on a CUDA device only where the host has to wait anyway, or something
-// that follows the step needs it. All ranks decide alike.
+// Returns whether this step's loss becomes known with it: on a CUDA device only if the host has to wait anyway, or
+// something that follows the step needs it. All ranks decide alike.
 bool TrainSession::reads_values(const StepResult& result) const {
   constexpr std::size_t most_unread = 100;
   if (!is_on_device() || state_.scaler || state_.outliers) return true;
@@ -203,13 +203,13 @@ bool TrainSession::reads_values(const StepResult& result) const {
   return ends_epoch || saves || run.step + 1 == total_steps();
 }
 
-// At this rank, which prints a line then.
+// Returns whether this rank needs them, as it prints a line then.
 bool TrainSession::wants_figures(std::int64_t step) const {
   return is_first() && is_due(step, config_.train.log_every);
 }
 
 // All gradients are averaged (Reducer::finalize()): nothing of the update is queued on a device before, and no abort
-// stops it in the middle from here on.
+// stops it halfway from here on.
 void TrainSession::update_parameters(PhaseTimer& timer) {
   state_.optimizer->step();
   timer.end(&StepTimes::optimizer);
@@ -240,7 +240,7 @@ void TrainSession::take_figures(std::span<const double> loss_sums, StepResult& r
   result.late_figures.pop_back();
 }
 
-// Of a step that turns out to be the last one here.
+// Reads the figures of a step that turns out to be the last one here.
 void TrainSession::read_late(StepResult& result) {
   values_.wait();
   auto sums = own_loss_sums();

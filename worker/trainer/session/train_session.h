@@ -25,13 +25,13 @@ namespace ddprun::trainer {
 // A session whose ranks make each optimizer step together: gradient synchronisation, and the loader of this rank's
 // samples.
 //
-// The constructor gives all ranks rank 0's parameters and buffers; it does not compare positions. The caller sees to it
-// that all ranks' states stand at the same step, with the same optimizer state.
+// The constructor gives all ranks rank 0's parameters and buffers; it does not compare positions. The caller ensures
+// that all ranks' states are at the same step, with the same optimizer state.
 class TrainSession final : public Session {
  public:
   TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group);
 
-  // Forward, backward, update.
+  // Runs forward, backward and update.
   StepResult step(bool request_stop) override;
   Evaluation evaluate() override;
 
@@ -61,7 +61,7 @@ class TrainSession final : public Session {
   void balance(StepResult& result);
   std::vector<data::Batch> take_batches(std::int64_t samples, PhaseTimer& timer);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
-  // Given the gradients. reads: the losses, too.
+  // Updates, given the gradients. reads: reads the losses, too.
   void update(bool request_stop, bool reads, StepResult& result, PhaseTimer& timer);
   bool is_on_device() const { return forms_.device().type == DeviceType::cuda; }
   bool reads_values(const StepResult& result) const;
@@ -85,7 +85,7 @@ class TrainSession final : public Session {
   const std::unique_ptr<StepRunner> runner_;
   GradientRules rules_;
   RankTimes rank_times_;
-  bool reads_next_ = true;  // the next step's values, as some rank wishes
+  bool reads_next_ = true;  // whether the next step's values are read, as some rank wishes
   PhaseListener phase_listener_;
 };
 

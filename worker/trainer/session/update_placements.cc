@@ -11,7 +11,7 @@ namespace {
 
 using FlatShards = std::map<std::string, sharding::FlatShard>;
 
-// What each rank has of the sizes of axes: neighbours on "data" and "context" shard together.
+// Returns the mesh with the sizes of its axes: neighbours on "data" and "context" shard together.
 std::shared_ptr<const MeshShape> mesh_of_updates(const ParallelForms& forms) {
   const int shards = forms.parallelism.divided() ? forms.parallelism.shard_group().size() : 1;
   std::vector<MeshAxis> axes;

@@ -7,12 +7,12 @@
 
 namespace ddprun::trainer {
 
-// The axes on which what the ranks update may be sharded, the innermost first: those of placements_of_updates().
+// Returns the axes on which updates may be sharded, the innermost first: those of placements_of_updates().
 std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms);
 
-// How what the ranks update of each parameter, and so what an optimizer keeps of it, lies on a mesh of all ranks:
-// "pipeline", "replicate", "shard", "expert" and "tensor", of which "replicate" and "shard" are in the place of the
-// axes of samples. Pure: it looks at the forms and at the shapes of parameters alone.
+// Returns the placement of what the ranks update of each parameter, and so of what an optimizer keeps of it, on a mesh
+// of all ranks: "pipeline", "replicate", "shard", "expert" and "tensor", of which "replicate" and "shard" replace the
+// axes of samples. Pure: it looks only at the forms and at the shapes of parameters.
 sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, const nn::Module& model);
 
 }  // namespace ddprun::trainer

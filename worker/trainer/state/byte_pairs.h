@@ -7,7 +7,7 @@
 
 namespace ddprun::trainer {
 
-// The encoding in data.tokenizer; none without that key. Throws Errc::usage naming the key and the file.
+// Loads the encoding in data.tokenizer; none without that key. Throws Errc::usage naming the key and the file.
 std::optional<tokenizer::BytePairs> byte_pairs_of(const TrainConfig::Data& data);
 
 }  // namespace ddprun::trainer

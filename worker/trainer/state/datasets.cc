@@ -65,7 +65,7 @@ std::unique_ptr<data::Dataset> make_image_folder(const TrainConfig& config, Spli
   return data::load_image_folder(data_folder(config), split, config.data.image_size, imagenet_normalisation_of(config));
 }
 
-// One picture, to be predicted.
+// Makes a data set of one picture, to be predicted.
 std::unique_ptr<data::Dataset> make_picture(const std::filesystem::path& path, const TrainConfig& config) {
   const auto classes = data::image_folder_classes(data_folder(config));
   return std::make_unique<data::ImageFiles>(std::vector{data::ImageFile{path, 0}}, config.data.image_size,
@@ -83,7 +83,7 @@ std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split spli
                                  .split = split});
 }
 
-// A text that is not there is one that scripts/get-data has not fetched yet.
+// If the text is missing, scripts/get-data has not fetched it yet.
 void check_text(const TrainConfig& config) {
   const auto file = data_folder(config) / "input.txt";
   std::error_code error;
@@ -113,16 +113,16 @@ Datasets both_splits(const TrainConfig& config, Maker& make, std::string note = 
   return {.train = std::move(train), .test = std::move(test), .note = std::move(note)};
 }
 
-// A data set in files, and what stands in for it on a machine without them.
+// A data set in files, and its substitute on a machine without them.
 struct Downloadable {
-  bool found;  // in the folder
+  bool found;  // whether they are in the folder
   Maker& from_files;
   std::string files;  // their names, for errors
   Maker& generated;
   std::string note;
 };
 
-// Settings of what is generated say nothing of files; whether there are files, a train.cfg cannot know.
+// Settings of generated samples say nothing of files; a train.cfg cannot know whether there are files.
 std::string note_of_files(const TrainConfig& config, const Settings& settings) {
   std::vector<std::string> given;
   for (const auto* key : {"data.samples", "data.test_samples", "data.seed"})
@@ -191,7 +191,7 @@ Datasets named_datasets(const TrainConfig& config, const Settings& settings, con
   return both_splits(config, make_random);
 }
 
-// make(), and where it throws the key that asked for it.
+// Calls make(), and if it throws names the key that asked for it.
 template <class Make>
 auto naming_key(const Settings& settings, std::string_view key, Make make) -> std::optional<decltype(make())> {
   try {

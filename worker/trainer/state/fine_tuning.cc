@@ -10,7 +10,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Separated by blanks.
+// Returns words that are separated by blanks.
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream in(text);
   std::vector<std::string> words;

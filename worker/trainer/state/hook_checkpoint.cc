@@ -25,7 +25,7 @@ std::vector<std::byte> read(const checkpoint::SafetensorsFile& file, const std::
   return bytes;
 }
 
-// "optimizer" of "optimizer/fc1.weight.exp_avg"; empty: of a hook.
+// Returns "optimizer" for "optimizer/fc1.weight.exp_avg"; empty for a hook's.
 std::string_view kind_of(std::string_view name) {
   const auto slash = name.find('/');
   return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash);
@@ -37,7 +37,7 @@ std::map<std::string_view, std::vector<HookState>> by_kind(const std::vector<Hoo
   return kinds;
 }
 
-// Of each kind, the number of states that a file has of all ranks together.
+// Returns for each kind the number of states that a file has of all ranks together.
 std::map<std::string_view, std::size_t> counts_of(const checkpoint::SafetensorsFile& file) {
   std::map<std::string_view, std::size_t> counts;
   for (const auto& tensor : file.tensors()) {
@@ -47,7 +47,7 @@ std::map<std::string_view, std::size_t> counts_of(const checkpoint::SafetensorsF
   return counts;
 }
 
-// Whether the file holds exactly the states of this kind that these ranks would have.
+// Returns whether the file holds exactly the states of this kind that these ranks would have.
 bool fits(const checkpoint::SafetensorsFile& file, std::string_view kind, int ranks,
           const std::vector<HookState>& own) {
   if (counts_of(file)[kind] != own.size() * static_cast<std::size_t>(ranks)) return false;
@@ -69,7 +69,7 @@ void warn_of_new_beginning(const checkpoint::Found& found, std::string_view kind
       found.folder.string(), kind.empty() ? "" : fmt::format(" ({})", kind));
 }
 
-// Rank 0's decision.
+// Makes rank 0's decision.
 Restored decide(const checkpoint::Found& found, std::string_view kind, const std::vector<HookState>& own, int ranks) {
   const int saved = found.state.world_size;
   if (!found.has_hook || !fits(found.hook(), kind, saved, own)) {
@@ -79,7 +79,7 @@ Restored decide(const checkpoint::Found& found, std::string_view kind, const std
   return saved == ranks ? Restored::each_rank : Restored::mean;
 }
 
-// What the checkpoint has and this run does not.
+// Warns of states that the checkpoint has and this run does not.
 void warn_of_unused(const checkpoint::Found& found, const std::map<std::string_view, std::vector<HookState>>& kinds) {
   if (!found.has_hook) return;
   const auto file = found.hook();
@@ -87,7 +87,7 @@ void warn_of_unused(const checkpoint::Found& found, const std::map<std::string_v
     if (!kinds.contains(kind)) warn_of_new_beginning(found, kind);
 }
 
-// All ranks' parts, in rank order.
+// Returns all ranks' parts, in rank order.
 std::vector<std::byte> parts(const checkpoint::SafetensorsFile& file, const std::string& name, int ranks) {
   std::vector<std::byte> all;
   for (int r = 0; r < ranks; ++r) {
@@ -114,12 +114,12 @@ void read_mean(const checkpoint::SafetensorsFile& file, const HookState& state, 
   for (std::size_t i = 0; i < sums.size(); ++i) values[i] = static_cast<float>(sums[i] / ranks);
 }
 
-// Of memory of a device a copy on the host, else the memory itself.
+// Returns a copy on the host for memory of a device, otherwise the memory itself.
 Tensor host_tensor(const Span& span) {
   return tensor_of_span(span).to(Device{});
 }
 
-// file: at rank 0; else null. The state is memory of the host.
+// file: set at rank 0, null at others. The state is memory of the host.
 void restore_on_host(const checkpoint::SafetensorsFile* file, int saved_ranks, Restored how, const HookState& state,
                      ProcessGroup& group) {
   if (how == Restored::each_rank) {

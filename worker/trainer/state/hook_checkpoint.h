@@ -8,16 +8,16 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/comm_hook.h"
 
-// What each rank has for itself in a checkpoint: the state of a communication hook, such as an error-feedback memory,
-// which is what that rank has not sent yet; the parameters and the optimizer of local SGD; buffers that are not shared.
+// The own part of each rank in a checkpoint: the state of a communication hook, such as an error-feedback memory, which
+// is what that rank has not sent yet; the parameters and the optimizer of local SGD; buffers that are not shared.
 namespace ddprun::trainer {
 
-// Every rank's state, at rank 0, which holds all of it in memory; empty elsewhere. Collective.
+// Every rank's state, at rank 0, which holds all of it in memory; empty at other ranks. Collective.
 class GatheredHookState {
  public:
   GatheredHookState(const std::vector<HookState>& own, ProcessGroup& group);
 
-  // Valid as long as this object.
+  // The views are valid as long as this object.
   const std::vector<checkpoint::TensorView>& views() const { return views_; }
 
  private:
@@ -25,10 +25,10 @@ class GatheredHookState {
   std::vector<checkpoint::TensorView> views_;
 };
 
-// Writes a checkpoint's state into the hooks of all ranks. found: at rank 0; null if there is none, or elsewhere. A
-// checkpoint of as many ranks gives each rank its own. From another number of ranks, each gets the mean over the ranks
-// that there were, which keeps the sum that is still to be sent in proportion to the average; integers are rank 0's.
-// States of one kind, which is the text before the first '/' of their names, are left out if one does not fit (another
+// Writes a checkpoint's state into the hooks of all ranks. found: set at rank 0; null if there is none, and at other
+// ranks. A checkpoint of as many ranks gives each rank its own. From another number of ranks, each gets the mean over
+// the saved ranks, which keeps the sum still to be sent in proportion to the average; integers are rank 0's. States of
+// one kind, which is the text before the first '/' of their names, are left out if one does not fit (another
 // hook, other buckets), with a warning. Collective.
 void restore_hook_state(const checkpoint::Found* found, const std::vector<HookState>& own, ProcessGroup& group);
 

@@ -19,11 +19,11 @@ Tensor empty_batch(const data::SampleLayout& layout, std::int64_t samples) {
   return Tensor::zeros(Shape(shape), layout.input_dtype);
 }
 
-// Seconds that each module directly below the model takes for its forward pass.
+// Returns the seconds that each module directly below the model takes for its forward pass.
 std::vector<double> measure(nn::Module& model, const Tensor& batch) {
   const NoGradScope no_grad;
   model.train(false);
-  model(Variable(batch));  // makes what is made once
+  model(Variable(batch));  // allocates what is made once
   const auto start = std::chrono::steady_clock::now();
   profiler::OperationRecorder recorder([start] { return std::chrono::steady_clock::now() - start; });
   model(Variable(batch));
@@ -55,7 +55,7 @@ void split(const TrainConfig& config, nn::Module& model, const data::SampleLayou
     if (names.size() + 1 != devices.size())
       throw make_error(Errc::usage, "{} modules are named, and {} devices given", names.size(), devices.size());
     split_model(model, names, devices);
-    if (devices[0].type == DeviceType::cpu) model.place_results(Device{});  // where targets are
+    if (devices[0].type == DeviceType::cpu) model.place_results(Device{});  // the place of the targets
   } catch (const Error& e) {
     const auto& p = config.parallel;
     throw make_error(e.code(), "parallel.devices = {}{}: {}", p.devices,

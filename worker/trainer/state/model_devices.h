@@ -14,10 +14,10 @@ namespace ddprun::trainer {
 
 // With parallel.strategy = ddp and several devices: places the modules of the model on them, from those named in
 // parallel.split on or so that their times, measured on the host, are about equal; a pipeline places its stages itself.
-// Otherwise the model goes to the rank's device, where that is a CUDA device. Throws Errc::usage naming key and value.
+// Otherwise the model goes to the rank's device, if that is a CUDA device. Throws Errc::usage naming key and value.
 void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout, Device device = {});
 
-// With parallel.strategy = data_parallel: the replicas; else null.
+// With parallel.strategy = data_parallel: makes the replicas; otherwise null.
 std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& config, nn::Module& model,
                                                  const data::SampleLayout& layout, const tasks::Task& task);
 

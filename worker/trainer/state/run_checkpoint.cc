@@ -18,7 +18,7 @@ namespace {
 using optim::NamedTensors;
 using NamedSettings = std::map<std::string, std::string>;
 
-// Settings that decide which tensors there are, and their shapes.
+// The settings that decide which tensors there are, and their shapes.
 constexpr std::array<std::string_view, 17> model_keys{
     "model.name",         "model.hidden",  "model.stem",       "model.channels", "model.preset",      "model.layers",
     "model.width",        "model.context", "model.vocabulary", "model.bias",     "model.feedforward", "model.experts",
@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 17> model_keys{
 constexpr std::array<std::string_view, 5> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
                                                          "optim.centered", "model.freeze"};
 
-// The averages of parameters in place of these, and the rest as it is: what a file of averages holds.
+// Returns the tensors with averages instead of their parameters: the content of a file of averages.
 NamedTensors with_averages(const NamedTensors& model, const NamedTensors& averages) {
   const std::map<std::string_view, Tensor> others(averages.begin(), averages.end());
   NamedTensors all = model;
@@ -62,7 +62,7 @@ void load_tensors(const checkpoint::SafetensorsFile& file, const std::string& na
   }
 }
 
-// "optim.name = sgd, this run has adam"; empty when none of these settings has changed.
+// Returns a text such as "optim.name = sgd, this run has adam"; empty if none of these settings has changed.
 std::string changes(std::span<const std::string_view> keys, const NamedSettings& saved, const NamedSettings& own) {
   std::vector<std::string> all;
   for (const auto key : keys) {
@@ -86,7 +86,7 @@ void load_part(const checkpoint::Found& found, const char* file_name, const chec
   }
 }
 
-// A data set with other settings may have been larger.
+// Checks the position: a data set with other settings may have been larger.
 void check_position(const checkpoint::Found& found, const ResumeOptions& options) {
   const auto is_of_data = [](const auto& setting) { return setting.first.starts_with("data."); };
   const auto has_changed = [&](const auto& setting) {

@@ -17,36 +17,36 @@
 // Copies a run's model, optimizer, communication hook and state into a checkpoint and back.
 namespace ddprun::trainer {
 
-// A run's tensors, whole, under the names of the whole model.
+// The tensors of a run, whole, under the names of the whole model.
 struct WholeState {
   optim::NamedTensors model;  // parameters, then buffers
   optim::NamedTensors optimizer;
-  optim::NamedTensors averages = {};  // train.ema: of the parameters; empty: none, or none yet
+  optim::NamedTensors averages = {};  // train.ema: those of the parameters; empty if there are none, or none yet
 };
 
-// Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.
+// Returns views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.
 checkpoint::Content content_of(const WholeState& whole, const checkpoint::RunState& state);
 
-// Parameters, then buffers.
+// Returns parameters, then buffers.
 optim::NamedTensors tensors_of(const nn::Module& model);
-// All tensors of a run that a rank has; averages also where there have been none yet. The whole state where ranks
-// divide nothing. Together with TrainState::run, what a later step depends on.
+// Returns all tensors of a run that a rank has, also averages that have not begun: the whole state if ranks divide
+// nothing. Together with TrainState::run, these are all that a later step depends on.
 WholeState tensors_of(const TrainState& state);
 
 struct ResumeOptions {
-  checkpoint::Checkpoints* checkpoints = nullptr;  // at rank 0; null: no checkpoints
+  checkpoint::Checkpoints* checkpoints = nullptr;  // set at rank 0; null: no checkpoints
   Resume resume = Resume::automatic;
-  const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config
-  std::optional<std::int64_t> epoch_samples = {};      // of this run's data set; none: unknown
+  const std::map<std::string, std::string>& settings;  // those of this run, as in RunState::config
+  std::optional<std::int64_t> epoch_samples = {};      // those of this run's data set; none if unknown
 };
 
-// Called at every rank once rank 0's tensors are those of a checkpoint: takes model, optimizer and, if they were read,
-// averages to the other ranks. Gives the state of this rank alone, which is restored after that.
+// Called at every rank once rank 0's tensors are those of a checkpoint: copies model, optimizer and, if they were read,
+// averages to the other ranks. Returns the own state of this rank, which is restored after that.
 using Distribute = std::function<std::vector<HookState>(bool has_averages)>;
 
-// Rank 0's newest checkpoint: its tensors are in the memory of whole at rank 0, from where distribute takes them to the
-// others; each rank's own state is at that rank, and the result at every rank. None when the run starts from step 0. A
-// checkpoint without averages leaves them as they are, with a warning.
+// Resumes from rank 0's newest checkpoint: its tensors go to the memory of whole at rank 0, and distribute copies them
+// to the others; each rank's own state goes to that rank. Returns the result at all ranks; none for a start at step 0.
+// A checkpoint without averages leaves them as they are, with a warning.
 // Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the
 // tensor: one that is missing, has another shape or dtype, or that the model does not know; Errc::io for a position
 // beyond the data set, if its settings are those of the checkpoint; those of

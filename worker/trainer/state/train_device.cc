@@ -15,7 +15,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// A cheap question, since a module opens libraries of hundreds of megabytes.
+// Asks cheaply, since a module opens libraries of hundreds of megabytes.
 bool may_have_a_device() {
   const char* const emulator = std::getenv("DDPRUN_CUDA_EMULATOR");
   if (emulator != nullptr && *emulator != '\0') return true;

@@ -5,20 +5,20 @@
 #include "ddprun/worker/tensor/device.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 
-// The device on which a rank trains: train.device.
+// Returns the device on which a rank trains: train.device.
 namespace ddprun::trainer {
 
-// Of parallel.devices = cuda:0 cuda:1 the first. Of train.device = cuda the device of LOCAL_RANK, among those that
-// CUDA_VISIBLE_DEVICES leaves; ranks beyond their number share them. Of auto the same where there is a device, its
-// module and no setting that it lacks, else the host. Throws Errc::unsupported where cuda is asked for and there is no
-// module or device, saying what was looked for; Errc::usage where parallel.devices names a device that does not exist,
-// or the job has several processes.
+// With parallel.devices = cuda:0 cuda:1 it is the first. With train.device = cuda it is the device of LOCAL_RANK, among
+// those that CUDA_VISIBLE_DEVICES leaves; ranks beyond their number share them. With auto it is the same if there is a
+// device, its module and no setting that it lacks, otherwise the host. Throws Errc::unsupported if cuda is asked for
+// and there is no module or device, saying what was looked for; Errc::usage if parallel.devices names a device that
+// does not exist, or the job has several processes.
 Device train_device(const TrainConfig& config, const WorkerEnv& place);
 
-// Lets the device compute in TF32 where train.tf32 says so. Throws Errc::usage for a device that cannot.
+// Lets the device compute in TF32 if train.tf32 says so. Throws Errc::usage for a device that cannot.
 void apply_tf32(const TrainConfig& config, Device device);
 
-// The CUDA device of a model's parameters; the host where they have none, whatever parallel.devices names.
+// Returns the CUDA device of a model's parameters; the host if they have none, whatever parallel.devices names.
 Device device_of(const nn::Module& model);
 
 }  // namespace ddprun::trainer

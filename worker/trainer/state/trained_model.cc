@@ -14,7 +14,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// A checkpoint of another model is a mistake in the train.cfg.
+// Loads a checkpoint; one of another model is a mistake in the train.cfg.
 void load(nn::Module& model, const std::filesystem::path& file) {
   try {
     nn::load_state(model, file);

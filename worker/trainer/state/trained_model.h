@@ -12,12 +12,12 @@
 
 namespace ddprun::trainer {
 
-// The file with a trained model's parameters, averaged if the run had train.ema: of the newest checkpoint in
-// checkpoint.dir, with checkpoint.resume = best of the best one, or without that folder model.weights. command: what
-// needs it, for errors. Throws Errc::usage where there is none.
+// Returns the file with a trained model's parameters, averaged if the run had train.ema: that of the newest checkpoint
+// in checkpoint.dir, with checkpoint.resume = best of the best one, or without that folder model.weights. command: the
+// one that needs it, for errors. Throws Errc::usage if there is none.
 std::filesystem::path trained_model_file(std::string_view command, const TrainConfig& config);
 
-// The model with these parameters, in evaluation mode. Throws Errc::usage as well for parameters of another model.
+// Loads the model with these parameters, in evaluation mode. Throws Errc::usage also for parameters of another model.
 std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const TrainConfig& config,
                                                const data::SampleLayout& layout, const tasks::Task& task,
                                                const plugin::Registry& registry);
