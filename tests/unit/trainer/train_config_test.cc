@@ -245,7 +245,8 @@ TEST_CASE("numbers of generated samples have no effect where the default folder 
   CHECK(files.note.empty());
   CHECK(same.train->size() == 5);
   CHECK(same.note ==
-        "data/cifar10 holds the files of cifar10: no effect has data.samples = 300 (t.cfg:3), data.seed = 5 (t.cfg:4)");
+        "data/cifar10 holds the files of cifar10, so these settings have no effect: data.samples = 300 (t.cfg:3), "
+        "data.seed = 5 (t.cfg:4)");
 }
 
 TEST_CASE("of the batch size per rank and the global one, the stronger source counts") {

@@ -36,8 +36,9 @@ int verify(const std::vector<std::string>& words) {
   std::string text;
   for (std::size_t i = 0; i < verdict.problems.size() && i < most_problems; ++i) text += verdict.problems[i] + "\n";
   write_standard_output(text);
-  throw make_error(Errc::mismatch, "the ledger has {} problems, of which the first is: {}", verdict.problems.size(),
-                   verdict.problems.front());
+  const auto count = verdict.problems.size();
+  throw make_error(Errc::mismatch, "the ledger has {} problem{}, of which the first is: {}", count,
+                   count == 1 ? "" : "s", verdict.problems.front());
 }
 
 }  // namespace

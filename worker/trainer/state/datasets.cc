@@ -129,8 +129,8 @@ std::string note_of_files(const TrainConfig& config, const Settings& settings) {
     if (const auto* setting = settings.find(key); setting->source.origin != Origin::fallback)
       given.push_back(fmt::format("{} = {} ({})", setting->key, setting->print(), setting->source.where));
   if (given.empty()) return "";
-  return fmt::format("{} holds the files of {}: no effect has {}", data_folder(config).string(), config.data.name,
-                     fmt::join(given, ", "));
+  return fmt::format("{} holds the files of {}, so these settings have no effect: {}", data_folder(config).string(),
+                     config.data.name, fmt::join(given, ", "));
 }
 
 Datasets files_or_generated(const TrainConfig& config, const Settings& settings, const Downloadable& set) {
