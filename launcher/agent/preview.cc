@@ -11,6 +11,7 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/loopback.h"
+#include "ddprun/common/shell_quoted.h"
 #include "ddprun/rendezvous/hosting/endpoint.h"
 #include "ddprun/rendezvous/store/host_lookup.h"
 
@@ -87,10 +88,7 @@ std::string quoted(const std::string& word) {
   const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || std::string_view("%+,-./:=@_").find(static_cast<char>(c)) != std::string_view::npos;
   });
-  if (plain) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
+  return plain ? word : shell_quoted(word);
 }
 
 // The worker's command, quoted for a shell.

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "ddprun/common/shell_quoted.h"
+
 namespace ddprun {
 namespace {
 
@@ -118,18 +120,6 @@ std::string names(const std::vector<OptionHelp>& options, Wanted wanted) {
   return list;
 }
 
-// Quotes text for a shell, in single quotes.
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) {
-    if (c == '\'')
-      result += "'\\''";
-    else
-      result += c;
-  }
-  return result + "'";
-}
-
 // Escapes text for the brackets of zsh's _arguments.
 std::string in_brackets(const std::string& text) {
   std::string result;
@@ -156,7 +146,7 @@ std::string zsh_action(const OptionHelp& option) {
 
 std::string zsh_argument(const std::string& spelling, const char* equals, const OptionHelp& option) {
   const auto help = "[" + in_brackets(option.help) + "]";
-  return "  " + quoted(option.flag ? spelling + help : spelling + equals + help + zsh_action(option)) + " \\\n";
+  return "  " + shell_quoted(option.flag ? spelling + help : spelling + equals + help + zsh_action(option)) + " \\\n";
 }
 
 // Calls zsh's _arguments with the options.
@@ -181,8 +171,8 @@ std::string bash_completion(const std::vector<OptionHelp>& options, const std::v
   text += "  esac\n}\n\n_ddprun_words() {\n  case $1 in\n";
   for (const auto& option : options)
     if (!option.values.empty())
-      text +=
-          fmt::format("    {}) echo {} ;;\n", option.name, quoted(fmt::format("{}", fmt::join(option.values, " "))));
+      text += fmt::format("    {}) echo {} ;;\n", option.name,
+                          shell_quoted(fmt::format("{}", fmt::join(option.values, " "))));
   text += "  esac\n}\n\n_ddprun_short() {\n  case $1 in\n";
   for (const auto& option : options)
     if (option.short_name != 0) text += fmt::format("    {}) echo {} ;;\n", option.short_name, option.name);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/shell_quoted.h"
 
 namespace ddprun {
 namespace {
@@ -49,17 +50,6 @@ std::vector<std::string> split_words(std::string_view text) {
   if (quote != 0) throw make_error(Errc::usage, "--ssh = {}: a quote is not closed", text);
   if (words.empty()) throw make_error(Errc::usage, "--ssh: expected a program, as in 'ssh -p 2222'");
   return words;
-}
-
-std::string shell_quoted(std::string_view text) {
-  std::string result = "'";
-  for (const char c : text) {
-    if (c == '\'')
-      result += "'\\''";
-    else
-      result += c;
-  }
-  return result + "'";
 }
 
 }  // namespace

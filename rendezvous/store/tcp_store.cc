@@ -22,7 +22,6 @@ namespace {
 using namespace rendezvous;
 using Clock = Deadline::Clock;
 
-constexpr std::chrono::milliseconds join_poll_interval{10};
 
 std::string join_names(const std::vector<std::string>& names) {
   std::vector<std::string> quoted;
@@ -409,21 +408,6 @@ std::int64_t TcpStore::join(Deadline deadline) {
         c.send(AddRequest{join_counter_key, 1}, deadline);
         return c.read_number<std::int64_t>(deadline);
       });
-}
-
-void TcpStore::wait_for_joined(std::int64_t world_size, Deadline deadline) {
-  const auto start = Clock::now();
-  for (;;) {
-    const auto joined = parse_counter(call(
-                                          "wait for", deadline, [] { return "all clients to join"; },
-                                          [&](TcpConnection& c) { return fetch(c, join_counter_key, deadline); }),
-                                      join_counter_key);
-    if (joined >= world_size) return;
-    if (deadline.expired())
-      throw make_error(Errc::timeout, "store {}: {} of {} clients joined within {:.3f} s", endpoint_, joined,
-                       world_size, seconds_since(start));
-    std::this_thread::sleep_for(std::min<Deadline::Duration>(join_poll_interval, deadline.remaining()));
-  }
 }
 
 }  // namespace ddprun

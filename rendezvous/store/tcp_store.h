@@ -77,10 +77,8 @@ class TcpStore final : public Store {
   bool end_announced(Deadline deadline) override;
   void wake() noexcept override;
 
-  // PyTorch's join handshake: every client that knows the world size increments the key "init/" ...
+  // The client's part of PyTorch's join handshake: increments the key "init/" and returns its value.
   std::int64_t join(Deadline deadline);
-  // ... and the process that hosts the server waits until it has reached world_size. Polls every 10 ms.
-  void wait_for_joined(std::int64_t world_size, Deadline deadline);
 
   // Returns whether the server is ddprun's, with its extensions (last wills, get in one round trip).
   bool has_ddprun_extensions() const { return has_ddprun_extensions_; }

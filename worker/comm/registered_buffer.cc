@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 
 namespace ddprun {
 namespace {
@@ -24,7 +25,7 @@ RegisteredBuffer plain_buffer(std::size_t bytes) {
 
 std::size_t comm::whole_pages(std::size_t bytes) {
   if (bytes > PTRDIFF_MAX) throw make_error(Errc::io, "cannot allocate {} bytes: no memory is that large", bytes);
-  return std::max((bytes + page - 1) / page, std::size_t{1}) * page;
+  return round_up(std::max<std::size_t>(bytes, 1), page);
 }
 
 }  // namespace ddprun

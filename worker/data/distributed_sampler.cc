@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 
 namespace ddprun::data {
 namespace {
@@ -48,7 +49,7 @@ std::vector<std::int64_t> epoch_order(std::int64_t size, std::uint64_t seed, std
 std::vector<std::int64_t> distributed_indices(const SamplerOptions& o) {
   const auto order = epoch_order(o.size, o.seed, o.epoch, o.shuffle);
   check(o);
-  const std::int64_t per_rank = o.drop_last ? o.size / o.world_size : (o.size + o.world_size - 1) / o.world_size;
+  const std::int64_t per_rank = o.drop_last ? o.size / o.world_size : divide_up(o.size, o.world_size);
   std::vector<std::int64_t> own;
   own.reserve(static_cast<std::size_t>(per_rank));
   for (std::int64_t i = 0; i < per_rank; ++i) {

@@ -8,6 +8,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/mapped_file.h"
+#include "ddprun/common/rounding.h"
 
 namespace ddprun::data {
 namespace {
@@ -94,7 +95,7 @@ TokenDataset::TokenDataset(std::vector<TokenRange> ranges, const TokenOptions& o
 std::int64_t TokenDataset::samples_in(const TokenRange& range) const {
   const std::int64_t targets = tokens_in(range) - 1;
   if (targets < 1) return 0;
-  return options_.keep_rest ? (targets + options_.context - 1) / options_.context : targets / options_.context;
+  return options_.keep_rest ? divide_up(targets, options_.context) : targets / options_.context;
 }
 
 std::int64_t TokenDataset::tokens_in(const TokenRange& range) const {

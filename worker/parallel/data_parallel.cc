@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/parallel/surroundings.h"
@@ -25,7 +26,7 @@ struct Rows {
 std::vector<Rows> divide(std::int64_t rows, std::size_t parts) {
   if (rows == 0) return {Rows{}};
   const auto n = static_cast<std::int64_t>(parts);
-  const std::int64_t size = (rows + n - 1) / n;
+  const std::int64_t size = divide_up(rows, n);
   std::vector<Rows> all;
   for (std::int64_t begin = 0; begin < rows; begin += size) all.push_back({begin, std::min(size, rows - begin)});
   return all;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 
 namespace ddprun {
 namespace {
@@ -19,7 +20,7 @@ std::size_t page_bytes() {
 }  // namespace
 
 ReleasableMemory::ReleasableMemory(std::size_t bytes)
-    : bytes_((std::max<std::size_t>(bytes, 1) + page_bytes() - 1) / page_bytes() * page_bytes()) {
+    : bytes_(round_up(std::max<std::size_t>(bytes, 1), page_bytes())) {
   void* address = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED)
     throw make_error(Errc::io, "cannot reserve {} bytes of memory: {}", bytes_, std::strerror(errno));

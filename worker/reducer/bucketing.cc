@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <map>
 
+#include "ddprun/common/rounding.h"
+
 namespace ddprun {
 namespace {
 
 constexpr std::size_t alignment = 64;  // bytes: a cache line, and the widest vector
 
 std::size_t aligned(std::size_t count, DType dtype) {
-  const auto unit = alignment / size_of(dtype);
-  return (count + unit - 1) / unit * unit;
+  return round_up(count, alignment / size_of(dtype));
 }
 
 }  // namespace

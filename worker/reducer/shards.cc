@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "ddprun/common/rounding.h"
+
 namespace ddprun {
 
 Shard shard_of(std::size_t elements, int rank, int ranks) {
   constexpr std::size_t unit = 16;
   const auto n = static_cast<std::size_t>(ranks), r = static_cast<std::size_t>(rank);
-  const std::size_t units = (elements + unit - 1) / unit;
-  const std::size_t size = (units + n - 1) / n * unit;
+  const std::size_t units = divide_up(elements, unit);
+  const std::size_t size = divide_up(units, n) * unit;
   return {.begin = std::min(elements, r * size), .end = std::min(elements, (r + 1) * size)};
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/allocation_count.h"
 #include "ddprun/worker/tensor/cuda/cuda_device.h"
 #include "ddprun/worker/tensor/cuda/pinned_memory.h"
@@ -99,7 +100,7 @@ void give_back(void* block, std::size_t bytes, Device device) noexcept {
 // Rounded up so that nearly equal sizes share blocks: to a multiple of an eighth of the power of two below.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t step = std::max(storage_alignment, std::bit_floor(std::max<std::size_t>(bytes, 1)) / 8);
-  return std::max(storage_alignment, (bytes + step - 1) / step * step);
+  return std::max(storage_alignment, round_up(bytes, step));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
+
+#include "ddprun/common/rounding.h"
 #endif
 
 namespace ddprun::cuda::emulator {
@@ -30,10 +32,6 @@ constexpr std::size_t gap = 0;
 void allow(char*, std::size_t) {}
 void forbid(char*, std::size_t) {}
 #endif
-
-constexpr std::size_t round_up(std::size_t n, std::size_t to) {
-  return (n + to - 1) / to * to;
-}
 
 }  // namespace
 

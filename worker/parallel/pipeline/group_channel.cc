@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 
 namespace ddprun::pipeline {
 namespace {
@@ -20,10 +21,6 @@ int tag_of(const Message& message, Kind kind) {
 
 int tag_of(const Message& message) {
   return tag_of(message, message.is_gradient ? Kind::gradient : Kind::activation);
-}
-
-Span span_of(Tensor& tensor) {
-  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
 }
 
 }  // namespace
@@ -47,7 +44,7 @@ void GroupChannel::send(int rank, const Message& message, const Tensor& value) {
   Tensor dense = value.contiguous();
   if (!message.is_gradient) send_layout(rank, message, {dense.shape(), dense.dtype()});
   bytes_sent_ += dense.bytes();
-  WorkPtr work = group_.send(span_of(dense), rank, tag_of(message));
+  WorkPtr work = group_.send(span_of_tensor(dense), rank, tag_of(message));
   sends_.push_back({std::move(dense), std::move(work)});
 }
 
@@ -67,7 +64,7 @@ void GroupChannel::send_layout(int rank, const Message& message, const Layout& l
   std::ranges::copy(layout.shape, header.begin() + 2);
   Tensor memory = Tensor::from(header, {static_cast<std::int64_t>(header.size())});
   bytes_sent_ += memory.bytes();
-  WorkPtr work = group_.send(span_of(memory), rank, tag_of(message, Kind::layout));
+  WorkPtr work = group_.send(span_of_tensor(memory), rank, tag_of(message, Kind::layout));
   sends_.push_back({std::move(memory), std::move(work)});
 }
 
@@ -83,7 +80,7 @@ GroupChannel::Layout GroupChannel::receive_layout(int rank, const Message& messa
 
 GroupChannel::Pending GroupChannel::start_receive(int rank, const Message& message, const Layout& layout) {
   Tensor memory = Tensor::empty(layout.shape, layout.dtype);
-  WorkPtr work = group_.recv(span_of(memory), rank, tag_of(message));
+  WorkPtr work = group_.recv(span_of_tensor(memory), rank, tag_of(message));
   return {std::move(memory), std::move(work)};
 }
 

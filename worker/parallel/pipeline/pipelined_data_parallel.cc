@@ -5,18 +5,10 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/parallel/own_tensors.h"
 
 namespace ddprun::pipeline {
-namespace {
-
-Span span_of(const Tensor& tensor) {
-  Tensor handle = tensor;
-  return {handle.raw(), static_cast<std::size_t>(handle.numel()), handle.dtype()};
-}
-
-}  // namespace
-
 PipelinedDataParallel::PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh,
                                              const std::vector<std::size_t>& cuts, const Schedule& schedule,
                                              DdpOptions options)
@@ -79,7 +71,7 @@ void PipelinedDataParallel::visit_parameters(const Visitor& visit) {
     // A copy of a tied parameter is this rank's own: it stays as it is.
     const bool keeps = own.storage()->is_present() && root != pipeline_->group().rank();
     const Tensor received = keeps ? value.clone() : value;
-    pipeline_->group().broadcast(span_of(received), root, {.blocking = true});
+    pipeline_->group().broadcast(span_of_tensor(received), root, {.blocking = true});
     visit(name, keeps ? value : received);
   }
 }
@@ -125,7 +117,7 @@ void PipelinedDataParallel::distribute_model() {
   }
   if (mesh_.coordinate("data") == 0) state().scatter(whole);
   for (const auto& [name, tensor] : own_tensors())
-    mesh_.group("data").broadcast(span_of(tensor), 0, {.blocking = true});
+    mesh_.group("data").broadcast(span_of_tensor(tensor), 0, {.blocking = true});
   for (const auto& [name, tensor] : own_tensors()) tensor.storage()->bump_version();
 }
 

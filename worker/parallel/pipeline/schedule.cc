@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 
 namespace ddprun::pipeline {
 namespace {
@@ -85,7 +86,7 @@ Action interleaved_backward(int n, int rank, const ScheduleOptions& o) {
 
 // Plans for a multiple of ranks; micro-batches beyond the given number are left out.
 Actions interleaved(int rank, const ScheduleOptions& o) {
-  const int groups = (o.micro_batches + o.ranks - 1) / o.ranks;
+  const int groups = divide_up(o.micro_batches, o.ranks);
   const int passes = groups * o.ranks * o.virtual_stages;
   const int ahead = std::min((o.ranks - rank - 1) * 2 + (o.virtual_stages - 1) * o.ranks, passes);
   Actions actions;

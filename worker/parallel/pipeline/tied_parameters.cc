@@ -4,14 +4,11 @@
 #include <set>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::pipeline {
 namespace {
-
-Span span_of(Tensor& tensor) {
-  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
-}
 
 // Returns this rank's part of the bucket that the parameter has to itself.
 Tensor part_of_gradient(const Variable& parameter, const DividedParameters& divided) {
@@ -55,14 +52,14 @@ std::uint64_t TiedParameters::sum_gradients(const DividedParameters* divided) co
     if (group_.rank() == tied.ranks[0]) {
       Tensor other = Tensor::empty_like(sum);
       for (std::size_t i = 1; i < tied.ranks.size(); ++i) {
-        group_.recv(span_of(other), tied.ranks[i], tag, {.blocking = true});
+        group_.recv(span_of_tensor(other), tied.ranks[i], tag, {.blocking = true});
         kernels::add_in_place(sum, other);
       }
       for (std::size_t i = 1; i < tied.ranks.size(); ++i)
-        group_.send(span_of(sum), tied.ranks[i], tag, {.blocking = true});
+        group_.send(span_of_tensor(sum), tied.ranks[i], tag, {.blocking = true});
     } else {
-      group_.send(span_of(sum), tied.ranks[0], tag, {.blocking = true});
-      group_.recv(span_of(sum), tied.ranks[0], tag, {.blocking = true});
+      group_.send(span_of_tensor(sum), tied.ranks[0], tag, {.blocking = true});
+      group_.recv(span_of_tensor(sum), tied.ranks[0], tag, {.blocking = true});
     }
     sent += sum.bytes() * (group_.rank() == tied.ranks[0] ? tied.ranks.size() - 1 : 1);
     if (gradient.defined()) gradient.copy_from(sum);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/reducer/shards.h"
 
 namespace ddprun::sharding {
@@ -33,7 +34,7 @@ struct PieceSlice {
 PieceSlice slice_of_piece(std::int64_t entries, const MeshShape& mesh, const Shard& shard, int slice) {
   const std::int64_t piece = entries / shard.pieces, units = piece / shard.unit;
   const int slices = slices_on(mesh, shard);
-  const std::int64_t full = (units + slices - 1) / slices * shard.unit;
+  const std::int64_t full = divide_up(units, slices) * shard.unit;
   const std::int64_t begin = std::min(slice * full, piece);
   return {.piece = piece, .full = full, .begin = begin, .count = std::min(full, piece - begin)};
 }
@@ -358,7 +359,7 @@ BucketLayout plan_bucket_layout(const std::vector<PlacedTensor>& tensors) {
     const std::int64_t largest = tensor.local_elements(first);
     layout.slots.push_back({tensor.spec().name, layout.elements, largest});
     const auto alignment = slot_alignment / static_cast<std::int64_t>(size_of(tensor.spec().dtype));
-    layout.elements += (largest + alignment - 1) / alignment * alignment;
+    layout.elements += round_up(largest, alignment);
   }
   return layout;
 }

@@ -2,16 +2,13 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/parallel/slicing.h"
 
 namespace ddprun {
 namespace {
 
 constexpr Slicing positions{.dim = 1};
-
-Span span_of_tensor(Tensor tensor) {
-  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
-}
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/reducer/bucket_stages.h"
 #include "ddprun/worker/reducer/hooks/float_conversion.h"
 #include "ddprun/worker/reducer/hooks/integer_code.h"
@@ -63,7 +64,7 @@ Part part_between(std::size_t begin, std::size_t end, const std::vector<std::siz
 std::vector<Part> divide(const GradBucket& bucket, std::size_t ranks, IntegerForm form) {
   constexpr std::size_t unit = 64;
   const auto starts = starts_of(bucket, form);
-  const auto share = (bucket.span.count + ranks * unit - 1) / (ranks * unit) * unit;
+  const auto share = divide_up(bucket.span.count, ranks * unit) * unit;
   std::vector<Part> parts;
   for (std::size_t r = 0; r < ranks; ++r)
     parts.push_back(

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/cpu/lanes.h"
 #include "ddprun/worker/tensor/cpu/panel_product.h"
 #include "ddprun/worker/tensor/cpu/vectorize.h"
@@ -49,7 +50,7 @@ struct Tile {
 // From the last tile to the first: the one that sees all keys comes first.
 template <class Visit>
 void for_each_tile(const Sizes& sizes, bool causal, Visit visit) {
-  for (std::int64_t tile = (sizes.queries + tile_rows - 1) / tile_rows; tile-- > 0;) {
+  for (std::int64_t tile = divide_up(sizes.queries, tile_rows); tile-- > 0;) {
     const std::int64_t first = tile * tile_rows, last = std::min(first + tile_rows, sizes.queries);
     visit(Tile{first, last, sizes.visible(last - 1, causal)});
   }

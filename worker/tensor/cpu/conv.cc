@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cpu/visit_dtype.h"
 
@@ -18,7 +19,7 @@ struct Range {
 };
 Range inside(std::int64_t k, std::int64_t in, std::int64_t out, std::int64_t stride, std::int64_t padding) {
   const std::int64_t lowest = padding - k;  // smallest o * stride that reads at 0
-  const std::int64_t first = lowest > 0 ? (lowest + stride - 1) / stride : 0;
+  const std::int64_t first = lowest > 0 ? divide_up(lowest, stride) : 0;
   const std::int64_t highest = in - 1 + padding - k;  // largest o * stride that reads at in - 1
   const std::int64_t last = highest < 0 ? 0 : std::min(out, highest / stride + 1);
   return {first, last};

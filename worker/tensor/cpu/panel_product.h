@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "ddprun/common/rounding.h"
+
 namespace ddprun::cpu {
 
 // Products of matrices that are in the cache already, such as those of one head of attention: b is read where it lies,
@@ -15,7 +17,7 @@ inline constexpr std::int64_t panel_width = 64 / static_cast<std::int64_t>(sizeo
 // As many panels as cover the columns.
 template <class T>
 std::int64_t padded_columns(std::int64_t columns) {
-  return (columns + panel_width<T> - 1) / panel_width<T> * panel_width<T>;
+  return round_up(columns, panel_width<T>);
 }
 
 // out (m, n) = a (m, k) b (k, n), or added to what is there. Rows of b and out lie n or more elements apart; the

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cpu/vectorize.h"
 #include "ddprun/worker/tensor/cpu/visit_dtype.h"
@@ -117,7 +118,7 @@ Window sliding_window(const PoolGeometry& g, std::int64_t oy, std::int64_t ox) {
 }
 
 Window adaptive_window(const PoolGeometry& g, std::int64_t oy, std::int64_t ox) {
-  const auto end = [](std::int64_t i, std::int64_t size, std::int64_t out) { return ((i + 1) * size + out - 1) / out; };
+  const auto end = [](std::int64_t i, std::int64_t size, std::int64_t out) { return divide_up((i + 1) * size, out); };
   const Window w{oy * g.height / g.out_h, end(oy, g.height, g.out_h), ox * g.width / g.out_w, end(ox, g.width, g.out_w),
                  0};
   return {w.top, w.bottom, w.left, w.right, (w.bottom - w.top) * (w.right - w.left)};

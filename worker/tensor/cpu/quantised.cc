@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cpu/vectorize.h"
 #include "ddprun/worker/tensor/onednn/int8_conv.h"
@@ -100,7 +101,7 @@ struct Pixels {
 // How many of the pixels lie before the image, and how many do not lie behind it.
 struct Inside {
   Inside(std::int64_t step, std::int64_t padding, std::int64_t size, std::int64_t pixels)
-      : first(std::min((padding + step - 1) / step, pixels)),
+      : first(std::min(divide_up(padding, step), pixels)),
         last(std::clamp((size - 1 + padding) / step + 1, first, pixels)) {}
   std::int64_t first, last;
 };

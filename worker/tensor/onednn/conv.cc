@@ -11,6 +11,7 @@
 #include <dnnl.hpp>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/bounded_cache.h"
 #include "ddprun/worker/tensor/onednn/matmul.h"
 #include "ddprun/worker/tensor/onednn/threads.h"
@@ -357,8 +358,8 @@ void conv_backward_weight(const ConvGeometry& geometry, DType dtype, Image<const
                           float* weight_grad, bool accumulate) {
   const std::int64_t count =
       geometry.out_channels * (geometry.in_channels / geometry.groups) * geometry.kernel_h * geometry.kernel_w;
-  const std::int64_t images = (geometry.batch + parts_of_batch(geometry) - 1) / parts_of_batch(geometry);
-  const std::int64_t parts = (geometry.batch + images - 1) / images;
+  const std::int64_t images = divide_up(geometry.batch, parts_of_batch(geometry));
+  const std::int64_t parts = divide_up(geometry.batch, images);
   const std::int64_t kept = accumulate ? 1 : 0;  // the first part's gradient goes elsewhere too
   const Tensor scratch = Tensor::empty({parts - 1 + kept, count});
   float* const others = const_cast<Tensor&>(scratch).data<float>();

@@ -7,6 +7,7 @@
 #include <dnnl.hpp>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/bounded_cache.h"
 #include "ddprun/worker/tensor/onednn/threads.h"
 
@@ -66,8 +67,8 @@ struct Division {
 Division divide(std::int64_t extent, std::int64_t most_parts, std::int64_t least_size) {
   constexpr std::int64_t multiple = 64;
   const std::int64_t parts = std::clamp<std::int64_t>(extent / least_size, 1, most_parts);
-  const std::int64_t size = ((extent + parts - 1) / parts + multiple - 1) / multiple * multiple;
-  return {(extent + size - 1) / size, size};
+  const std::int64_t size = round_up(divide_up(extent, parts), multiple);
+  return {divide_up(extent, size), size};
 }
 
 // Long sums, in a process that has several threads: oneDNN would divide each of them among its threads, so that their

@@ -11,6 +11,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/comm/spawn.h"
@@ -166,7 +167,7 @@ TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
   const int ranks = layout.data * layout.tensor * layout.pipeline * layout.context * layout.expert;
   const std::int64_t step = batch_sizes(config.train, ranks).step;
   const int shares = layout.data * layout.expert;
-  const std::int64_t samples = (step + shares - 1) / shares;
+  const std::int64_t samples = divide_up<std::int64_t>(step, shares);
   result.train.global_batch_size = step;
   result.train.batch_size = 0;
   if (p.pipeline > 1) result.train.accumulate = 1;  // micro-batches replace it

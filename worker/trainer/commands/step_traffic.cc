@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "ddprun/common/rounding.h"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -26,9 +28,8 @@ double rest_of(int ranks) {
 }  // namespace
 
 std::int64_t micro_batches_of_step(const TrainConfig::Train& config, int ranks) {
-  const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
   const BatchSizes sizes = batch_sizes(config, ranks);
-  return share(share(sizes.step, ranks), sizes.micro);
+  return divide_up(divide_up<std::int64_t>(sizes.step, ranks), sizes.micro);
 }
 
 std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& config, const SharedBytes& bytes,

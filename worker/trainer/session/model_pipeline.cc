@@ -8,16 +8,11 @@
 #include "ddprun/worker/parallel/pipeline/stage.h"
 #include "ddprun/worker/trainer/config/device_settings.h"
 #include "ddprun/worker/trainer/config/run_settings.h"
+#include "ddprun/worker/trainer/state/model_devices.h"
 #include "ddprun/worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 namespace {
-
-Tensor empty_batch(const data::SampleLayout& layout, std::int64_t samples) {
-  std::vector<std::int64_t> shape = layout.input_shape;
-  shape.insert(shape.begin(), samples);
-  return Tensor::zeros(Shape(shape), layout.input_dtype);
-}
 
 pipeline::Schedule schedule_of(const TrainConfig::Parallel& p, int ranks) {
   return pipeline::plan_schedule(

@@ -13,12 +13,6 @@
 namespace ddprun::trainer {
 namespace {
 
-Tensor empty_batch(const data::SampleLayout& layout, std::int64_t samples) {
-  std::vector<std::int64_t> shape = layout.input_shape;
-  shape.insert(shape.begin(), samples);
-  return Tensor::zeros(Shape(shape), layout.input_dtype);
-}
-
 // Returns the seconds that each module directly below the model takes for its forward pass.
 std::vector<double> measure(nn::Module& model, const Tensor& batch) {
   const NoGradScope no_grad;
@@ -64,6 +58,12 @@ void split(const TrainConfig& config, nn::Module& model, const data::SampleLayou
 }
 
 }  // namespace
+
+Tensor empty_batch(const data::SampleLayout& layout, std::int64_t samples) {
+  std::vector<std::int64_t> shape = layout.input_shape;
+  shape.insert(shape.begin(), samples);
+  return Tensor::zeros(Shape(shape), layout.input_dtype);
+}
 
 void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout, Device device) {
   const auto devices = devices_of(config.parallel);

@@ -17,6 +17,9 @@ namespace ddprun::trainer {
 // Otherwise the model goes to the rank's device, if that is a CUDA device. Throws Errc::usage naming key and value.
 void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout, Device device = {});
 
+// Returns the inputs of so many samples, all zeros, by which the layers of a model are measured.
+Tensor empty_batch(const data::SampleLayout& layout, std::int64_t samples);
+
 // With parallel.strategy = data_parallel: makes the replicas; otherwise null.
 std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& config, nn::Module& model,
                                                  const data::SampleLayout& layout, const tasks::Task& task);

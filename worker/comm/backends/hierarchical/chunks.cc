@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ddprun/common/rounding.h"
+
 namespace ddprun::comm {
 namespace {
 
@@ -14,10 +16,6 @@ constexpr std::size_t slices_wanted = 64;
 constexpr std::size_t min_slice_bytes = std::size_t{128} * 1024;
 constexpr std::size_t max_slice_bytes = std::size_t{1024} * 1024;
 
-std::size_t ceiling(std::size_t value, std::size_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-
 }  // namespace
 
 std::vector<Chunk> chunks_of_buffer(std::size_t count, std::size_t element_bytes, int leaders) {
@@ -27,7 +25,7 @@ std::vector<Chunk> chunks_of_buffer(std::size_t count, std::size_t element_bytes
   const auto rest = count % static_cast<std::size_t>(leaders);
   if (rest > 0) chunks.push_back({count - rest, rest, 1});
   const auto slice_bytes = std::clamp(share * element_bytes / slices_wanted, min_slice_bytes, max_slice_bytes);
-  const auto number = ceiling(share * element_bytes, slice_bytes);
+  const auto number = divide_up(share * element_bytes, slice_bytes);
   for (std::size_t i = 0; i < number; ++i) {
     const auto begin = share * i / number, end = share * (i + 1) / number;
     const auto width = static_cast<std::size_t>(leaders);

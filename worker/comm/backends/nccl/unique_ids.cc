@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_api.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_types.h"
 #include "ddprun/worker/comm/bootstrap/await_ranks.h"
@@ -20,7 +21,7 @@ bool takes_several() {
 }  // namespace
 
 std::vector<int> makers_of_ids(int size, int ranks_per_id) {
-  const int ids = (size + ranks_per_id - 1) / ranks_per_id;
+  const int ids = divide_up(size, ranks_per_id);
   const int share = size / ids, larger = size % ids;  // the first so many shares have one rank more
   std::vector<int> makers;
   for (int id = 0; id < ids; ++id) makers.push_back(id * share + std::min(id, larger));

@@ -5,13 +5,15 @@
 #include <sched.h>
 #include <thread>
 
+#include "ddprun/common/rounding.h"
+
 namespace ddprun::comm {
 namespace {
 
 constexpr std::size_t page = 4096;
 
 constexpr std::size_t whole_pages(std::size_t bytes) {
-  return (bytes + page - 1) / page * page;
+  return round_up(bytes, page);
 }
 
 }  // namespace

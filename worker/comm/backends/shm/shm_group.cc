@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/comm/backends/shm/regions.h"
 #include "ddprun/worker/comm/backends/shm/segment_layout.h"
@@ -23,7 +24,7 @@ void expect_section_for_each_rank(const GroupOptions& options) {
   const auto needed = static_cast<std::size_t>(options.size) * cache_line_bytes;
   if (options.config.staging_bytes >= needed) return;
   throw make_error(Errc::usage, "staging_bytes {} is too small for the {} ranks that share memory: set {} or more",
-                   options.config.staging_bytes, options.size, (needed + page - 1) / page * page);
+                   options.config.staging_bytes, options.size, round_up(needed, page));
 }
 
 class ShmTransport : public Transport {

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "ddprun/common/dtype.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/comm/backends/shm/segment_layout.h"
 
 namespace ddprun::comm {
@@ -25,8 +26,8 @@ struct Slice {
 // where there are too few.
 inline Slice slice_of_rank(std::size_t count, DType dtype, int ranks, int rank) {
   const auto parts = static_cast<std::size_t>(ranks);
-  const auto lines = (count * size_of(dtype) + cache_line_bytes - 1) / cache_line_bytes;
-  const auto share = elements_in((lines + parts - 1) / parts * cache_line_bytes, dtype);
+  const auto lines = divide_up(count * size_of(dtype), cache_line_bytes);
+  const auto share = elements_in(divide_up(lines, parts) * cache_line_bytes, dtype);
   const auto begin = std::min(count, static_cast<std::size_t>(rank) * share);
   return {begin, std::min(count, begin + share)};
 }

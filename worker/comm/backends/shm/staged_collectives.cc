@@ -4,16 +4,13 @@
 #include <cstring>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/comm/backends/shm/peer_copy.h"
 #include "ddprun/worker/comm/backends/shm/slices.h"
 #include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {
-
-std::size_t chunks_of(std::size_t count, std::size_t chunk) {
-  return (count + chunk - 1) / chunk;
-}
 
 const std::byte* element(ConstSpan span, std::size_t index) {
   return static_cast<const std::byte*>(span.data) + index * size_of(span.dtype);
@@ -64,7 +61,7 @@ void StagedCollectives::run(const Collective& collective) {
 // read the lines that stage 2 writes, so they are still cached.
 void StagedCollectives::allreduce(const Collective& collective) {
   const auto& buffer = collective.output;
-  const auto chunks = chunks_of(buffer.count, allreduce_chunk(buffer.dtype));
+  const auto chunks = divide_up(buffer.count, allreduce_chunk(buffer.dtype));
   phases_.pipeline(chunks, 3, [&](std::size_t stage, std::size_t chunk, std::uint32_t phase) {
     if (stage == 0) {
       distribute_slices(buffer, chunk, phase);
@@ -121,7 +118,7 @@ void StagedCollectives::reduce(const Collective& collective) {
   const auto count = collective.operation.count;
   const int root = collective.operation.peer;
   const auto chunk = layout_.slot_bytes() / size_of(dtype);
-  phases_.pipeline(chunks_of(count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  phases_.pipeline(divide_up(count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto elements = std::min(chunk, count - first);
     const auto* own = element(collective.input, first);
@@ -137,7 +134,7 @@ void StagedCollectives::broadcast(const Collective& collective) {
   const auto& buffer = collective.output;
   const auto chunk = layout_.slot_bytes() / size_of(buffer.dtype);
   const int root = collective.operation.peer;
-  phases_.pipeline(chunks_of(buffer.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  phases_.pipeline(divide_up(buffer.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto bytes = std::min(chunk, buffer.count - first) * size_of(buffer.dtype);
     const auto slot = area_.slot(root, phase);
@@ -149,7 +146,7 @@ void StagedCollectives::broadcast(const Collective& collective) {
 void StagedCollectives::allgather(const Collective& collective) {
   const auto& input = collective.input;
   const auto chunk = layout_.slot_bytes() / size_of(input.dtype);
-  phases_.pipeline(chunks_of(input.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  phases_.pipeline(divide_up(input.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto bytes = std::min(chunk, input.count - first) * size_of(input.dtype);
     const auto* const own = element(input, first);
@@ -168,7 +165,7 @@ void StagedCollectives::allgather(const Collective& collective) {
 void StagedCollectives::reduce_scatter(const Collective& collective) {
   const auto& output = collective.output;
   const auto chunk = layout_.section_bytes() / size_of(output.dtype);
-  phases_.pipeline(chunks_of(output.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  phases_.pipeline(divide_up(output.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto count = std::min(chunk, output.count - first);
     const auto input = [&](int r) {

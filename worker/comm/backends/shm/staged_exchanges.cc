@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
@@ -24,10 +25,6 @@ void read_from(const std::byte* slot, Span to) {
 }
 void copy(ConstSpan from, Span to) {
   if (from.count > 0 && from.data != to.data) std::memcpy(to.data, from.data, from.bytes());
-}
-
-std::size_t chunks_of(std::size_t count, std::size_t length) {
-  return (count + length - 1) / length;
 }
 
 }  // namespace
@@ -68,7 +65,7 @@ void StagedExchanges::gather(const Collective& collective) {
   const bool receives = to_all || collective.operation.peer == rank_;
   const bool sends = to_all || collective.operation.peer != rank_;
   if (receives) copy(collective.input, collective.output_part(rank_));
-  phases_.pipeline(chunks_of(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
+  phases_.pipeline(divide_up(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
     const auto first = number * length;
     if (stage == 0) {
       if (sends) write(area_.slot(rank_, phase), chunk_of(collective.input, first, length));
@@ -84,7 +81,7 @@ void StagedExchanges::scatter(const Collective& collective) {
   const auto length = elements_per_section(collective);
   const int root = collective.operation.peer;
   if (rank_ == root) copy(collective.input_part(rank_), collective.output);
-  phases_.pipeline(chunks_of(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
+  phases_.pipeline(divide_up(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
     const auto first = number * length;
     if (stage == 0 && rank_ == root) {
       for_each_peer(
@@ -97,7 +94,7 @@ void StagedExchanges::scatter(const Collective& collective) {
 
 void StagedExchanges::reduce_scatter(const Collective& collective) {
   const auto length = elements_per_section(collective);
-  phases_.pipeline(chunks_of(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
+  phases_.pipeline(divide_up(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
     const auto first = number * length;
     if (stage == 0) {
       for_each_peer(
@@ -119,7 +116,7 @@ void StagedExchanges::all_to_all(const Collective& collective) {
   const auto length = elements_per_section(collective);
   const auto largest = collective.operation.unequal() ? compare_parts(collective) : collective.operation.count;
   copy(collective.input_part(rank_), collective.output_part(rank_));
-  phases_.pipeline(chunks_of(largest, length), 2, [&](auto stage, auto number, auto phase) {
+  phases_.pipeline(divide_up(largest, length), 2, [&](auto stage, auto number, auto phase) {
     const auto first = number * length;
     for_each_peer([&](int r) {
       if (stage == 0) {

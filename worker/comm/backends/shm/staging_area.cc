@@ -1,10 +1,12 @@
 #include "ddprun/worker/comm/backends/shm/staging_area.h"
 
+#include "ddprun/common/rounding.h"
+
 namespace ddprun::comm {
 namespace {
 
 std::size_t whole_lines(std::size_t bytes) {
-  return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
+  return round_up(bytes, cache_line_bytes);
 }
 
 }  // namespace

@@ -4,13 +4,15 @@
 #include <memory>
 #include <utility>
 
+#include "ddprun/common/rounding.h"
+
 namespace ddprun::comm {
 namespace {
 
 constexpr std::size_t alignment = 64;
 
 std::size_t aligned(std::size_t bytes) {
-  return (bytes + alignment - 1) / alignment * alignment;
+  return round_up(bytes, alignment);
 }
 
 // Lies in the output, as the input of an operation in place does.
@@ -129,7 +131,7 @@ Division divide(const Call& call, int ranks, std::size_t piece_bytes, bool reduc
   const auto fitting = std::max<std::size_t>(1, piece_bytes / parts / size_of(operation.dtype));
   const auto elements = fitting < step ? fitting : fitting / step * step;
   if (whole || operation.count <= elements) return {1, operation.count};
-  return {(operation.count + elements - 1) / elements, elements};
+  return {divide_up(operation.count, elements), elements};
 }
 
 std::size_t staging_bytes(const Call& call, const Division& division) {

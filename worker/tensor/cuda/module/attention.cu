@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/cuda/module/attention.h"
 #include "ddprun/worker/tensor/cuda/module/attention_backward.h"
 #include "ddprun/worker/tensor/cuda/module/attention_forward.h"
@@ -54,7 +55,7 @@ void visit_width(const AttentionSizes& sizes, Visit visit) {
 
 // One block for each tile of each head.
 unsigned blocks_of(const AttentionSizes& sizes, std::int64_t rows, int tile_rows) {
-  const std::int64_t blocks = (rows + tile_rows - 1) / tile_rows * sizes.batch * sizes.heads;
+  const std::int64_t blocks = divide_up(rows, tile_rows) * sizes.batch * sizes.heads;
   if (blocks <= std::numeric_limits<std::int32_t>::max()) return static_cast<unsigned>(blocks);
   throw make_error(Errc::unsupported, "attention on a cuda device: {} x {} heads of {} rows are too many", sizes.batch,
                    sizes.heads, rows);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/cuda/module/launch.h"
 
 // The shape of launches: blocks of one size, and loops over the grid, so that any count of elements fits any grid.
@@ -13,10 +14,6 @@ inline constexpr int block_threads = 256;
 // Enough blocks to fill a multiprocessor twice; more would only be started one after the other. No result depends on
 // it.
 inline constexpr std::int64_t blocks_of_multiprocessor = 16;
-
-constexpr std::int64_t divide_up(std::int64_t count, std::int64_t by) {
-  return (count + by - 1) / by;
-}
 
 // For so many pieces of work, each of which takes a block.
 inline unsigned grid_of_blocks(const DeviceContext& device, std::int64_t pieces) {

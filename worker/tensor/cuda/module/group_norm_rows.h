@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "ddprun/common/float16.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/cuda/module/chunk.h"
 #include "ddprun/worker/tensor/cuda/module/divider.h"
 #include "ddprun/worker/tensor/cuda/module/grid.h"
@@ -159,7 +160,7 @@ void visit_norm_groups(const DeviceContext& device, const NormRows& shape, int c
 template <int threads, class Stored>
 __device__ Chunk<Stored>* cache_of(bool fits, std::int64_t length, int cached_rows, int number) {
   if (!fits) return nullptr;
-  const std::int64_t chunks = (length + pack_size<Stored> - 1) / pack_size<Stored>;
+  const std::int64_t chunks = divide_up(length, pack_size<Stored>);
   return dynamic_shared<Chunk<Stored>>() + (threadIdx.x / threads * cached_rows + number) * chunks;
 }
 

@@ -1,3 +1,4 @@
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/tensor/cuda/module/divider.h"
 #include "ddprun/worker/tensor/cuda/module/grid.h"
 #include "ddprun/worker/tensor/cuda/module/pooling.h"
@@ -39,10 +40,10 @@ struct AdaptiveWindows {
   std::int64_t size, out;
 
   __device__ Range inputs(std::int64_t output) const {
-    return {output * size / out, ((output + 1) * size + out - 1) / out};
+    return {output * size / out, divide_up((output + 1) * size, out)};
   }
   __device__ Range outputs(std::int64_t input) const {
-    return {input * out / size, ((input + 1) * out + size - 1) / size};
+    return {input * out / size, divide_up((input + 1) * out, size)};
   }
   __device__ std::int64_t extent(std::int64_t output) const {
     const Range range = inputs(output);

@@ -1,0 +1,16 @@
+#include "ddprun/common/shell_quoted.h"
+
+namespace ddprun {
+
+std::string shell_quoted(std::string_view text) {
+  std::string result = "'";
+  for (const char c : text) {
+    if (c == '\'')
+      result += "'\\''";
+    else
+      result += c;
+  }
+  return result + "'";
+}
+
+}  // namespace ddprun
