@@ -21,8 +21,8 @@ void append(std::string& list, const std::string& item, const char* separator = 
   list += item;
 }
 
-// What a rank called under the number of that collective, if its record says so and it is another operation. The rank
-// may have called more operations since.
+// Returns what a rank called under the number of that collective, if its record says so and it is another operation.
+// The rank may have called more operations since.
 const OperationDescription* other_call(const Stall& stall, const RankRecord& record) {
   const auto differs = [&](const OperationDescription& call) { return agree(call, stall.operation) ? nullptr : &call; };
   if (record.newest() == stall.sequence) return differs(*record.operation);
@@ -31,7 +31,7 @@ const OperationDescription* other_call(const Stall& stall, const RankRecord& rec
   return nullptr;
 }
 
-// What a rank is doing, as a clause that follows "it".
+// Returns what a rank is doing, as a clause that follows "it".
 std::string activity(const RankRecord& record) {
   if (record.left) return "has left the group";
   if (record.inside && record.operation)
@@ -45,12 +45,12 @@ std::string activity(const RankRecord& record) {
   return last.empty() ? "is in " + messages : fmt::format("is in {}, after {}", messages, last);
 }
 
-// Whether two sends, or two receives, have the same peer and tag.
+// Returns whether two sends, or two receives, have the same peer and tag.
 bool same_channel(const OperationDescription& one, const OperationDescription& other) {
   return one.kind == other.kind && one.peer == other.peer && one.tag == other.tag;
 }
 
-// Whether a rank's record shows the counterpart of a send or receive. A receive from any source counts.
+// Returns whether a rank's record shows the counterpart of a send or receive. A receive from any source counts.
 bool in_counterpart(const Stall& stall, const RankRecord& partner) {
   const auto expected = stall.counterpart();
   auto from_any = expected;
