@@ -15,8 +15,7 @@ namespace comm {
 struct PreviousGroup;
 }
 
-// One rank's options for forming a process group: its rank, the store, and the settings. All ranks give one
-// size.
+// One rank's options for forming a process group: its rank, the store, and the settings. All ranks give one size.
 struct GroupOptions {
   int rank = 0;
   int size = 1;

@@ -33,8 +33,7 @@ struct OpOptions {
   // A cudaStream_t, for memory of its device: the operation begins after all that is queued there. Without one it
   // follows only the default stream.
   void* after = nullptr;
-  // The events to record, for a device's memory in a group of several ranks. They exist until the operation
-  // ends.
+  // The events to record, for a device's memory in a group of several ranks. They exist until the operation ends.
   OpEvents events = {};
 };
 
@@ -138,8 +137,7 @@ class ProcessGroup {
   // Returns whether operations take memory of that device.
   virtual bool accepts(std::int32_t device) const { return device == host_memory; }
 
-  // Returns the bytes that this rank's operations have sent over the network so far: 0 with shared memory.
-  // Thread-safe.
+  // Returns the bytes that this rank's operations have sent over the network so far: 0 with shared memory. Thread-safe.
   virtual std::uint64_t bytes_sent() const { return 0; }
 
   // From now on, operations that the calling thread starts on memory of a device, in this group and in its subgroups,

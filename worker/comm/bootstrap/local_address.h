@@ -6,9 +6,8 @@
 
 namespace ddprun::comm {
 
-// Returns this host's numeric address on the route to host:port, at which processes there can reach it. Sends no
-// packet. It is a loopback address if host is this one, even if only /etc/hosts says so. Throws Errc::unreachable
-// naming host.
+// Returns this host's numeric address on the route to host:port, at which processes there can reach it: a loopback
+// address if host is this one, even if only /etc/hosts says so. Sends no packet. Throws Errc::unreachable naming host.
 std::string local_address_towards(const std::string& host, std::uint16_t port);
 
 // One network interface of this host. A plain value.

@@ -11,8 +11,7 @@ namespace {
 
 // The interval at which the executor's thread tests started collectives for which no thread waits.
 constexpr std::chrono::milliseconds started_poll(50);
-// The interval at which it looks for queued ones that no caller has executed, if callers are expected to wait at
-// once.
+// The interval at which it looks for queued ones that no caller has executed, if callers are expected to wait at once.
 constexpr std::chrono::microseconds queued_poll(500);
 // The time that a waiter sleeps while another thread holds the progress lock before it tries to take the lock itself.
 constexpr std::chrono::microseconds retry_interval(500);

@@ -60,7 +60,7 @@ bool in_counterpart(const Stall& stall, const RankRecord& partner) {
   });
 }
 
-// The sends to that rank that a record shows.
+// Returns the sends to that rank that a record shows.
 std::string sends_to(int rank, const RankRecord& record) {
   std::string sends;
   for (const auto& each : record.operations)
@@ -68,7 +68,7 @@ std::string sends_to(int rank, const RankRecord& record) {
   return sends;
 }
 
-// For a receive from any rank: which ranks send to its rank, or else what the first few others do.
+// For a receive from any rank: names the ranks that send to its rank, or else what the first few others do.
 std::string name_possible_senders(const Stall& stall, const std::vector<Observation>& observations) {
   constexpr std::size_t most = 4;
   std::string senders, others;
@@ -89,7 +89,7 @@ std::string name_possible_senders(const Stall& stall, const std::vector<Observat
   return fmt::format("no rank is in a send to rank {}: {}", stall.rank, others);
 }
 
-// The ranks furthest behind: ranks that wait for those are not named.
+// Names the ranks furthest behind, and none that wait for those.
 std::string name_late(const Stall& stall, const std::vector<Observation>& observations) {
   const auto progress = [](const RankRecord& record) { return 2 * record.sequence + (record.inside ? 1 : 0); };
   const auto entered = 2 * stall.sequence + 1;
@@ -118,7 +118,7 @@ std::optional<GroupFailure> diagnose_collective_mismatch(const Stall& stall, con
                                                   stall.sequence, stall.rank, describe(stall.operation), names)};
 }
 
-// The partner is in a send or receive of the same number, ranks and tag, but of other elements.
+// Finds that the partner is in a send or receive of the same number, ranks and tag, but of other elements.
 std::optional<GroupFailure> diagnose_message_mismatch(const Stall& stall, int peer, const RankRecord& record) {
   if (stall.partner() != peer || stall.sequence == 0) return std::nullopt;
   const auto expected = stall.counterpart();
@@ -138,7 +138,7 @@ std::optional<GroupFailure> diagnose_comparison(const Comparison& comparison) {
   return diagnose_message_mismatch(own, peer, record);
 }
 
-// The ranks that left without taking part in the operation. A rank whose next collective is a later one took part.
+// Returns the ranks that left without taking part in the operation. One whose next collective is a later one took part.
 std::vector<int> leavers(const Stall& stall, const PeerRecords& records) {
   std::vector<int> ranks;
   for (const auto& [rank, record] : records) {
@@ -201,7 +201,7 @@ std::optional<GroupFailure> diagnose_silent_partners(const OverdueOperation& ove
   return failure;
 }
 
-// All ranks live: one of them has not entered the operation.
+// All ranks live here: one of them has not entered the operation.
 std::optional<GroupFailure> diagnose_lateness(const OverdueOperation& overdue) {
   const auto& own = overdue.own;
   std::string late;

@@ -13,15 +13,13 @@
 namespace ddprun::comm {
 
 // The way of writing what a rank's peers will read from staging memory: into its caches, or past them to memory by
-// non-temporal stores. Writing a line that a peer has cached costs an exchange between the cores, which takes 10
-// times as long where they share no third-level cache; a virtual machine does not know, and is moved. On two cores of
-// a Zen 4 VM an allreduce of 1 MiB through the caches took 45 us in some minutes and 840 in others, past them 90 to
-// 125.
+// non-temporal stores. Writing a line that a peer has cached costs an exchange between the cores, which takes 10 times
+// as long where they share no third-level cache; a virtual machine does not know, and is moved. On two cores of a Zen 4
+// VM an allreduce of 1 MiB through the caches took 45 us in some minutes and 840 in others, past them 90 to 125.
 //
-// So both ways are tried from time to time, and the quicker one is taken in between. Only an operation's number
-// decides whether it is a trial, so that all ranks try the same way at the same time; what a rank takes otherwise is
-// its own decision. Operations are told apart by kind, size and turn. Computes only: the caller measures. One
-// thread.
+// So both ways are tried from time to time, and the quicker one is taken in between. Only an operation's number decides
+// whether it is a trial, so that all ranks try the same way at the same time; what a rank takes otherwise is its own
+// decision. Operations are told apart by kind, size and turn. Computes only: the caller measures. One thread.
 class WritePolicy {
  public:
   enum class Way : std::uint8_t { into_caches, past_caches };

@@ -5,8 +5,7 @@
 
 #include "ddprun/worker/comm/operations/call.h"
 
-// Plans collectives on memory of a device as collectives on memory of the host. No memory is
-// accessed.
+// Plans collectives on memory of a device as collectives on memory of the host. No memory is accessed.
 namespace ddprun::comm {
 
 // The division of an operation: piece i has the elements from i * elements on of each rank's part, or of the buffer
