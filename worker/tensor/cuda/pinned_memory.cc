@@ -41,7 +41,7 @@ class PinnedCache {
   std::map<std::size_t, std::vector<void*>> free_;
 };
 
-// Never destroyed: tensors in static objects may outlive it otherwise.
+// The cache is never destroyed: tensors in static objects may outlive it otherwise.
 PinnedCache& cache() {
   static auto* instance = new PinnedCache;
   return *instance;

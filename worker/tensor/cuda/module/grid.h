@@ -18,11 +18,11 @@ constexpr std::int64_t divide_up(std::int64_t count, std::int64_t by) {
   return (count + by - 1) / by;
 }
 
-// For so many pieces of work, each of which takes a block.
+// The grid for so many pieces of work, each of which takes a block.
 inline unsigned grid_of_blocks(const DeviceContext& device, std::int64_t pieces) {
   return static_cast<unsigned>(std::clamp<std::int64_t>(pieces, 1, device.multiprocessors * blocks_of_multiprocessor));
 }
-// For so many pieces of work, each of which takes a thread.
+// The grid for so many pieces of work, each of which takes a thread.
 inline unsigned grid_of_threads(const DeviceContext& device, std::int64_t pieces) {
   return grid_of_blocks(device, divide_up(pieces, block_threads));
 }
