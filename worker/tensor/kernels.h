@@ -160,8 +160,7 @@ struct Table {
   // out (channels) = the sum of grad (outer, channels, inner) over outer and inner
   DDPRUN_ENTRY(sum_to_bias, void(In grad, std::int64_t outer, std::int64_t inner, Tensor& out, bool accumulate));
 
-  // out (m, n) = op(a) (m, k) op(b) (k, n); op may transpose. With a leading dimension there is one product for each
-  // index.
+  // out (m, n) = op(a) (m, k) op(b) (k, n); op may transpose. A leading dimension numbers the products.
   DDPRUN_ENTRY(matmul, void(In a, In b, Tensor& out, MatmulOptions));
   // Does the same, and adds bias (n) to each row.
   DDPRUN_ENTRY(addmm, void(In bias, In a, In b, Tensor& out, MatmulOptions));
@@ -189,8 +188,7 @@ struct Table {
   DDPRUN_ENTRY(max_pool2d_backward, Tensor(const PoolGeometry&, In grad, In index, const Shape& in_shape));
   DDPRUN_ENTRY(avg_pool2d, Tensor(const PoolGeometry&, In x, const Shape& out_shape));
   DDPRUN_ENTRY(avg_pool2d_backward, Tensor(const PoolGeometry&, In grad, const Shape& in_shape));
-  // Output (i, j) is the mean over rows [i height / out_h, ceil((i + 1) height / out_h)) and the columns in the same
-  // way.
+  // Output (i, j) is the mean over rows [i height / out_h, ceil((i + 1) height / out_h)), columns likewise.
   DDPRUN_ENTRY(adaptive_avg_pool2d, Tensor(const PoolGeometry&, In x, const Shape& out_shape));
   DDPRUN_ENTRY(adaptive_avg_pool2d_backward, Tensor(const PoolGeometry&, In grad, const Shape& in_shape));
 

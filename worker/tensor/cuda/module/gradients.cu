@@ -48,8 +48,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   });
 }
 
-// Does what the host's clip_grads_with_norm() does: nothing is written where the norm is small enough. NaN is passed
-// on.
+// Works like the host's clip_grads_with_norm(): nothing is written where the norm is small enough. A NaN is passed on.
 template <class T>
 __global__ void __launch_bounds__(block_threads, 1)
     clip_to_norm_kernel(const __grid_constant__ TensorTable<1> table, double max_norm, const double* square_sum) {
