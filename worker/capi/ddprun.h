@@ -105,7 +105,7 @@ typedef struct ddprun_group_options {
   const char* prefix;             // the beginning of the group's keys in the store: its own, equal at all ranks
   int32_t store_rank;             // the rank whose process serves the store; -1 if none does, or it is not known
   int64_t timeout_ms;             // the limit of one operation, and of forming the group
-  int64_t freeze_bound_ms;        // the time that a rank may show no sign of life; negative: without limit
+  int64_t freeze_bound_ms;        // the time that a rank may show no sign of life; negative means no limit
   const char* network_interface;  // addresses or interfaces on which peers reach this process
   const char* label;              // the name of this rank in messages about a failure, besides its number
 } ddprun_group_options;

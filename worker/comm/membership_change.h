@@ -8,7 +8,7 @@ namespace ddprun {
 // A process that is, or was, a member of an ElasticGroup. A plain value.
 struct ElasticMember {
   std::string name;
-  int rank = 0;  // a lost member's in the group that it was lost from, a newcomer's in the one that it joined
+  int rank = 0;         // a lost member's in the group that it was lost from, a newcomer's in the one that it joined
   std::string process;  // "pid 42 on host b"
   std::string cause{};  // why it is gone: "its process died or its connection broke"; empty for a newcomer
   friend bool operator==(const ElasticMember&, const ElasticMember&) = default;

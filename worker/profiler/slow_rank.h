@@ -15,7 +15,7 @@ struct SlowRank {
   int rank = 0;
   const char* part =
       "";          // what takes most of its additional time: data, upload, forward, backward, optimizer, communication
-  Seconds own{0};  // of a step, without waiting for others
+  Seconds own{0};  // the time of a step, without waiting for others
   Seconds others{0};  // the median of the other ranks' time without waiting
   Seconds part_own{0};
   Seconds part_others{0};

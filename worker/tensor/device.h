@@ -19,7 +19,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-inline constexpr int max_devices = 64;  // of each type
+inline constexpr int max_devices = 64;  // the number of each type
 
 // Returns a text such as "cpu:0".
 std::string to_string(Device device);

@@ -17,7 +17,7 @@
 // are new tensors unless they are arguments; "accumulate" adds to them instead of overwriting.
 //
 // Types: float32, float64, and bfloat16 and float16, which are stored in 16 bits and computed in float32.
-// Sums are taken in an order that depends on shapes alone, so the same input gives the same bits.
+// Sums are taken in an order that depends only on shapes, so the same input gives the same bits.
 namespace ddprun::kernels {
 
 // --- results of several tensors

@@ -19,7 +19,7 @@ struct Stall {
   static constexpr int all_ranks = -1, any_rank = -2;
 
   int rank = 0;                // this rank
-  std::uint64_t sequence = 0;  // that of RankOperation
+  std::uint64_t sequence = 0;  // as in RankOperation
   OperationDescription operation;
   double seconds = 0;             // since it started
   std::string transport_error{};  // empty if the transport reported none

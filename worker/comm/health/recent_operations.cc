@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t most_ended = 8;  // ended before the oldest in progress: as far as a rank may run ahead
+constexpr std::uint64_t most_ended = 8;       // ended before the oldest in progress: as far as a rank may run ahead
 constexpr std::size_t most_collectives = 12;  // including the ended ones
 constexpr std::size_t most_transfers = 4;
 

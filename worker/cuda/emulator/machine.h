@@ -113,11 +113,11 @@ class Machine {
 
   // Lets some work happen, or none, as chance has it.
   void drift();
-  // Works until done() holds; the lock is released for a moment whenever nothing can go on.
+  // Works until done() holds; the lock is released for a moment whenever nothing can continue.
   void work_until(const std::function<bool()>& done);
   // Lets some work happen, one operation at least where one can continue: a caller that polls comes to an end.
   void work_some();
-  // Works until nothing can go on.
+  // Works until nothing can continue.
   void work_while_possible();
 
   std::map<const char*, std::size_t>& pinned() { return pinned_; }

@@ -38,7 +38,7 @@ class DeviceMemory {
 
   std::size_t capacity_, mapped_;
   char* base_ = nullptr;
-  std::size_t used_ = 0;  // without the pool's
+  std::size_t used_ = 0;  // does not count the pool's
   std::size_t pool_used_ = 0, pool_reserved_ = 0;
   std::size_t touched_ = 0;                  // bytes from base_ that were ever given out
   std::map<std::size_t, std::size_t> free_;  // offset and size

@@ -16,7 +16,7 @@ struct Settings {
   std::size_t memory = std::size_t{4} << 30;  // DDPRUN_CUDA_EMULATOR_MEMORY: bytes of each device
   std::uint64_t seed = 0;       // DDPRUN_CUDA_EMULATOR_SEED decides the order in which threads and streams run
   int major = 9, minor = 0;     // DDPRUN_CUDA_EMULATOR_CAPABILITY=9.0
-  int driver = CUDART_VERSION;  // DDPRUN_CUDA_EMULATOR_DRIVER=12040: CUDA 12.4 at most; 0: there is no driver
+  int driver = CUDART_VERSION;  // DDPRUN_CUDA_EMULATOR_DRIVER=12040: CUDA 12.4 at most; 0 if there is no driver
   // DDPRUN_CUDA_EMULATOR_NCCL=21803 makes NCCL say that it is 2.18.3; the same goes for cuBLASLt and cuDNN.
   std::optional<int> nccl, cublaslt, cudnn;
   // With DDPRUN_CUDA_EMULATOR_CLOCK=operations each operation takes a microsecond; else as long as its emulation.

@@ -24,7 +24,7 @@ template <class T>
 struct PanelProduct {
   std::int64_t m, n, k;  // n: a multiple of panel_width
   const T* a;
-  std::int64_t a_row, a_column;  // from one element to the one of the next row, and of the next column
+  std::int64_t a_row, a_column;  // distances from one element to that of the next row, and of the next column
   const T* b;
   std::int64_t b_row;
   T* out;
@@ -32,7 +32,7 @@ struct PanelProduct {
   bool accumulate = false;
 };
 
-// The order of the sums depends on only the sizes. Whether products are rounded before they are added depends on the
+// The order of the sums depends only on the sizes. Whether products are rounded before they are added depends on the
 // processor.
 void multiply(const PanelProduct<float>& product);
 void multiply(const PanelProduct<double>& product);

@@ -68,7 +68,7 @@ struct DeviceFacts {
 };
 
 struct DeviceMemoryFacts {
-  std::size_t allocated;  // by tensors and as workspaces of operations now
+  std::size_t allocated;  // used by tensors and as workspaces of operations now
   std::size_t reserved;   // taken from the driver: allocated and kept for the next allocation
   std::size_t free, total;
 };

@@ -75,7 +75,7 @@ class Uploads {
   };
   struct OfDevice {
     std::deque<Upload> under_way;  // in the order of the queue
-    std::vector<void*> events;     // to be used again
+    std::vector<void*> events;     // kept to be used again
   };
 
   static bool is_read(const Upload& upload) {

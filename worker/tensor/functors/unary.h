@@ -191,7 +191,7 @@ struct Gelu {
   }
 };
 
-// The same with the probability approximated by tanh, as in GPT-2.
+// GELU with the probability approximated by tanh, as in GPT-2.
 struct GeluTanh {
   static constexpr Saves saves = Saves::input;
   static constexpr bool transcendental = true, transcendental_gradient = true;

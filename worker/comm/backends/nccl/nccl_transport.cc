@@ -33,10 +33,10 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr std::chrono::seconds memory_bound(60);  // for the device to clear memory
-constexpr std::chrono::seconds linger_bound(1);   // for messages that are not delivered yet when this rank leaves
+constexpr std::chrono::seconds memory_bound(60);  // the limit for the device to clear memory
+constexpr std::chrono::seconds linger_bound(1);   // the limit for messages that are not delivered when this rank leaves
 
-// Not nested in the transport, because clang rejects an optional of a nested class whose members have initialisers.
+// This is not nested in the transport, because clang rejects an optional of a nested class with initialised members.
 struct OnDevice {
   explicit OnDevice(int device) : placeholder(device, 1), stream(device), earlier(device) {}
 
@@ -320,7 +320,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   int device_ = 0;                         // set by connect()
   std::deque<StartedCollective> started_;  // the group calls from one thread at a time
   std::optional<OnDevice> on_device_;
-  std::optional<RingTraffic> traffic_;  // once connected
+  std::optional<RingTraffic> traffic_;  // set once connected
   std::atomic<std::uint64_t> bytes_sent_ = 0;
   Channels channels_;
   // Memory that was allocated refers to it, and may exist longer.

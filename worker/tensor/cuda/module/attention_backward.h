@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(warp_size* BackwardTiles<Stored, Width>::strip
   at.tile = (sizes.queries - 1) / Tiles::own - at.tile;
   const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_of_warp();
   const std::int64_t tile_query = at.tile * Tiles::own, first_query = tile_query + warp * rows;
-  const std::int64_t numbers = at.number * sizes.queries + first_query;  // of the strip's log_sum and grad_dot_out
+  const std::int64_t numbers = at.number * sizes.queries + first_query;  // the index of its log_sum and grad_dot_out
   Stored* const query = queries + warp * rows * stride;
   Stored* const grad = grads + warp * rows * stride;
   T* const log_sum = log_sums + warp * rows;

@@ -4,10 +4,10 @@
 
 #include "ddprun/worker/tensor/cuda/module/tile_product.h"
 
-// What the kernels of attention have in common: sizes, which keys a query sees, and how tiles get into shared memory.
-// Each warp of a block has a strip of rows of its own, and all warps see one tile of the other side after another:
-// queries of their own and tiles of keys, or the other way round. Tiles have Width columns, those beyond the actual
-// width are zero.
+// The common parts of the attention kernels: sizes, which keys a query sees, and how tiles get into shared memory. Each
+// warp of a block has a strip of rows of its own, and all warps see one tile of the other side after another: queries
+// of their own and tiles of keys, or the other way round. Tiles have Width columns, those beyond the actual width are
+// zero.
 namespace ddprun::cuda {
 
 struct AttentionSizes {

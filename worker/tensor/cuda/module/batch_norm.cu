@@ -10,7 +10,7 @@
 #include "ddprun/worker/tensor/cuda/module/warp.h"
 
 // The positions of a channel are divided into parts, each summed by a block; then a thread merges the parts of a
-// channel in double, in their order. The number of parts depends on only the shape.
+// channel in double, in their order. The number of parts depends only on the shape.
 namespace ddprun::cuda {
 namespace {
 

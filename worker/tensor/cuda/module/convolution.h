@@ -2,7 +2,7 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Convolutions by cuDNN, of row-major images, by only deterministic algorithms. They are entries of DeviceApi with the
+// Convolutions by cuDNN, of row-major images, only by deterministic algorithms. They are entries of DeviceApi with the
 // same names.
 namespace ddprun::cuda {
 

@@ -84,7 +84,7 @@ struct ParameterSums {
 // The number of values of a parameter that a segment has, or one sample more: their error is that of a sum of so many.
 constexpr std::int64_t segment_values = 1024;
 
-// For inner of 1: a thread has `size` neighbouring parameters and every rows_of_tile-th sample of a segment.
+// Where inner is 1, a thread has `size` neighbouring parameters and every rows_of_tile-th sample of a segment.
 template <int size, class Stored>
 __global__ void __launch_bounds__(block_threads, 1)
     sum_parameter_columns_kernel(ParameterSums sums, Divider channels, NormGradientArguments<Stored> in,
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   }
 }
 
-// For inner of more than 1: a block has one parameter of a segment.
+// Where inner is more than 1, a block has one parameter of a segment.
 template <class Stored>
 __global__ void __launch_bounds__(block_threads, 1)
     sum_parameter_planes_kernel(ParameterSums sums, Divider channels, Divider inner, NormGradientArguments<Stored> in,

@@ -57,7 +57,7 @@ void check_types(const LibraryCall& call, const View& a, const View& b, const Vi
 }
 
 struct ProductCall {
-  std::int64_t count;  // of matrices that lie one after the other
+  std::int64_t count;  // the number of matrices that lie one after the other
   const View &a, &b, &out;
   const void* addend;  // like out, or out itself; null if nothing is added
   MatmulOptions options;

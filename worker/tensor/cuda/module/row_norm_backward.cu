@@ -8,7 +8,7 @@
 // The gradients of rows and of their weight and bias in one pass: a block has a segment of rows, of which it takes a
 // tile at a time. First a warp has a row of the tile, for the sums that its gradient needs; then a thread has columns,
 // for the gradients, and adds what they give to its columns' weight and bias. The segments' sums are added by a second
-// kernel. All orders depend on only the shapes.
+// kernel. All orders depend only on the shapes.
 namespace ddprun::cuda {
 namespace {
 
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(block_threads, 1)
       T of_weight[size] = {}, of_bias[size] = {};
       write_columns<size>(in, of_rows, row, count, column, n, of_weight, of_bias);
       if (sums == nullptr) continue;
-      // What a thread adds to is its own.
+      // A thread adds only to sums of its own.
       DDPRUN_UNROLL
       for (int k = 0; k < size; ++k) {
         const bool first = row == start;
