@@ -101,7 +101,7 @@ class PeerMonitor {
   StoreHost store_host_;
   std::set<int> ended_;      // ranks of this host whose processes have ended
   bool store_ends_ = false;  // true if the store's process ends in order
-  PeerRecords left_;         // the records of ranks that left, from the store's host, once it ends
+  PeerRecords left_;         // the records of ranks that left, with that of the store's host, once it ends
 
   std::mutex mutex_;
   std::condition_variable changed_;
