@@ -3,8 +3,8 @@
 //
 // Ownership: what a function creates is the caller's until it calls the _free function of that type. The memory of an
 // operation is in use until the operation has finished. A work may outlive its group.
-// Threads: as ProcessGroup: every function is thread-safe, apart from the _free functions; every rank calls the same
-// collectives in the same order. A process that forks afterwards must not use its groups in the child.
+// Threads: those of ProcessGroup: every function is thread-safe, apart from the _free functions; every rank calls the
+// same collectives in the same order. A process that forks afterwards must not use its groups in the child.
 // Errors: a function that can fail has ddprun_error as its last parameter, which it writes in any case; those that
 // return a code return its code, 0 for success. No C++ exception leaves the library.
 // Units: counts in elements, timeouts in milliseconds; the timeout 0 stands for the group's.
@@ -68,7 +68,7 @@ enum {
 
 typedef struct ddprun_reduction {
   int32_t op;
-  double factor;  // of DDPRUN_PREMULTIPLIED_SUM
+  double factor;  // the factor of DDPRUN_PREMULTIPLIED_SUM
 } ddprun_reduction;
 
 typedef struct ddprun_span {
@@ -82,53 +82,53 @@ typedef struct ddprun_work ddprun_work;
 typedef struct ddprun_memory ddprun_memory;
 typedef struct ddprun_store_server ddprun_store_server;
 
-// A store server in this process, for groups that have no other: host "" for all addresses, port 0 for a free one.
+// Starts a store server in this process, for groups without another: host "" for all addresses, port 0 for a free one.
 ddprun_store_server* ddprun_store_serve(const char* host, uint16_t port, ddprun_error* error);
 uint16_t ddprun_store_port(const ddprun_store_server* server);
-// Announces that the server ends in order: once they know it, groups over it go on when it closes, and fail no longer.
-// To be called after this process has left its groups over it. 1 once all of them know, 0 if timeout_ms passes first.
+// Announces that the server ends in order: once they know it, groups over it continue when it closes, and fail no
+// longer. Call it after leaving all groups over it. Returns 1 once all of them know, 0 if timeout_ms passes first.
 int32_t ddprun_store_announce_end(ddprun_store_server* server, int64_t timeout_ms);
-// After the announcement: 1 once all have left, when the server has closed by itself; 0 if timeout_ms passes first.
-// Until then the deaths of their ranks are noticed as before, so a process serves on for a while before it ends.
+// Returns, after the announcement, 1 once all have left, when the server has closed by itself; 0 if timeout_ms passes
+// first. Until then the deaths of their ranks are noticed as before, so a process serves on for a while before it ends.
 int32_t ddprun_store_drain(ddprun_store_server* server, int64_t timeout_ms);
 // Closes the server, if it is not closed yet.
 void ddprun_store_free(ddprun_store_server* server);
 // Writes the address at which processes on host reach this one; nothing if that is this host. Sends no packet.
 int32_t ddprun_address_towards(const char* host, uint16_t port, char* address, size_t bytes, ddprun_error* error);
 
-// Zero the structure, then set what matters: NULL and 0 stand for the defaults. Strings are read during the call only.
+// Zero the structure, then set what matters: NULL and 0 stand for the defaults. Strings are read only during the call.
 typedef struct ddprun_group_options {
   int32_t rank, size;
   const char* backend;     // auto, shm, gloo, hierarchical, ...; the same at all ranks
-  const char* store_host;  // of a store server: ddprun's or PyTorch's
+  const char* store_host;  // the host of a store server: ddprun's or PyTorch's
   uint16_t store_port;
-  const char* prefix;             // of the group's keys in the store: unique to this group, equal at all ranks
-  int32_t store_rank;             // the rank whose process serves the store; -1: none, or not known
-  int64_t timeout_ms;             // of one operation, and of forming the group
-  int64_t freeze_bound_ms;        // how long a rank may show no sign of life; negative: without limit
+  const char* prefix;             // the beginning of the group's keys in the store: its own, equal at all ranks
+  int32_t store_rank;             // the rank whose process serves the store; -1 if none does, or it is not known
+  int64_t timeout_ms;             // the limit of one operation, and of forming the group
+  int64_t freeze_bound_ms;        // the time that a rank may show no sign of life; negative means no limit
   const char* network_interface;  // addresses or interfaces on which peers reach this process
-  const char* label;              // what messages about a failure call this rank besides its number
+  const char* label;              // the name of this rank in messages about a failure, besides its number
 } ddprun_group_options;
 
-// Blocks until all ranks have joined. NULL when that fails.
+// Joins a group; blocks until all ranks have joined. Returns NULL when that fails.
 ddprun_group* ddprun_group_join(const ddprun_group_options* options, ddprun_error* error);
 // Leaves the group; operations in progress end with an error.
 void ddprun_group_free(ddprun_group* group);
 
 const char* ddprun_group_backend(const ddprun_group* group);
 uint64_t ddprun_group_bytes_sent(const ddprun_group* group);
-// Ends every operation of this process, and all later ones, with DDPRUN_ABORTED. From any thread.
+// Ends every operation of this process, and all later ones, with DDPRUN_ABORTED. Any thread may call it.
 void ddprun_group_abort(ddprun_group* group, const char* reason);
-// Why the group is broken; DDPRUN_OK if it is not.
+// Returns why the group is broken; DDPRUN_OK if it is not.
 int32_t ddprun_group_failure(const ddprun_group* group, ddprun_error* error);
 
-// Zeroed, page-aligned memory that operations of the group access at the least cost. May outlive the group.
+// Returns zeroed, page-aligned memory that operations of the group access at the least cost. It may outlive the group.
 ddprun_memory* ddprun_memory_allocate(ddprun_group* group, size_t bytes, ddprun_error* error);
 void* ddprun_memory_data(const ddprun_memory* memory);
 void ddprun_memory_free(ddprun_memory* memory);
 
 // Operations. With work NULL they return when the operation has finished; otherwise at once, and *work is its handle.
-// input may equal output. counts: the elements of each rank's part; NULL: equal parts.
+// input may equal output. counts: the elements of each rank's part, or NULL for equal parts.
 #define DDPRUN_CALL int64_t timeout_ms, ddprun_work **work, ddprun_error *error
 
 int32_t ddprun_allreduce(ddprun_group* group, ddprun_span input, ddprun_span output, ddprun_reduction reduction,
@@ -143,12 +143,12 @@ int32_t ddprun_gather(ddprun_group* group, ddprun_span input, ddprun_span output
                       DDPRUN_CALL);
 int32_t ddprun_scatter(ddprun_group* group, ddprun_span input, const size_t* counts, ddprun_span output, int32_t root,
                        DDPRUN_CALL);
-// Both counts, or neither.
+// Both counts are given, or neither.
 int32_t ddprun_all_to_all(ddprun_group* group, ddprun_span input, const size_t* input_counts, ddprun_span output,
                           const size_t* output_counts, DDPRUN_CALL);
 int32_t ddprun_barrier(ddprun_group* group, DDPRUN_CALL);
 
-// One operation on n spans.
+// Each of these is one operation on n spans.
 int32_t ddprun_allreduce_coalesced(ddprun_group* group, const ddprun_span* buffers, size_t n,
                                    ddprun_reduction reduction, DDPRUN_CALL);
 int32_t ddprun_allgather_coalesced(ddprun_group* group, const ddprun_span* inputs, const ddprun_span* outputs, size_t n,
@@ -156,13 +156,13 @@ int32_t ddprun_allgather_coalesced(ddprun_group* group, const ddprun_span* input
 int32_t ddprun_reduce_scatter_coalesced(ddprun_group* group, const ddprun_span* inputs, const ddprun_span* outputs,
                                         size_t n, ddprun_reduction reduction, DDPRUN_CALL);
 
-// source -1: any rank; ddprun_work_source() tells which it was.
+// source: a rank, or -1 for any rank; ddprun_work_source() tells which it was.
 int32_t ddprun_send(ddprun_group* group, ddprun_span buffer, int32_t destination, int32_t tag, DDPRUN_CALL);
 int32_t ddprun_recv(ddprun_group* group, ddprun_span buffer, int32_t source, int32_t tag, DDPRUN_CALL);
 
-// Waits for the end of the operation. DDPRUN_TIMEOUT when timeout_ms (negative: none) passes first: it continues then.
+// Waits for the end. Returns DDPRUN_TIMEOUT when timeout_ms (negative: none) passes first: the operation continues.
 int32_t ddprun_work_wait(ddprun_work* work, int64_t timeout_ms, ddprun_error* error);
-// 1 once ddprun_work_wait() would not block, also after a failure.
+// Returns 1 once ddprun_work_wait() would not block, also after a failure.
 int32_t ddprun_work_done(const ddprun_work* work);
 int32_t ddprun_work_source(const ddprun_work* work);
 void ddprun_work_free(ddprun_work* work);

@@ -12,10 +12,10 @@
 #include "ddprun/worker/capi/ddprun.h"
 #include "ddprun/worker/comm/process_group.h"
 
-// What is behind the handles of ddprun.h.
+// The types behind the handles of ddprun.h.
 struct ddprun_store_server {
   ddprun::StoreServerThread server;
-  bool ending = false;  // it has been announced
+  bool ending = false;  // its end has been announced
 };
 struct ddprun_group {
   std::unique_ptr<ddprun::ProcessGroup> group;

@@ -5,7 +5,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 
-// Collectives built on those of ProcessGroup. Blocking: they throw the operation's error. As with those, every rank
+// Collectives built on those of ProcessGroup. They block, and throw the operation's error. As with those, every rank
 // calls them in the same order.
 namespace ddprun {
 

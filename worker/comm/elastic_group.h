@@ -60,17 +60,17 @@ class ElasticGroup {
   // then), this process is in no group; to recover, form a further generation.
   ProcessGroup& reconfigure(std::uint64_t generation, const std::vector<std::string>& members);
 
-  // The members of the last agreed generation that are known to be gone, by rank: they died, left (their ElasticGroup
-  // was destroyed), or the group's failure names them as frozen or cut off, which may include this process. And the
-  // names of the others, in list order: without this process if it is named. The members that a failure names are known
+  // lost() returns the members of the last agreed generation that are known to be gone, by rank: they died, left (their
+  // ElasticGroup was destroyed), or the group's failure names them as frozen or cut off, which may include this
+  // process. survivors() returns the names of the others, in list order. The members that a failure names are known
   // once an operation has failed with it. Of several that die at once, some may be found later: a list that still has
   // one is refused at every member as soon as its death is known. A name that lost() returned, at every member, may
   // belong to another process in the next list. Both are empty before the first reconfigure().
   std::vector<ElasticMember> lost();
   std::vector<std::string> survivors();
-  // What the last successful reconfigure() changed against the group that this process was in before, possibly some
-  // generations earlier: the members that are gone, including those that are merely not in the new list (none, for a
-  // newcomer); and the newcomers, the same at every member: those that were not in the last group that any member was
+  // Returns what the last successful reconfigure() changed against the group that this process was in before, possibly
+  // some generations earlier: the members that are gone, including those that are merely not in the new list (none, for
+  // a newcomer); and the newcomers, the same at every member: those that were not in the last group that any member was
   // in, so all of them in a first group.
   MembershipChange change();
 
@@ -81,8 +81,8 @@ class ElasticGroup {
 
   // Aborts the group, or a reconfigure() in progress, which throws Errc::aborted with the reason.
   void abort(const std::string& reason);
-  // The same for generations below this one alone, and for good: also a reconfigure() of one that begins later throws
-  // Errc::aborted with the reason. For a thread that learns that a newer generation has been decided.
+  // Does the same, but only for generations below this one, and for good: a reconfigure() of one that begins later also
+  // throws Errc::aborted with the reason. It serves a thread that learns that a newer generation has been decided.
   void abort_before(std::uint64_t generation, const std::string& reason);
 
  private:
@@ -111,10 +111,10 @@ class ElasticGroup {
   std::shared_ptr<const comm::PeerList> active_;    // the last whose group formed in this process
   std::shared_ptr<const comm::PeerList> previous_;  // the last before active_
   std::set<std::string> known_lost_;                // members of agreed_ that lost() has returned
-  std::uint64_t least_generation_ = 0;              // that reconfigure() accepts
-  std::uint64_t newest_generation_ = 0;             // for which reconfigure() was called last
+  std::uint64_t least_generation_ = 0;              // the least that reconfigure() accepts
+  std::uint64_t newest_generation_ = 0;             // the one that reconfigure() was last called for
   std::stop_source stop_reconfigure_;
-  std::optional<std::string> abort_reason_;  // since the last reconfigure() began
+  std::optional<std::string> abort_reason_;  // the reason given since the last reconfigure() began
   std::uint64_t superseded_below_ = 0;       // generations that abort_before() has ended
   std::string superseded_reason_;
 };

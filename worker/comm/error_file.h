@@ -19,7 +19,7 @@ enum class FailureKind { failure, consequence, usage_error };
 void write_error_file(const std::filesystem::path& path, const std::string& message, std::int64_t timestamp,
                       FailureKind kind = FailureKind::failure);
 
-// Whether an error of this code follows from the end of another rank.
+// Returns whether an error of this code follows from the end of another rank.
 bool is_consequence(Errc code);
 
 // From now on the text of an exception that is not caught, in any thread, is written to the error file before the

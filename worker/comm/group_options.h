@@ -15,19 +15,19 @@ namespace comm {
 struct PreviousGroup;
 }
 
-// What one rank needs to form a process group: its rank, the store, and the settings. size is the same at all ranks.
+// One rank's options for forming a process group: its rank, the store, and the settings. All ranks give one size.
 struct GroupOptions {
   int rank = 0;
   int size = 1;
-  // Makes a new client of the job's store, with a connection of its own. Called on the thread that forms the group, or
-  // a subgroup of it, and, in an auto group, on that of the first collective on device memory.
+  // Makes a new client of the job's store, with a connection of its own. It is called on the thread that forms the
+  // group, or a subgroup of it, and, in an auto group, on that of the first collective on device memory.
   std::function<std::shared_ptr<Store>()> connect_store;
-  std::string prefix = "group/0/";  // of the group's keys in the store: unique to this group
+  std::string prefix = "group/0/";  // the beginning of the group's keys in the store, unique to this group
   CommConfig config{};
   std::optional<int> store_host{};  // the rank whose process serves the store, if one does
-  bool beside_store = false;        // the store is on this process's host: other hosts lose both together
+  bool beside_store = false;        // true if the store is on this process's host: other hosts lose both together
   std::stop_token stop{};           // aborts the group once requested, from any thread, also while it forms
-  std::stop_token give_up{};        // the same, ignored after the group has formed
+  std::stop_token give_up{};        // does what stop does, but is ignored after the group has formed
   std::shared_ptr<comm::PreviousGroup> previous_group{};  // set by an ElasticGroup that forms this group after another
 };
 

@@ -23,8 +23,8 @@
 namespace ddprun {
 namespace {
 
-// How long rank 0 continues to serve the store for ranks that have not left: ranks that still work, which then go on
-// without a store, and, after a failure, ranks that only read its cause.
+// The time for which rank 0 still serves the store for ranks that have not left: ranks that still work, which then
+// continue without a store, and, after a failure, ranks that only read its cause.
 constexpr std::chrono::milliseconds linger_timeout{30'000};
 constexpr std::chrono::milliseconds linger_after_failure{2'000};
 
@@ -77,7 +77,7 @@ class JoinedWorld : public World {
   const WorkerEnv env_;
   const CommConfig config_;
   const bool hosting_;                                    // rank 0 serves the store
-  const std::shared_ptr<const Credentials> credentials_;  // null: sends no token
+  const std::shared_ptr<const Credentials> credentials_;  // null if no token is sent
   std::unique_ptr<StoreServerThread> server_;
   std::shared_ptr<TcpStore> client_;
   std::unique_ptr<PrefixStore> store_;

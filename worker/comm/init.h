@@ -11,9 +11,9 @@
 namespace ddprun {
 
 struct InitOptions {
-  // auto, self, gloo, shm, hierarchical, mpi or nccl; auto: what fits where the ranks run.
+  // auto, self, gloo, shm, hierarchical, mpi or nccl; auto chooses what fits where the ranks run.
   std::string backend = "auto";
-  CommConfig config{};  // freeze_bound also of the store's silence; local_address empty: as env says
+  CommConfig config{};  // freeze_bound also bounds the store's silence; env gives a local_address that is empty here
   WorkerEnv env;
 };
 
@@ -28,16 +28,16 @@ class World {
   virtual ~World() = default;
 
   virtual ProcessGroup& group() = 0;
-  // For the program's own keys: they are separate from the group's keys and from other attempts'. With one rank, in
-  // memory.
+  // The store for the program's own keys: they are separate from the group's keys and from other attempts'. With one
+  // rank, it is in memory.
   virtual Store& store() = 0;
   virtual const WorkerEnv& env() const = 0;
 };
 
 // Joins the job that env describes: connects to the store at MASTER_ADDR:MASTER_PORT, which the launcher serves
 // (TORCHELASTIC_USE_AGENT_STORE) or else rank 0 starts, and forms the group of all ranks. Keys are under
-// /worker/attempt_<restart count>, as PyTorch has them. What env lacks is asked of MPI. Throws the
-// cause of a failure, within the timeout.
+// /worker/attempt_<restart count>, as in PyTorch. MPI is asked for what env lacks. Throws the cause of a failure,
+// within the timeout.
 std::unique_ptr<World> init_process_group(const InitOptions& options);
 
 }  // namespace ddprun

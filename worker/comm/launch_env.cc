@@ -16,11 +16,11 @@
 namespace ddprun {
 namespace {
 
-// The names of one launcher's variables; empty: it has none.
+// The names of one launcher's variables; a name is empty if the launcher has no such variable.
 struct VariableNames {
   std::string_view rank, world_size, local_rank, local_world_size;
   std::string_view required;  // the names count only if this one is set, too
-  bool is_mpi;                // its local ranks are those on this host, and MPI knows what they do not say
+  bool is_mpi;                // true if its local ranks are those on this host, and MPI knows what they do not say
 };
 
 constexpr std::array launchers = {
@@ -90,7 +90,7 @@ void read_ranks(const Environment& environment, const VariableNames& names, Work
                        .value_or(env.rank % env.local_world_size);
 }
 
-// Whether MPI's variables say that all ranks are on one host.
+// Returns whether MPI's variables say that all ranks are on one host.
 bool on_this_host(const Environment& environment, const VariableNames& names, const WorkerEnv& env) {
   return names.is_mpi && env.local_world_size == env.world_size &&
          !environment.get(names.local_world_size).value_or("").empty();

@@ -8,13 +8,13 @@ namespace ddprun {
 // A process that is, or was, a member of an ElasticGroup. A plain value.
 struct ElasticMember {
   std::string name;
-  int rank = 0;  // of a lost member: in the group that it was lost from; of a newcomer: in the one that it joined
+  int rank = 0;         // a lost member's in the group that it was lost from, a newcomer's in the one that it joined
   std::string process;  // "pid 42 on host b"
   std::string cause{};  // why it is gone: "its process died or its connection broke"; empty for a newcomer
   friend bool operator==(const ElasticMember&, const ElasticMember&) = default;
 };
 
-// How the members of a generation differ from those of the group that this process was in before. A plain value.
+// The difference between the members of a generation and those of this process's previous group. A plain value.
 struct MembershipChange {
   std::vector<ElasticMember> gone;       // by their rank in the previous group
   std::vector<ElasticMember> newcomers;  // by their rank in the current group

@@ -8,8 +8,8 @@ using namespace comm;
 
 namespace {
 
-// A constant, since one built for each call would be written in two halves and read whole: such a load waits until all
-// earlier stores, among them the announcement of the call, have left the store buffer.
+// This is a constant, since one built for each call would be written in two halves and read whole: such a load waits
+// until all earlier stores, among them the announcement of the call, have left the store buffer.
 const Deadline no_deadline = Deadline::never();
 
 }  // namespace

@@ -24,23 +24,23 @@ class Transport;
 }  // namespace comm
 
 struct OpOptions {
-  // Of this operation; none: the group's. 1 ms or more, since an operation that exceeds it breaks the group; to poll,
-  // use Work::done().
+  // The timeout of this operation, 1 ms or more; if it is not set, the group's. An operation that exceeds it breaks the
+  // group; to poll, use Work::done().
   std::optional<std::chrono::milliseconds> timeout;
-  // The call returns when the operation has finished, and throws its error. Where the back end allows it, the calling
-  // thread executes the operation itself, which saves two thread switches.
+  // If true, the call returns when the operation has finished, and throws its error. Where the back end allows it, the
+  // calling thread executes the operation itself, which saves two thread switches.
   bool blocking = false;
   // A cudaStream_t, for memory of its device: the operation begins after all that is queued there. Without one it
-  // follows the default stream alone.
+  // follows only the default stream.
   void* after = nullptr;
-  // For memory of a device, in a group of several ranks. They exist until the operation has finished.
+  // The events to record, for a device's memory in a group of several ranks. They exist until the operation ends.
   OpEvents events = {};
 };
 
 // The source of a recv that accepts a message of its tag from any rank; Work::source() is the rank that sent it.
 inline constexpr int any_source = -1;
 
-// Elements of each rank's part, in rank order. The same at every rank, except in all_to_allv.
+// The numbers of elements of each rank's part, in rank order. They are the same at every rank, except in all_to_allv.
 using Counts = std::vector<std::size_t>;
 
 // A set of ranks that communicate: collectives, and messages between two of them. Every rank calls the same collectives
@@ -66,8 +66,8 @@ using Counts = std::vector<std::size_t>;
 // only sends (broadcast's root, reduce's other ranks) may finish before its peers call the operation; an error it
 // missed surfaces at its next operation. To recover, form a new group; elastic_group.h does so in the same processes.
 //
-// Devices: operations take memory of the host; one of a CUDA device where the group was given one (CommConfig::device).
-// All spans of a call, at all ranks, are memory of the host, or of each rank's device.
+// Devices: operations take memory of the host, or that of a CUDA device where the group was given one
+// (CommConfig::device). All spans of a call, at all ranks, are memory of the host, or of each rank's device.
 //
 // Units: counts are in elements.
 class ProcessGroup {
@@ -83,10 +83,10 @@ class ProcessGroup {
   // adjacent and in rank order: size() parts of equal size, or parts of the sizes in counts, which may be 0. A span
   // that only the root uses may be {} at the others.
 
-  // output := the reduction of all ranks' inputs. Bit-identical at every rank.
+  // output := the reduction of all ranks' inputs, which is bit-identical at every rank.
   WorkPtr allreduce(Span buffer, Reduction reduction = {}, OpOptions options = {});
   WorkPtr allreduce(ConstSpan input, Span output, Reduction reduction = {}, OpOptions options = {});
-  // The same, at the root only. The other ranks' buffers are only read.
+  // The root's output := the reduction of all ranks' inputs. The other ranks' buffers are only read.
   WorkPtr reduce(Span buffer, int root, Reduction reduction = {}, OpOptions options = {});
   WorkPtr reduce(ConstSpan input, Span output, int root, Reduction reduction = {}, OpOptions options = {});
   // Every rank's buffer := the root's.
@@ -122,47 +122,47 @@ class ProcessGroup {
   WorkPtr reduce_scatter_coalesced(const std::vector<ConstSpan>& inputs, const std::vector<Span>& outputs,
                                    Reduction reduction = {}, OpOptions options = {});
 
-  // Matched by (sender, receiver, tag), in order; tags are 0 or more. A recv from any_source takes the next message of
-  // its tag for which no recv from a named source waits.
+  // Messages are matched by (sender, receiver, tag), in order; tags are 0 or more. A recv from any_source takes the
+  // next message of its tag for which no recv from a named source waits.
   WorkPtr send(ConstSpan buffer, int destination, int tag, OpOptions options = {});
   WorkPtr recv(Span buffer, int source, int tag, OpOptions options = {});
 
   // Memory that this group's operations access at the least cost: if all ranks of an operation use such memory, the
-  // back end need not copy it. Not a collective: each rank allocates independently. Throws Errc::io.
+  // back end need not copy it. This is not a collective: each rank allocates independently. Throws Errc::io.
   virtual RegisteredBuffer allocate(std::size_t bytes);
 
-  // Memory of that CUDA device for this group's operations, zero, or of the host (host_memory) as allocate(). Throws
-  // Errc::unsupported where the group does not take memory of that device.
+  // Returns zeroed memory of that CUDA device for this group's operations; for host_memory, what allocate() returns.
+  // Throws Errc::unsupported where the group does not take memory of that device.
   virtual RegisteredBuffer allocate_on(std::int32_t device, std::size_t bytes);
-  // Whether operations take memory of that device.
+  // Returns whether operations take memory of that device.
   virtual bool accepts(std::int32_t device) const { return device == host_memory; }
 
-  // Bytes that operations of this rank have handed to the network so far: 0 where ranks share memory. From any thread.
+  // Returns the bytes that this rank's operations have sent over the network so far: 0 with shared memory. Thread-safe.
   virtual std::uint64_t bytes_sent() const { return 0; }
 
   // From now on, operations that the calling thread starts on memory of a device, in this group and in its subgroups,
-  // get their events from the timer, which exists until the next call; null: they get none. Groups of one rank, and of
-  // memory of the host alone, time nothing.
+  // get their events from the timer, which exists until the next call; with a null timer they get none. Groups of one
+  // rank, and groups that take only memory of the host, time nothing.
   virtual void time_operations(OperationTimer* timer) { static_cast<void>(timer); }
 
-  // Why the group is broken, if it is.
+  // Returns why the group is broken, if it is.
   virtual std::optional<Error> failure() const = 0;
   // Ends every pending operation of this process, and all later ones, with Errc::aborted and this reason, unless the
-  // group is broken already. From any thread.
+  // group is broken already. Any thread may call it.
   virtual void abort(const std::string& reason) = 0;
 
-  // For what executes a collective in pieces: whether each element of a reduction gets the bits that it would get in
-  // any other place of a buffer of any other size.
+  // Returns whether each element of a reduction gets the bits that it would get in any other place of a buffer of any
+  // other size, for callers that execute a collective in pieces.
   virtual bool reduces_elements_alike(const comm::Call&) const { return false; }
 
-  // What a back end implements: starts a call whose arguments have been checked. A blocking call may have finished when
-  // it returns; the operations above wait for it and throw its error.
+  // Starts a call whose arguments have been checked; each back end implements it. A blocking call may have finished
+  // when it returns; the operations above wait for it and throw its error.
   virtual WorkPtr start(const comm::Call& call) = 0;
 
   // For subgroups.h: forms the group of these ranks, in this order. Each of them calls it, with a name that no other
   // subgroup has. REQUIRES: this rank is among them. Throws Errc::unsupported when the back end has no subgroups.
   virtual std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name);
-  // The number of subgroups before: for a name that is the same at all ranks.
+  // Returns the number of subgroups made before, for a name that is the same at all ranks.
   std::uint64_t number_subgroup() { return subgroups_++; }
   // For elastic_group.h: the transport from which the next group may derive its own; null if there is none.
   virtual std::shared_ptr<comm::Transport> reusable_transport() const { return nullptr; }

@@ -4,8 +4,8 @@
 
 namespace ddprun {
 
-// How the ranks' values are combined. Sums and products of integers wrap around; 16-bit floats are combined in float32.
-// average and premultiplied_sum need floats, bitwise operations need integers.
+// The way in which the ranks' values are combined. Sums and products of integers wrap around; 16-bit floats are
+// combined in float32. average and premultiplied_sum need floats, bitwise operations need integers.
 enum class ReduceOp : std::uint8_t { sum, average, product, min, max, bit_and, bit_or, bit_xor, premultiplied_sum };
 
 // A ReduceOp with its parameter; converts from a ReduceOp.

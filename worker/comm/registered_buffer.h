@@ -7,8 +7,8 @@
 
 namespace ddprun {
 
-// Memory allocated from a group (ProcessGroup::allocate), as ncclMemAlloc's: if the back end supports it, the ranks of
-// an operation on such memory, or parts of it, access each other's memory directly, without a copy in between.
+// Memory allocated from a group (ProcessGroup::allocate), like that of ncclMemAlloc: if the back end supports it, the
+// ranks of an operation on such memory, or parts of it, access each other's memory directly, without a copy in between.
 //
 // Ownership: owns the memory; movable; may outlive its group.
 // Threads: as any memory.
@@ -26,7 +26,7 @@ class RegisteredBuffer {
     return *this;
   }
 
-  // Page-aligned; initially zero.
+  // The memory is page-aligned and initially zero.
   std::byte* data() const { return memory_.get(); }
   std::size_t bytes() const { return bytes_; }
   template <class T>
@@ -43,7 +43,7 @@ class RegisteredBuffer {
 RegisteredBuffer plain_buffer(std::size_t bytes);
 
 namespace comm {
-// bytes rounded up to whole pages, at least one. Throws Errc::io when no memory can have that size.
+// Returns bytes rounded up to whole pages, at least one. Throws Errc::io when no memory can have that size.
 std::size_t whole_pages(std::size_t bytes);
 }  // namespace comm
 

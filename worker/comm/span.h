@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// The device of memory that is the host's; 0 and up: that CUDA device of this process.
+// The device number of the host's memory; 0 and up are the CUDA devices of this process.
 inline constexpr std::int32_t host_memory = -1;
 
 // Typed memory that the caller owns. It must stay valid until the operation has finished; until then the caller does

@@ -26,15 +26,15 @@
 namespace ddprun {
 namespace {
 
-// After a rank failed: how long to wait for the failure of the rank that caused it.
+// The time to wait, after a rank failed, for the failure of the rank that caused it.
 constexpr std::chrono::milliseconds root_cause_delay{1'000};
 
 struct Rank {
   int number = 0;
   pid_t pid = -1;
   UniqueFd ended;   // pidfd: readable once the process has ended
-  UniqueFd port;    // to the rank: the store's port
-  UniqueFd report;  // from the rank: its failure
+  UniqueFd port;    // carries the store's port to the rank
+  UniqueFd report;  // carries its failure from the rank
 };
 
 struct Failure {
@@ -90,7 +90,7 @@ std::string read_all(int fd) {
 [[noreturn]] void run_rank(WorkerEnv env, pid_t parent, const UniqueFd& port, const UniqueFd& report,
                            const std::function<void(const WorkerEnv&)>& function) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);  // it died before the line above
+  if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
   if (::read(port.get(), &env.master_port, sizeof(env.master_port)) != sizeof(env.master_port)) ::_exit(1);
   int code = 0;
   try {
@@ -219,7 +219,7 @@ std::vector<Failure> Ranks::wait_for_all(std::chrono::milliseconds grace) {
   return failures;
 }
 
-// A rank's own exception rather than a signal that ended it, and that rather than a lost peer.
+// Prefers a rank's own exception to a signal that ended a rank, and that to a lost peer.
 const Failure& root_cause(const std::vector<Failure>& failures) {
   for (const auto& failure : failures) {
     const auto code = failure.cause.code;

@@ -48,7 +48,7 @@ std::vector<std::int64_t> gather(ProcessGroup& parent, const std::vector<std::in
   return {all.begin(), all.end()};
 }
 
-// The same at every run and on every machine.
+// Returns a digest that is the same at every run and on every machine.
 std::int64_t digest(const std::vector<int>& ranks) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const int rank : ranks) hash = (hash ^ static_cast<std::uint64_t>(rank)) * 0x100000001b3;

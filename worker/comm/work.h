@@ -20,16 +20,16 @@ class Work {
   // Returns once the operation has finished and its buffers are the caller's again. Throws Errc::timeout when the
   // deadline passes first: the operation continues, and its buffers remain in use.
   virtual void wait(Deadline deadline = Deadline::never()) = 0;
-  // What is queued from now on on a stream of the memory's device (cudaStream_t) begins once the operation has
-  // finished. Does not wait where a stream of the device executes the operation (NCCL), else as wait(). After a failure
-  // the stream goes on all the same, over what is no result; the error is that of wait(), which follows in any case.
+  // Work queued from now on on a stream of the memory's device (cudaStream_t) begins once the operation has finished.
+  // Waits like wait() unless a stream of the device executes the operation (NCCL). After a failure the stream continues
+  // all the same, on data that is no result; the error is that of wait(), which follows in any case.
   virtual void order(void* stream) {
     static_cast<void>(stream);
     wait();
   }
   // True once wait() would not block, also after a failure.
   virtual bool done() const = 0;
-  // Its error; none while it is in progress and after success.
+  // Returns its error; none while it is in progress and after success.
   virtual std::optional<Error> error() const = 0;
   // The sending rank of a recv that has finished; otherwise -1.
   virtual int source() const { return -1; }

@@ -5,13 +5,13 @@
 
 #include "ddprun/common/errc.h"
 
-// What errors of the CUDA runtime mean, by their numbers: who reports one needs no header of CUDA for that.
+// The meanings of errors of the CUDA runtime, by their numbers: code that reports one needs no header of CUDA for that.
 namespace ddprun {
 
 enum class CudaFault : std::uint8_t {
-  call,    // of the call itself
-  kernel,  // of a kernel that was queued before; the device's context is lost, so that all later calls fail too
-  device,  // the device has failed; the same
+  call,    // a fault of the call itself
+  kernel,  // a fault of a kernel that was queued before; the device's context is lost, so that all later calls fail too
+  device,  // the device has failed; all later calls fail too
   driver,  // the driver is too old for the runtime, or there is none
   code,    // the module has no code that this device runs
 };
@@ -20,7 +20,7 @@ struct CudaErrorMeaning {
   int status;
   CudaFault fault;
   Errc code;
-  std::string_view advice;  // empty: the runtime's own text says it
+  std::string_view advice;  // empty if the runtime's own text says it
 };
 
 namespace cuda_advice {

@@ -26,7 +26,7 @@ std::vector<fs::path> places(bool emulated) {
 
 // A library that the module links or looks up functions in.
 struct Library {
-  std::string_view file;  // how its name begins, and that of its functions
+  std::string_view file;  // the beginning of its name; functions: that of its functions' names
   std::string_view functions;
   std::string_view name;
 };
@@ -35,7 +35,7 @@ constexpr std::array<Library, 4> libraries{{{"libcudart", "cuda", "the CUDA runt
                                             {"libcudnn", "cudnn", "cuDNN"},
                                             {"libnccl", "nccl", "NCCL"}}};
 
-// What the loader's reason means for who has to mend it.
+// Returns the loader's reason in terms of what the user has to do.
 std::string advice_on(std::string_view reason) {
   const auto file = reason.substr(0, reason.find(':'));
   for (const Library& library : libraries) {
@@ -51,7 +51,7 @@ std::string advice_on(std::string_view reason) {
   return "";
 }
 
-// "; NCCL here is of another version than this program needs"
+// Returns "; NCCL here is of another version than this program needs".
 std::string advice_on_missing(std::string_view function) {
   for (const Library& library : libraries)
     if (function.starts_with(library.functions))

@@ -5,22 +5,22 @@
 namespace ddprun {
 
 // The shared library with the code for CUDA devices: libddprun_cuda.so, or libddprun_cuda_emulated.so where
-// DDPRUN_CUDA_EMULATOR=N asks for N emulated devices. Opened at the first use, never closed. It is looked for where
-// DDPRUN_CUDA_MODULE says, then beside the program and in ../lib of it.
+// DDPRUN_CUDA_EMULATOR=N asks for N emulated devices. It is opened at the first use, and never closed. It is looked for
+// where DDPRUN_CUDA_MODULE says, then beside the program and in ../lib of it.
 //
 // Threads: thread-safe.
-// Errors: Errc::unsupported: there is none, with all places that were looked at, or the loader's reason.
+// Errors: Errc::unsupported if there is none, with all places that were looked at, or the loader's reason.
 class CudaModule {
  public:
   static const CudaModule& get();
 
-  // A function of the module, or of a library that it links (the CUDA runtime, NCCL). Throws Errc::unsupported where
-  // there is none, naming the symbol and the module.
+  // Returns a function of the module, or of a library that it links (the CUDA runtime, NCCL). Throws Errc::unsupported
+  // where there is none, naming the symbol and the module.
   template <class Function>
   Function* symbol(const char* name) const {
     return reinterpret_cast<Function*>(find(name));
   }
-  // The same; null where there is none.
+  // Returns the same; null where there is none.
   template <class Function>
   Function* optional_symbol(const char* name) const {
     return reinterpret_cast<Function*>(look_up(name));

@@ -6,8 +6,8 @@
 
 #include "ddprun/common/error.h"
 
-// Versions of NVIDIA's libraries, as they number them. Without their headers, and all of it inline: the worker and the
-// CUDA module check what the loader has found for them. Thread-safe.
+// Versions of NVIDIA's libraries, as they number them. This needs none of their headers, and all of it is inline: the
+// worker and the CUDA module check what the loader has found for them. Thread-safe.
 namespace ddprun {
 
 struct VersionNumber {
@@ -28,11 +28,11 @@ inline std::string version_text(const VersionNumber& version) {
 // A library that was loaded.
 struct LoadedLibrary {
   const char* name;      // "cuDNN"
-  VersionNumber found;   // as it says itself
-  const void* function;  // one of its functions: from which file it was loaded
+  VersionNumber found;   // the version that it states itself
+  const void* function;  // one of its functions, which tells the file from which it was loaded
 };
 
-// Throws Errc::unsupported for a library that does not suit. need: which version would, as a sentence.
+// Throws Errc::unsupported for a library that does not suit. need: a sentence that says which version would.
 inline void check_library(const LoadedLibrary& library, bool suits, const std::string& need) {
   if (suits) return;
   Dl_info info{};
@@ -41,14 +41,14 @@ inline void check_library(const LoadedLibrary& library, bool suits, const std::s
                    library.name, version_text(library.found), known ? info.dli_fname : "an unknown file", need);
 }
 
-// For libraries that promise compatibility within a major version.
+// Checks libraries that promise compatibility within a major version.
 inline void check_same_major(const LoadedLibrary& library, const VersionNumber& compiled) {
   check_library(
       library, library.found.major == compiled.major,
       fmt::format("{}.x is needed: the CUDA module was built with {}", compiled.major, version_text(compiled)));
 }
 
-// For libraries of which later versions are compatible.
+// Checks libraries of which later versions are compatible.
 inline void check_at_least(const LoadedLibrary& library, const VersionNumber& least) {
   check_library(library, library.found >= least, version_text(least) + " or newer is needed");
 }

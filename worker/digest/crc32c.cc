@@ -14,7 +14,7 @@ constexpr std::size_t word = sizeof(std::uint64_t);
 
 using Table = std::array<std::uint32_t, 256>;
 
-// Of table k, entry b is the remainder of byte b followed by k zero bytes, so that eight bytes take eight independent
+// Entry b of table k is the remainder of byte b followed by k zero bytes, so that eight bytes take eight independent
 // look-ups.
 constexpr std::array<Table, word> make_tables() {
   std::array<Table, word> tables{};

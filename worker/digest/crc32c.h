@@ -7,13 +7,13 @@
 
 namespace ddprun {
 
-// The CRC with Castagnoli's polynomial (RFC 3720, appendix B.4), which finds damage by chance, not by intent. By the
-// processor's instruction where it has one: several GB/s.
+// The CRC with Castagnoli's polynomial (RFC 3720, appendix B.4), which finds damage by chance, not by intent. It uses
+// the processor's instruction where there is one: several GB/s.
 std::uint32_t crc32c(std::string_view bytes);
-// before: of the bytes that come before these; 0: there are none.
+// before: the CRC of the bytes that come before these; 0 if there are none.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
-// The same by tables: what processors without the instruction compute.
+// Computes the same by tables, as processors without the instruction do.
 std::uint32_t crc32c_without_instruction(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace ddprun

@@ -17,7 +17,7 @@ class Sha256 {
 
   void update(std::span<const std::byte> bytes);
   void update(std::string_view bytes);
-  // 64 lower-case hexadecimal digits. Ends the use of this object.
+  // Returns 64 lower-case hexadecimal digits. Ends the use of this object.
   std::string hex();
 
  private:
@@ -25,7 +25,7 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
-// Of the library that computes it, as in "3.0.17".
+// Returns the version of the library that computes it, such as "3.0.17".
 std::string openssl_version();
 
 }  // namespace ddprun

@@ -57,9 +57,9 @@ struct GradientAveraging::State {
   const NamedTensors parameters;
   Reducer reducer;
   std::vector<at::Tensor> slots;  // by parameter: its place in a bucket
-  // PyTorch keeps a parameter's accumulator only as long as somebody does.
+  // PyTorch keeps a parameter's accumulator only as long as another holds it.
   std::vector<decltype(::torch::autograd::impl::grad_accumulator(at::Tensor()))> accumulators;
-  std::vector<char> reached;  // by parameter: in this pass
+  std::vector<char> reached;  // by parameter: whether this pass has reached it
   int no_sync_depth = 0;
   bool in_pass = false;     // a reduced backward pass has begun and not ended
   bool begins_step = true;  // the next training pass is the first one since gradients were reduced
@@ -83,7 +83,7 @@ void GradientAveraging::State::install_hooks(const std::shared_ptr<State>& state
   }
 }
 
-// The engine made a tensor of its own for a gradient that was undefined.
+// Moves a gradient that was undefined, and for which the engine made a tensor of its own.
 void GradientAveraging::State::move_into_bucket(std::size_t parameter) {
   at::Tensor& gradient = parameters[parameter].second.mutable_grad();
   at::Tensor& slot = slots[parameter];
@@ -111,7 +111,7 @@ void GradientAveraging::State::after_accumulation(std::size_t parameter) {
   reducer.mark_ready(parameter);
 }
 
-// What lies in the bucket for a gradient that is undefined is left from earlier passes.
+// Clears what earlier passes left in the bucket for a gradient that is undefined.
 void GradientAveraging::State::clear_unreached() {
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     if (!reached[p] && !parameters[p].second.grad().defined()) slots[p].zero_();
@@ -119,14 +119,14 @@ void GradientAveraging::State::clear_unreached() {
   }
 }
 
-// A gradient is defined at every rank once any rank has used the parameter.
+// Defines a gradient at every rank once any rank has used the parameter.
 void GradientAveraging::State::define_gradients() {
   const bool may_leave_out = options.find_unused_parameters || options.static_graph;
   for (std::size_t p = 0; p < parameters.size(); ++p)
     if (!may_leave_out || reducer.used(p)) parameters[p].second.mutable_grad() = slots[p];
 }
 
-// The ranks that have inputs for the next pass. Every rank calls it before each pass.
+// Finds the ranks that have inputs for the next pass. Every rank calls it before each pass.
 std::vector<int> GradientAveraging::State::announce(bool has_inputs) {
   std::vector<std::int64_t> flags(static_cast<std::size_t>(group.size()));
   flags[static_cast<std::size_t>(group.rank())] = has_inputs ? 1 : 0;
@@ -155,7 +155,7 @@ void GradientAveraging::prepare_forward() {
   if (!state_->module->is_training() || !::torch::GradMode::is_enabled()) return;
   const bool reduces = state_->no_sync_depth == 0;
   if (reduces && state_->joining) state_->active = state_->announce(true);
-  // Within join() the ranks that have inputs are known in passes that reduce alone.
+  // Within join() the ranks that have inputs are known only in passes that reduce.
   const bool copies = state_->joining ? reduces : state_->begins_step;
   if (copies && state_->options.broadcast_buffers)
     state_->copy_buffers_of(state_->active.empty() ? 0 : state_->active.front());

@@ -14,19 +14,19 @@
 // PyTorch's own names are ::torch::... within ddprun.
 namespace ddprun::torch {
 
-// PyTorch's, with its names.
+// PyTorch's options, with its names.
 struct DdpOptions {
   BucketLimits limits;
-  // A backward pass need not reach every parameter. The gradient of a parameter that no rank used stays undefined.
+  // True if a backward pass need not reach every parameter. The gradient of one that no rank used stays undefined.
   bool find_unused_parameters = false;
-  // Copy rank 0's buffers (running statistics) to all ranks at the start of the first training pass of each step, as
-  // PyTorch does: of several passes within no_sync() and the one after them the first. Within join() the last one.
+  // True to copy rank 0's buffers (running statistics) to all ranks at the first training pass of each step, as PyTorch
+  // does: of several passes within no_sync() and the one after them the first; within join() the last one.
   bool broadcast_buffers = true;
-  // Every backward pass of a rank reaches the parameters that its first one reached.
+  // True if every backward pass of a rank reaches the parameters that its first one reached.
   bool static_graph = false;
 };
 
-// What DistributedDataParallel does, for a module of any type: the caller says when a forward pass begins.
+// Does what DistributedDataParallel does, for a module of any type: the caller says when a forward pass begins.
 //
 // Gradients lie in the reducer's buckets: parameter.grad() is a view of them, also after zero_grad(), whether that sets
 // gradients to zero or to none.
@@ -43,7 +43,7 @@ class GradientAveraging {
   GradientAveraging(const GradientAveraging&) = delete;
   GradientAveraging& operator=(const GradientAveraging&) = delete;
 
-  // Before each forward pass: copies buffers.
+  // Copies buffers; called before each forward pass.
   void prepare_forward();
   // Copies rank 0's buffers to all ranks: before an evaluation or a checkpoint.
   void sync_buffers();
@@ -62,9 +62,9 @@ class GradientAveraging {
     GradientAveraging& averaging_;
   };
 
-  // Uneven inputs, as PyTorch's Join: runs body, a loop over this rank's batches. A rank whose body has returned takes
-  // part in the passes of the others until all have; then all get the parameters and buffers of a rank that was among
-  // the last. Gradients are divided by the number of all ranks.
+  // Trains on uneven inputs, like PyTorch's Join: runs body, a loop over this rank's batches. A rank whose body has
+  // returned takes part in the passes of the others until all have; then all get the parameters and buffers of a rank
+  // that was among the last. Gradients are divided by the number of all ranks.
   void join(const std::function<void()>& body);
 
  private:
@@ -80,8 +80,8 @@ class GradientAveraging {
 //   ::torch::nll_loss(ddp(images), labels).backward();   // returns with averaged gradients
 //   optimizer.step();
 //
-// Holder: ::torch::nn::Sequential, a holder that TORCH_MODULE made, or a std::shared_ptr of a module. The rest is as
-// GradientAveraging says.
+// Holder: ::torch::nn::Sequential, a holder that TORCH_MODULE made, or a std::shared_ptr of a module. For the rest see
+// GradientAveraging.
 template <class Holder>
 class DistributedDataParallel {
  public:

@@ -12,22 +12,22 @@ namespace ddprun::torch {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Those that are averaged.
+// Returns the parameters that are averaged.
 NamedTensors trainable_parameters(const ::torch::nn::Module& module);
 NamedTensors all_parameters(const ::torch::nn::Module& module);
 NamedTensors all_buffers(const ::torch::nn::Module& module);
 
-// The tensors' memory. Throws Errc::unsupported, naming the tensor, if it is not dense on the CPU or its type is none
-// of ddprun's; truth values count as bytes.
+// Returns the tensors' memory. Throws Errc::unsupported, naming the tensor, if it is not dense on the CPU or its type
+// is none of ddprun's; truth values count as bytes.
 std::vector<ParameterRef> references(const NamedTensors& tensors);
 
-// Every tensor := root's. Collective.
+// Sets every tensor to root's. Collective.
 void broadcast(ProcessGroup& group, const NamedTensors& tensors, int root);
 
-// Divides parameters among ranks: the largest first, each to the rank that has the fewest elements so far. The rank of
-// each; the same everywhere.
+// Divides parameters among ranks: the largest first, each to the rank that has the fewest elements so far. Returns the
+// rank of each, the same everywhere.
 std::vector<int> balanced_owners(const std::vector<at::Tensor>& parameters, int ranks);
-// Every parameter := its owner's. Collective.
+// Sets every parameter to its owner's. Collective.
 void share_parts(ProcessGroup& group, const std::vector<at::Tensor>& parameters, const std::vector<int>& owners);
 
 }  // namespace ddprun::torch

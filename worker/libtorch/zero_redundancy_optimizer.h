@@ -11,9 +11,9 @@
 
 namespace ddprun::torch {
 
-// ZeRO-1 (Rajbhandari et al., 2020), as PyTorch's ZeroRedundancyOptimizer: each rank updates a part of the parameters
-// and keeps the optimizer's state for these alone; step() then sends every part to the other ranks. For any optimizer
-// of libtorch that treats its parameters independently of each other.
+// ZeRO-1 (Rajbhandari et al., 2020), like PyTorch's ZeroRedundancyOptimizer: each rank updates a part of the parameters
+// and keeps the optimizer's state for only these; step() then sends every part to the other ranks. It suits any
+// optimizer of libtorch that treats its parameters independently of each other.
 //
 //   ZeroRedundancyOptimizer<::torch::optim::Adam> optimizer(net->parameters(), group,
 //   ::torch::optim::AdamOptions(1e-3));
@@ -40,7 +40,7 @@ class ZeroRedundancyOptimizer {
     for (auto& parameter : parameters_)
       if (parameter.grad().defined()) parameter.mutable_grad().zero_();
   }
-  // This rank's part; none where a rank has no parameter. A checkpoint has one for each rank.
+  // Returns this rank's part; none where a rank has no parameter. A checkpoint has one for each rank.
   Optimizer* local() { return local_ ? &*local_ : nullptr; }
 
  private:

@@ -9,7 +9,7 @@
 namespace ddprun::profiler {
 namespace {
 
-// Below these shares of a step a cause is none: the next best is what the model computes.
+// A cause counts only from these shares of a step on: otherwise the model's computation is the next candidate.
 constexpr double least_share = 0.08;
 constexpr double least_optimizer_share = 0.3;
 
@@ -69,7 +69,7 @@ Bottleneck optimizer(const Summary& summary) {
                                   percent(share))};
 }
 
-// Nothing unless all ranks are bound by them.
+// Returns nothing unless all ranks are bound by them.
 Bottleneck launches(const Summary& summary) {
   if (!std::ranges::all_of(summary.ranks, is_launch_bound))
     return {.cause = Cause::launches, .share = 0, .sentence = ""};
@@ -121,7 +121,7 @@ Bottleneck bottleneck_of(const Summary& summary) {
     if (candidate.share >= least && candidate.share > found.share) found = candidate;
   }
   if (found.share > 0) return found;
-  // A larger batch also gains by what it saves of the causes above, so it is none beside them.
+  // A larger batch also saves part of the causes above, so it is no cause beside them.
   found = batch_size(summary);
   return found.share >= least_share ? found : computation(summary);
 }

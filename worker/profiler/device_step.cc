@@ -65,7 +65,7 @@ class Reading {
     before_ = now;
   }
 
-  // To the phase that ends next. late: how much later than the host has queued its end the device has reached it.
+  // Adds to the phase that ends next. late: the time from the host's queueing of its end until the device reached it.
   void add(Time passed, Time late) {
     in_phase_ += passed;
     if (late <= reaction_of_device) paced_ += passed;
@@ -125,10 +125,10 @@ class Reading {
   const std::vector<Time>& times_;
   DeviceStep step_;
   Recorder on_device_, on_host_;
-  Time before_{0};       // of the compute queue: the last point
-  Time drawn_until_{0};  // of the communication queue's row
+  Time before_{0};       // the compute queue's last point
+  Time drawn_until_{0};  // for the communication queue's row
   Time phase_from_{0}, phase_from_on_host_{0};
-  Time in_phase_{0}, paced_{0}, queueing_{0};  // of this phase
+  Time in_phase_{0}, paced_{0}, queueing_{0};  // those of this phase
   int depth_ = 0;
   Time queued_from_{0};
   Intervals transfers_, waits_;

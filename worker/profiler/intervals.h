@@ -7,14 +7,14 @@
 
 namespace ddprun::profiler {
 
-// Begin and end of each.
+// The begin and end of each.
 using Intervals = std::vector<std::pair<Time, Time>>;
 
-// The same time in intervals that are apart, in their order.
+// Returns the same time in intervals that are apart, in their order.
 Intervals merged(Intervals intervals);
-// REQUIRES: merged
+// Returns their total time. REQUIRES: merged
 Time length(const Intervals& intervals);
-// The time that lies in both. REQUIRES: merged
+// Returns the time that lies in both. REQUIRES: merged
 Time common(const Intervals& one, const Intervals& other);
 
 }  // namespace ddprun::profiler

@@ -14,8 +14,8 @@ double elements(const Shape& shape) {
   return static_cast<double>(numel(shape));
 }
 
-// Multiplications and additions of a product, a convolution or an attention, whose mask is not considered; 0 for
-// others.
+// Returns the multiplications and additions of a product, a convolution or an attention, whose mask is not considered;
+// 0 for others.
 double flops_of(std::string_view name, const std::vector<Variable>& inputs, const Tensor& result) {
   if (name == "linear" || name == "matmul" || name == "addmm" || name == "grouped_mm" || name == "residual_addmm")
     return 2 * elements(result.shape()) * static_cast<double>(inputs[0].shape().back());
@@ -38,14 +38,14 @@ double flops_of(std::string_view name, const std::vector<Variable>& inputs, cons
   return 0;
 }
 
-// A product has a product for each input that gets a gradient; an attention two for each of the forward ones.
+// A product has a product for each input that gets a gradient; an attention has two for each of the forward ones.
 double backward_flops(std::string_view name, double forward, int wanted) {
   return name.ends_with("attention") ? 2 * forward : wanted * forward;
 }
 
 }  // namespace
 
-// The times of a clock.
+// Listens with the times of a clock.
 class OperationRecorder::ClockListener final : public OperationListener {
  public:
   explicit ClockListener(Clock clock) : clock_(std::move(clock)) {}

@@ -9,13 +9,13 @@
 
 namespace ddprun::profiler {
 
-// Is told of the operations of a thread, which nest. No method throws.
+// Learns of the operations of a thread, which nest. No method throws.
 class OperationListener {
  public:
   virtual ~OperationListener() = default;
-  // name lives for ever.
+  // The name must live for ever.
   virtual void begin(Kind kind, const char* name, const std::string& module) = 0;
-  // Of the operation that began last and has not ended.
+  // Adds to the operation that began last and has not ended.
   virtual void add_flops(double flops) = 0;
   virtual void end() = 0;
 };
@@ -31,7 +31,7 @@ class OperationRecorder {
   OperationRecorder(const OperationRecorder&) = delete;
   OperationRecorder& operator=(const OperationRecorder&) = delete;
 
-  // Outside of operations. None where a listener is told of them.
+  // Returns the events, outside of operations; none where a listener learns of them.
   std::vector<Event> take();
 
  private:

@@ -18,7 +18,7 @@ bool are_alike(const std::vector<Steps>& ranks) {
          });
 }
 
-// When the last rank had complete gradients, of each bucket.
+// Returns when the last rank had complete gradients, for each bucket.
 std::vector<Time> ready_at_all(const std::vector<Steps>& ranks, std::size_t step) {
   std::vector<Time> ready = ranks.front()[step].ready;
   for (const Steps& rank : ranks)
@@ -26,7 +26,7 @@ std::vector<Time> ready_at_all(const std::vector<Steps>& ranks, std::size_t step
   return ready;
 }
 
-// Shortens `least` to what the reductions of a step took.
+// Shortens `least` to the durations of a step's reductions.
 void note_durations(const std::vector<Time>& ready, const std::vector<Time>& ended, std::vector<Time>& least) {
   Time before{0};
   for (std::size_t b = 0; b < ready.size(); ++b) {
@@ -41,7 +41,7 @@ Time replayed_end(const std::vector<Time>& ready, const std::vector<Time>& durat
   return end;
 }
 
-// What of `all` does not lie between the end of the computation and that of the last reduction.
+// Returns the part of `all` that does not lie between the end of the computation and that of the last reduction.
 Time beside(Time all, Time computed, Time end) {
   return std::clamp(all - (end - computed), Time{0}, all);
 }

@@ -15,10 +15,10 @@ class Recorder {
   void add_flops(double flops) { open_.back().flops += flops; }
   // REQUIRES: one has begun.
   void end(Time at);
-  // An event of which both times are known; not part of the nesting.
+  // Adds an event of which both times are known; it is not part of the nesting.
   void add(Event event) { events_.push_back(std::move(event)); }
 
-  std::vector<Event> take();  // what has ended, in the order of the ends
+  std::vector<Event> take();  // the events that have ended, in the order of the ends
 
  private:
   std::vector<Event> open_;  // self: so far, the time of the events within

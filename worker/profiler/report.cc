@@ -16,7 +16,7 @@ double mib(double bytes) {
   return bytes / (1 << 20);
 }
 
-// Of a step, in milliseconds.
+// Returns the time of a step, in milliseconds.
 double ms(Seconds time, const Summary& summary) {
   return 1e3 * time.count() / summary.steps;
 }
@@ -29,7 +29,7 @@ bool on_devices(const Summary& summary) {
   return summary.ranks.front().device.has_value();
 }
 
-// What the host took for it, beside the device's time.
+// Returns the host's time for it, beside the device's time.
 std::string host_text(const Row& row, const Summary& summary) {
   return on_devices(summary) ? fmt::format(" {:>9.2f}", ms(row.host, summary)) : "";
 }
@@ -79,7 +79,7 @@ void add_ranks(std::vector<std::string>& lines, const Summary& summary) {
     lines.push_back(fmt::format("and {} more ranks", summary.ranks.size() - ranks_shown));
 }
 
-// Shares of nothing are 0.
+// A share of nothing is 0.
 int percent(Seconds part, Seconds whole) {
   return whole.count() > 0 ? static_cast<int>(100 * (part / whole) + 0.5) : 0;
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double slower_by = 1.2;
 constexpr Seconds least_excess{1e-3};
-constexpr double least_share = 0.1;  // of a step
+constexpr double least_share = 0.1;  // the share of a step
 
 struct Part {
   const char* name;

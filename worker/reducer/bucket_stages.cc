@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// The buckets of a pass, and how far they are.
+// The buckets of a pass, and their progress.
 class BucketStages::Queue {
  public:
   void add(WorkPtr first, std::vector<Stage> stages) { buckets_.push_back({std::move(first), std::move(stages)}); }

@@ -16,10 +16,10 @@ namespace ddprun {
 //                                                   [=] { decode(...); return WorkPtr(); }});
 //
 // Ownership: works may outlive this object; what the functions refer to may not, unless cancel() was called.
-// Threads: one at a time. Errors: that of the first operation or function that fails, at every wait().
+// Threads: one at a time. Errors: the error of the first operation or function that fails, at every wait().
 class BucketStages {
  public:
-  // Runs when the operation before has finished. Starts the next and returns it; none: there is nothing to wait for.
+  // Runs when the operation before has finished. Starts the next and returns it; none if there is nothing to wait for.
   using Stage = std::function<WorkPtr()>;
 
   BucketStages();

@@ -21,7 +21,7 @@ using Inner = std::unique_ptr<CommHook>;
 
 struct Row {
   std::string_view name;
-  bool averages;  // by itself: it wraps no other
+  bool averages;  // true if it averages by itself: it wraps no other
   Inner (*make)(ProcessGroup& group, const HookOptions& options, Inner inner);
 };
 

@@ -21,8 +21,8 @@ namespace ddprun {
 //   onebit             the signs of Adam's momentum, with a scale for each 256 elements, and error feedback
 //   powersgd, batched_powersgd   matrices of low rank
 // A chain "a+b" wraps one in another: a compresses, and b averages what a sends. "powersgd+fp16" sends PowerSGD's
-// factors in 16 bits; "fp16+powersgd" rounds the gradients first, as PyTorch's fp16_compress_wrapper of powerSGD_hook.
-// What averages by itself (allreduce, int8, int4, topk, onebit) is last.
+// factors in 16 bits; "fp16+powersgd" rounds the gradients first, like PyTorch's fp16_compress_wrapper of
+// powerSGD_hook. A hook that averages by itself (allreduce, int8, int4, topk, onebit) is last.
 std::vector<std::string> hook_names();
 
 // Throws Errc::usage saying what is wrong with a chain: completes "parallel.hook = name: ".
@@ -31,11 +31,11 @@ bool has_hook(std::string_view chain, std::string_view name);
 
 struct HookOptions {
   PowerSgdOptions power_sgd;
-  double topk_fraction = 0.01;  // of a bucket's elements, that topk sends
+  double topk_fraction = 0.01;  // the share of a bucket's elements that topk sends
   OneBitOptions one_bit;
 };
 
-// The hook is prepared by the reducer that gets it. Throws as check_hook().
+// Makes a hook, which the reducer that gets it prepares. Throws what check_hook() throws.
 std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const HookOptions& options = {});
 
 }  // namespace ddprun

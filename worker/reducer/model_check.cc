@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// "conv1.weight: float32 [10, 1, 5, 5]"
+// Returns a text such as "conv1.weight: float32 [10, 1, 5, 5]".
 std::string describe(const ParameterRef& parameter) {
   std::string shape;
   for (const auto size : parameter.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
@@ -30,7 +30,7 @@ std::string entry(const std::vector<std::string>& lines, std::size_t index) {
   return index < lines.size() ? lines[index] : "nothing";
 }
 
-// Rank 0's text, at every rank.
+// Returns rank 0's text, at every rank.
 std::string text_of_rank_0(ProcessGroup& group, const std::string& own) {
   std::vector<std::int64_t> length = {static_cast<std::int64_t>(own.size())};
   group.broadcast(span_of(length), 0, {.blocking = true});

@@ -4,10 +4,10 @@
 
 namespace ddprun {
 
-// Those of the Adam whose momentum is compressed; freeze_step with DeepSpeed's name.
+// The options of the Adam whose momentum is compressed; freeze_step has DeepSpeed's name.
 struct OneBitOptions {
   double beta1 = 0.9, beta2 = 0.999;
-  std::int64_t freeze_step = 1000;  // passes before it are averaged as they are; from 1
+  std::int64_t freeze_step = 1000;  // passes before it, counted from 1, are averaged as they are
 };
 
 }  // namespace ddprun

@@ -18,7 +18,7 @@ struct ParameterRef {
   DType dtype = DType::float32;
   void* data = nullptr;
   std::int32_t device = host_memory;  // Span::device
-  void* stream = nullptr;             // OpOptions::after: in whose order the engine writes the memory
+  void* stream = nullptr;             // OpOptions::after: the stream in whose order the engine writes the memory
 
   std::size_t count() const {
     return static_cast<std::size_t>(

@@ -4,7 +4,7 @@
 
 namespace ddprun {
 
-// PyTorch's PowerSGDState, with its names and defaults.
+// The options of PyTorch's PowerSGDState, with its names and defaults.
 struct PowerSgdOptions {
   std::int64_t matrix_approximation_rank = 1;
   std::int64_t start_powerSGD_iter = 1000;  // passes before it are averaged as they are

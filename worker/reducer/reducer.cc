@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// Allocated by the group, which may then reduce it without a copy.
+// The group allocates the memory, so that it may reduce it without a copy.
 std::shared_ptr<void> zeroed_memory(ProcessGroup& group, const ReducerOptions& options, std::int32_t device,
                                     std::size_t bytes) {
   const auto buffer = std::make_shared<RegisteredBuffer>(options.allocate ? options.allocate(device, bytes)
@@ -20,7 +20,7 @@ std::shared_ptr<void> zeroed_memory(ProcessGroup& group, const ReducerOptions& o
   return {buffer, buffer->data()};
 }
 
-// All parameters have one.
+// Returns the device that all parameters have.
 std::int32_t device_of(const std::vector<ParameterRef>& parameters) {
   if (parameters.empty()) return host_memory;
   const auto first = parameters.front();
@@ -137,7 +137,7 @@ bool Reducer::is_delayed(const Bucket& bucket) const {
   return std::ranges::count(options_.delayed, bucket.slices[0].parameter) > 0;
 }
 
-// Of the next pass: what each bucket waits for.
+// Counts what each bucket of the next pass waits for.
 void Reducer::expect_parameters() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     missing_[b] = is_delayed(buckets_[b]) && options_.delay_until && states_[*options_.delay_until].expected ? 1 : 0;
@@ -223,7 +223,7 @@ void Reducer::end_pass() {
   for (auto& state : states_) state.ready = false;
 }
 
-// A hook that treats a bucket as a whole may leave something there; those for devices do not.
+// Clears what a hook that treats a bucket as a whole may leave there; those for devices leave nothing.
 void Reducer::clear_padding() {
   if (device_ != host_memory) return;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -240,7 +240,7 @@ void Reducer::clear_padding() {
 
 void Reducer::wait_for_all() {
   const auto start = std::chrono::steady_clock::now();
-  failed_ = true;  // unless all goes well
+  failed_ = true;  // reset below if all goes well
   for (const auto& work : works_) {
     work->wait();
     if (transfers_) note_ended();

@@ -16,9 +16,9 @@ namespace ddprun {
 
 struct ReducerOptions {
   BucketLimits limits;
-  // Off: a parameter that a backward pass did not reach is an error naming it. On: its gradient counts as it is, zero
-  // unless something was accumulated before; used() tells which parameters some rank did use, at the cost of one more
-  // small allreduce per pass.
+  // If false, a parameter that a backward pass did not reach is an error naming it. If true, its gradient counts as it
+  // is, zero unless something was accumulated before; used() tells which parameters some rank did use, at the cost of
+  // one more small allreduce per pass.
   bool find_unused_parameters = false;
   // At each rank, every reduced pass reaches the parameters that the first one reached: the others are known from then
   // on, as with find_unused_parameters, and no later pass has to exchange them. A pass that differs is an error.
@@ -26,9 +26,9 @@ struct ReducerOptions {
   // Parameters, by index, whose buckets start after all others, and not before the gradient of delay_until is ready.
   std::vector<std::size_t> delayed;
   std::optional<std::size_t> delay_until;
-  // Parameters, by index, that have a bucket each.
+  // The parameters, by index, that have a bucket each.
   std::vector<std::size_t> alone;
-  // Where the memory of buckets comes from, zero; empty: the group's allocate_on(). Called by the constructor alone.
+  // Allocates zeroed memory for buckets; if empty, the group's allocate_on() does. Only the constructor calls it.
   std::function<RegisteredBuffer(std::int32_t device, std::size_t bytes)> allocate;
 };
 
@@ -40,8 +40,8 @@ struct ReducerOptions {
 // operations in the same order, whatever the order in which its gradients become ready. Without a hook of the caller's
 // that is one allreduce for each bucket.
 //
-// A reduced pass: mark_ready() once per parameter, then finalize(). A pass that only accumulates calls neither; the
-// next reduced pass sends the sum.
+// In a reduced pass mark_ready() is called once per parameter, then finalize(). A pass that only accumulates calls
+// neither; the next reduced pass sends the sum.
 //
 // Ownership: the group must outlive the reducer; gradient_memory() may outlive it. Threads: one at a time. Errors:
 // those of the group come out of finalize(); after any error the reducer cannot be used again.
@@ -53,38 +53,38 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // From the next pass on. Throws Errc::usage within a pass.
+  // Sets the hook from the next pass on. Throws Errc::usage within a pass.
   void set_hook(std::unique_ptr<CommHook> hook);
   CommHook& hook() { return *hook_; }
 
-  // Initially zero, aligned to 64 bytes, allocated from the group. The pointer keeps the memory alive.
+  // The memory is initially zero, aligned to 64 bytes, allocated from the group. The pointer keeps it alive.
   std::shared_ptr<void> gradient_memory(std::size_t parameter) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
-  // A pass that is not reduced has reached a parameter: it counts as used in the next reduced pass.
+  // Tells that a pass that is not reduced has reached a parameter: it counts as used in the next reduced pass.
   void mark_used(std::size_t parameter) { used_.at(parameter) = 1; }
-  // The gradient of a parameter is complete. Throws Errc::usage, naming it, if it was marked before in this pass.
+  // Tells that a parameter's gradient is complete. Throws Errc::usage, naming it, if it was marked before in this pass.
   void mark_ready(std::size_t parameter);
   // Ends the pass: waits until all gradients are averaged. Throws Errc::usage, naming the parameters that are not
   // ready, unless find_unused_parameters or the first pass of a static_graph.
-  //
-  // The host waits for gradients on a device too, in place of Work::order(): when their reduction is aborted, a device
-  // goes on with what is queued behind it, and would update the weights with what is no average.
+  // The host waits for gradients on a device too, instead of using Work::order(): when their reduction is
+  // aborted, a device continues with what is queued behind it, and would update the weights with what is no
+  // average.
   void finalize();
 
-  // A whole pass of a rank that has no gradients for it: reduces the contents of the buckets.
+  // Makes a whole pass of a rank that has no gradients for it: reduces the contents of the buckets.
   void join_pass();
 
-  // Whether any rank used a parameter in the last reduced pass, or in a pass accumulated into it.
-  // With static_graph: in the first. REQUIRES: find_unused_parameters or static_graph
+  // Returns whether any rank used a parameter in the last reduced pass, or in a pass accumulated into it; with
+  // static_graph, in the first. REQUIRES: find_unused_parameters or static_graph
   bool used(std::size_t parameter) const { return used_anywhere_.at(parameter) != 0; }
 
-  // Total time that finalize() has waited for other ranks and the network.
+  // Returns the total time that finalize() has waited for other ranks and the network.
   std::chrono::nanoseconds waited() const { return waited_; }
-  // Total time that this rank has spent on starting the reduction of buckets.
+  // Returns the total time that this rank has spent on starting the reduction of buckets.
   std::chrono::nanoseconds starting() const { return starting_; }
-  // From the next pass on, the reductions of a pass's buckets are appended at its end; null: they are not. into
-  // outlives this object or the next call.
+  // From the next pass on, the reductions of a pass's buckets are appended to `into` at its end, unless that is null.
+  // It outlives this object or the next call.
   void record_transfers(std::vector<Transfer>* into) { transfers_ = into; }
 
  private:
@@ -92,7 +92,7 @@ class Reducer {
     std::size_t bucket = 0;
     std::size_t slice = 0;
     bool ready = false;
-    bool expected = true;  // before a pass can end
+    bool expected = true;  // true if a pass cannot end before it is ready
   };
   void check_usable() const;
   void check_ready(std::size_t parameter);
@@ -114,7 +114,7 @@ class Reducer {
   const ReducerOptions options_;
   const std::vector<Bucket> buckets_;
   const std::vector<ParameterRef> parameters_;
-  const std::int32_t device_;                   // of the gradients
+  const std::int32_t device_;                   // the gradients' device
   std::vector<ParameterState> states_;          // by parameter
   std::vector<std::uint8_t> used_;              // by parameter: 1 if this rank used it since the last reduced pass
   std::vector<std::uint8_t> used_anywhere_;     // by parameter: 1 if any rank used it
@@ -126,13 +126,13 @@ class Reducer {
   std::size_t next_ = 0;              // the next bucket to start
   std::vector<WorkPtr> works_;        // one per started bucket
   bool graph_known_ = false;          // static_graph: this rank's first reduced pass is over
-  bool use_known_ = false;            // static_graph: that of some rank
+  bool use_known_ = false;            // static_graph: the use by some rank is known
   bool failed_ = false;
   std::chrono::nanoseconds waited_{};
   std::chrono::nanoseconds starting_{};
   std::vector<Transfer>* transfers_ = nullptr;
-  std::vector<Transfer> pass_;  // of this pass, by bucket
-  std::size_t ended_ = 0;       // of them, in order
+  std::vector<Transfer> pass_;  // those of this pass, by bucket
+  std::size_t ended_ = 0;       // the number of them that have ended, in order
 };
 
 }  // namespace ddprun

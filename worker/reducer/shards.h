@@ -19,7 +19,7 @@ struct Shard {
 Shard shard_of(std::size_t elements, int rank, int ranks);
 Counts shard_counts(std::size_t elements, int ranks);
 
-// What two ranges have in common; empty where that is nothing.
+// Returns the elements that two ranges have in common, or an empty range.
 Shard intersection(const Shard& a, const Shard& b);
 
 }  // namespace ddprun

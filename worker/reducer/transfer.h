@@ -9,7 +9,7 @@ namespace ddprun {
 struct Transfer {
   std::size_t bucket = 0;
   std::chrono::steady_clock::time_point start;
-  // When it was seen to have ended: at the next gradient that was ready, or at the end of the pass.
+  // The time when it was seen to have ended: at the next gradient that was ready, or at the end of the pass.
   std::chrono::steady_clock::time_point end;
 };
 

@@ -4,7 +4,7 @@
 
 namespace ddprun {
 
-// Memory that this thread has taken for tensors so far, freed or not, on all devices.
+// The memory that this thread has taken for tensors so far, freed or not, on all devices.
 struct AllocationCount {
   std::int64_t allocations = 0;
   std::int64_t bytes = 0;

@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Each of the tensors' devices with its tensors, in the order of their first ones.
+// Returns each of the tensors' devices with its tensors, in the order of their first ones.
 std::vector<std::pair<Device, std::vector<Tensor>>> by_device(const std::vector<Tensor>& tensors);
 
 }  // namespace ddprun

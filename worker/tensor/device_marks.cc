@@ -119,7 +119,7 @@ std::vector<DeviceMarks::Time> DeviceMarks::read(Step step) {
   for (std::size_t i = 1; i < step.events.size(); ++i) {
     void* const event = step.events[i];
     times.push_back(event ? anchor_time_ + events_->between(first, event) : anchor_time_);
-    if (event) events_->give_back(event);  // else who has it may record it still
+    if (event) events_->give_back(event);  // else its holder may record it still
   }
   return times;
 }

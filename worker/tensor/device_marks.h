@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// Points in the queues of a CUDA device at which the device notes the time, step by step: for a profiler. The host does
+// A profiler's points in the queues of a CUDA device at which the device notes the time, step by step. The host does
 // not wait for them; it reads those of a step once the device has passed them. Events are used again, so there are as
 // many as two or three steps have points.
 //
@@ -29,36 +29,36 @@ class DeviceMarks {
   DeviceMarks(const DeviceMarks&) = delete;
   DeviceMarks& operator=(const DeviceMarks&) = delete;
 
-  // The host's time at which the device's times begin, to within what the device takes to get to an event.
+  // The host's time at which the device's times begin, to within the time that the device takes to get to an event.
   std::chrono::steady_clock::time_point origin() const { return origin_; }
 
-  // The point in the compute queue after all that is queued there. Returns its number in the step, from 0.
+  // Makes a point in the compute queue after all that is queued there. Returns its number in the step, from 0.
   std::size_t record();
-  // A point for somebody else to record, in any queue of the device.
+  // A point that another object records, in any queue of the device.
   struct Reserved {
     std::size_t number;
     void* event;  // cudaEvent_t
   };
   Reserved reserve();
-  // A reserved point of this step is recorded by now. What is not told of has the time of the step's first point.
+  // Tells that a reserved point of this step is recorded. One without that has the time of the step's first point.
   void confirm(std::size_t number);
 
   // REQUIRES: record() made the step's first point and its last but for reserved ones.
   void end_step();
-  // When the points of the oldest step were passed, by their numbers, if that has ended and the device has passed all
-  // of them. Each step is taken once.
+  // Returns when the points of the oldest step were passed, by their numbers, if that has ended and the device has
+  // passed all of them. Each step is taken once.
   std::optional<std::vector<Time>> take_step();
-  // The same; waits for the device. None: all are taken.
+  // Does the same, but waits for the device. Returns none if all are taken.
   std::optional<std::vector<Time>> await_step();
 
-  std::size_t events() const;  // that exist
+  std::size_t events() const;  // the number that exist
 
  private:
   struct Step {
-    std::vector<void*> events;             // null: reserved and not confirmed
+    std::vector<void*> events;             // null for those that are reserved and not confirmed
     std::map<std::size_t, void*> awaited;  // reserved and not confirmed, by number
     std::vector<void*> others;             // reserved and confirmed
-    void* last = nullptr;                  // that record() made
+    void* last = nullptr;                  // the last that record() made
   };
   class Events;
 
@@ -68,8 +68,8 @@ class DeviceMarks {
   const std::unique_ptr<Events> events_;
   std::chrono::steady_clock::time_point origin_;
   void* anchor_;         // an event that was passed
-  Time anchor_time_{0};  // when
-  Step step_;            // that is under way
+  Time anchor_time_{0};  // the time when it was passed
+  Step step_;            // the step under way
   std::deque<Step> ended_;
 };
 

@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// Others change them meanwhile.
+// Subtracts with 0 as the least result, since others change the numbers meanwhile.
 std::size_t rest(std::size_t whole, std::size_t part) {
   return whole - std::min(whole, part);
 }

@@ -59,7 +59,7 @@ class DeviceThreads::Impl {
   std::uint64_t round_ = 0;
   std::size_t running_ = 0;
   std::vector<std::exception_ptr> failures_;  // by device
-  std::vector<std::jthread> threads_;         // end first
+  std::vector<std::jthread> threads_;         // destroyed first
 };
 
 DeviceThreads::DeviceThreads(std::size_t devices) : impl_(std::make_unique<Impl>(devices)) {}

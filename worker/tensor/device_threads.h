@@ -9,7 +9,7 @@ namespace ddprun {
 // A thread for each of several devices, which live as long as this object. Each computes with its share of the
 // processors that the process may use.
 //
-// Threads: one caller at a time; not from within a function that it runs.
+// Threads: one caller at a time; a function that it runs may not call it.
 class DeviceThreads {
  public:
   explicit DeviceThreads(std::size_t devices);

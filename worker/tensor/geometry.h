@@ -17,7 +17,7 @@ struct MatmulOptions {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
-  bool varying = false;  // the sizes are others at the next call: no code is made for them alone
+  bool varying = false;  // true if the sizes are others at the next call: no code is made for only them
   friend auto operator<=>(const MatmulOptions&, const MatmulOptions&) = default;
 };
 
@@ -46,9 +46,9 @@ struct CrossEntropyOptions {
 
 struct LinearLossOptions {
   CrossEntropyOptions cross_entropy = {};
-  std::int64_t chunk_bytes = std::int64_t{512} << 20;  // of the scores that exist at a time, about
+  std::int64_t chunk_bytes = std::int64_t{512} << 20;  // that of the scores that exist at a time, about
 
-  // How many rows of scores that is: enough for products to be efficient.
+  // Returns the number of rows of scores in a chunk: enough for products to be efficient.
   std::int64_t chunk_rows(std::int64_t classes, std::size_t element) const {
     const std::int64_t row = classes * static_cast<std::int64_t>(element);
     return chunk_bytes / row > 128 ? chunk_bytes / row / 128 * 128 : chunk_bytes / row > 1 ? chunk_bytes / row : 1;
@@ -57,7 +57,7 @@ struct LinearLossOptions {
 
 struct AttentionOptions {
   bool causal = false;  // query i sees the keys up to i + (keys - queries)
-  double scale = 1;     // of the scores
+  double scale = 1;     // the factor of the scores
 };
 
 // The numbers of a tensor lie from min to max.
@@ -65,15 +65,15 @@ struct ValueRange {
   float min = 0, max = 0;
 };
 
-// How activations become 8-bit integers: x = scale (level - zero), level from 0 to highest. 0 is a level itself:
-// padding and what relu cuts off are exact. 7 bits: with 8, pairs of products would overflow 16 bits where the
-// processor adds them so.
+// The mapping of activations to 8-bit integers: x = scale (level - zero), level from 0 to highest. 0 is a level itself:
+// padding and what relu cuts off are exact. There are 7 bits: with 8, pairs of products would overflow 16 bits where
+// the processor adds them so.
 struct Levels {
   static constexpr std::int32_t highest = 127;
   float scale = 1;
   std::int32_t zero = 0;
 };
-// Over the range, widened to 0.
+// Returns the levels over the range, widened to 0.
 Levels levels_of(const ValueRange& range);
 
 struct SgdStep {
@@ -84,8 +84,8 @@ struct SgdStep {
 };
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;
-  std::int64_t step;             // from 1
-  std::int64_t freeze_step = 0;  // the square average stays after this step; 0: it goes on
+  std::int64_t step;             // counted from 1
+  std::int64_t freeze_step = 0;  // the square average stays as it is after this step; 0 if it never does
   bool decoupled = false;        // AdamW: the decay shrinks the value, it is not part of the gradient
 };
 

@@ -16,7 +16,7 @@ void throw_missing(const char* operation, DType dtype, Device device) {
 
 namespace {
 
-// Made when the first tensor asks for it: the module is opened then.
+// The table is made when the first tensor asks for it: the module is opened then.
 const Table& table_of_cuda() {
   static const Table cuda = cuda::make_table();
   return cuda;
@@ -92,10 +92,10 @@ Tensor sum(const Tensor& x) {
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   Tensor rest = x;
-  // One run of broadcast dimensions after the other.
+  // Sums one run of broadcast dimensions after the other.
   const std::size_t lead = x.shape().size() - shape.size();
   const auto is_broadcast = [&](std::size_t i) { return i < lead || (shape[i - lead] == 1 && x.shape()[i] != 1); };
-  std::int64_t outer = 1;  // of what is kept before the run
+  std::int64_t outer = 1;  // the size of the dimensions that are kept before the run
   for (std::size_t i = 0; i < x.shape().size();) {
     if (!is_broadcast(i)) {
       outer *= x.shape()[i++];

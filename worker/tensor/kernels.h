@@ -17,39 +17,39 @@
 // are new tensors unless they are arguments; "accumulate" adds to them instead of overwriting.
 //
 // Types: float32, float64, and bfloat16 and float16, which are stored in 16 bits and computed in float32.
-// Sums are taken in an order that depends on shapes alone, so the same input gives the same bits.
+// Sums are taken in an order that depends only on shapes, so the same input gives the same bits.
 namespace ddprun::kernels {
 
 // --- results of several tensors
 
 struct NormStatistics {
   Tensor mean;     // (channels), or one per row
-  Tensor inverse;  // likewise: 1 / sqrt(variance + eps)
+  Tensor inverse;  // (channels), or one per row: 1 / sqrt(variance + eps)
 };
 struct NormGradients {
   Tensor x, weight, bias;  // weight and bias undefined where there are none
 };
 
-// Of rows, written where the caller wants them.
+// The gradients of rows, written where the caller wants them.
 struct RowNormGradients {
   Tensor x;                       // made here
   Tensor x_copy = {};             // the same in 16 bits, where x is float32, or undefined
-  Tensor weight = {}, bias = {};  // undefined: not wanted
+  Tensor weight = {}, bias = {};  // undefined where they are not wanted
   bool accumulate_weight = false, accumulate_bias = false;
 };
 
-// What a product out = op(a) op(b) computes as well. Undefined tensors: nothing of that.
+// Operations that a product out = op(a) op(b) computes as well. Those of undefined tensors are left out.
 struct MatmulFusion {
   Tensor bias = {};           // (n), of out's type: added to each row
   Tensor addend = {};         // like out, and not out: added
   Tensor gelu_input = {};     // like out: gets the product with its bias, and out the GELU (by tanh) of that
   Tensor gelu_gradient = {};  // like out: the product is multiplied by the GELU's derivative at these values
-  Tensor sums = {};           // of the columns of b as it is stored, or of a; float32 or of its type
+  Tensor sums = {};           // gets the sums of the columns of b as it is stored, or of a; float32 or of its type
   bool sums_of_a = false;
   bool accumulate_sums = false;
 };
 
-// A mean loss, and what its gradients are made of.
+// A mean loss, and the tensors from which its gradients are made.
 struct LinearLoss {
   Tensor loss;           // a scalar
   Tensor share;          // a scalar, float32 or float64: 1 / rows that count
@@ -58,17 +58,17 @@ struct LinearLoss {
 
 struct AttentionResult {
   Tensor out;
-  Tensor log_sum;  // (batch, heads, queries): of the exponentials of the scores, float32 or float64
+  Tensor log_sum;  // (batch, heads, queries): that of the sum of the scores' exponentials, float32 or float64
 };
-// What attention_backward() needs of the forward pass, and of all keys where it sees some of them.
+// The sums that attention_backward() needs of the forward pass, and of all keys where it sees some of them.
 struct AttentionSums {
   Tensor log_sum;
-  // The result times its gradient, summed over the width: like log_sum. Undefined: these are all keys.
+  // The result times its gradient, summed over the width: like log_sum. It is undefined if these are all keys.
   Tensor grad_dot_out = {};
 };
 struct AttentionGradients {
   Tensor query, key, value;
-  bool accumulate = false;  // they are added to what is there
+  bool accumulate = false;  // true if they are added to what is there
 };
 
 // --- the table
@@ -124,7 +124,7 @@ struct Table {
   Entry<__VA_ARGS__> name {     \
 #name                       \
   }
-  // Elementwise, driven by functors/; dense.
+  // Elementwise functions, driven by functors/; their operands are dense.
   DDPRUN_ENTRY(unary, void(Unary, const Arguments&, In x, Tensor& y));
   DDPRUN_ENTRY(unary_gradient, void(Unary, const Arguments&, In saved, In grad, Tensor& out));
   // a, b and cond are strided, of out's shape; grad and out are contiguous. binary: or all are blocked alike.
@@ -151,7 +151,7 @@ struct Table {
   // Indexing; indices are int64 within range.
   DDPRUN_ENTRY(gather, void(In x, const Axis&, In index, Tensor& out));  // out[o, j, i] = x[o, index[o, j, i], i]
   DDPRUN_ENTRY(scatter_add, void(In x, const Axis& of_out, In index, Tensor& out));  // out[o, index[o, j, i], i] += x
-  DDPRUN_ENTRY(scatter, void(In x, const Axis& of_out, In index, Tensor& out));      // likewise, = in place of +=
+  DDPRUN_ENTRY(scatter, void(In x, const Axis& of_out, In index, Tensor& out));      // the same with = in place of +=
   DDPRUN_ENTRY(gather_rows, void(In table, In index, Tensor& out));
   DDPRUN_ENTRY(scatter_add_rows, void(In x, In index, Tensor& out));
 
@@ -160,20 +160,20 @@ struct Table {
   // out (channels) = the sum of grad (outer, channels, inner) over outer and inner
   DDPRUN_ENTRY(sum_to_bias, void(In grad, std::int64_t outer, std::int64_t inner, Tensor& out, bool accumulate));
 
-  // out (m, n) = op(a) (m, k) op(b) (k, n); op transposes if told so. With a leading dimension: one product for each.
+  // out (m, n) = op(a) (m, k) op(b) (k, n); op may transpose. A leading dimension numbers the products.
   DDPRUN_ENTRY(matmul, void(In a, In b, Tensor& out, MatmulOptions));
-  // The same with bias (n) added to each row.
+  // Does the same, and adds bias (n) to each row.
   DDPRUN_ENTRY(addmm, void(In bias, In a, In b, Tensor& out, MatmulOptions));
   DDPRUN_ENTRY(batched_matmul, void(In a, In b, Tensor& out, MatmulOptions));
-  // One product with more in its kernel where the device has that. options.accumulate: not with an addend or a GELU.
+  // One product with more in its kernel where the device has that. An addend or a GELU excludes options.accumulate.
   DDPRUN_ENTRY(fused_matmul, void(In a, In b, Tensor& out, const MatmulFusion&, MatmulOptions));
 
-  // Of float32; from 0 to 0 for a tensor without elements.
+  // The range of a float32 tensor; from 0 to 0 for a tensor without elements.
   DDPRUN_ENTRY(value_range, ValueRange(In x));
   // out (m, n) = x (m, k) times weight (n, k) transposed, times scale (n), plus bias (n) or undefined. weight is int8,
   // weight_sum int32 the sums of its rows, the others float32. x is rounded to the levels, and clamped to them.
   DDPRUN_ENTRY(quantised_linear, void(In x, const Levels&, In weight, In weight_sum, In scale, In bias, Tensor& out));
-  // Likewise, (out, in / groups, kh, kw) the weight, and the others by output channel; images are row-major.
+  // Does the same with (out, in / groups, kh, kw) as weight; the others are by output channel; images are row-major.
   DDPRUN_ENTRY(quantised_conv2d,
                Tensor(const ConvGeometry&, In x, const Levels&, In weight, In weight_sum, In scale, In bias));
 
@@ -183,7 +183,7 @@ struct Table {
   DDPRUN_ENTRY(conv2d_backward_input, Tensor(const ConvGeometry&, In grad, In weight));
   DDPRUN_ENTRY(conv2d_backward_weight, void(const ConvGeometry&, In x, In grad, Tensor& weight_grad, bool accumulate));
 
-  // index, int32 and like the result: where in its plane of x the (first) maximum was.
+  // index, int32 and like the result: the place of the (first) maximum in its plane of x.
   DDPRUN_ENTRY(max_pool2d, Tensor(const PoolGeometry&, In x, const Shape& out_shape, Tensor& index));
   DDPRUN_ENTRY(max_pool2d_backward, Tensor(const PoolGeometry&, In grad, In index, const Shape& in_shape));
   DDPRUN_ENTRY(avg_pool2d, Tensor(const PoolGeometry&, In x, const Shape& out_shape));
@@ -199,18 +199,18 @@ struct Table {
   // y = (x - mean) * inverse * weight + bias
   DDPRUN_ENTRY(batch_norm,
                Tensor(In x, std::int64_t outer, std::int64_t inner, const NormStatistics&, In weight, In bias));
-  // training: the statistics are of this very x and carry gradient too.
+  // training: true if the statistics are of this very x and carry gradient too.
   DDPRUN_ENTRY(batch_norm_backward, NormGradients(In x, In grad, std::int64_t outer, std::int64_t inner,
                                                   const NormStatistics&, In weight, bool training));
   // Normalisation of x (groups, channels, inner) over channels and inner together, then y = x weight + bias by channel
-  // (either may be undefined; they have groups_per_sample * channels elements). Layer norm: inner is 1. centred: false
-  // leaves the mean out, which is RMS norm. result: the type of y, that of x or 16 bits where x is float32.
+  // (either may be undefined; they have groups_per_sample * channels elements). inner is 1 for layer norm. centred:
+  // false leaves the mean out, which is RMS norm. result: the type of y, that of x or 16 bits where x is float32.
   DDPRUN_ENTRY(group_norm, Tensor(In x, const Axis& groups, bool centred, double eps, In weight, In bias, DType result,
                                   NormStatistics&));
   DDPRUN_ENTRY(group_norm_backward, NormGradients(In x, In grad, const Axis& groups, bool centred,
                                                   const NormStatistics&, In weight, bool has_bias));
-  // The same of rows whose channels all have their own weight, where inner is 1: plus the addend, like x or undefined,
-  // to which the gradient of x is added. grad: of the type of y.
+  // Does the same for rows whose channels all have their own weight, where inner is 1, with an addend, like x or
+  // undefined, to which the gradient of x is added. grad: has the type of y.
   DDPRUN_ENTRY(row_norm_backward, void(In x, In grad, In addend, const Axis& rows, bool centred, const NormStatistics&,
                                        In weight, RowNormGradients& out));
 
@@ -229,23 +229,23 @@ struct Table {
   DDPRUN_ENTRY(scale_by, void(In x, In a, In b, Tensor& out, bool accumulate));
 
   // Scaled-dot-product attention: query (batch, heads, queries, width), key and value (batch, heads, keys, width), and
-  // result and gradients likewise, all strided but for the last dimension; mask undefined, or (queries, keys),
-  // contiguous, added to the scores.
+  // result and gradients of the same shapes, all strided but for the last dimension; mask undefined, or (queries,
+  // keys), contiguous, added to the scores.
   DDPRUN_ENTRY(attention,
                void(In query, In key, In value, In mask, const AttentionOptions&, const AttentionResult& out));
   DDPRUN_ENTRY(attention_backward, void(In query, In key, In value, In mask, const AttentionSums&, In grad,
                                         const AttentionOptions&, const AttentionGradients& out));
-  // The result of some keys and that of others become that of all of them. float32 or float64.
+  // Merges the result of some keys and that of others into that of all of them. They are float32 or float64.
   DDPRUN_ENTRY(merge_attention, void(const AttentionResult& part, const AttentionResult& all));
 
-  // Optimizers: one pass over many tensors of one device, in place. The k-th of each list belong together; a list of
-  // the state that is empty is none.
+  // Optimizers: one pass over many tensors of one device, in place. The k-th of each list belong together; an empty
+  // list means that there is no such state.
   DDPRUN_ENTRY(sgd_step, void(Tensors values, Tensors grads, Tensors momenta, const SgdStep&));
   DDPRUN_ENTRY(adam_step,
                void(Tensors values, Tensors grads, Tensors averages, Tensors square_averages, const AdamStep&));
   // Gradients on a device where the host would have to wait for a result: it stays there. sum: one float64. unscale:
   // not_finite, one float32, becomes 0 where all elements are finite, else 1, and all are divided by scale.
-  // clip_to_norm: as optim::clip_grads_with_norm() with the root of the sum.
+  // clip_to_norm: does what optim::clip_grads_with_norm() does, with the root of the sum.
   DDPRUN_ENTRY(square_sum, void(Tensors tensors, Tensor& sum));
   DDPRUN_ENTRY(clip_to_norm, void(Tensors tensors, double max_norm, In square_sum));
   DDPRUN_ENTRY(clip_to_value, void(Tensors tensors, double max_value));
@@ -253,7 +253,7 @@ struct Table {
 #undef DDPRUN_ENTRY
 };
 
-// Of a type of device. Throws what cuda::api() throws where a CUDA device is asked for and there is no module.
+// The table of a device's type. Throws what cuda::api() throws where a CUDA device is asked for and there is no module.
 const Table& table(Device device);
 inline const Table& of(const Tensor& tensor) {
   return table(tensor.device());
@@ -264,15 +264,15 @@ inline const Table& of(const Tensor& tensor) {
 void copy(const Tensor& from, Tensor& to);
 void fill(Tensor& to, double value);
 Tensor unary(Unary function, const Tensor& x, const Arguments& arguments = {});
-// Of equal shapes.
+// Adds tensors of equal shapes.
 Tensor add(const Tensor& a, const Tensor& b);
 void add_in_place(Tensor& a, const Tensor& b);  // a += b
 Tensor multiply(const Tensor& a, const Tensor& b);
 Tensor scale(const Tensor& a, double factor);
-Tensor sum(const Tensor& x);  // of all elements, a scalar
-// The sum over the dimensions in which x was broadcast from shape.
+Tensor sum(const Tensor& x);  // the sum of all elements, a scalar
+// Returns the sum over the dimensions in which x was broadcast from shape.
 Tensor sum_to(const Tensor& x, const Shape& shape);
-// For each row of (rows, n), the first index of its maximum; int64.
+// Returns, for each row of (rows, n), the first index of its maximum; int64.
 Tensor argmax_rows(const Tensor& scores);
 // The host waits for a CUDA device. Of several tensors none is read after the first that is not finite.
 bool all_finite(const Tensor& x);

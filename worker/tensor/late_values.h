@@ -10,21 +10,21 @@ namespace ddprun {
 // Numbers of a device that the host needs later. Each is copied into pinned memory behind what computes it, so that one
 // wait makes all of them known. Those of a CPU device are known at once.
 //
-// Ownership: a tensor may be released as soon as it was added. Threads: one at a time.
+// Ownership: a tensor may be released as soon as it was added. Threads: one thread at a time uses it.
 // Errors: those of the device.
 class LateValues {
  public:
   explicit LateValues(Device device) : device_(device) {}
 
-  // A tensor with one element, floating-point, on a device of the same type: the loss of a pipeline is on its last one.
-  // Returns the value's number; 0 is the first after clear().
+  // Adds a tensor with one element, floating-point, on a device of the same type: the loss of a pipeline is on its last
+  // one. Returns the value's number; 0 is the first after clear().
   std::size_t add(const Tensor& value);
   bool are_known() const { return known_ == types_.size(); }
   // Waits for the device, unless all values are known.
   void wait();
-  // REQUIRES: it is known.
+  // REQUIRES: the value is known.
   double at(std::size_t number) const;
-  // REQUIRES: all are known. Their memory is used again.
+  // Removes all values; their memory is used again. REQUIRES: all are known.
   void clear();
 
  private:
@@ -35,7 +35,7 @@ class LateValues {
   Device device_;
   std::vector<double> of_host_;  // the values of a CPU device
   std::vector<Tensor> blocks_;   // pinned memory for those of a CUDA device, of 8 bytes each
-  std::vector<DType> types_;     // of the values
+  std::vector<DType> types_;     // the values' types
   std::size_t known_ = 0;
 };
 

@@ -36,7 +36,7 @@ MemoryOwner memory_owner() {
   return current;
 }
 
-// Never destroyed: tensors in static objects may outlive it otherwise.
+// An account is never destroyed: tensors in static objects may outlive it otherwise.
 MemoryAccount& MemoryAccount::of(Device device) {
   static auto* of_cpu = new std::array<MemoryAccount, max_devices>;
   static auto* of_cuda = new std::array<MemoryAccount, max_devices>;

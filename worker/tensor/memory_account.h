@@ -41,7 +41,7 @@ class MemoryAccount {
  private:
   static constexpr std::size_t index(MemoryOwner owner) { return static_cast<std::size_t>(owner); }
 
-  std::atomic<std::size_t> allocated_ = 0;  // as tensors
+  std::atomic<std::size_t> allocated_ = 0;  // the bytes of tensors
   std::atomic<std::size_t> peak_ = 0;
   std::array<std::atomic<std::size_t>, memory_owners> tensors_{}, claims_{};
 };

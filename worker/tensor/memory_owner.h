@@ -9,16 +9,16 @@
 
 namespace ddprun {
 
-// What memory of a device is for.
+// The purposes of a device's memory.
 enum class MemoryOwner : std::uint8_t { activations, parameters, gradients, optimizer, casts, communication };
 inline constexpr std::size_t memory_owners = 6;
 using MemoryByOwner = std::array<std::size_t, memory_owners>;  // bytes, in the order of MemoryOwner
 
-// "optimizer state"
+// Returns a text such as "optimizer state".
 std::string_view name_of(MemoryOwner owner);
 
-// What its thread allocates is for this owner until the scope ends. One within another takes over until it ends;
-// without one it is for activations, which stand for all that a step takes for a while.
+// Assigns what its thread allocates to this owner until the scope ends. A scope within another takes over until it
+// ends; without one memory is for activations, which stand for all that a step takes for a while.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryOwner owner);
@@ -29,7 +29,7 @@ class MemoryScope {
  private:
   MemoryOwner before_;
 };
-// Of the calling thread.
+// Returns the owner of the calling thread's scope.
 MemoryOwner memory_owner();
 
 // Counts memory that was not allocated as a tensor's, such as a process group's, for as long as it lives. Thread-safe.
@@ -47,10 +47,10 @@ class MemoryClaim {
 };
 
 struct OwnedMemory {
-  MemoryByOwner tensors{};  // of which memory_stats() is the sum
+  MemoryByOwner tensors{};  // memory_stats() is their sum
   MemoryByOwner claims{};
 };
-// What the whole process has of a device. Thread-safe.
+// Returns the memory that the whole process has of a device. Thread-safe.
 OwnedMemory memory_by_owner(Device device);
 
 }  // namespace ddprun

@@ -6,8 +6,8 @@
 #include "ddprun/worker/tensor/functors/math.h"
 #include "ddprun/worker/tensor/geometry.h"
 
-// What optimizers do to one element, for host and device alike. T: float or double. The constants of a step are rounded
-// to T once.
+// The changes that optimizers make to one element, for host and device alike. T: float or double. The constants of a
+// step are rounded to T once.
 namespace ddprun::kernels {
 
 template <class T>

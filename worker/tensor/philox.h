@@ -7,7 +7,7 @@
 namespace ddprun {
 
 // Four random numbers as a function of index, stream and seed: ten rounds of Philox4x32 with the constants of Salmon et
-// al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). For devices too.
+// al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Devices have it too.
 struct PhiloxBlock {
   std::uint32_t numbers[4];
 };
@@ -31,7 +31,7 @@ DDPRUN_HOST_DEVICE PhiloxBlock philox(std::uint64_t index, std::uint64_t stream,
   return block;
 }
 
-// [0, 1), of 24 bits.
+// Returns a number in [0, 1), of 24 bits.
 DDPRUN_HOST_DEVICE float uniform_float(std::uint32_t number) {
   return static_cast<float>(number >> 8) * 0x1.0p-24F;
 }

@@ -7,8 +7,8 @@
 
 namespace ddprun {
 
-// Random numbers as a pure function of (seed, stream, position): Philox4x32-10 (philox.h). The same on every machine,
-// compiler and device. A value: copy it to replay; its state is three integers.
+// Random numbers as a pure function of (seed, stream, position): Philox4x32-10 (philox.h). They are the same on every
+// machine, compiler and device. A value: copy it to replay; its state is three integers.
 class Generator {
  public:
   struct State {
@@ -27,7 +27,7 @@ class Generator {
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   float uniform_float();  // [0, 1), 24 bits, one 32-bit number
   double normal();        // mean 0, variance 1; two draws of uniform() each
-  // [0, bound), without bias. REQUIRES: bound > 0
+  // Returns a number in [0, bound), without bias. REQUIRES: bound > 0
   std::uint64_t below(std::uint64_t bound);
 
   const State& state() const { return state_; }

@@ -27,7 +27,7 @@ class Shape {
   Shape(It first, It last) : rank_(checked_rank(std::distance(first, last))) {
     std::copy(first, last, sizes_.begin());
   }
-  // So many sizes of one value.
+  // Returns a shape of so many dimensions of one size.
   static Shape filled(std::size_t rank, std::int64_t size);
 
   std::size_t size() const { return rank_; }
@@ -60,20 +60,20 @@ class Shape {
 // Distances between neighbours along each dimension, in elements.
 using Strides = Shape;
 
-// Number of elements; 1 for a scalar. Throws Errc::usage for a negative size.
+// Returns the number of elements; 1 for a scalar. Throws Errc::usage for a negative size.
 std::int64_t numel(const Shape& shape);
 
-// Of row-major memory: the last dimension is dense.
+// Returns the strides of row-major memory: the last dimension is dense.
 Strides contiguous_strides(const Shape& shape);
 
-// The shape to which both are broadcast by NumPy's rules: aligned at the last dimension, sizes equal or one of them 1.
-// Throws Errc::mismatch naming the operation and both shapes.
+// Returns the shape to which both are broadcast by NumPy's rules: aligned at the last dimension, sizes equal or one of
+// them 1. Throws Errc::mismatch naming the operation and both shapes.
 Shape broadcast_shape(const char* operation, const Shape& a, const Shape& b);
 
-// The dimension as a number from 0, counted from the end where negative. Throws Errc::usage naming the operation.
+// Returns a dimension's number from 0; a negative dim counts from the end. Throws Errc::usage naming the operation.
 std::size_t checked_dim(const char* operation, std::int64_t dim, std::size_t rank);
 
-// "[64, 1, 28, 28]"
+// Returns a text such as "[64, 1, 28, 28]".
 std::string to_string(const Shape& shape);
 
 }  // namespace ddprun

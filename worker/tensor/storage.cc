@@ -80,7 +80,7 @@ class BlockCache {
 thread_local MemoryWatch* watch = nullptr;
 thread_local AllocationCount allocation_count;
 
-// Freed blocks of CPU devices. Never destroyed: tensors in static objects may outlive them otherwise.
+// Returns the freed blocks of a CPU device. Never destroyed: tensors in static objects may outlive them otherwise.
 BlockCache& cache_of(Device device) {
   static auto* caches = new std::array<BlockCache, max_devices>;
   return caches->at(static_cast<std::size_t>(device.index));
@@ -97,7 +97,7 @@ void give_back(void* block, std::size_t bytes, Device device) noexcept {
     cuda::release(block, bytes, device);
 }
 
-// Rounded up so that nearly equal sizes share blocks: to a multiple of an eighth of the power of two below.
+// Rounds up so that nearly equal sizes share blocks: to a multiple of an eighth of the power of two below.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t step = std::max(storage_alignment, std::bit_floor(std::max<std::size_t>(bytes, 1)) / 8);
   return std::max(storage_alignment, round_up(bytes, step));

@@ -18,13 +18,13 @@ inline constexpr std::size_t storage_alignment = 64;
 // Threads: allocation and release are thread-safe; contents and version are not synchronised.
 class Storage {
  public:
-  // Uninitialised, counted for the thread's MemoryScope. Throws std::bad_alloc for memory of the host, and for a CUDA
-  // device what cuda::api() throws, the error of the device, and OutOfDeviceMemory (device_memory.h).
+  // Allocates uninitialised memory, counted for the thread's MemoryScope. Throws std::bad_alloc for memory of the host,
+  // and for a CUDA device what cuda::api() throws, the error of the device, and OutOfDeviceMemory (device_memory.h).
   static std::shared_ptr<Storage> allocate(std::size_t bytes, Device device);
-  // Memory from outside, kept alive by owner; not counted in memory_stats().
+  // Wraps memory from outside, kept alive by owner; it is not counted in memory_stats().
   static std::shared_ptr<Storage> wrap(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner);
-  // Page-locked memory of the host, which a CUDA device copies without another copy in between; not counted either.
-  // Throws what cuda::api() throws.
+  // Allocates page-locked memory of the host, which a CUDA device copies without another copy in between; it is not
+  // counted either. Throws what cuda::api() throws.
   static std::shared_ptr<Storage> allocate_pinned(std::size_t bytes);
 
   ~Storage();
@@ -41,8 +41,8 @@ class Storage {
   std::uint64_t version() const { return version_; }
   void bump_version() { ++version_; }
 
-  // Whether the contents are there: the owner of memory from outside may take them away for a while and bring the same
-  // ones back, which is no change. An operation refuses an operand that is absent.
+  // Returns whether the contents are there: the owner of memory from outside may take them away for a while and bring
+  // the same ones back, which is no change. An operation refuses an operand that is absent.
   bool is_present() const { return present_; }
   void set_present(bool present) { present_ = present; }
 
@@ -51,7 +51,7 @@ class Storage {
 
   void* data_;
   std::size_t bytes_;
-  std::size_t block_bytes_;  // of the device's allocator; 0: memory from outside
+  std::size_t block_bytes_;  // the size of the device allocator's block; 0 for memory from outside
   std::shared_ptr<void> owner_;
   std::uint64_t version_ = 0;
   bool present_ = true;

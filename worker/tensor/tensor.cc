@@ -36,8 +36,8 @@ bool is_row_major(const Shape& shape, const Strides& strides) {
   return true;
 }
 
-// Strides that make the same elements appear in another shape, in the same order; none where memory has to move.
-// Each run of old dimensions that are dense among themselves must be made up of whole new dimensions.
+// Returns strides that make the same elements appear in another shape, in the same order; none where memory has to
+// move. Each run of old dimensions that are dense among themselves must be made up of whole new dimensions.
 std::optional<Strides> strides_of_view(const Shape& from, const Strides& strides, const Shape& to) {
   Strides result = Shape::filled(to.size(), 0);
   std::size_t next = to.size();

@@ -9,7 +9,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto poll_interval = std::chrono::milliseconds(200);  // of the interruption
+constexpr auto poll_interval = std::chrono::milliseconds(200);  // between two tests of the interruption
 constexpr auto check_timeout = std::chrono::seconds(5);
 
 Error missing(Store& store, const std::vector<RankKey>& keys, int size, Clock::duration waited) {

@@ -20,8 +20,8 @@ struct RankKey {
 std::vector<std::string> await_ranks(Store& store, const std::vector<RankKey>& keys, int size,
                                      const std::atomic<bool>& interrupted, Deadline deadline);
 
-// An allgather through the store: sets own under prefix + rank, and returns the values of all ranks. Throws as
-// await_ranks() does.
+// An allgather through the store: sets own under prefix + rank, and returns the values of all ranks. Throws what
+// await_ranks() throws.
 std::vector<std::string> exchange(Store& store, const std::string& prefix, int rank, int size, const std::string& own,
                                   const std::atomic<bool>& interrupted, Deadline deadline);
 

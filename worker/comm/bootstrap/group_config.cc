@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One field: how it is published, and how an error message shows it.
+// One field: its published form, and the form in which an error message shows it.
 struct Field {
   std::string_view key;
   std::string value, text;
@@ -35,7 +35,7 @@ std::vector<Field> fields_of(const GroupConfig& config) {
           number("staging_bytes", shared.staging_bytes, fmt::format("staging_bytes {}", shared.staging_bytes))};
 }
 
-// "backend=gloo size=4 ...". A back end's name has no space.
+// Returns "backend=gloo size=4 ...". A back end's name has no space.
 std::string encode(const GroupConfig& config) {
   std::string line;
   for (const auto& field : fields_of(config))
@@ -72,7 +72,7 @@ bool read_field(std::string_view key, std::string_view value, GroupConfig& confi
   return false;
 }
 
-// A text with other fields, or in another order, is another version's.
+// Returns none for a text with other fields, or in another order: it is another version's.
 std::optional<GroupConfig> decode_config(std::string_view line) {
   GroupConfig config;
   for (auto rest = line; !rest.empty();) {

@@ -22,7 +22,7 @@ class HostMap {
   // The least and the largest number of ranks on a host.
   int smallest_host() const;
   int largest_host() const;
-  // All hosts have the same number of ranks, and the ranks of a host are consecutive.
+  // Returns whether all hosts have the same number of ranks, and the ranks of a host are consecutive.
   bool even_and_in_order() const;
 
  private:

@@ -8,18 +8,18 @@
 #include "ddprun/worker/comm/comm_config.h"
 #include "ddprun/worker/comm/launch_env.h"
 
-// How a process reaches the store of its job.
+// The connection of a process to the store of its job.
 namespace ddprun::comm {
 
-// How long the store may be silent: as long as a rank may.
+// The time that the store may be silent: as long as a rank may.
 std::chrono::milliseconds store_grace(const CommConfig& config);
 // The job's token, for a store that an agent on another host serves; null elsewhere: on this host the kernel says whose
 // this process is, and a worker whose descriptor a program in between has closed is known to this host's agent.
 std::shared_ptr<const Credentials> job_credentials(const WorkerEnv& env);
-// A client with a connection of its own. Throws what TcpStore throws, within the timeout.
+// Makes a client with a connection of its own. Throws what TcpStore throws, within the timeout.
 std::shared_ptr<TcpStore> connect_job_store(const WorkerEnv& env, const CommConfig& config,
                                             std::shared_ptr<const Credentials> credentials);
-// The same with the address at which other ranks reach this one, where it has none.
+// Returns config with the address at which other ranks reach this one, where it has none.
 CommConfig with_local_address(CommConfig config, const WorkerEnv& env);
 
 }  // namespace ddprun::comm

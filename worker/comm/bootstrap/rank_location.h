@@ -9,7 +9,7 @@
 
 namespace ddprun::comm {
 
-// Where a rank's device memory is.
+// The place of a rank's device memory.
 struct DevicePlace {
   std::string device{};      // RankLocation::device
   std::string deviceless{};  // RankLocation::deviceless
@@ -19,9 +19,9 @@ struct DevicePlace {
 struct RankLocation {
   std::string host;          // host_evidence(): ranks with the same share memory
   std::string network;       // network_evidence(): ranks with the same reach each other by loopback addresses
-  std::string address;       // numeric; at which it expects to be reached
+  std::string address;       // the numeric one at which it expects to be reached
   std::string device{};      // the PCI bus id of its GPU, if it has been given one
-  std::string deviceless{};  // why not; empty: it has, or nobody asked
+  std::string deviceless{};  // why it has no GPU; empty if it has one, or nobody asked
   std::string host_name{};   // for messages: names need not be unique
   friend bool operator==(const RankLocation&, const RankLocation&) = default;
 };

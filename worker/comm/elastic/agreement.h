@@ -20,7 +20,7 @@ namespace ddprun::comm {
 // instead. The decision is a key that is set once, so all members read "commit", or all read the same reason. After a
 // cancelled attempt another one may follow; a committed generation cannot be formed again.
 //
-// A value. Threads: not thread-safe. Errors: as the constructor says; those of an agreement are results, Failed.
+// A value. Threads: not thread-safe. Errors: the constructor's; those of an agreement are results, Failed.
 class Agreement {
  public:
   // Requests; the event that answers each is named.
@@ -43,15 +43,15 @@ class Agreement {
   };
   using Request = std::variant<ReadDecision, Propose, Join, Decide, Await, Committed, Failed>;
 
-  // self: this process's name. identity: of this process: "pid 42 on host b". Throws Errc::usage for a list that is
-  // empty, repeats a name or lacks self, and for a name that is empty or has a line break.
+  // self: this process's name. identity: this process's, such as "pid 42 on host b". Throws Errc::usage for a list that
+  // is empty, repeats a name or lacks self, and for a name that is empty or has a line break.
   Agreement(std::uint64_t generation, std::vector<std::string> members, std::string self, std::string identity,
             GroupConfig config);
 
   std::uint64_t generation() const { return generation_; }
   const std::vector<std::string>& members() const { return members_; }
   const std::string& identity() const { return identity_; }
-  int position() const { return position_; }          // of self in the list: its new rank
+  int position() const { return position_; }          // self's place in the list: its new rank
   std::uint64_t attempt() const { return attempt_; }  // the generation's attempt that the requests belong to
 
   Request begin() const { return ReadDecision{}; }

@@ -20,13 +20,13 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds store_timeout{10};
 
-// Longer for thousands of members, so that they do not keep the store busy.
+// The interval is longer for thousands of members, so that they do not keep the store busy.
 milliseconds poll_interval(std::size_t members) {
   return std::clamp(milliseconds(2 * members), milliseconds(50), milliseconds(2000));
 }
 
-// The position of the member that this one watches: the next in the list that was in the previous generation. So every
-// member that is gone is watched by one that is not. None: there is no such member.
+// Returns the position of the member that this one watches: the next in the list that was in the previous generation.
+// So every member that is gone is watched by one that is not. Returns none if there is no such member.
 std::optional<int> find_watched(const Agreement& agreement, const AgreementOptions& options) {
   if (!options.last_agreed) return std::nullopt;
   const auto size = static_cast<int>(agreement.members().size());
@@ -68,7 +68,7 @@ class AgreementSession {
     void operator()() const noexcept { store.wake(); }
   };
 
-  // Of the current attempt.
+  // Returns the list of the current attempt.
   PeerList peer_list() const {
     const auto prefix = fmt::format("{}generation/{}/", options_.prefix, agreement_.generation());
     return {agreement_.generation(), fmt::format("{}attempt/{}/", prefix, agreement_.attempt()),
@@ -113,7 +113,7 @@ class AgreementSession {
   static Agreement::Request execute(const Agreement::Committed& request) { return request; }
   static Agreement::Request execute(const Agreement::Failed& request) { return request; }
 
-  // The watched member, if it is gone and has not joined.
+  // Returns the watched member, if it is gone and has not joined.
   std::optional<ElasticMember> watched_if_gone() {
     if (!watched_) return std::nullopt;
     const auto& name = agreement_.members()[static_cast<std::size_t>(*watched_)];

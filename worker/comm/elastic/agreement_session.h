@@ -39,9 +39,9 @@ class DeferredLastWill {
 };
 
 struct AgreementOptions {
-  std::shared_ptr<Store> store;  // without a last will: the session sets one
+  std::shared_ptr<Store> store;  // has no last will: the session sets one
   std::function<std::shared_ptr<Store>()> connect;
-  std::string prefix;  // of the keys of all generations
+  std::string prefix;  // the beginning of the keys of all generations
   std::chrono::milliseconds timeout;
   std::stop_token stop;
   std::optional<std::uint64_t> last_generation;  // the last one whose group formed in this process
@@ -55,7 +55,7 @@ struct Agreed {
 };
 
 // Runs the agreement to its end, in the calling thread: at most options.timeout, and less once options.stop is
-// requested, from any thread. Throws its failure, and what the store throws.
+// requested, which any thread may do. Throws its failure, and what the store throws.
 Agreed execute(Agreement& agreement, AgreementOptions options);
 
 }  // namespace ddprun::comm

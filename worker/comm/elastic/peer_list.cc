@@ -100,7 +100,7 @@ JoinRecords join_records_of(Store& store, const PeerList& peer_list, Deadline de
   return records;
 }
 
-// Whether the same process continues under that name: another process may have taken the name.
+// Returns whether the same process continues under that name: another process may have taken the name.
 bool continues(const std::string& name, const PeerList& before, const PeerList& now, const JoinRecords& joined) {
   const auto rank = now.rank_of(name);
   return rank && joined[static_cast<std::size_t>(*rank)].last_generation >= before.generation;

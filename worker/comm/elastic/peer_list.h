@@ -35,7 +35,7 @@ void set_last_will(Store& store, const std::string& key, const std::string& text
 // why one of them does not join.
 void report_failure(Store& store, const std::string& group, const GroupFailure& failure, Deadline deadline) noexcept;
 
-// What a member publishes when it joins an agreement.
+// The record that a member publishes when it joins an agreement.
 struct JoinRecord {
   std::optional<std::uint64_t> last_generation;  // the last one whose group it was in
   std::string process;                           // "pid 42 on host b"
@@ -44,13 +44,13 @@ struct JoinRecord {
 std::string encode(const JoinRecord& record);
 JoinRecord decode_join_record(std::string_view text);
 
-// That member, if it died, left, or is among the lost ranks of its group's failure.
+// Returns that member, if it died, left, or is among the lost ranks of its group's failure.
 std::optional<ElasticMember> find_gone(Store& store, const PeerList& peer_list, int rank, Deadline deadline);
-// All such members, by rank.
+// Returns all such members, by rank.
 std::vector<ElasticMember> find_lost(Store& store, const PeerList& peer_list, Deadline deadline);
 
-// before: the generation that this process was in; none: no member is known to be gone. The newcomers are the same at
-// every member: those that were not in the last generation that any member was in.
+// before: the generation that this process was in; if null, no member is known to be gone. The newcomers are the same
+// at every member: those that were not in the last generation that any member was in.
 MembershipChange find_change(Store& store, const PeerList* before, const PeerList& now, Deadline deadline);
 
 // Tells the other members of a generation when this one leaves it, by its destructor, or dies, by a last will.
@@ -63,12 +63,12 @@ class DepartureNotice {
   DepartureNotice(const DepartureNotice&) = delete;
   DepartureNotice& operator=(const DepartureNotice&) = delete;
 
-  // From now on the notice is for this generation alone.
+  // From now on the notice is for only this generation.
   void move_to(const PeerList& peer_list, int rank, Deadline deadline);
 
  private:
   const std::shared_ptr<Store> store_;
-  std::string key_;  // empty: of no generation yet
+  std::string key_;  // empty if it is for no generation yet
 };
 
 }  // namespace ddprun::comm

@@ -9,15 +9,15 @@
 namespace ddprun::comm {
 namespace {
 
-// How often the executor's thread tests started collectives for which no thread waits.
+// The interval at which the executor's thread tests started collectives for which no thread waits.
 constexpr std::chrono::milliseconds started_poll(50);
-// How often it looks for queued ones that no caller has executed, when callers are expected to wait at once.
+// The interval at which it looks for queued ones that no caller has executed, if callers are expected to wait at once.
 constexpr std::chrono::microseconds queued_poll(500);
-// How long a waiter sleeps while another thread holds the progress lock before it tries to take the lock itself.
+// The time that a waiter sleeps while another thread holds the progress lock before it tries to take the lock itself.
 constexpr std::chrono::microseconds retry_interval(500);
 
-// How long the caller of a collective waits for the other ranks where a second thread would take its core: longer than
-// ranks that train in step are apart.
+// The time that the caller of a collective waits for the other ranks where a second thread would take its core: longer
+// than ranks that train in step are apart.
 constexpr std::chrono::milliseconds meeting_bound(8);
 
 constexpr Deadline::Clock::time_point at_once = Deadline::Clock::time_point::min();
@@ -27,9 +27,9 @@ constexpr Deadline::Clock::time_point at_once = Deadline::Clock::time_point::min
 // Shared by the executor and its works, which may outlive it.
 struct CallerRunsExecutor::ProgressToken {
   explicit ProgressToken(CallerRunsExecutor& owner) : executor(&owner) {}
-  SyncWaitPredictor wait_predictor;  // of the callers of queued collectives
-  ProgressLock lock;                 // of the thread that executes collectives
-  CallerRunsExecutor* executor;      // under the lock; null once it is shut down
+  SyncWaitPredictor wait_predictor;  // for the callers of queued collectives
+  ProgressLock lock;                 // held by the thread that executes collectives
+  CallerRunsExecutor* executor;      // guarded by the lock; null once it is shut down
 };
 
 // A started or queued collective. It is executed, with those before it, by the thread that waits for it, unless another
@@ -62,10 +62,10 @@ class CallerRunsExecutor::PendingWork final : public Completion {
   }
 
   Collective collective;
-  OperationLog::Slot slot = OperationLog::no_slot;  // once started
+  OperationLog::Slot slot = OperationLog::no_slot;  // set once started
 
  private:
-  // False when there was nothing for this thread to do.
+  // Returns false when there was nothing for this thread to do.
   bool try_progress(const Deadline& deadline) const {
     const std::unique_lock lock(token_->lock, std::try_to_lock);
     if (!lock) return false;
@@ -100,8 +100,8 @@ void CallerRunsExecutor::shutdown() {
 }
 
 // Executes a blocking collective on its caller's thread, at the cost of one lock: it needs no Completion and is not
-// counted as unfinished, as the caller may not destroy the group during its own call. Null when others are pending or
-// the group is broken.
+// counted as unfinished, as the caller may not destroy the group during its own call. Returns null when others are
+// pending or the group is broken.
 [[gnu::always_inline]] inline WorkPtr CallerRunsExecutor::execute_inline(const Call& call,
                                                                          std::chrono::milliseconds timeout) {
   const std::unique_lock progress_lock(token_->lock, std::try_to_lock);
@@ -111,7 +111,7 @@ void CallerRunsExecutor::shutdown() {
     if (health_.broken()) return nullptr;
   }
   Collective collective{call, next_sequence_++, timeout};
-  // Before the operation log is written, so that this happens while the peers proceed.
+  // This comes before the operation log is written, so that it happens while the peers proceed.
   const bool unchanged = runner_.passes_unchanged(collective);
   if (unchanged) collectives_.announce(collective);
   const auto error = runner_.run(collective, runner_.log_begin(collective), unchanged);
@@ -200,12 +200,12 @@ void CallerRunsExecutor::execute_if_met(const PendingPtr& work) {
   finish_queued(*work);
 }
 
-// REQUIRES the progress lock. False for a work that is only queued.
+// REQUIRES the progress lock. Returns false for a work that is only queued.
 bool CallerRunsExecutor::order(const PendingWork& work, void* stream) {
   return work.slot != OperationLog::no_slot && collectives_.order(work.collective, stream);
 }
 
-// REQUIRES the progress lock. False when none is started, or the oldest has not finished by the deadline.
+// REQUIRES the progress lock. Returns false when none is started, or the oldest has not finished by the deadline.
 bool CallerRunsExecutor::test_oldest(const Deadline& deadline) {
   if (started_count_ == 0) return false;
   PendingWork* oldest = nullptr;
@@ -257,7 +257,7 @@ void CallerRunsExecutor::finish_all() {
 }
 
 // REQUIRES the progress lock. Works on the oldest pending collective: finishes it, or returns when the deadline passes;
-// false when there is none that it could work on.
+// returns false when there is none that it could work on.
 inline bool CallerRunsExecutor::progress(const Deadline& deadline) {
   if (started_count_ > 0) {
     test_oldest(deadline);

@@ -23,7 +23,7 @@ namespace ddprun::comm {
 // Lock order: the progress lock before mutex_; under mutex_ the progress lock is only tried.
 class CallerRunsExecutor final : public Executor {
  public:
-  // transport: has nonblocking().
+  // transport: one that has nonblocking().
   CallerRunsExecutor(Transport& transport, GroupHealth& health, RankInfo rank_info);
   ~CallerRunsExecutor() override { shutdown(); }
 
@@ -57,7 +57,7 @@ class CallerRunsExecutor final : public Executor {
   CollectiveRunner runner_;
   NonblockingCollectives& collectives_;
 
-  std::mutex mutex_;                // guards what follows, and the order of submissions
+  std::mutex mutex_;                // guards the members below, and the order of submissions
   std::deque<PendingPtr> started_;  // nothing is queued before them
   bool testing_oldest_ = false;     // the holder of the progress lock is in the oldest's test()
 
@@ -68,7 +68,7 @@ class CallerRunsExecutor final : public Executor {
   WorkQueue<PendingPtr> queue_;
   const bool shares_poller_;
   std::atomic<bool> polled_ = false;  // the shared thread has the progress lock, or is about to
-  std::thread thread_;                // the own one; both threads last: they use all the above
+  std::thread thread_;                // this executor's own; both threads are last, as they use all members above
   std::optional<StartedPoller::Registration> polling_;
 };
 

@@ -34,8 +34,8 @@ class Executor {
 };
 
 // Executes one collective over a transport, for an Executor: records it in the operation log, composes it of elementary
-// ones where the transport needs that, and explains its failure. Thread-safe as far as the transport is. Inline where
-// every small collective passes.
+// ones where the transport needs that, and explains its failure. Thread-safe as far as the transport is. Functions that
+// every small collective calls are inline.
 class CollectiveRunner {
  public:
   CollectiveRunner(Transport& transport, GroupHealth& health, RankInfo rank_info)
@@ -44,11 +44,11 @@ class CollectiveRunner {
         rank_info_(rank_info),
         accepts_raw_calls_(transport.traits().accepts_raw_calls) {}
 
-  // In the order of the calls.
+  // Called in the order of the calls.
   OperationLog::Slot log_begin(const Collective& collective) {
     return health_.operation_log().begin(collective.operation, collective.sequence, collective.timeout);
   }
-  // Whether the transport gets the collective as it was called: it is neither empty nor has to be composed.
+  // Returns whether the transport gets the collective as it was called: it is neither empty nor has to be composed.
   bool passes_unchanged(const Collective& collective) const {
     return !collective.operation.empty() && (accepts_raw_calls_ || is_elementary(collective, rank_info_));
   }

@@ -53,7 +53,7 @@ Error GroupHealth::explain(OperationLog::Slot slot, const Operation& operation, 
       .operation = operation, .sequence = operation_log_.sequence(), .changed = OperationLog::Clock::now()};
   auto entry = operation_log_.read(slot).value_or(unknown);
   if (const auto* differ = dynamic_cast<const CallsDiffer*>(&failure))
-    entry = operation_log_.collective(differ->sequence).value_or(entry);  // possibly one that had ended at this rank
+    entry = operation_log_.collective(differ->sequence).value_or(entry);  // it may have ended at this rank
   monitor_->transport_failed(entry, message);
   if (const auto cause = await_cause(2 * monitor_->diagnosis_delay())) return *cause;
   auto error = make_error(Errc::connection_lost, "the connection to a peer failed and nobody says why: {}", message);

@@ -23,8 +23,8 @@ namespace ddprun::comm {
 
 class Executor;
 
-// Whether a group works: the log of this rank's operations, the monitor of its peers, and the first error that ends the
-// group. Thread-safe.
+// Decides whether a group works: the log of this rank's operations, the monitor of its peers, and the first error that
+// ends the group. Thread-safe.
 class GroupHealth {
  public:
   // Starts the monitor. options outlive this object. backend: as the user named it. Throws Errc::mismatch when other
@@ -42,22 +42,22 @@ class GroupHealth {
   void group_formed(std::vector<Executor*> executors, const TransportTraits& traits);
 
   bool broken() const { return broken_; }
-  // The same, for what checks it while it waits.
+  // The same flag, for code that checks it while it waits.
   const std::atomic<bool>& broken_flag() const { return broken_; }
   // Stopped once the group is broken; may outlive this object.
   std::stop_token broken_token() const { return broken_source_.get_token(); }
-  // Why the group is broken, if it is. Inline, as every collective asks this.
+  // Returns why the group is broken, if it is. Inline, as every collective asks this.
   std::optional<Error> cause() const { return broken_ ? locked_cause() : std::nullopt; }
-  // The same, after waiting for it at most that long.
+  // Returns the same, after waiting for it at most that long.
   std::optional<Error> await_cause(std::chrono::milliseconds at_most);
-  // The cause of a failure to connect: waits for it as long as the store needs to report a peer's death.
+  // Returns the cause of a failure to connect: waits for it as long as the store needs to report a peer's death.
   std::optional<Error> cause_behind(const Error& failure);
-  // The cause of a transport's failure, as the monitor finds it, within a bounded time; breaks the group. A mismatch is
-  // its own cause.
+  // Returns the cause of a transport's failure, as the monitor finds it, within a bounded time; breaks the group. A
+  // mismatch is its own cause.
   Error explain(OperationLog::Slot slot, const Operation& operation, const std::exception& failure);
   // Ends the group. published: what this rank reports to the others; none if they know already.
   void break_with(const Error& error, const std::optional<GroupFailure>& published = std::nullopt);
-  // Reports to the others only.
+  // Only reports to the others.
   void publish(const GroupFailure& failure) { monitor_->publish(failure); }
 
   // Operations that were called and have not finished.
@@ -74,7 +74,7 @@ class GroupHealth {
     }
   }
 
-  // A transport's own timeout: by then the monitor has long ended the operation.
+  // Returns a transport's own timeout: by then the monitor has long ended the operation.
   std::chrono::milliseconds backstop(std::chrono::milliseconds timeout) const { return timeout + backstop_margin_; }
 
  private:
@@ -91,7 +91,7 @@ class GroupHealth {
   std::atomic<int> unfinished_ = 0;
   OperationLog operation_log_;
   std::chrono::milliseconds backstop_margin_{};  // more than the monitor takes to end an operation
-  const std::unique_ptr<PeerMonitor> monitor_;   // last: uses all the above
+  const std::unique_ptr<PeerMonitor> monitor_;   // last, as it uses all members above
 };
 
 }  // namespace ddprun::comm

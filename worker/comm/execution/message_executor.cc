@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A transfer that failed to start: reports it in wait(), where all failures are handled.
+// A transfer that failed to start: wait() reports the failure, where all failures are handled.
 class FailedTransfer : public Transfer {
  public:
   explicit FailedTransfer(std::string message) : message_(std::move(message)) {}

@@ -15,8 +15,8 @@
 
 namespace ddprun::comm {
 
-// Runs every task at once, each on a thread of its own; idle threads are reused. For tasks that block on each other's
-// effects, where a fixed number of threads could deadlock. Tasks must not throw. The destructor waits for all tasks.
+// Runs every task at once, each on a thread of its own; idle threads are reused. It serves tasks that block on each
+// other's effects, where a fixed number of threads could deadlock. Tasks must not throw. The destructor waits for all.
 class CachedThreadPool {
  public:
   using Task = std::function<void()>;

@@ -15,7 +15,7 @@ namespace ddprun::comm {
 // short sleep. The lock has to outlive every unlock() call.
 class ProgressLock {
  public:
-  // first_sleep: how long a waiter first sleeps. A release that missed it happened just before; later ones wake it.
+  // first_sleep: the time of a waiter's first sleep. A release that missed it happened just before; later ones wake it.
   explicit ProgressLock(std::chrono::microseconds first_sleep = std::chrono::microseconds(50))
       : first_sleep_(first_sleep) {}
 
@@ -29,7 +29,7 @@ class ProgressLock {
     taken_.store(false, std::memory_order_release);
     if (has_waiter()) wake_waiter();
   }
-  // Whether a thread sleeps until it is released, or is about to.
+  // Returns whether a thread sleeps until it is released, or is about to.
   bool has_waiter() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
  private:

@@ -33,7 +33,7 @@ WorkPtr QueueExecutor::submit(const Call& call, std::chrono::milliseconds timeou
   return work;
 }
 
-// Needs no Completion and is not counted as unfinished: the caller may not destroy the group during its own call.
+// This needs no Completion and is not counted as unfinished: the caller may not destroy the group during its own call.
 WorkPtr QueueExecutor::execute_inline(Started started) {
   const BlockedSignals blocked(BlockedSignals::OfPipes{});  // SIGPIPE, as it may write to a closed connection
   const auto error = execute(std::move(started));

@@ -31,7 +31,7 @@ class QueueExecutor final : public Executor {
  private:
   struct Job {
     Collective collective;
-    std::shared_ptr<Completion> work;  // null: the caller executes it
+    std::shared_ptr<Completion> work;  // null if the caller executes it
   };
   struct Started {
     Job job;

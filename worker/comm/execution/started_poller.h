@@ -15,7 +15,7 @@ class StartedPoller {
  public:
   using Function = std::function<void()>;
 
-  // The one of this process. Its thread exists as long as somebody has it.
+  // Returns the one of this process. Its thread exists as long as somebody has it.
   static std::shared_ptr<StartedPoller> of_process(const Function& begin);
   // Its thread begins with a call of begin, which has returned by then.
   explicit StartedPoller(const Function& begin);
@@ -45,7 +45,7 @@ class StartedPoller {
   std::list<Function> polls_;
   std::list<Function>::iterator called_ = polls_.end();  // the poll in progress
   bool begun_ = false, closing_ = false;
-  std::thread thread_;  // last: uses all the above
+  std::thread thread_;  // last, as it uses all members above
 };
 
 }  // namespace ddprun::comm

@@ -30,14 +30,14 @@ struct CallsDiffer : std::runtime_error {
 // Facts about a transport that do not change once it is connected.
 struct TransportTraits {
   std::string_view backend;
-  // How many execute() calls may run at once, each on its own thread.
+  // The number of execute() calls that may run at once, each on its own thread.
   int concurrency = 1;
-  // Whether execute() takes collectives as the user called them, including those out of place, premultiplied sums and
-  // several spans; otherwise the group composes these of in-place collectives on one span. For device memory, which the
-  // host cannot touch.
+  // True if execute() takes collectives as the user called them, including those out of place, premultiplied sums and
+  // several spans, as for device memory, which the host cannot touch; otherwise the group composes these of in-place
+  // collectives on one span.
   bool accepts_raw_calls = false;
-  // For a transport whose transfers do not fail by themselves when their peer leaves: how long after its departure
-  // notice the peer's last messages may still arrive.
+  // For a transport whose transfers do not fail by themselves when their peer leaves: the time after its departure
+  // notice within which the peer's last messages may still arrive.
   std::optional<std::chrono::milliseconds> linger_timeout{};
 };
 
@@ -55,25 +55,25 @@ class NonblockingCollectives {
   // execute() waits for none of them to come; false when the deadline passes first, or at once where this does not pay.
   // A failure shows in execute().
   virtual bool meet(const Collective&, const Deadline&) noexcept { return false; }
-  // Starts a collective and returns at once; its memory stays in use until test() returns true. False: not started, as
-  // its kind or size does not allow it, or too many are outstanding. No execute() may come before all are finished.
+  // Starts a collective and returns at once; its memory stays in use until test() returns true. Returns false if its
+  // kind or size does not allow that, or too many are outstanding. No execute() may come before all are finished.
   virtual bool start(const Collective& collective) = 0;
   // Waits until the oldest started collective has finished; false when the deadline passes first.
   virtual bool test(const Collective& collective, const Deadline& deadline) = 0;
-  // Orders a stream (cudaStream_t) behind a collective that was started and that test() has not found finished. False:
-  // it cannot.
+  // Orders a stream (cudaStream_t) behind a collective that was started and that test() has not found finished. Returns
+  // false if it cannot.
   virtual bool order(const Collective&, void*) { return false; }
-  // Whether a test() whose deadline has passed waits for no other rank, so that one thread can test for all groups of
-  // the process.
+  // Returns whether a test() whose deadline has passed waits for no other rank, so that one thread can test for all
+  // groups of the process.
   virtual bool tests_at_once() const { return false; }
   // Called once by a thread that does nothing but test().
   virtual void begin_thread() const noexcept {}
 };
 
-// Moves data between ranks: what a back end implements. TransportGroup adds order, threads, deadlines and diagnosis.
+// Moves data between ranks; each back end implements it. TransportGroup adds order, threads, deadlines and diagnosis.
 //
 // Ownership: shared; the group holds it until all its operations are over.
-// Threads: as each method says; interrupt() from any thread at any time.
+// Threads: as each method says; any thread may call interrupt() at any time.
 // Errors: a blocking call throws any std::exception when it fails. The group finds the cause; only an Errc::mismatch
 // has to name both sides itself.
 class Transport {
@@ -87,17 +87,17 @@ class Transport {
   // Executes a collective and returns once it has finished at this rank. An allreduce, and a reduce at its root, is in
   // place unless traits().accepts_raw_calls.
   virtual void execute(const Collective& collective) = 0;
-  // For a transport that has them; the same answer each time, once connected.
+  // Returns them if the transport has them; the same answer each time, once connected.
   virtual NonblockingCollectives* nonblocking() { return nullptr; }
-  // Starts a send or receive and returns at once. From any thread.
+  // Starts a send or receive and returns at once. Any thread may call it.
   virtual std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) = 0;
-  // Memory that this transport moves at the least cost, recognised by its address. From any thread.
+  // Returns memory that this transport moves at the least cost, recognised by its address. Any thread may call it.
   virtual RegisteredBuffer allocate(std::size_t bytes) { return plain_buffer(bytes); }
-  // ProcessGroup::reduces_elements_alike(). Once connected, from any thread.
+  // Implements ProcessGroup::reduces_elements_alike(). Once connected, any thread may call it.
   virtual bool reduces_elements_alike(const Operation&) const { return false; }
-  // ProcessGroup::bytes_sent(). Once connected, from any thread.
+  // Implements ProcessGroup::bytes_sent(). Once connected, any thread may call it.
   virtual std::uint64_t bytes_sent() const { return 0; }
-  // Makes every blocked and every later call fail. From any thread, also during connect().
+  // Makes every blocked and every later call fail. Any thread may call it, also during connect().
   virtual void interrupt() noexcept = 0;
 };
 

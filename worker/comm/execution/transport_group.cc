@@ -47,9 +47,9 @@ class TransportGroup final : public ProcessGroup {
   const GroupOptions options_;
   const GroupKind kind_;
   std::shared_ptr<Transport> transport_;
-  std::string_view backend_;  // once connected
+  std::string_view backend_;  // set once connected
 
-  // Created once connected. Before the health, whose monitor cancels them.
+  // These are created once connected, and stand before the health, whose monitor cancels them.
   std::unique_ptr<Executor> collectives_;
   std::unique_ptr<Executor> messages_;
   GroupHealth health_;
@@ -85,7 +85,7 @@ void TransportGroup::connect(const TransportFactory& factory, const DevicePlace&
     return;
   } catch (const Error& error) {
     failure = error;
-  } catch (const std::exception& error) {  // a transport's own
+  } catch (const std::exception& error) {  // a transport's own exception
     failure = Error(Errc::connection_lost, error.what());
   }
   if (const auto cause = health_.cause_behind(*failure)) throw Error(*cause);

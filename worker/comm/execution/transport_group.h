@@ -10,10 +10,10 @@
 
 namespace ddprun::comm {
 
-// What the caller of a group asked for.
+// The kind of group that its caller asked for.
 struct GroupKind {
   std::string_view backend;  // as the user named it: the same at all ranks
-  // Makes a group of the same kind for some of the ranks; none: this kind has no subgroups.
+  // Makes a group of the same kind for some of the ranks; null if this kind has no subgroups.
   std::unique_ptr<ProcessGroup> (*make_sibling)(const GroupOptions&) = nullptr;
 };
 
@@ -23,8 +23,8 @@ struct GroupKind {
 std::unique_ptr<ProcessGroup> make_transport_group(std::shared_ptr<Transport> transport, const GroupOptions& options,
                                                    GroupKind kind);
 
-// The same with a transport that depends on where the ranks run: they exchange their locations first.
-// place: of this rank's device.
+// Does the same with a transport that depends on where the ranks run: they exchange their locations first.
+// place: that of this rank's device.
 std::unique_ptr<ProcessGroup> make_transport_group(const TransportFactory& factory, const GroupOptions& options,
                                                    GroupKind kind, const DevicePlace& place = {});
 

@@ -19,7 +19,7 @@ class SyncWaitPredictor {
   static constexpr std::chrono::microseconds at_once{50};
   static constexpr int required = 8;  // prompt waits in succession
 
-  // A caller waited for its work that long after it was queued.
+  // Notes that a caller waited for its work that long after it was queued.
   void note(Clock::duration after) {
     const int seen = in_succession_.load(std::memory_order_relaxed);
     if (after >= at_once) return forget();
@@ -47,20 +47,20 @@ class WorkQueue {
     ++pushed_;
     if (!polling_) changed_.notify_one();
   }
-  // Before all others.
+  // Puts the item before all others.
   void push_front(Item item) {
     const std::lock_guard lock(mutex_);
     items_.push_front(std::move(item));
     ++pushed_;
     if (!polling_) changed_.notify_one();
   }
-  // No caller will take the first item: leaves it to the worker.
+  // Called when no caller will take the first item: leaves it to the worker.
   void hand_over() {
     const std::lock_guard lock(mutex_);
     callers_.forget();
     changed_.notify_one();
   }
-  // Called by the worker: blocks until there may be an item for it, at most that long. False once the queue is closed.
+  // The worker waits here until there may be an item for it, at most that long. Returns false once the queue is closed.
   bool await_item(std::chrono::milliseconds at_most) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, at_most, [this] { return closed_ || !items_.empty() || callers_.expected(); });
@@ -85,7 +85,7 @@ class WorkQueue {
   }
 
  private:
-  // Until an item has been there for an interval, or none was pushed in one; then the next item wakes the worker again.
+  // Polls until an item is there for an interval, or none was pushed in one; then the next item wakes the worker again.
   void poll(std::unique_lock<std::mutex>& lock) {
     polling_ = true;
     std::uint64_t before = 0;

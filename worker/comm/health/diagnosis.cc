@@ -21,8 +21,8 @@ void append(std::string& list, const std::string& item, const char* separator = 
   list += item;
 }
 
-// What a rank called under the number of that collective, if its record says so and it is another operation. The rank
-// may have called more operations since.
+// Returns what a rank called under the number of that collective, if its record says so and it is another operation.
+// The rank may have called more operations since.
 const OperationDescription* other_call(const Stall& stall, const RankRecord& record) {
   const auto differs = [&](const OperationDescription& call) { return agree(call, stall.operation) ? nullptr : &call; };
   if (record.newest() == stall.sequence) return differs(*record.operation);
@@ -31,7 +31,7 @@ const OperationDescription* other_call(const Stall& stall, const RankRecord& rec
   return nullptr;
 }
 
-// What a rank is doing, as a clause that follows "it".
+// Returns what a rank is doing, as a clause that follows "it".
 std::string activity(const RankRecord& record) {
   if (record.left) return "has left the group";
   if (record.inside && record.operation)
@@ -45,12 +45,12 @@ std::string activity(const RankRecord& record) {
   return last.empty() ? "is in " + messages : fmt::format("is in {}, after {}", messages, last);
 }
 
-// Whether two sends, or two receives, have the same peer and tag.
+// Returns whether two sends, or two receives, have the same peer and tag.
 bool same_channel(const OperationDescription& one, const OperationDescription& other) {
   return one.kind == other.kind && one.peer == other.peer && one.tag == other.tag;
 }
 
-// Whether a rank's record shows the counterpart of a send or receive. A receive from any source counts.
+// Returns whether a rank's record shows the counterpart of a send or receive. A receive from any source counts.
 bool in_counterpart(const Stall& stall, const RankRecord& partner) {
   const auto expected = stall.counterpart();
   auto from_any = expected;
@@ -60,7 +60,7 @@ bool in_counterpart(const Stall& stall, const RankRecord& partner) {
   });
 }
 
-// The sends to that rank that a record shows.
+// Returns the sends to that rank that a record shows.
 std::string sends_to(int rank, const RankRecord& record) {
   std::string sends;
   for (const auto& each : record.operations)
@@ -68,7 +68,7 @@ std::string sends_to(int rank, const RankRecord& record) {
   return sends;
 }
 
-// For a receive from any rank: which ranks send to its rank, or else what the first few others do.
+// For a receive from any rank: names the ranks that send to its rank, or else what the first few others do.
 std::string name_possible_senders(const Stall& stall, const std::vector<Observation>& observations) {
   constexpr std::size_t most = 4;
   std::string senders, others;
@@ -89,7 +89,7 @@ std::string name_possible_senders(const Stall& stall, const std::vector<Observat
   return fmt::format("no rank is in a send to rank {}: {}", stall.rank, others);
 }
 
-// The ranks furthest behind: ranks that wait for those are not named.
+// Names the ranks furthest behind, and none that wait for those.
 std::string name_late(const Stall& stall, const std::vector<Observation>& observations) {
   const auto progress = [](const RankRecord& record) { return 2 * record.sequence + (record.inside ? 1 : 0); };
   const auto entered = 2 * stall.sequence + 1;
@@ -118,7 +118,7 @@ std::optional<GroupFailure> diagnose_collective_mismatch(const Stall& stall, con
                                                   stall.sequence, stall.rank, describe(stall.operation), names)};
 }
 
-// The partner is in a send or receive of the same number, ranks and tag, but of other elements.
+// Finds that the partner is in a send or receive of the same number, ranks and tag, but of other elements.
 std::optional<GroupFailure> diagnose_message_mismatch(const Stall& stall, int peer, const RankRecord& record) {
   if (stall.partner() != peer || stall.sequence == 0) return std::nullopt;
   const auto expected = stall.counterpart();
@@ -138,7 +138,7 @@ std::optional<GroupFailure> diagnose_comparison(const Comparison& comparison) {
   return diagnose_message_mismatch(own, peer, record);
 }
 
-// The ranks that left without taking part in the operation. A rank whose next collective is a later one took part.
+// Returns the ranks that left without taking part in the operation. One whose next collective is a later one took part.
 std::vector<int> leavers(const Stall& stall, const PeerRecords& records) {
   std::vector<int> ranks;
   for (const auto& [rank, record] : records) {
@@ -201,7 +201,7 @@ std::optional<GroupFailure> diagnose_silent_partners(const OverdueOperation& ove
   return failure;
 }
 
-// All ranks live: one of them has not entered the operation.
+// All ranks live here: one of them has not entered the operation.
 std::optional<GroupFailure> diagnose_lateness(const OverdueOperation& overdue) {
   const auto& own = overdue.own;
   std::string late;

@@ -19,26 +19,26 @@ struct Stall {
   static constexpr int all_ranks = -1, any_rank = -2;
 
   int rank = 0;                // this rank
-  std::uint64_t sequence = 0;  // as of RankOperation
+  std::uint64_t sequence = 0;  // as in RankOperation
   OperationDescription operation;
   double seconds = 0;             // since it started
-  std::string transport_error{};  // empty: the transport reported none
+  std::string transport_error{};  // empty if the transport reported none
 
   // The rank that the operation depends on: one rank, or all_ranks for a collective, any_rank for a receive from any.
   int partner() const;
-  // Whether it depends on that rank.
+  // Returns whether it depends on that rank.
   bool concerns(int other) const;
   // The operation that the partner of a send or receive has to call.
   OperationDescription counterpart() const;
 };
 
-// "allreduce(...) #3", "send(...) of rank 1".
+// Returns "allreduce(...) #3", or "send(...) of rank 1".
 std::string name_operation(const Stall& stall);
 
 // The records of some ranks, by rank.
 using PeerRecords = std::map<int, RankRecord>;
 
-// A rank's record at two moments some heartbeats apart; none: not published, or not readable.
+// A rank's record at two moments some heartbeats apart; none where it was not published, or not readable.
 struct Observation {
   std::optional<RankRecord> before;
   std::optional<RankRecord> now;
@@ -55,12 +55,12 @@ struct Comparison {
 struct Departure {
   Stall own;
   PeerRecords left;
-  std::chrono::milliseconds known_for{};  // since this rank noticed that every peer it depends on has left
+  std::chrono::milliseconds known_for{};  // the time since this rank noticed that every peer it depends on has left
 };
 
 // Ranks whose heartbeats may have stopped.
 struct Silence {
-  double seconds = 0;                         // between the two observations
+  double seconds = 0;                         // the time between the two observations
   std::vector<Observation> observations;      // by rank
   std::map<int, std::string> process_states;  // "its process is stopped", of ranks on this host
 };
@@ -69,43 +69,43 @@ struct Silence {
 struct OverdueOperation {
   Stall own;
   std::vector<Observation> observations;   // by rank
-  double seconds_between = 0;              // the two observations
-  bool observed_long_enough = false;       // to tell a stopped heartbeat from a late one
+  double seconds_between = 0;              // the time between the two observations
+  bool observed_long_enough = false;       // true if that tells a stopped heartbeat from a late one
   bool cause_may_follow = false;           // the transport failed a moment ago: the store may still report a death
-  std::optional<std::string> store_error;  // the store did not answer; then there are no observations
+  std::optional<std::string> store_error;  // set if the store did not answer; then there are no observations
 };
 
-// What one pass over the probes found. Empty fields: nothing found.
+// The findings of one pass over the probes. An empty field means that nothing was found.
 struct Facts {
   int rank = 0;  // this rank
-  int size = 1;  // of the group
+  int size = 1;  // the size of the group
   std::string identity;
   PeerRecords ended;                    // last records of ranks on this host whose processes ended
   std::optional<RankRecord> duplicate;  // under this rank's own key, but published by another process
   std::optional<Silence> silence;
   std::vector<Comparison> comparisons;
   std::vector<Departure> departures;
-  // How long a message of a peer that left may still arrive; none: the transport fails such a receive itself.
+  // The time that a message of a peer that left may still arrive; none if the transport fails such a receive itself.
   std::optional<std::chrono::milliseconds> linger_timeout;
   std::optional<OverdueOperation> overdue;
 };
 
-// The failure that the facts prove, if any. The first that applies: a process that ended, a second process of this
-// rank, missing heartbeats (peer_lost), ranks that called different operations (mismatch), peers that left while this
-// rank depends on them (peer_lost). Then, for an overdue operation: the same once more, a rank that has not entered it
-// (timeout), or else the network (timeout or connection_lost).
+// Returns the failure that the facts prove, if any. The first that applies counts: a process that ended, a second
+// process of this rank, missing heartbeats (peer_lost), ranks that called different operations (mismatch), peers that
+// left while this rank depends on them (peer_lost). Then, for an overdue operation: the same once more, a rank that has
+// not entered it (timeout), or else the network (timeout or connection_lost).
 std::optional<GroupFailure> diagnose(const Facts& facts);
 
-// Whether every rank that the operation depends on is among those that left before they took part.
+// Returns whether every rank that the operation depends on is among those that left before they took part.
 bool all_partners_left(const Stall& stall, const PeerRecords& records, int size);
 
 // The process that serves the store, as far as this rank knows it.
 struct StoreHost {
   std::optional<int> rank;  // the rank whose process serves the store, if one does
-  std::string identity;     // "rank 0 (pid 42 on host b)"; empty: not known yet
-  std::string neighbour;    // the same of a rank on the store's host, where that is another host; else empty
+  std::string identity;     // "rank 0 (pid 42 on host b)"; empty if it is not known yet
+  std::string neighbour;    // the identity of a rank on the store's host, where that is another host; else empty
 };
-// The failure of a rank that lost its connection to the store. cause: of the connection.
+// The failure of a rank that lost its connection to the store. cause: the connection's error.
 GroupFailure diagnose_lost_store(const StoreHost& host, int rank, const std::string& identity,
                                  const std::string& cause);
 

@@ -14,14 +14,14 @@ class FreezeDetector {
 
   explicit FreezeDetector(Clock::duration bound) : bound_(bound) {}
 
-  // The peer's counter as of now; none: it has not published one yet, which is not silence.
+  // Notes the peer's counter as of now; none if it has not published one yet, which is not silence.
   void look(std::optional<std::uint64_t> beats, Clock::time_point now) {
     const bool looked_away = now - last_look_ >= bound_ / 2;
     if (!beats || beats != beats_ || looked_away) since_ = now;
     beats_ = beats;
     last_look_ = now;
   }
-  // As of the last look.
+  // All of these are as of the last look.
   bool suspicious() const { return silence() >= bound_ / 2; }
   bool frozen() const { return silence() >= bound_; }
   Clock::duration silence() const { return last_look_ - since_; }

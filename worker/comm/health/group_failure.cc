@@ -9,7 +9,7 @@
 namespace ddprun::comm {
 namespace {
 
-// One or more numbers, separated by single spaces; nothing for any other text.
+// Returns one or more numbers that single spaces separate; nothing for any other text.
 std::optional<std::vector<int>> numbers_in(std::string_view line) {
   std::vector<int> numbers;
   while (true) {

@@ -8,8 +8,8 @@
 
 namespace ddprun::comm {
 
-// Why a group of ranks ended. Ranks publish it under the group's failure key in the store; only the first one that is
-// set counts, so every rank reports the same. A plain value.
+// The reason why a group of ranks ended. Ranks publish it under the group's failure key in the store; only the first
+// one that is set counts, so every rank reports the same. A plain value.
 struct GroupFailure {
   Errc code = Errc::peer_lost;
   std::string message;

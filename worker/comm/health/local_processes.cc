@@ -23,8 +23,8 @@ struct ProcessState {
   std::uint64_t start_time = 0;
 };
 
-// Fields 3 and 22 of /proc/<pid>/stat. Field 2 is the program's name in parentheses, which may itself contain spaces
-// and parentheses.
+// Reads fields 3 and 22 of /proc/<pid>/stat. Field 2 is the program's name in parentheses, which may itself contain
+// spaces and parentheses.
 std::optional<ProcessState> state_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;

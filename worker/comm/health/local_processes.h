@@ -22,11 +22,11 @@ struct ProcessIdentity {
 
   static ProcessIdentity own();
   bool alive() const;    // a stopped process is alive; a zombie is not
-  bool stopped() const;  // by a signal or a debugger
+  bool stopped() const;  // stopped by a signal or a debugger
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// Reports the end of processes of this host at once, by pidfd: however busy the machine is, and whatever other process
+// Reports the end of processes of this host at once, by pidfd, however busy the machine is and whatever other process
 // holds copies of their connections. One thread waits; on_end runs there.
 class ProcessMonitor {
  public:
@@ -53,7 +53,7 @@ class ProcessMonitor {
   const OnEnd on_end_;
   std::vector<Watched> watched_;
   UniqueFd stop_;
-  std::thread thread_;  // last: uses the members above
+  std::thread thread_;  // last, as it uses all members above
 };
 
 // The probe of the group's other ranks on this host. One thread calls it.
@@ -64,25 +64,25 @@ class LocalProcesses {
 
   // A line for each rank of this host, which the ranks append to a key of the store.
   static std::string registration(int rank, const std::string& label = "");
-  // Watches the ranks in such lines, except this one. Once.
+  // Watches the ranks in such lines, except this one. Called once.
   void watch(const std::string& registrations);
-  // The ranks whose processes ended since the last call.
+  // Returns the ranks whose processes ended since the last call.
   std::vector<int> take_ended();
-  // "cuda:1, pid 42 on host b", of a rank that is watched, with its label.
+  // Returns "cuda:1, pid 42 on host b" for a rank that is watched, with its label.
   std::string identity(int rank) const;
-  // "its process is stopped", by rank.
+  // Returns texts such as "its process is stopped", by rank.
   std::map<int, std::string> states() const;
 
  private:
   const int rank_;
   const std::function<void()> on_end_;
   std::map<int, ProcessIdentity> peers_;
-  std::map<int, std::string> labels_;  // CommConfig::label of each
+  std::map<int, std::string> labels_;  // CommConfig::label of each rank
 
   std::mutex mutex_;
   std::vector<int> ended_;  // guarded by mutex_
 
-  std::optional<ProcessMonitor> monitor_;  // last: uses the members above
+  std::optional<ProcessMonitor> monitor_;  // last, as it uses all members above
 };
 
 }  // namespace ddprun::comm

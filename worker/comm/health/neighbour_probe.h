@@ -17,8 +17,8 @@ class NeighbourProbe {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // bound: of silence, from the last heartbeat to the failure; zero: no bound. beat: the heartbeat interval of all
-  // ranks. records: outlives the probe.
+  // bound: that of silence, from the last heartbeat to the failure; zero means none. beat: the heartbeat interval of
+  // all ranks. records: outlives the probe.
   NeighbourProbe(RankRecords& records, int rank, std::chrono::milliseconds bound, std::chrono::milliseconds beat);
 
   // The earliest time at which look() has something to do.
@@ -39,13 +39,13 @@ class NeighbourProbe {
 
   RankRecords& records_;
   const int rank_;
-  const std::chrono::milliseconds interval_;  // between two looks
+  const std::chrono::milliseconds interval_;  // the time between two looks
   int watched_;
   std::optional<RankRecord> record_;
   PeerRecords departed_;
   FreezeDetector silence_;
   Clock::time_point next_look_;
-  std::optional<RankRecords::Snapshot> baseline_;  // of all ranks, since the watched one became suspicious
+  std::optional<RankRecords::Snapshot> baseline_;  // the records of all ranks, since the watched one became suspicious
 };
 
 }  // namespace ddprun::comm

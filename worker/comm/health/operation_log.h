@@ -31,7 +31,7 @@ class OperationLog {
 
   struct Entry {
     Operation operation;
-    std::uint64_t sequence = 0;           // of a collective, or of a send or receive (begin_transfer)
+    std::uint64_t sequence = 0;           // a collective's number, or that of a send or receive (begin_transfer)
     std::chrono::milliseconds timeout{};  // runs from its start
     State state = State::none;
     Clock::time_point changed;  // start of this state; a few milliseconds coarse
@@ -43,34 +43,34 @@ class OperationLog {
   using Slot = std::size_t;
   static constexpr std::size_t collectives_kept = 64;
   static constexpr std::size_t transfers_kept = 256;  // more of them in progress at a time are not recorded
-  static constexpr int most_in_progress = 16;         // collectives at a time
+  static constexpr int most_in_progress = 16;         // the number of collectives at a time
   static constexpr Slot no_slot = collectives_kept + transfers_kept;
 
-  // A collective is queued behind earlier ones. Not recorded before its begin() if its slot is still in use.
+  // Notes that a collective is queued behind earlier ones. begin() records it first if its slot is still in use.
   void submit(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout);
-  // A collective starts; it is in progress until end(). One call at a time, in the order of the sequence.
+  // Notes that a collective starts; it is in progress until end(). One call at a time, in the order of the sequence.
   Slot begin(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout);
-  // A send or receive starts. number: among those of the same sender, receiver and tag, from 1, so that both ends of a
-  // message have the same one; 0: unknown. no_slot when too many are in progress.
+  // Notes that a send or receive starts. number: its place among those of the same sender, receiver and tag, from 1, so
+  // that both ends of a message have the same one; 0 if unknown. Returns no_slot when too many are in progress.
   Slot begin_transfer(const Operation& operation, std::uint64_t number, std::chrono::milliseconds timeout);
   void end(Slot slot, bool failed = false);
 
   // For readers:
 
-  // The collective of this number, if it was recorded and is still kept.
+  // Returns the collective of this number, if it was recorded and is still kept.
   std::optional<Entry> collective(std::uint64_t sequence) const;
-  // None if the slot was never used, or changes faster than it can be read, which no stalled operation does.
+  // Returns none if the slot was never used, or changes faster than it can be read, which no stalled operation does.
   std::optional<Entry> read(Slot slot) const;
-  // The oldest collective in progress, for which other ranks may wait; otherwise the newest one that started.
+  // Returns the oldest collective in progress, for which other ranks may wait; otherwise the newest one that started.
   std::optional<Entry> current() const;
-  // The number of the oldest collective in progress; otherwise of the next one.
+  // Returns the number of the oldest collective in progress; otherwise that of the next one.
   std::uint64_t sequence() const;
   // Calls visit(slot, entry) for all operations that started and have not ended.
   template <class Visit>
   void for_each_in_progress(Visit visit) const;
-  // Those of the count collectives from first on that are kept, in order.
+  // Returns those of the count collectives from first on that are kept, in order.
   std::vector<Entry> collectives(std::uint64_t first, std::size_t count) const;
-  // How long those that have ended took, by kind and size.
+  // Returns the times that the ended ones took, by kind and size.
   std::vector<OperationTiming> timings() const { return times_.read(); }
 
  private:
@@ -83,7 +83,7 @@ class OperationLog {
     std::array<std::atomic<std::uint64_t>, operation_words> operation{};
     std::atomic<std::uint64_t> sequence = 0;
     std::atomic<std::chrono::milliseconds::rep> timeout = 0;
-    std::atomic<Clock::rep> began = 0;  // by the exact clock, of a collective that is timed; else 0
+    std::atomic<Clock::rep> began = 0;  // the start by the exact clock, of a collective that is timed; else 0
   };
 
   std::optional<std::uint64_t> oldest_in_progress() const;

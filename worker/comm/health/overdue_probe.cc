@@ -34,7 +34,7 @@ void OverdueProbe::observe_latest(OverdueOperation& overdue) {
   overdue.observed_long_enough = latest.at - baseline_->at >= window_;
 }
 
-// Of the operations whose deadline is less than a window away, or past.
+// Returns the nearest of the operations whose deadline is less than a window away, or past.
 std::optional<OperationLog::Entry> OverdueProbe::nearest_deadline(Clock::time_point now) const {
   std::optional<OperationLog::Entry> nearest;
   operation_log_.for_each_in_progress([&](OperationLog::Slot, const OperationLog::Entry& entry) {

@@ -28,14 +28,14 @@ class OverdueProbe {
   OverdueProbe(RankRecords& records, const OperationLog& operation_log, int rank, std::chrono::milliseconds window)
       : records_(records), operation_log_(operation_log), rank_(rank), window_(window) {}
 
-  // How long after a transport's failure the store may still report its cause: the connections of a dead process close
-  // within milliseconds of each other.
+  // The time after a transport's failure within which the store may still report its cause: the connections of a dead
+  // process close within milliseconds of each other.
   static constexpr std::chrono::milliseconds cause_delay{300};
 
   // failure: the transport's, if it failed. A store that does not answer is part of the result; other errors of the
   // store are thrown.
   std::optional<OverdueOperation> look(Clock::time_point now, const std::optional<TransportFailure>& failure);
-  // The first observation has been made.
+  // Returns whether the first observation has been made.
   bool observing() const { return baseline_.has_value(); }
 
  private:

@@ -16,7 +16,7 @@ milliseconds window_for(milliseconds heartbeat_interval) {
   return std::max(3 * heartbeat_interval, milliseconds(1000));
 }
 
-// Longer for thousands of ranks, so that they do not keep the store busy.
+// The interval is longer for thousands of ranks, so that they do not keep the store busy.
 milliseconds pass_interval_for(int size, milliseconds heartbeat_interval) {
   return std::min(std::clamp(milliseconds(2 * size), milliseconds(50), milliseconds(2000)), heartbeat_interval);
 }
@@ -152,7 +152,7 @@ std::optional<GroupFailure> PeerMonitor::watch() {
   }
 }
 
-// Returns as watch() does. A failure of this rank's own reaches the others by the transport alone.
+// Returns what watch() returns. A failure of this rank's own reaches the others only by the transport.
 std::optional<GroupFailure> PeerMonitor::watch_without_store() {
   auto requests = take_requests();
   left_.insert(neighbour_.departed().begin(), neighbour_.departed().end());
@@ -180,7 +180,7 @@ std::vector<int> PeerMonitor::note_ended() {
   return ended;
 }
 
-// One pass over the probes. Other ranks' probes read this rank's record, so it is published first.
+// Makes one pass over the probes. Other ranks' probes read this rank's record, so it is published first.
 Facts PeerMonitor::collect(const Requests& requests, Clock::time_point now) {
   Facts facts{
       .rank = options_.rank, .size = options_.size, .identity = identity(), .linger_timeout = requests.linger_timeout};

@@ -26,8 +26,8 @@
 
 namespace ddprun::comm {
 
-// Detects why a group fails, and makes every rank report the same failure. In a loop: the probes collect facts, the
-// pure diagnose() decides, the publisher sets the failure key. The facts come from this rank's operation log, the
+// Detects why a group fails, and makes every rank report the same failure. In a loop, the probes collect facts, the
+// pure diagnose() decides, and the publisher sets the failure key. The facts come from this rank's operation log, the
 // records of the other ranks (their heartbeats), the ends of processes on this host, and the store, which sets the
 // failure key itself when the connection of a rank with a last will closes. A store without last wills (PyTorch's own)
 // leaves the other facts. A store whose process announced that it ends in order may close: the StorelessWatch goes on.
@@ -52,11 +52,11 @@ class PeerMonitor {
   // The longest time from a missed deadline or a transport's failure to the group's failure.
   std::chrono::milliseconds diagnosis_delay() const;
 
-  // Every rank has joined: from now on their records can be read. linger_timeout: of the transport.
+  // Tells that every rank has joined: their records can be read. linger_timeout: the transport's.
   void all_joined(std::optional<std::chrono::milliseconds> linger_timeout);
-  // The transport of this operation failed with this message: find the cause. Only the first call counts.
+  // Tells that the transport of this operation failed with this message: find the cause. Only the first call counts.
   void transport_failed(const OperationLog::Entry& entry, const std::string& message);
-  // This rank ends the group, for this reason. Only the first call counts.
+  // Ends the group, for this reason. Only the first call counts.
   void publish(const GroupFailure& failure);
 
  private:
@@ -82,16 +82,16 @@ class PeerMonitor {
   std::string name_rank(int rank);
   Requests take_requests();
   void wait_for_stop();
-  void wait_for(std::chrono::milliseconds time);  // or until told to stop
+  void wait_for(std::chrono::milliseconds time);  // waits no longer than until told to stop
 
   const std::shared_ptr<Store> store_;
   const GroupOptions& options_;
   const OperationLog& operation_log_;
   const OnFailure on_failure_;
   const std::chrono::milliseconds window_;         // the least time between two readings that shows a missing heartbeat
-  const std::chrono::milliseconds pass_interval_;  // between two passes over the probes
+  const std::chrono::milliseconds pass_interval_;  // the time between two passes over the probes
 
-  // Used by the monitor's thread alone, once it runs.
+  // Only the monitor's thread uses these, once it runs.
   RankRecords records_;
   Publisher publisher_;
   NeighbourProbe neighbour_;
@@ -100,16 +100,16 @@ class PeerMonitor {
   bool peers_known_ = false;
   StoreHost store_host_;
   std::set<int> ended_;      // ranks of this host whose processes have ended
-  bool store_ends_ = false;  // in order
-  PeerRecords left_;         // of the store's host, once it ends
+  bool store_ends_ = false;  // true if the store's process ends in order
+  PeerRecords left_;         // the records of ranks that left, with that of the store's host, once it ends
 
   std::mutex mutex_;
   std::condition_variable changed_;
   Requests requests_;  // guarded by mutex_
 
-  LocalProcesses processes_;  // destroyed before what its callback uses
+  LocalProcesses processes_;  // destroyed before the objects that its callback uses
 
-  std::thread thread_;  // last: uses the members above
+  std::thread thread_;  // last, as it uses all members above
 };
 
 }  // namespace ddprun::comm

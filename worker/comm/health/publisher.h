@@ -16,7 +16,7 @@
 
 namespace ddprun::comm {
 
-// What a rank writes to the store about itself and its group: its record as a heartbeat, its last will, and the group's
+// Writes to the store what concerns this rank and its group: its record as a heartbeat, its last will, and the group's
 // failure. One thread at a time. Methods throw what the store throws.
 class Publisher {
  public:
@@ -35,19 +35,19 @@ class Publisher {
   // Publishes this rank's record.
   void beat(bool left = false);
   Clock::time_point next_beat() const { return next_beat_; }
-  // Under this rank's own key, a record that this process did not write.
+  // Returns a record under this rank's own key that this process did not write.
   std::optional<RankRecord> find_duplicate();
 
   // Makes this the group's failure unless another one was set before. Returns the one that counts.
   GroupFailure publish(const GroupFailure& failure);
-  // The group's failure, as soon as it is set; none: not before the deadline, or woken by Store::wake().
+  // Returns the group's failure, as soon as it is set; none at the deadline, or when woken by Store::wake().
   std::optional<GroupFailure> await_failure(Deadline deadline);
   // Tells the others that this rank leaves with no operation pending, and removes its last will.
   void leave(Deadline deadline);
 
-  // The registrations of this host's ranks (local_processes.h). REQUIRES join().
+  // Returns the registrations of this host's ranks (local_processes.h). REQUIRES join().
   std::string local_registrations();
-  // A rank on the store's host, if one has joined.
+  // Returns a rank on the store's host, if one has joined.
   std::optional<int> rank_beside_store();
 
  private:

@@ -21,15 +21,15 @@ class RankRecords {
     std::vector<std::optional<RankRecord>> records;  // by rank
   };
 
-  // timeout: of each call to the store.
+  // timeout: the limit of each call to the store.
   RankRecords(std::shared_ptr<Store> store, std::string prefix, int size, std::chrono::milliseconds timeout)
       : store_(std::move(store)), prefix_(std::move(prefix)), size_(size), timeout_(timeout) {}
 
   int size() const { return size_; }
   void publish(int rank, const RankRecord& record);
-  // None: the rank has not published yet.
+  // Returns none if the rank has not published yet.
   std::optional<RankRecord> read(int rank);
-  // One request. Waits, within the timeout, for ranks that have not published yet.
+  // Makes one request. Waits, within the timeout, for ranks that have not published yet.
   std::vector<std::optional<RankRecord>> read_some(const std::vector<int>& ranks);
   Snapshot read_all();
 
@@ -43,7 +43,7 @@ class RankRecords {
   const std::chrono::milliseconds timeout_;
 };
 
-// The records of two snapshots side by side, by rank.
+// Returns the records of two snapshots side by side, by rank.
 std::vector<Observation> observe(const RankRecords::Snapshot& before, const RankRecords::Snapshot& now);
 
 }  // namespace ddprun::comm

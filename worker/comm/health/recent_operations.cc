@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t most_ended = 8;  // before the oldest collective in progress: as far as a rank may run ahead
+constexpr std::uint64_t most_ended = 8;       // ended before the oldest in progress: as far as a rank may run ahead
 constexpr std::size_t most_collectives = 12;  // including the ended ones
 constexpr std::size_t most_transfers = 4;
 
@@ -46,7 +46,7 @@ std::vector<OperationLog::Entry> oldest_few(std::vector<OperationLog::Entry> tra
   return transfers;
 }
 
-// For that long, with a known partner.
+// Returns whether an operation with a known partner has been in progress for that long.
 bool waits_for_partner(const OperationLog::Entry& entry, OperationLog::Clock::time_point now, milliseconds since) {
   return entry.operation.point_to_point() && entry.operation.peer != any_source && now - entry.changed >= since;
 }

@@ -8,29 +8,29 @@
 #include "ddprun/worker/comm/health/diagnosis.h"
 #include "ddprun/worker/comm/health/operation_log.h"
 
-// What the probes read in this rank's operation log. Any thread.
+// Functions that read this rank's operation log for the probes. Any thread may call them.
 namespace ddprun::comm {
 
-// The operations that a rank publishes: the collectives around the one it is in, or before its next one, and the oldest
-// sends and receives in progress. A few of each.
+// Returns the operations that a rank publishes: the collectives around the one it is in, or before its next one, and
+// the oldest sends and receives in progress. There are a few of each.
 std::vector<RankOperation> recent_operations(const OperationLog& operation_log, OperationLog::Clock::time_point now);
 
-// The oldest few sends and receives that have a known partner and number, and have been in progress for that long, so
-// that the partner's heartbeat shows its end of them. No more than a partner publishes.
+// Returns the oldest few sends and receives that have a known partner and number, and have been in progress for that
+// long, so that the partner's heartbeat shows its end of them. There are no more than a partner publishes.
 std::vector<OperationLog::Entry> transfers_to_compare(const OperationLog& operation_log,
                                                       OperationLog::Clock::time_point now,
                                                       std::chrono::milliseconds since);
 
-// The oldest send or receive with each partner that has been in progress for that long. A receive from any source has
-// no partner.
+// Returns the oldest send or receive with each partner that has been in progress for that long. A receive from any
+// source has no partner.
 std::vector<OperationLog::Entry> oldest_by_partner(const OperationLog& operation_log,
                                                    OperationLog::Clock::time_point now,
                                                    std::chrono::milliseconds since);
 
-// A receive from any source that is in progress, if there is one.
+// Returns a receive from any source that is in progress, if there is one.
 std::optional<OperationLog::Entry> receive_from_any(const OperationLog& operation_log);
 
-// The entry as the diagnosis sees it. rank: this rank.
+// Returns the entry as the diagnosis sees it. rank: this rank.
 Stall stall_of(int rank, const OperationLog::Entry& entry, OperationLog::Clock::time_point now);
 
 }  // namespace ddprun::comm

@@ -21,7 +21,7 @@ class StorelessWatch {
   // A rank may take part in an operation, leave in order, and end before this rank has finished the operation.
   static constexpr std::chrono::milliseconds end_grace{10'000};
 
-  // left: the ranks that are known to have left. linger_timeout: as of Facts. operation_log: outlives the watch.
+  // left: the ranks that are known to have left. linger_timeout: that of Facts. operation_log: outlives the watch.
   StorelessWatch(int rank, int size, const OperationLog& operation_log, PeerRecords left,
                  std::optional<std::chrono::milliseconds> linger_timeout)
       : rank_(rank),
@@ -31,9 +31,9 @@ class StorelessWatch {
         linger_timeout_(linger_timeout),
         began_(Clock::now()) {}
 
-  // The process of a rank on this host has ended. name: "rank 2 (pid 42 on host b)".
+  // Notes that the process of a rank on this host has ended. name: "rank 2 (pid 42 on host b)".
   void ended(int rank, std::string name, Clock::time_point now);
-  // The failure that an operation of this rank shows, if any. failure: the transport's, if it failed.
+  // Returns the failure that an operation of this rank shows, if any. failure: the transport's, if it failed.
   std::optional<GroupFailure> look(Clock::time_point now, const std::optional<TransportFailure>& failure) const;
 
  private:
@@ -44,7 +44,7 @@ class StorelessWatch {
 
   std::optional<GroupFailure> diagnose_operation(const OperationLog::Entry& entry, Clock::time_point now) const;
   std::optional<GroupFailure> diagnose_transport(const TransportFailure& failure, Clock::time_point now) const;
-  // The ranks that the operation depends on whose processes ended that long ago.
+  // Names the ranks that the operation depends on whose processes ended that long ago.
   std::optional<GroupFailure> diagnose_ends(const Stall& stall, Clock::time_point since) const;
 
   const int rank_, size_;
@@ -52,7 +52,7 @@ class StorelessWatch {
   const PeerRecords left_;
   const std::optional<std::chrono::milliseconds> linger_timeout_;
   const Clock::time_point began_;
-  std::map<int, End> ended_;  // without those that are known to have left
+  std::map<int, End> ended_;  // has none of those that are known to have left
 };
 
 }  // namespace ddprun::comm

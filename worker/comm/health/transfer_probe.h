@@ -32,7 +32,7 @@ class TransferProbe {
   const OperationLog& operation_log_;
   const int rank_;
   const std::chrono::milliseconds beat_;
-  std::map<int, Clock::time_point> noticed_;  // by Stall::partner(): when all partners were found to have left
+  std::map<int, Clock::time_point> noticed_;  // by Stall::partner(): the time when all partners were found to have left
 };
 
 }  // namespace ddprun::comm

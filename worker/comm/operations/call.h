@@ -19,7 +19,7 @@ struct RankInfo {
   int size = 1;
 };
 
-// The sizes of the ranks' parts of a buffer, in rank order. In elements.
+// The sizes of the ranks' parts of a buffer, in rank order and in elements.
 class Parts {
  public:
   explicit Parts(std::vector<std::size_t> counts);
@@ -32,13 +32,13 @@ class Parts {
 
  private:
   std::vector<std::size_t> counts_;
-  std::vector<std::size_t> offsets_;  // and the total at the end
+  std::vector<std::size_t> offsets_;  // with the total at the end
 };
 
-// The memory of an operation with unequal parts or several spans. Shared, since a call is copied.
+// The memory of an operation with unequal parts or several spans. It is shared, since a call is copied.
 struct Layout {
   std::unique_ptr<const Parts> input_parts, output_parts;
-  std::vector<ConstSpan> inputs;  // coalesced: as many as outputs
+  std::vector<ConstSpan> inputs;  // as many as outputs, if the operation is coalesced
   std::vector<Span> outputs;
 };
 
@@ -49,18 +49,18 @@ struct Layout {
 // empty at the other ranks.
 struct Call {
   Operation operation;
-  ConstSpan input;  // in place: the output's memory, or this rank's part of it
+  ConstSpan input;  // the output's memory, or this rank's part of it, if the operation is in place
   Span output;
   OpOptions options;
-  std::shared_ptr<const Layout> layout;  // of unequal parts and of several spans
+  std::shared_ptr<const Layout> layout;  // for unequal parts and for several spans
 
   ConstSpan input_part(int rank) const;
   Span output_part(int rank) const;
-  // The device whose memory it names, or host_memory.
+  // Returns the device whose memory the call names, or host_memory.
   std::int32_t device() const {
     return operation.coalesced() ? device_of_spans() : std::max(input.device, output.device);
   }
-  // The size of the largest part: the same at every rank, except with own_parts().
+  // Returns the size of the largest part: the same at every rank, except with own_parts().
   std::size_t largest_part() const;
 
  private:

@@ -102,7 +102,7 @@ Parts checked_parts(std::string_view what, const Counts& counts, RankInfo rank_i
   return Parts(counts);
 }
 
-// The number of elements in equal parts.
+// Returns the number of elements in equal parts.
 std::size_t checked_total(std::string_view what, std::size_t part, RankInfo rank_info) {
   std::size_t total = 0;
   if (__builtin_mul_overflow(part, static_cast<std::size_t>(rank_info.size), &total)) throw too_many(what);
@@ -135,7 +135,7 @@ std::size_t set_parts(std::string_view what, Call& call, ConstSpan part, bool wh
   return total;
 }
 
-// Whether part is this rank's part of the whole.
+// Returns whether part is this rank's part of the whole.
 bool is_own_part(const Call& call, ConstSpan part, ConstSpan whole, bool whole_is_input, RankInfo rank_info) {
   if (!call.layout) {
     const auto offset = static_cast<std::size_t>(rank_info.rank) * part.bytes();
@@ -144,8 +144,8 @@ bool is_own_part(const Call& call, ConstSpan part, ConstSpan whole, bool whole_i
   return same(part, whole_is_input ? call.input_part(rank_info.rank) : ConstSpan(call.output_part(rank_info.rank)));
 }
 
-// An operation between one part at each rank and a whole. whole_is_input: scatter, reduce_scatter. has_whole: true at
-// all ranks, or only at the root.
+// Makes a call of an operation between one part at each rank and a whole. whole_is_input: true for scatter and
+// reduce_scatter. has_whole: true at all ranks, or only at the root.
 Call parts_call(std::string_view what, const Operation& operation, ConstSpan input, Span output, bool whole_is_input,
                 bool has_whole, const Counts* counts, RankInfo rank_info, OpOptions options) {
   const ConstSpan part = whole_is_input ? ConstSpan(output) : input;
@@ -170,8 +170,8 @@ Operation reducing(OpKind kind, Reduction reduction, DType dtype = DType::uint8,
   return {.kind = kind, .dtype = dtype, .op = reduction.op, .count = count, .factor = reduction.factor, .peer = root};
 }
 
-// Several spans as one operation; each has been checked as an operation of its own. measured: the spans whose sizes are
-// the same at all ranks.
+// Makes one call of several spans; each has been checked as an operation of its own. measured: the spans whose sizes
+// are the same at all ranks.
 Call coalesced_call(Operation operation, std::vector<ConstSpan> inputs, std::vector<Span> outputs,
                     const std::vector<ConstSpan>& measured, OpOptions options) {
   std::vector<std::uint64_t> shape;

@@ -5,7 +5,7 @@
 
 #include "ddprun/worker/comm/operations/call.h"
 
-// Make a Call of the arguments of ProcessGroup's functions. They throw Errc::usage naming the argument that is wrong.
+// These make a Call of the arguments of ProcessGroup's functions, and throw Errc::usage naming the wrong argument.
 namespace ddprun::comm {
 
 Call checked_allreduce(ConstSpan input, Span output, Reduction reduction, OpOptions options);

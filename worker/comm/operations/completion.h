@@ -11,7 +11,7 @@
 
 namespace ddprun::comm {
 
-// The Work of an executor: its first complete() or fail() counts, later ones are ignored. operation: for messages.
+// The Work of an executor: its first complete() or fail() counts, later ones are ignored. operation: shown in messages.
 class Completion : public Work {
  public:
   explicit Completion(const Operation& operation) : operation_(operation) {}
@@ -32,7 +32,7 @@ class Completion : public Work {
 
  protected:
   bool finished() const { return done_; }
-  // Waits until it is done; false when the deadline passes first.
+  // Waits until it is done; returns false when the deadline passes first.
   bool wait_done(const Deadline& deadline);
 
  private:
@@ -57,7 +57,7 @@ inline WorkPtr completed_work() {
 }
 WorkPtr failed_work(const Error& error);
 
-// cv.wait_until for a Deadline. False when it passes and the condition does not hold.
+// Does what cv.wait_until does, for a Deadline. Returns false when it passes and the condition does not hold.
 template <class Condition>
 bool wait_until(std::condition_variable& cv, std::unique_lock<std::mutex>& lock, const Deadline& deadline,
                 Condition condition) {

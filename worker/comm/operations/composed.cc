@@ -38,8 +38,8 @@ void execute_in_place(Collective collective, const ExecuteOne& execute_one) {
   execute_one(collective);
 }
 
-// A negative tag, which users cannot pass, for the messages of one collective: its signature and the lower bits of its
-// sequence number, so that concurrent collectives differ.
+// Returns a negative tag, which users cannot pass, for the messages of one collective: its signature and the lower bits
+// of its sequence number, so that concurrent collectives differ.
 int tag_of(const Collective& collective) {
   const auto number = static_cast<int>(collective.sequence & 0x7fff);
   return -1 - (number << 16 | int{signature(collective.operation)});

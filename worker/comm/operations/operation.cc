@@ -5,7 +5,7 @@
 namespace ddprun::comm {
 namespace {
 
-// What the ranks have to agree on: not the factor, and not the sizes of all_to_all's unequal parts.
+// Returns what the ranks have to agree on: not the factor, and not the sizes of all_to_all's unequal parts.
 auto shared_part(const Operation& operation) {
   return std::tuple(operation.kind, operation.dtype, operation.op, operation.own_parts() ? 0 : operation.count,
                     operation.peer, operation.own_parts() ? 1 : operation.parts, operation.spans, operation.layout);

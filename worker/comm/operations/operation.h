@@ -25,14 +25,14 @@ enum class OpKind : std::uint8_t {
   recv
 };
 
-// Describes an operation without its memory: what the ranks have to agree on, and what error messages show. A trivially
-// copyable value, for shared memory and the operation log.
+// Describes an operation without its memory: what the ranks have to agree on, and what error messages show. It is a
+// trivially copyable value, for shared memory and the operation log.
 struct Operation {
   OpKind kind = OpKind::barrier;
   DType dtype = DType::uint8;
-  ReduceOp op = ReduceOp::sum;  // if it reduces
-  // The elements of the buffer, or of one rank's part of it; with unequal parts or several spans, of all together. The
-  // same at every rank, except with all_to_all's unequal parts.
+  ReduceOp op = ReduceOp::sum;  // meaningful if it reduces
+  // The elements of the buffer, or of one rank's part of it; with unequal parts or several spans, of all together. They
+  // are the same at every rank, except with all_to_all's unequal parts.
   std::size_t count = 0;
   double factor = 1;        // premultiplied_sum: this rank's
   int peer = -1;            // reduce, broadcast, gather, scatter: the root; send: the destination; recv: the source
@@ -46,31 +46,31 @@ struct Operation {
   bool reduces() const { return kind == OpKind::allreduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter; }
   bool unequal() const { return parts != 0; }
   bool coalesced() const { return spans != 0; }
-  // Unequal parts of which each rank knows its own only.
+  // Returns whether there are unequal parts of which each rank knows only its own.
   bool own_parts() const { return kind == OpKind::all_to_all && unequal(); }
-  // No rank has anything to transfer or to wait for.
+  // Returns whether no rank has anything to transfer or to wait for.
   bool empty() const { return count == 0 && kind != OpKind::barrier && !own_parts(); }
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 
-// Whether two values give the same bits in either order: a minimum or maximum of zeros of both signs does not.
+// Returns whether two values give the same bits in either order: a minimum or maximum of zeros of both signs does not.
 constexpr bool commutes(ReduceOp op) {
   return op != ReduceOp::min && op != ReduceOp::max;
 }
 
-// Whether the calls of two ranks are the same collective.
+// Returns whether the calls of two ranks are the same collective.
 bool agree(const Operation& one, const Operation& other);
 
 std::string_view name_of(OpKind kind);
 std::string_view name_of(ReduceOp op);
 
-// The fields that other ranks and programs see: published, compared and printed.
+// Returns the fields that other ranks and programs see: published, compared and printed.
 OperationDescription description_of(const Operation& operation);
-// "allreduce(sum) of 100 float32": the text of that description.
+// Returns the text of that description: "allreduce(sum) of 100 float32".
 std::string describe(const Operation& operation);
 
-// A digest of what the ranks have to agree on: the same at every rank. Inline, and with multiplications that do not
-// wait for each other, as every small collective computes it.
+// Returns a digest of what the ranks have to agree on: the same at every rank. Inline, and with multiplications that do
+// not wait for each other, as every small collective computes it.
 inline std::uint64_t fingerprint(const Operation& operation) {
   const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
   const auto type = number(operation.dtype) << 8 | number(operation.op);
@@ -84,7 +84,7 @@ inline std::uint64_t fingerprint(const Operation& operation) {
   hash ^= hash >> 32;
   return hash * 0xff51afd7ed558ccdull;
 }
-// 16 bits of it.
+// Returns 16 bits of it.
 std::uint16_t signature(const Operation& operation);
 
 }  // namespace ddprun::comm

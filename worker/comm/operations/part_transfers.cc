@@ -9,7 +9,7 @@ class Builder {
  public:
   explicit Builder(RankInfo rank_info) : rank_info_(rank_info) {}
 
-  // input(r): what rank r receives from this one, which may be r.
+  // input(r): the memory that rank r receives from this one, which may be r.
   template <class Input>
   Builder& send_to_all(Input input) {
     for_each_other([&](int r) { send(input(r), r); });

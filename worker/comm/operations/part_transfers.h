@@ -6,8 +6,8 @@
 
 namespace ddprun::comm {
 
-// What a rank sends to and receives from each other rank in an operation that only moves parts, and its own part, which
-// it copies unless it is in place. Empty parts are not sent.
+// The parts that a rank sends to and receives from each other rank in an operation that only moves parts, and its own
+// part, which it copies unless it is in place. Empty parts are not sent.
 struct PartTransfers {
   struct Send {
     ConstSpan part;
@@ -26,7 +26,7 @@ struct PartTransfers {
   bool copies_own() const { return own_input.count > 0 && own_input.data != own_output.data; }
 };
 
-// For an allgather, gather, scatter or all_to_all, in equal or unequal parts.
+// Returns those of an allgather, gather, scatter or all_to_all, in equal or unequal parts.
 PartTransfers part_transfers(const Call& call, RankInfo rank_info);
 
 }  // namespace ddprun::comm

@@ -17,14 +17,14 @@ class TransferNumbers {
  public:
   static constexpr std::size_t max_channels = 4096;  // a program may use a new tag for each message
 
-  // The number of the channel's next message, from 1 on; 0: none.
+  // Returns the number of the channel's next message, from 1 on; 0 if it has none.
   std::uint64_t next(const Operation& transfer);
 
  private:
   bool taken_from_any(const Operation& receive);
 
   std::map<std::tuple<OpKind, int, int>, std::uint64_t> last_;  // by kind, peer and tag
-  std::set<int> tags_from_any_;     // of receives from any source, which may have taken a message of any rank
+  std::set<int> tags_from_any_;     // the tags of receives from any source, which may have taken a message of any rank
   bool all_tags_from_any_ = false;  // there are too many to keep
 };
 

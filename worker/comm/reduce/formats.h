@@ -1,5 +1,5 @@
-// The formats of elements in memory and in computation, one at a time and a vector at a time. Internal linkage, as
-// loops.h.
+// The formats of elements in memory and in computation, one at a time and a vector at a time. They have internal
+// linkage, like loops.h.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct VectorOf {
 template <class T>
 using Vector = typename VectorOf<T>::Type;
 
-// Unaligned memory.
+// Loads an element from memory that may be unaligned.
 template <class T>
 T element(const T* at) {
   T value;
@@ -56,7 +56,7 @@ struct Plain {
   static void store_vector(T* stored, const Vector<T>& values) { __builtin_memcpy(stored, &values, sizeof values); }
 };
 
-// Computed as float32.
+// Its values are computed as float32.
 struct Float16 {
   using Stored = std::uint16_t;
   using Value = float;
@@ -104,7 +104,7 @@ struct BFloat16 {
     __builtin_memcpy(&halves, stored, sizeof halves);
     return bits_as<Vector<float>>(__builtin_convertvector(halves, Words) << 16);
   }
-  // As bfloat16_from_float.
+  // Rounds as bfloat16_from_float does.
   static void store_vector(std::uint16_t* stored, const Vector<float>& values) {
     const auto bits = bits_as<Words>(values);
     const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, not_a_number = (bits >> 16) | 0x40;

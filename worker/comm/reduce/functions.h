@@ -1,4 +1,4 @@
-// The operations on two values, or on two vectors of them. Internal linkage, as loops.h.
+// The operations on two values, or on two vectors of them. They have internal linkage, like loops.h.
 #pragma once
 
 #include <type_traits>

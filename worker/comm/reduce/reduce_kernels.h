@@ -23,15 +23,15 @@ inline void reduce_all(ReduceOp op, DType dtype, std::span<void* const> outputs,
   kernels().reduce(op, dtype, outputs.data(), outputs.size(), inputs.data(), inputs.size(), count, divisor);
 }
 
-// Whether a rank's values have to be multiplied before they are combined.
+// Returns whether a rank's values have to be multiplied before they are combined.
 constexpr bool needs_preparation(ReduceOp op) {
   return op == ReduceOp::premultiplied_sum;
 }
-// The type of prepared values: float32 for 16-bit floats, so that their products and sum are rounded once.
+// Returns the type of prepared values: float32 for 16-bit floats, so that their products and sum are rounded once.
 constexpr DType prepared_type(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 ? DType::float32 : dtype;
 }
-// Multiplies by this rank's factor. output: of the prepared type; may be the input if that has the same type.
+// Multiplies by this rank's factor. output: has the prepared type; may be the input if that has the same type.
 void prepare_reduction(double factor, ConstSpan input, void* output);
 // Converts combined prepared values to the type of output, which may be the same memory if the type is the same.
 void finish_prepared(const void* values, Span output);

@@ -12,7 +12,7 @@ namespace ddprun::comm {
 // except in NaNs. Pointers need no alignment.
 struct KernelVariant {
   const char* name;
-  bool (*supported)();  // by this processor
+  bool (*supported)();  // tells whether this processor supports it
   // outputs[k][i] := op over inputs[k][i] in the order of k; sums are divided by divisor, unless it is 1. Outputs may
   // be among the inputs.
   void (*reduce)(ReduceOp op, DType dtype, void* const* outputs, std::size_t outputs_count, const void* const* inputs,
@@ -31,13 +31,13 @@ struct KernelVariant {
 std::span<const KernelVariant* const> kernel_variants();
 // Looks for the best variant that this processor supports.
 const KernelVariant& best_kernels();
-// The same, found once. Inline, as every small collective asks for it.
+// Returns the same, found once. Inline, as every small collective asks for it.
 inline const KernelVariant& kernels() {
   static const KernelVariant& best = best_kernels();
   return best;
 }
 
-// Whether this x86 processor has F16C, which not every compiler's __builtin_cpu_supports() knows.
+// Returns whether this x86 processor has F16C, which not every compiler's __builtin_cpu_supports() knows.
 bool has_f16c();
 
 extern const KernelVariant plain_kernels, avx2_kernels, avx512_kernels;

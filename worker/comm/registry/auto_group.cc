@@ -12,7 +12,7 @@
 namespace ddprun::comm {
 namespace {
 
-// "rank 1 (on host b, where CUDA finds no GPU)": the first that has no device; empty where all have one.
+// Returns "rank 1 (on host b, where CUDA finds no GPU)" for the first that has no device; empty where all have one.
 std::string first_deviceless(const RankLocations& locations) {
   for (std::size_t rank = 0; rank < locations.size(); ++rank) {
     const auto& place = locations[rank];

@@ -45,7 +45,7 @@ class FormingWatch {
   std::mutex mutex_;  // guards formed_
   std::condition_variable changed_;
   bool formed_ = false;
-  std::thread thread_;  // last: uses all the above
+  std::thread thread_;  // last, as it uses all members above
 };
 
 struct StopForming {
@@ -53,7 +53,7 @@ struct StopForming {
   void operator()() { source.request_stop(); }
 };
 
-// Who times the operations of a group and of its subgroups, on one thread.
+// Holds the timer of the operations of a group and of its subgroups, for one thread.
 class TimerSlot {
  public:
   void set(OperationTimer* timer) {
@@ -61,14 +61,14 @@ class TimerSlot {
     timer_ = timer;
     thread_ = std::this_thread::get_id();
   }
-  // null: nobody, or on another thread.
+  // Returns null if there is none, or it is for another thread.
   OperationTimer* get() const {
     const std::lock_guard lock(mutex_);
     return thread_ == std::this_thread::get_id() ? timer_ : nullptr;
   }
 
  private:
-  mutable std::mutex mutex_;  // guards the others
+  mutable std::mutex mutex_;  // guards the other members
   OperationTimer* timer_ = nullptr;
   std::thread::id thread_;
 };
@@ -85,7 +85,7 @@ class TimedWork final : public Work {
     work_->wait(deadline);
     if (timer && !told_.exchange(true)) timer->finished(number_);
   }
-  // As long as operations are timed, the host waits for each: what is not hidden behind other work is its wait.
+  // While operations are timed, the host waits for each: what is not hidden behind other work is its wait.
   void order(void* stream) override {
     if (!slot_->get()) return work_->order(stream);
     wait(Deadline::never());
@@ -173,7 +173,7 @@ class DeviceGroup : public ProcessGroup {
   const std::shared_ptr<TimerSlot> timer_;
 };
 
-// A rank lost meanwhile shows in the host group.
+// Forms the device group. The loss of a rank meanwhile shows in the host group.
 std::unique_ptr<ProcessGroup> form(ProcessGroup& host, const GroupOptions& options, const MakeGroup& make_devices) {
   std::stop_source forming;
   const std::stop_callback<StopForming> on_stop(options.stop, StopForming{forming}),

@@ -9,12 +9,12 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr std::size_t most_ranks = 8;  // of a device
+constexpr std::size_t most_ranks = 8;  // the number of ranks listed for a device
 constexpr std::size_t most_devices = 4;
 
 using Ranks = std::vector<std::size_t>;
 
-// The ranks of each device, by the lowest.
+// Returns the ranks of each device, by the lowest.
 std::vector<Ranks> ranks_by_device(const RankLocations& locations) {
   std::vector<Ranks> devices;
   for (std::size_t rank = 0; rank < locations.size(); ++rank) {
@@ -31,7 +31,7 @@ std::vector<Ranks> ranks_by_device(const RankLocations& locations) {
   return devices;
 }
 
-// "0, 1 and 2"
+// Returns "0, 1 and 2".
 std::string list(const Ranks& ranks) {
   if (ranks.size() > most_ranks)
     return fmt::format("{} and {} more", fmt::join(ranks.begin(), ranks.begin() + most_ranks, ", "),

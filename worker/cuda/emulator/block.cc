@@ -36,9 +36,9 @@ void release(char&) {}
 void acquire(char&) {}
 #endif
 
-// What orders the memory accesses of threads, for ThreadSanitizer: each is an address that is released and acquired.
-// Barriers have two that are used in turn: a late thread must not acquire what an early one released at the next one.
-// Shuffles and ballots have none: they order no memory.
+// Words that order the memory accesses of threads, for ThreadSanitizer: each is an address that is released and
+// acquired. Barriers have two that are used in turn: a late thread must not acquire what an early one released at the
+// next one. Shuffles and ballots have none: they order no memory.
 struct OrderWords {
   char begin, end;
   char block_barriers[2];
@@ -50,17 +50,17 @@ enum class Wait : std::uint8_t { nothing, block_barrier, warp_barrier, shuffle, 
 constexpr const char* names[] = {"nothing", "__syncthreads()", "__syncwarp()", "a shuffle", "a ballot"};
 
 struct Thread {
-  Fibre* fibre;  // nullptr: it has not begun
+  Fibre* fibre;  // null before the thread has begun
   Wait wait;
-  unsigned int mask;    // of the lanes that it waits for
-  std::uint64_t value;  // what it gives, and afterwards what it gets
+  unsigned int mask;    // the lanes that it waits for
+  std::uint64_t value;  // the value that it gives, and afterwards the one that it gets
   Source source;
   int operand, width;
 };
 
 struct Warp {
   unsigned int alive;    // lanes that have not ended
-  unsigned int waiting;  // for other lanes
+  unsigned int waiting;  // lanes that wait for others
   unsigned int generation;
 };
 
@@ -84,9 +84,9 @@ class Executor {
   void finish_thread(int index);
 
   std::uint32_t random_below(std::uint32_t n);
-  int choose();  // takes one of the threads that can go on; -1: there is none
+  int choose();  // takes one of the threads that can continue; -1 if there is none
   void make_runnable(int index) { runnable_[runnable_count_++] = index; }
-  void park(int index);  // until it is chosen
+  void park(int index);  // stops the thread until it is chosen
   void set_position(int index);
   void release_block_if_complete();
   void release_warp_if_complete(int index);
@@ -140,7 +140,7 @@ std::string Executor::run(const Grid& grid, std::uint64_t seed) {
   fault_[0] = '\0';
   pending_ = -1;
 
-  // Here, because a fibre that another one makes is ordered after it.
+  // Fibres are made here, because a fibre that another one makes is ordered after it.
   for (int i = 0; one_fibre_per_thread && i < threads_; ++i)
     if (!fibres_[i]) fibres_[i] = std::make_unique<Fibre>(stack_bytes);
 
@@ -204,7 +204,7 @@ bool Executor::begin_next_block() {
   blockIdx = {static_cast<unsigned int>(number % grid.x), static_cast<unsigned int>(number / grid.x % grid.y),
               static_cast<unsigned int>(number / grid.x / grid.y)};
   acquire(words.end);
-  std::memset(shared_, 0xff, grid_->shared_bytes);  // nobody may rely on what is in it
+  std::memset(shared_, 0xff, grid_->shared_bytes);  // no kernel may rely on what is in it
   for (int i = 0; i < threads_; ++i) {
     thread_[i].fibre = nullptr;
     thread_[i].wait = Wait::nothing;
@@ -258,7 +258,7 @@ int Executor::choose() {
 }
 
 void Executor::park(int index) {
-  release(words.end);  // it may never go on
+  release(words.end);  // the thread may never continue
   const int next = choose();
   if (next < 0) fail("threads wait for others that do not come");
   if (next == index) return;
@@ -372,7 +372,7 @@ std::uint64_t Executor::shuffled(const Thread* lanes, int lane, unsigned int pre
       break;
   }
   if (from > last) from = lane;
-  // What a lane gets from one that takes no part is undefined: here it is no number.
+  // The value that a lane gets from one that takes no part is undefined: here it is no number.
   return (present >> from & 1) != 0 ? lanes[from].value : ~std::uint64_t{0};
 }
 
@@ -396,7 +396,7 @@ Fibre& Executor::fibre_for(int index) {
   return *fibres_[made_++];
 }
 
-// It is used again for the next thread that begins.
+// The fibre is used again for the next thread that begins.
 void Executor::give_up_running() {
   if (!one_fibre_per_thread) free_[free_count_++] = running_;
 }

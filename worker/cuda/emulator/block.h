@@ -19,7 +19,7 @@ struct Grid {
 };
 
 // Runs all blocks, one after the other. The threads of a block run one at a time and change places at barriers and
-// shuffles; which goes on is chosen at random. Returns what is wrong with the kernel: threads that wait for others that
+// shuffles; the next one is chosen at random. Returns what is wrong with the kernel: threads that wait for others that
 // never come.
 std::string run_grid(const Grid& grid, Random& random);
 

@@ -6,7 +6,7 @@
 namespace ddprun::cuda::emulator {
 namespace {
 
-// Up to the next colon, which is taken away too.
+// Returns the text up to the next colon, which is removed too.
 std::string_view take_field(std::string_view& text) {
   const std::string_view field = text.substr(0, text.find(':'));
   text.remove_prefix(std::min(field.size() + 1, text.size()));
@@ -20,7 +20,7 @@ std::optional<Number> number(std::string_view text) {
   return error == std::errc() && end != text.data() ? std::optional(value) : std::nullopt;
 }
 
-// Whether what was asked for is this function on this device.
+// Returns whether what was asked for is this function on this device.
 bool selects(std::string_view asked, std::string_view function, int device) {
   const auto at = asked.find('@');
   if (const auto name = asked.substr(0, at); name != "*" && name != function) return false;

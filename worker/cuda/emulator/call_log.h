@@ -9,15 +9,15 @@
 
 namespace ddprun::cuda::emulator {
 
-// Counts the calls of each function on each device, and decides which one fails on request. A function in what is asked
-// of it may be "function@device", by threads whose device that is, and "*" is any function.
+// Counts the calls of each function on each device, and decides which one fails on request. A function in a request may
+// be "function@device", called by threads whose device that is, and "*" is any function.
 class CallLog {
  public:
-  // Whether this call is to fail. device: the calling thread's own.
+  // Returns whether this call is to fail. device: the calling thread's own.
   bool add(std::string_view function, int device);
 
   // function[@device][:n[:code]]: the n-th call from now on, the first one where n is left out; "*" is any function, ""
-  // none. The call returns the code, or what suits it. Counts begin anew.
+  // none. The call returns the code, or the function's usual one. Counts begin anew.
   void fail(std::string_view specification);
   std::optional<int> failing_code() const { return failing_code_; }
   bool has_failed() const { return has_failed_; }

@@ -16,7 +16,7 @@ struct cublasLtContext {
 namespace ddprun::cuda::emulator {
 namespace {
 
-// What the descriptors, which callers hold as numbers, say.
+// The contents of the descriptors, which callers hold as numbers.
 struct Layout {
   cudaDataType type;
   std::int32_t order;
@@ -30,7 +30,7 @@ struct Description {
   cudaDataType scale;
   std::int32_t transposes_a, transposes_b;
   std::uint32_t epilogue;
-  std::int32_t bias_type;  // -1: as the result
+  std::int32_t bias_type;  // -1 if it is the result's
   void* bias;
   void* matrix;  // the auxiliary one of a GELU, of the result's type
   std::int64_t matrix_leading;
@@ -61,7 +61,7 @@ void keep(const Content& content, Opaque* opaque) {
   std::memcpy(opaque, &content, sizeof(content));
 }
 
-// An attribute's value, if it has the size that it must have.
+// Returns an attribute's value, if it has the size that it must have.
 template <class Value>
 cublasStatus_t assign(Value& value, const void* from, std::size_t bytes) {
   if (from == nullptr || bytes != sizeof(Value)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -112,7 +112,7 @@ bool shapes_fit(const Problem& p) {
          (p.d.count == 1 || p.d.stride >= elements_of(p.d));
 }
 
-// The table of types in the documentation of cublasLtMatmul().
+// Returns whether the types are in the table in the documentation of cublasLtMatmul().
 bool types_fit(const Problem& p) {
   const Description& o = p.operation;
   if (p.a.type != p.b.type || p.c.type != p.d.type || o.scale != (p.a.type == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F))
@@ -140,7 +140,7 @@ bool has_matrix(const Description& o) {
   return applies_gelu(o) || o.epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
 
-// Elements of the epilogue's vector.
+// Returns the number of elements of the epilogue's vector.
 std::uint64_t vector_size(const Problem& p) {
   if (!adds_bias(p.operation) && !sums_columns(p.operation)) return 0;
   return p.operation.epilogue == CUBLASLT_EPILOGUE_BGRADB ? p.columns() : p.rows();
@@ -150,7 +150,7 @@ bool is_whole(const void* memory) {
   return memory != nullptr && reinterpret_cast<std::uintptr_t>(memory) % 16 == 0;
 }
 
-// Those of a GELU are of 16 bits alone, so that callers are seen to do without.
+// Epilogues with a GELU are only of 16 bits, so that tests see callers do without.
 cublasStatus_t check_epilogue(const Problem& p) {
   const Description& o = p.operation;
   if (o.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
@@ -184,7 +184,7 @@ bool is_aligned(const void* memory, std::uint32_t bytes) {
   return reinterpret_cast<std::uintptr_t>(memory) % bytes == 0;
 }
 
-// What is left of a float32 in the 19 bits of TF32.
+// Returns what is left of a float32 in the 19 bits of TF32.
 float rounded_to_tf32(float value) {
   return bits_as<float>((bits_as<std::uint32_t>(value) + 0x1000) & ~std::uint32_t{0x1fff});
 }
@@ -194,7 +194,7 @@ const std::byte* at(const void* base, const Layout& layout, std::int32_t index) 
          index * layout.stride * static_cast<std::int64_t>(size_of(*element_of(layout.type)));
 }
 
-// op(matrix), by columns without gaps.
+// Returns op(matrix), by columns without gaps.
 template <class T>
 std::vector<T> packed(const Layout& layout, const void* memory, bool transposes, bool tf32) {
   const std::vector<T> stored =
@@ -248,7 +248,7 @@ void add_bias(const Problem& p, std::vector<T>& product) {
   for (std::size_t i = 0; i < product.size(); ++i) product[i] += bias[i % p.rows()];
 }
 
-// Sums over the depth: of rows of op(a) (rows, depth), or of columns of op(b) (depth, columns).
+// Sums over the depth: rows of op(a) (rows, depth), or columns of op(b) (depth, columns).
 template <class T>
 void sum_columns(const Problem& p, const std::vector<T>& a, const std::vector<T>& b) {
   if (!sums_columns(p.operation)) return;
@@ -271,7 +271,7 @@ T gelu_slope(T x) {
   return T(0.5) * (1 + tanh) + T(0.5) * x * (1 - tanh * tanh) * T(gelu_factor) * (1 + 3 * T(gelu_cube) * x * x);
 }
 
-// The product's GELU, and the product to the matrix; or the product times the slope at the matrix.
+// Takes the product's GELU, and copies the product to the matrix; or multiplies it by the slope at the matrix.
 template <class T>
 void apply_gelu(const Problem& p, std::vector<T>& product) {
   if (!has_matrix(p.operation)) return;
@@ -290,7 +290,7 @@ void apply_gelu(const Problem& p, std::vector<T>& product) {
   }
 }
 
-// d = alpha op(a) op(b) + beta c and the epilogue, rounded once.
+// Computes d = alpha op(a) op(b) + beta c and the epilogue, rounded once.
 template <class T>
 void compute_one(const Problem& p, const Operands& o, std::int32_t index, T alpha, T beta) {
   const bool tf32 = p.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -334,7 +334,7 @@ Operation operation_of(Device& device, const Problem& p, const Operands& o, cons
   };
 }
 
-// Whether the algorithm is one for this problem, and what it was promised holds.
+// Returns whether the algorithm is one for this problem, and what it was promised holds.
 bool suits(const Algorithm& algorithm, const Problem& p, const Operands& o, std::size_t workspace_bytes) {
   return algorithm.tag == algorithm_tag && algorithm.in == p.a.type && algorithm.out == p.d.type &&
          algorithm.workspace <= workspace_bytes && is_aligned(o.a, algorithm.alignments[0]) &&

@@ -15,7 +15,7 @@ struct cudnnContext {
 
 struct cudnnTensorStruct {
   cudnnDataType_t type;
-  int n, c, h, w;  // 0: not set yet
+  int n, c, h, w;  // 0 if it is not set yet
 };
 
 struct cudnnFilterStruct {
@@ -84,8 +84,8 @@ cudnnStatus_t check_shapes(const Problem& p) {
   return fits ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH;
 }
 
-// The configurations in the documentation of cudnnConvolutionForward(): all of one type, with sums in float32, or all
-// double.
+// Checks for the configurations in the documentation of cudnnConvolutionForward(): all of one type, with sums in
+// float32, or all double.
 cudnnStatus_t check_types(const Machine& machine, const Problem& p) {
   const cudnnDataType_t computed = p.x.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
   if (p.y.type != p.x.type || p.w.type != p.x.type || p.o.computed != computed) return CUDNN_STATUS_BAD_PARAM;
@@ -113,8 +113,8 @@ std::vector<T> operand(const Machine& machine, const Problem& p, const void* fro
   return values;
 }
 
-// Along one direction: the outputs [first, last) for which the kernel's position k reads an input, output o reads
-// o * stride + offset.
+// The outputs [first, last) along one direction for which the kernel's position k reads an input; output o reads o *
+// stride + offset.
 struct Run {
   int first, last, stride, offset;
 };
@@ -153,7 +153,7 @@ void for_each_line_of_weight(const Problem& p, int image, int k, int c, Visit vi
   }
 }
 
-// backwards: in the opposite order.
+// backwards: true for the opposite order.
 template <class Visit>
 void for_each_line(const Problem& p, bool backwards, Visit visit) {
   for (int i = 0; i < p.x.n; ++i)
@@ -180,7 +180,7 @@ struct Operands {
   void* workspace;
   std::size_t workspace_bytes;
   const void *alpha, *beta;
-  bool backwards;  // an algorithm that adds atomically: in another order at every second call
+  bool backwards;  // true for an algorithm that adds atomically: in another order at every second call
 };
 
 template <class T>
@@ -238,7 +238,7 @@ Operation operation_of(const Call& call, const Problem& p, const Operands& o, st
   };
 }
 
-// Bytes of the three tensors, in the order of the library's arguments.
+// The bytes of the three tensors, in the order of the library's arguments.
 struct Sizes {
   std::size_t first, second, out;
 };
@@ -265,13 +265,13 @@ cudnnStatus_t run(const Call& call, cudnnHandle_t handle, const std::optional<Pr
   return CUDNN_STATUS_SUCCESS;
 }
 
-// An algorithm as the emulator has it.
+// An algorithm of the emulator.
 template <class Algorithm>
 struct Candidate {
   Algorithm algorithm;
   bool is_deterministic;
   std::size_t workspace;
-  bool transforms;  // Winograd's: 3 x 3, without stride, dilation and groups, not in double
+  bool transforms;  // true for Winograd's: 3 x 3, without stride, dilation and groups, not in double
 };
 constexpr Candidate<cudnnConvolutionFwdAlgo_t> forward_candidates[] = {
     {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD, true, 16384, true},
@@ -298,7 +298,7 @@ const Candidate<Algorithm>* find(const Candidate<Algorithm> (&candidates)[count]
   return nullptr;
 }
 
-// What suits first, then what does not, up to `requested` entries.
+// Returns what suits first, then what does not, up to `requested` entries.
 template <class Performance, class Algorithm, std::size_t count>
 cudnnStatus_t answer(const Call& call, cudnnHandle_t handle, const std::optional<Problem>& p,
                      const Candidate<Algorithm> (&candidates)[count], int requested, int* returned,
@@ -338,7 +338,7 @@ cudnnStatus_t workspace_of(const Call& call, cudnnHandle_t handle, const std::op
   return CUDNN_STATUS_SUCCESS;
 }
 
-// Whether this call of an algorithm that adds atomically goes backwards: every second one of a function does.
+// Returns whether this call of an algorithm that adds atomically goes backwards; every second one of a function does.
 bool is_backwards(bool is_deterministic, bool& next) {
   if (!is_deterministic) next = !next;
   return !is_deterministic && !next;

@@ -14,7 +14,7 @@
 #endif
 
 #ifdef __x86_64__
-// Saves what a call must preserve on the stack that is left, and takes it from the one that is entered. ucontext's
+// Saves what a call must preserve on the stack that is left, and restores it from the one that is entered. ucontext's
 // function would make two system calls for the signal mask each time.
 extern "C" void ddprun_emulator_switch_stack(void** from, void* to);
 asm(R"(
@@ -45,7 +45,7 @@ ddprun_emulator_switch_stack:
 namespace ddprun::cuda::emulator {
 namespace {
 
-// Of the last switch; one thread of the host uses fibres at a time.
+// The fibres of the last switch; one thread of the host uses fibres at a time.
 Fibre* entered = nullptr;
 Fibre* left = nullptr;
 
@@ -78,7 +78,7 @@ Fibre::~Fibre() {
   __tsan_destroy_fiber(sanitizer_fibre_);
 #endif
 #ifdef DDPRUN_EMULATOR_ASAN
-  __asan_unpoison_memory_region(stack_, stack_bytes_);  // of what was given up in the middle
+  __asan_unpoison_memory_region(stack_, stack_bytes_);  // it may be that of a function that was given up in the middle
 #endif
   ::munmap(mapping_, static_cast<std::size_t>(stack_ - mapping_) + stack_bytes_);
 }
@@ -90,7 +90,7 @@ void Fibre::start(void (*function)()) {
 
 #ifdef __x86_64__
 void Fibre::prepare() {
-  // Six registers, and the address at which enter() begins, with the stack aligned as after a call.
+  // The stack holds six registers, and the address at which enter() begins; it is aligned as after a call.
   auto* top = reinterpret_cast<std::uintptr_t*>(stack_ + stack_bytes_ - indent_);
   *--top = 0;
   *--top = reinterpret_cast<std::uintptr_t>(&Fibre::enter);

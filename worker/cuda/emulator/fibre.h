@@ -5,11 +5,11 @@
 
 namespace ddprun::cuda::emulator {
 
-// A stack of its own for a function that can stop in the middle. The sanitizers are told of each switch; to
+// A stack of its own for a function that can stop in the middle. The sanitizers learn of each switch; to
 // ThreadSanitizer a fibre is a thread, and a switch orders nothing.
 class Fibre {
  public:
-  Fibre();  // the stack that the calling thread runs on
+  Fibre();  // stands for the stack that the calling thread runs on
   explicit Fibre(std::size_t stack_bytes);
   ~Fibre();
   Fibre(const Fibre&) = delete;
@@ -17,9 +17,9 @@ class Fibre {
 
   // The function begins at the next switch to this fibre; what the fibre did before is given up. It never returns.
   void start(void (*function)());
-  // From this fibre, which must be the one that runs, to another.
+  // Switches from this fibre, which must be the one that runs, to another.
   void switch_to(Fibre& other);
-  // Likewise, and this one will only go on by start().
+  // Does the same, but this one will only continue by start().
   void leave_to(Fibre& other);
 
  private:
@@ -28,10 +28,10 @@ class Fibre {
   void arrive();
   void jump(Fibre& other);
 
-  char* mapping_ = nullptr;  // with an unreadable page below the stack
+  char* mapping_ = nullptr;  // has an unreadable page below the stack
   char* stack_ = nullptr;
   std::size_t stack_bytes_ = 0;
-  std::size_t indent_ = 0;  // of the first frame: the stacks' ends would share a few lines of the cache
+  std::size_t indent_ = 0;  // that of the first frame: the stacks' ends would share a few lines of the cache
   void (*function_)() = nullptr;
   void* sanitizer_fibre_ = nullptr;
   void* fake_stack_ = nullptr;

@@ -8,7 +8,7 @@
 #include "ddprun/common/float16.h"
 #include "ddprun/worker/cuda/emulator/machine.h"
 
-// How the emulated libraries read and write matrices and images of four types.
+// Access of the emulated libraries to matrices and images of four types.
 namespace ddprun::cuda::emulator {
 
 enum class Element : std::uint8_t { float32, float64, float16, bfloat16 };
@@ -32,7 +32,7 @@ inline bool are_allocated(Device& device, const std::vector<Region>& regions) {
   return true;
 }
 
-// Garbage, so that an operation that reads what it should have written, or whose workspace is in use, gives garbage.
+// Writes garbage, which an operation gives that reads what it should have written, or whose workspace is in use.
 inline void spoil(void* memory, std::size_t bytes) {
   if (bytes > 0) std::memset(memory, 0xff, bytes);
 }
@@ -52,7 +52,7 @@ decltype(auto) visit_element(Element type, Visit visit) {
   }
 }
 
-// `count` elements in the type in which they are computed with.
+// Reads `count` elements in the type in which they are computed with.
 template <class T>
 std::vector<T> read(Element type, const void* from, std::size_t count) {
   std::vector<T> values(count);

@@ -17,7 +17,7 @@ Machine::OpenMemory::~OpenMemory() {
 }
 
 Machine& Machine::get() {
-  static auto& machine = *new Machine;  // never destroyed: static objects of others may still call
+  static auto& machine = *new Machine;  // never destroyed: other static objects may still call
   return machine;
 }
 
@@ -103,7 +103,7 @@ bool Machine::run_first(CUstream_st& stream) {
 }
 
 void Machine::drift() {
-  // Rarely and then much: each time, the pages of the devices change their protection.
+  // This happens rarely, and then much at once: each time, the pages of the devices change their protection.
   constexpr std::uint32_t rarity = 16, most = 48;
   if (random_.below(rarity) != 0) return;
   const OpenMemory open(*this);

@@ -23,13 +23,13 @@ namespace ddprun::cuda::emulator {
 
 using Time = std::chrono::nanoseconds;
 
-// One piece of a stream's work. false: it waits for something, and is asked again.
+// One piece of a stream's work. It returns false if it waits for something, and is called again.
 using Operation = std::function<bool()>;
 
-// What an operation costs on the clock of the devices: nothing for events, for waits for them and for allocations.
+// The cost of an operation on the clock of the devices: nothing for events, for waits for them and for allocations.
 enum class Duration { none, work };
 
-// An operation and when the host has queued it.
+// An operation and the time when the host has queued it.
 struct QueuedOperation {
   Operation run;
   Duration duration;
@@ -42,13 +42,13 @@ struct QueuedOperation {
 struct CUstream_st {
   int device;
   std::deque<ddprun::cuda::emulator::QueuedOperation> operations = {};
-  ddprun::cuda::emulator::Time time{0};  // at which all that has run had ended
+  ddprun::cuda::emulator::Time time{0};  // the time at which all that has run had ended
 };
 
-// Shared with the operations that record it or wait for it.
+// The state is shared with the operations that record the event or wait for it.
 struct CUevent_st {
   struct State {
-    std::uint64_t recorded = 0, reached = 0;  // how often
+    std::uint64_t recorded = 0, reached = 0;  // the number of times
     ddprun::cuda::emulator::Time time{0};
   };
   int device;
@@ -67,7 +67,7 @@ struct Device {
   CUstream_st default_stream;
   CUmemPoolHandle_st pool;
   DeviceMemory memory;
-  cudaError_t fault = cudaSuccess;  // of its work; every later call reports it
+  cudaError_t fault = cudaSuccess;  // that of its work; every later call reports it
 };
 
 // All devices of this process. A stream has no thread: the work of all streams advances within the host's own calls, in
@@ -89,22 +89,22 @@ class Machine {
 
   int device_count() const { return static_cast<int>(devices_.size()); }
   Device& device(int ordinal) { return *devices_[static_cast<std::size_t>(ordinal)]; }
-  // Whose memory this is; nullptr: none's.
+  // Returns the device whose memory this is, or nullptr.
   Device* owner(const void* memory);
-  std::string bus_id(int device) const;  // "0000:01:00.0"
-  int& current_device();                 // of the calling thread
+  std::string bus_id(int device) const;  // such as "0000:01:00.0"
+  int& current_device();                 // that of the calling thread
 
   CUstream_st* add_stream(int device);
   void remove_stream(CUstream_st* stream);
-  // The stream itself, or the current device's default stream for nullptr. nullptr: it does not exist.
+  // Returns the stream itself, or the current device's default stream for nullptr; nullptr if it does not exist.
   CUstream_st* find_stream(cudaStream_t stream);
 
   CUevent_st* add_event(int device, bool is_timed);
-  // false: it does not exist.
+  // Returns false if it does not exist.
   bool remove_event(CUevent_st* event) { return events_.erase(event) == 1; }
   bool has_event(CUevent_st* event) const { return events_.contains(event); }
 
-  // Whether no stream of the device has work.
+  // Returns whether no stream of the device has work.
   bool is_idle(int device) const;
   // Adds to the end of the stream.
   void enqueue(CUstream_st* stream, Operation operation, Duration duration = Duration::work);
@@ -113,33 +113,33 @@ class Machine {
 
   // Lets some work happen, or none, as chance has it.
   void drift();
-  // Works until done() holds; the lock is released for a moment whenever nothing can go on.
+  // Works until done() holds; the lock is released for a moment whenever nothing can continue.
   void work_until(const std::function<bool()>& done);
-  // Lets some work happen, one operation at least where one can go on: who asks again and again comes to an end.
+  // Lets some work happen, one operation at least where one can continue: a caller that polls comes to an end.
   void work_some();
-  // Works until nothing can go on.
+  // Works until nothing can continue.
   void work_while_possible();
 
   std::map<const char*, std::size_t>& pinned() { return pinned_; }
   std::unordered_map<const void*, int>& shared_memory_limits() { return shared_memory_limits_; }
 
   CallLog& calls() { return calls_; }
-  // Who is told of each call when it is over.
+  // The function that is called for each call when it is over.
   struct Observer {
     void (*function)(const char* called, int device, void* context) = nullptr;
     void* context = nullptr;
   };
   Observer& observer() { return observer_; }
 
-  // How many there are of what libraries made; runtime objects count themselves.
+  // The numbers of objects that libraries made; runtime objects count themselves.
   std::uint64_t& communicators() { return communicators_; }
   std::uint64_t& library_objects() { return library_objects_; }
-  // As ddprun_cuda_emulator_live().
+  // Implements ddprun_cuda_emulator_live().
   std::uint64_t live(std::string_view kind) const;
 
  private:
   Machine();
-  // Takes one operation of a stream as far as it goes; false: nothing can go on.
+  // Takes one operation of a stream as far as it goes; returns false if nothing can continue.
   bool step();
   bool run_first(CUstream_st& stream);
   Time now() const;
@@ -150,10 +150,10 @@ class Machine {
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<CUstream_st>> streams_;
   std::unordered_map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
-  std::vector<CUstream_st*> waiting_;                          // of step()
-  Time latest_{0};                                             // of all streams
+  std::vector<CUstream_st*> waiting_;                          // used by step()
+  Time latest_{0};                                             // the latest of all streams
   std::map<const char*, std::size_t> pinned_;                  // memory of the host and its size
-  std::unordered_map<const void*, int> shared_memory_limits_;  // of kernels, where they were raised
+  std::unordered_map<const void*, int> shared_memory_limits_;  // by kernel, where they were raised
   CallLog calls_;
   Observer observer_;
   std::uint64_t communicators_ = 0, library_objects_ = 0;
@@ -170,8 +170,8 @@ class Machine::OpenMemory {
   Machine& machine_;
 };
 
-// What every function of an API does around its work: it has the machine to itself, work of the devices advances, and a
-// failure may be asked for.
+// The frame of every function of an API: it has the machine to itself, work of the devices advances, and a failure may
+// be asked for.
 //   const Call call("cublasLtMatmul");
 //   if (call.fails()) return call.failure(CUBLAS_STATUS_INTERNAL_ERROR);
 class Call {
@@ -181,7 +181,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   bool fails() const { return fails_; }
-  // The code that was asked for, else the usual one.
+  // Returns the code that was asked for, else the usual one.
   template <class Status>
   Status failure(Status usual) const {
     const std::optional<int> code = machine_.calls().failing_code();

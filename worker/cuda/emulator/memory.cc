@@ -15,8 +15,8 @@
 namespace ddprun::cuda::emulator {
 namespace {
 
-constexpr std::size_t alignment = 512;              // of allocations, as on a device
-constexpr std::size_t unit = std::size_t{2} << 20;  // of protection: a large page costs one entry
+constexpr std::size_t alignment = 512;              // that of allocations, as on a device
+constexpr std::size_t unit = std::size_t{2} << 20;  // the unit of protection: a large page costs one entry
 
 // AddressSanitizer learns what is allocated, so that it finds a kernel that reads or writes beyond it.
 #ifdef __SANITIZE_ADDRESS__

@@ -15,15 +15,15 @@ class DeviceMemory {
 
   // Memory of the pool is the device's again once the pool is trimmed; the pool uses for an allocation what it keeps.
   enum class Source : bool { device, pool };
-  // nullptr: there is no room.
+  // Returns nullptr if there is no room.
   void* allocate(std::size_t bytes, Source source);
-  // false: this is no address that allocate() gave.
+  // Returns false if this is no address that allocate() gave.
   bool free(void* memory);
   bool contains(const void* memory) const;
-  // Whether the bytes lie in one allocation.
+  // Returns whether the bytes lie in one allocation.
   bool is_allocated(const void* memory, std::size_t bytes) const;
   std::size_t capacity() const { return capacity_; }
-  // Allocated, or kept by the pool.
+  // Returns the bytes that are allocated, or kept by the pool.
   std::size_t used() const { return used_ + pool_reserved_; }
   std::size_t pool_used() const { return pool_used_; }
   std::size_t pool_reserved() const { return pool_reserved_; }
@@ -38,13 +38,13 @@ class DeviceMemory {
 
   std::size_t capacity_, mapped_;
   char* base_ = nullptr;
-  std::size_t used_ = 0;  // without the pool's
+  std::size_t used_ = 0;  // does not count the pool's
   std::size_t pool_used_ = 0, pool_reserved_ = 0;
   std::size_t touched_ = 0;                  // bytes from base_ that were ever given out
   std::map<std::size_t, std::size_t> free_;  // offset and size
   struct Block {
-    std::size_t size;   // with what alignment adds
-    std::size_t bytes;  // as was asked for
+    std::size_t size;   // the size with what alignment adds
+    std::size_t bytes;  // the size that was asked for
     Source source;
   };
   std::map<std::size_t, Block> allocated_;  // by offset

@@ -25,7 +25,7 @@ using namespace ddprun::cuda::emulator;
 
 // One rank of a communicator.
 struct ncclComm {
-  // What the streams' work knows of it.
+  // The state that the streams' work refers to.
   struct Activity {
     int issued = 0;  // groups of calls that have not finished
     bool cancelled = false;
@@ -39,11 +39,11 @@ struct ncclComm {
   std::shared_ptr<NcclSegment> segment;
   int rank;
   std::shared_ptr<Activity> activity = std::make_shared<Activity>();
-  bool polled = false;  // since the last call: a call is in progress when it is first asked
+  bool polled = false;  // true if it was asked since the last call: a call is in progress when it is first asked
   bool finalized = false;
-  std::map<int, double> factors;  // of its premultiplied sums, by their numbers
+  std::map<int, double> factors;  // those of its premultiplied sums, by their numbers
   std::set<void*> registered;
-  std::optional<Child> child;  // that is being made
+  std::optional<Child> child;  // the one that is being made
 };
 
 namespace {
@@ -52,7 +52,7 @@ bool cannot_go_on(const NcclSegment& segment) {
   return segment.complete() && segment.shares_a_device();
 }
 
-// NCCL_HOSTID, or the host's name: of ranks of one host, no two may have the same device.
+// Digests NCCL_HOSTID, or the host's name: of ranks of one host, no two may have the same device.
 std::uint64_t host_identity() {
   std::array<char, 256> name{};
   const char* const given = std::getenv("NCCL_HOSTID");
@@ -87,7 +87,7 @@ struct Group {
 };
 thread_local Group group;
 
-// All calls of one communicator at once, as one kernel would.
+// Launches all calls of one communicator at once, as one kernel would.
 void launch(Machine& machine, std::vector<Group::Issued> issued) {
   while (!issued.empty()) {
     ncclComm* const comm = issued.front().comm;

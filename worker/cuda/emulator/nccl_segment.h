@@ -19,10 +19,10 @@ inline constexpr std::size_t nccl_slot_bytes = 128 * 1024;
 
 // Identifies a segment on this machine.
 struct SegmentName {
-  std::array<std::uint64_t, 2> number{};  // random: nobody can open a segment whose name it does not know
+  std::array<std::uint64_t, 2> number{};  // random: no process can open a segment whose name it does not know
 };
 
-// What a rank calls; the ranks of a collective agree on all but the factor.
+// The call of a rank; the ranks of a collective agree on all but the factor.
 struct NcclHeader {
   std::int32_t kind = 0;
   std::int32_t type = 0;
@@ -32,7 +32,7 @@ struct NcclHeader {
   double factor = 1;
 };
 
-// A chunk of data on its way. posted: how many chunks have been written; taken: how many of them its reader has read.
+// A chunk of data on its way. posted: the number of chunks written; taken: the number of them that its reader has read.
 struct NcclMailbox {
   NcclHeader header;
   std::atomic<std::uint64_t> posted;
@@ -51,12 +51,12 @@ struct NcclRank {
 };
 
 struct NcclChild {
-  std::atomic<std::uint32_t> state;  // 0: free, 1: being created, 2: there
+  std::atomic<std::uint32_t> state;  // 0 if free, 1 if it is being created, 2 if it is there
   std::uint64_t excluded;            // a bit for each rank
   SegmentName name;
 };
 
-// All zero at first.
+// All of it is zero at first.
 struct NcclShared {
   std::atomic<std::int32_t> size;
   std::array<NcclChild, max_nccl_children> children;
@@ -66,7 +66,7 @@ struct NcclShared {
 
 class NcclSegment {
  public:
-  // nullptr: the system has refused.
+  // Returns nullptr if the system has refused.
   static std::shared_ptr<NcclSegment> create();
   static std::shared_ptr<NcclSegment> open(const SegmentName& name);
   ~NcclSegment();
@@ -76,11 +76,11 @@ class NcclSegment {
   SegmentName name() const { return name_; }
   NcclShared* operator->() const { return shared_; }
 
-  // Whether all ranks have joined.
+  // Returns whether all ranks have joined.
   bool complete() const;
-  // Whether two ranks of one host have the same device. REQUIRES: complete()
+  // Returns whether two ranks of one host have the same device. REQUIRES: complete()
   bool shares_a_device() const;
-  // The segment of the ranks that are not excluded, the same for all callers. nullptr: it cannot be made.
+  // Returns the segment of the ranks that are not excluded, the same for all callers; nullptr if it cannot be made.
   std::shared_ptr<NcclSegment> child_without(std::uint64_t excluded) const;
 
  private:

@@ -16,7 +16,7 @@ std::size_t element_size(const NcclHeader& header) {
   return size_of(static_cast<ncclDataType_t>(header.type));
 }
 
-// Elements of a chunk; of each rank's part in a reduce-scatter.
+// Returns the number of elements of a chunk, or of each rank's part of it in a reduce-scatter.
 std::size_t chunk_elements(const NcclOperation& operation, int ranks) {
   const auto parts = operation.kind == NcclKind::reduce_scatter ? static_cast<std::size_t>(ranks) : std::size_t{1};
   return nccl_slot_bytes / parts / element_size(operation.header);
@@ -72,7 +72,7 @@ bool NcclTransfer::advance() {
   return all_done;
 }
 
-// Whether something has happened.
+// Returns whether something has happened.
 bool NcclTransfer::step(Progress& progress) {
   if (progress.operation.kind == NcclKind::send) return step_send(progress);
   if (progress.operation.kind == NcclKind::recv) return step_recv(progress);
@@ -112,7 +112,7 @@ bool NcclTransfer::all_agree(const NcclHeader& header) const {
   return true;
 }
 
-// This rank's input of the chunk, multiplied by its factor.
+// Posts this rank's input of the chunk, multiplied by its factor.
 void NcclTransfer::post_collective(const NcclOperation& operation, std::uint64_t chunk) {
   const auto [first, count] = range_of(operation, chunk, size());
   const auto unit = element_size(operation.header);

@@ -20,20 +20,20 @@ struct NcclOperation {
   int peer = -1;
 };
 
-// The calls of one ncclGroup, as far as they have come. Data goes through the segment in chunks: nobody waits for
-// anybody, but asks again. Ranks whose collectives differ never come to an end, as in NCCL.
+// The calls of one ncclGroup, as far as they have come. Data goes through the segment in chunks: no rank waits for
+// another, but asks again. Ranks whose collectives differ never come to an end, as in NCCL.
 class NcclTransfer {
  public:
   NcclTransfer(std::shared_ptr<NcclSegment> segment, int rank, std::vector<NcclOperation> operations);
 
-  // Whether all have finished. REQUIRES: memory of the devices is open.
+  // Returns whether all have finished. REQUIRES: memory of the devices is open.
   bool advance();
 
  private:
   struct Progress {
     NcclOperation operation;
     std::uint64_t chunk = 0;
-    bool has_posted = false;  // this rank's part of the chunk
+    bool has_posted = false;  // true if this rank's part of the chunk is posted
     bool done = false;
   };
 

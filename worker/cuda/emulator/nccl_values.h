@@ -8,7 +8,7 @@ namespace ddprun::cuda::emulator {
 
 std::size_t size_of(ncclDataType_t type);
 
-// The value of a premultiplied sum's factor.
+// Returns the value of a premultiplied sum's factor.
 double scalar_value(const void* scalar, ncclDataType_t type);
 
 // sum[i] := sum[i] op values[i]. An average adds; 16-bit floats are rounded after each step.

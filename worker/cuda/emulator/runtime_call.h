@@ -4,21 +4,21 @@
 
 #include "ddprun/worker/cuda/emulator/machine.h"
 
-// How each function of the emulated CUDA runtime answers: a failure that was asked for, what the driver and the devices
-// lack, or what the function does. Threads: any; a Call has the machine's lock.
+// The answers of each function of the emulated CUDA runtime: a failure that was asked for, what the driver and the
+// devices lack, or what the function does. Any thread may call them; a Call has the machine's lock.
 namespace ddprun::cuda::emulator {
 
 // Notes the error for cudaGetLastError() of this thread, and returns it.
 cudaError_t remember(cudaError_t error);
-// Whether a device computes nothing more after this error.
+// Returns whether a device computes nothing more after this error.
 bool is_sticky(cudaError_t error);
-// The error of a failure that was asked for.
+// Returns the error of a failure that was asked for.
 cudaError_t fail(const Call& call, cudaError_t usual);
 inline bool exists(const Call& call, int device) {
   return device >= 0 && device < call.machine().device_count();
 }
 
-// A call that the devices' state cannot make fail.
+// Makes a call that the devices' state cannot make fail.
 template <class Function>
 cudaError_t query(const char* name, cudaError_t failure, const Function& function) {
   const Call call(name);
@@ -28,7 +28,7 @@ cudaError_t query(const char* name, cudaError_t failure, const Function& functio
   return remember(function(call));
 }
 
-// A call that also reports what has failed on the device since.
+// Makes a call that also reports what has failed on the device since.
 template <class Function>
 cudaError_t run(const char* name, cudaError_t failure, const Function& function) {
   return query(name, failure, [&](const Call& call) {

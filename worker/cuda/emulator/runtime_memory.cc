@@ -19,7 +19,7 @@ bool is_pinned(Machine& machine, const void* memory, std::size_t bytes) {
   return static_cast<const char*>(memory) + bytes <= begin + size;
 }
 
-// Whether the range may be used as the direction says: memory of a device, or of the host.
+// Returns whether the range may be used as the direction says: memory of a device, or of the host.
 bool is_device_range(Machine& machine, const void* memory, std::size_t bytes) {
   Device* const owner = machine.owner(memory);
   return owner != nullptr && owner->memory.is_allocated(memory, bytes);
@@ -74,7 +74,7 @@ cudaError_t copy_async(const Call& call, void* to, const void* from, std::size_t
 
 cudaError_t allocate(const Call& call, Device& device, void** memory, std::size_t bytes, DeviceMemory::Source source) {
   *memory = device.memory.allocate(bytes, source);
-  if (*memory == nullptr) {  // what is to be released on a stream may make room
+  if (*memory == nullptr) {  // memory whose release is queued on a stream may make room
     call.machine().work_while_possible();
     *memory = device.memory.allocate(bytes, source);
   }
@@ -88,7 +88,7 @@ Operation set_bytes(void* memory, int value, std::size_t bytes) {
   };
 }
 
-// The bytes of new memory: not a number, in each floating-point format.
+// The bytes of new memory: they are not a number, in each floating-point format.
 constexpr int unset = 0xff;
 
 }  // namespace
@@ -213,7 +213,7 @@ cudaError_t cudaFreeHost(void* ptr) {
     if (ptr == nullptr) return cudaSuccess;
     Machine& machine = call.machine();
     if (machine.pinned().erase(static_cast<const char*>(ptr)) == 0) return cudaErrorInvalidValue;
-    machine.work_while_possible();  // what is queued may use it
+    machine.work_while_possible();  // queued work may use it
     std::free(ptr);
     return cudaSuccess;
   });

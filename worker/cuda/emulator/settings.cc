@@ -23,7 +23,7 @@ std::optional<Number> number(std::string_view text) {
   return value;
 }
 
-// As the driver reads it: devices up to the first entry that is none.
+// Reads the list as the driver does: devices up to the first entry that is none.
 std::vector<int> visible(int devices, std::string_view list) {
   std::vector<int> numbers;
   while (!list.empty()) {

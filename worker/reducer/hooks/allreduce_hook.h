@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// The average over the ranks of the group, by one allreduce in the type of the bucket: what happens without a hook.
+// Averages over the ranks of the group, by one allreduce in the type of the bucket, as a reducer without a hook does.
 std::unique_ptr<CommHook> make_allreduce_hook(ProcessGroup& group);
 
 }  // namespace ddprun

@@ -47,7 +47,7 @@ class CastHook final : public CommHook {
   const std::unique_ptr<CommHook> inner_;
   std::vector<RegisteredBuffer> memory_;  // by bucket
   std::vector<GradBucket> narrow_;        // by bucket: the same in 16 bits
-  std::vector<float> scratch_;            // of the largest bucket
+  std::vector<float> scratch_;            // has the size of the largest bucket
   BucketStages stages_;
 };
 

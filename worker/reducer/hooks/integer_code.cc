@@ -12,14 +12,14 @@
 namespace ddprun {
 namespace {
 
-// As bits: a NaN is greater than infinity, which is greater than all numbers.
+// Compares values as bits: a NaN is greater than infinity, which is greater than all numbers.
 float magnitude_of(const float* values, std::size_t count) {
   std::uint32_t most = 0;
   for (std::size_t i = 0; i < count; ++i) most = std::max(most, bits_as<std::uint32_t>(values[i]) & 0x7fffffff);
   return bits_as<float>(most);
 }
 
-// In lanes, so that it vectorises; of shares, so that the sum of finite values is finite.
+// Sums in lanes, so that it vectorises, and shares, so that the sum of finite values is finite.
 float mean_magnitude_of(const float* values, std::size_t count) {
   constexpr std::size_t lanes = 16;
   float sums[lanes] = {};
@@ -31,7 +31,7 @@ float mean_magnitude_of(const float* values, std::size_t count) {
   return std::accumulate(std::begin(sums), std::end(sums), 0.0f);
 }
 
-// 0 for a piece of zeros or of values too small to divide by, NaN for one with a value that is not finite.
+// Returns 0 for a piece of zeros or of values too small to divide by, NaN for one with a value that is not finite.
 float as_scale(float magnitude, float divisor) {
   if (!(magnitude <= std::numeric_limits<float>::max())) return std::numeric_limits<float>::quiet_NaN();
   const float scale = magnitude / divisor;
@@ -44,7 +44,7 @@ std::int8_t rounded(float value) {
   return static_cast<std::int8_t>(static_cast<std::int32_t>(value + shift - shift));
 }
 
-// How integers of so many bits lie in memory.
+// The layout of integers of so many bits in memory.
 struct EightBits {
   static constexpr float largest = 127;
   static constexpr std::byte zeros{0};
@@ -54,7 +54,7 @@ struct EightBits {
     auto* integers = reinterpret_cast<std::int8_t*>(code);
     for (std::size_t i = 0; i < count; ++i) integers[i] = rounded(std::clamp(values[i] / scale, -largest, largest));
   }
-  // visit(i, integer) for each.
+  // Calls visit(i, integer) for each.
   template <class Visit>
   static void for_each(const std::byte* code, std::size_t count, Visit visit) {
     const auto* integers = reinterpret_cast<const std::int8_t*>(code);
@@ -62,7 +62,7 @@ struct EightBits {
   }
 };
 
-// Two in a byte, the first in its lower half, each above its value by 8.
+// Two lie in a byte, the first in its lower half, each above its value by 8.
 struct FourBits {
   static constexpr float largest = 7;
   static constexpr int offset = 8;
@@ -93,7 +93,7 @@ struct FourBits {
   }
 };
 
-// Eight signs in a byte, the first in its lowest bit: 1 for a value that is not negative.
+// Eight signs lie in a byte, the first in its lowest bit: 1 for a value that is not negative.
 struct OneBit {
   static constexpr std::byte zeros{0xff};
   static std::size_t bytes(std::size_t count) { return (count + 7) / 8; }
@@ -166,7 +166,7 @@ void IntegerCode::encode(std::span<const std::size_t> pieces, const float* value
       std::memcpy(code + p * sizeof(float), &scale, sizeof scale);
       if (scale > 0)
         format.put(values, count, scale, integers);
-      else  // or NaN
+      else  // also for a NaN
         std::fill_n(integers, bytes, format.zeros);
       integers += bytes;
       values += count;

@@ -22,7 +22,7 @@ class IntegerCode {
   std::size_t bytes(std::span<const std::size_t> pieces) const;
   void encode(std::span<const std::size_t> pieces, const float* values, std::byte* code) const;
   void decode(std::span<const std::size_t> pieces, const std::byte* code, float* values) const;
-  // values += what the code says
+  // Adds to values what the code says.
   void add(std::span<const std::size_t> pieces, const std::byte* code, float* values) const;
 
  private:

@@ -13,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-// Where channels begin in a bucket, ascending, from 0 on. Padding belongs to the channel before it.
+// Returns where channels begin in a bucket, ascending, from 0 on. Padding belongs to the channel before it.
 std::vector<std::size_t> channel_starts(const GradBucket& bucket) {
   std::vector<std::size_t> starts;
   for (const auto& slice : bucket.slices) {
@@ -46,10 +46,10 @@ IntegerCode::Bits bits_of(IntegerForm form) {
 struct Part {
   std::size_t offset = 0;  // elements
   std::size_t count = 0;
-  std::vector<std::size_t> pieces;  // those that have a scale each: their sizes
+  std::vector<std::size_t> pieces;  // the sizes of those that have a scale each
 };
 
-// starts: of the pieces in the whole bucket.
+// starts: those of the pieces in the whole bucket.
 Part part_between(std::size_t begin, std::size_t end, const std::vector<std::size_t>& starts) {
   Part part{.offset = begin, .count = end - begin, .pieces = {}};
   auto next = std::upper_bound(starts.begin(), starts.end(), begin);
@@ -118,12 +118,12 @@ class IntegerHook final : public CommHook {
   struct Plan {
     std::vector<Part> parts;  // by rank
     Counts code_counts;       // by rank: bytes of its part's code
-    Counts received_counts;   // by rank: bytes of this rank's part's code, each time
+    Counts received_counts;   // by rank: bytes of the code of this rank's part, each time
     std::size_t codes_bytes = 0;
     std::size_t received_bytes = 0;
-    RegisteredBuffer codes;     // of all parts, from this rank; then the averages, from all
-    RegisteredBuffer received;  // of this rank's part, from all ranks
-    RegisteredBuffer average;   // of this rank's part
+    RegisteredBuffer codes;     // those of all parts, from this rank; then the averages, from all
+    RegisteredBuffer received;  // those of this rank's part, from all ranks
+    RegisteredBuffer average;   // that of this rank's part
     std::vector<float> error;   // with error feedback: what this rank has still to send
   };
 
@@ -171,14 +171,14 @@ class IntegerHook final : public CommHook {
                              bytes_of(plan.codes, plan.codes_bytes), plan.code_counts);
   }
 
-  // What the codes leave out of the scratch; nothing of what is not finite.
+  // Notes what the codes leave out of the scratch; nothing of values that are not finite.
   void note_error_of_parts(Plan& plan) {
     if (!feeds_back()) return;
     decode_parts(plan, decoded_.data());
     for (std::size_t i = 0; i < plan.error.size(); ++i) plan.error[i] = left_out(scratch_[i], decoded_[i]);
   }
 
-  // The same of the average, which counts for as many ranks as there are: each adds its error to a sum.
+  // Does the same for the average, which counts for as many ranks as there are: each adds its error to a sum.
   void note_error_of_average(Plan& plan, const Part& part, const float* average) {
     if (!feeds_back()) return;
     code_.decode(part.pieces, plan.average.data(), decoded_.data());
@@ -204,7 +204,7 @@ class IntegerHook final : public CommHook {
   const IntegerCode code_;
   ProcessGroup& group_;
   std::vector<Plan> plans_;     // by bucket
-  std::vector<float> scratch_;  // of the largest bucket
+  std::vector<float> scratch_;  // has the size of the largest bucket
   std::vector<float> decoded_;  // the same, with error feedback
   BucketStages stages_;
 };

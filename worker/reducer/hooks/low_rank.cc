@@ -21,7 +21,7 @@ Sum dot(const float* a, const float* b, std::size_t count) {
   return sum;
 }
 
-// to += factor x
+// Adds factor x to `to`.
 void add_scaled(float factor, const float* x, std::size_t count, float* to) {
   for (std::size_t i = 0; i < count; ++i) to[i] += factor * x[i];
 }
@@ -37,9 +37,9 @@ void subtract_projections(const float* vectors, std::size_t before, std::size_t 
   }
 }
 
-// The vector at an index, once those before it are orthonormal. False if it depends on them: it is zero then.
+// Makes the vector at an index orthonormal, once those before are. Returns false if it depends on them and is zero.
 bool orthonormalise_at(std::size_t index, std::size_t length, float* vectors) {
-  constexpr double rounding = 1e-5;  // of a difference of float32 vectors, relative to them
+  constexpr double rounding = 1e-5;  // that of a difference of float32 vectors, relative to them
   auto* vector = vectors + index * length;
   const double before = norm(vector, length);
   for (int i = 0; i < 2; ++i) subtract_projections(vectors, index, length, vector);
@@ -52,7 +52,7 @@ bool orthonormalise_at(std::size_t index, std::size_t length, float* vectors) {
   return true;
 }
 
-// Uniform in [-1, 1): splitmix64 of the index.
+// Returns a number uniform in [-1, 1): splitmix64 of the index.
 float random_number(std::uint64_t seed, std::uint64_t index) {
   std::uint64_t bits = seed + (index + 1) * 0x9e3779b97f4a7c15ull;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9ull;

@@ -27,15 +27,15 @@ struct UncompressedSlice {
   std::vector<std::int64_t> shape;
   std::size_t offset = 0;
   std::size_t count = 0;
-  std::size_t place = 0;  // in the first message
+  std::size_t place = 0;  // its beginning in the first message
 };
 
-// What of a bucket PowerSGD compresses, and where it lies in its two messages: the P of all matrices and what is not
-// compressed; then their Q.
+// The parts of a bucket that PowerSGD compresses, and their places in its two messages: the P of all matrices and what
+// is not compressed; then their Q.
 struct LowRankPlan {
   std::vector<LowRankMatrix> matrices;
   std::vector<UncompressedSlice> rest;
-  std::size_t elements = 0;  // of the bucket, as far as matrices reach
+  std::size_t elements = 0;  // the bucket's, as far as matrices reach
   std::size_t first_message = 0;
   std::size_t second_message = 0;
 };

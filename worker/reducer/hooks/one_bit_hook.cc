@@ -62,7 +62,7 @@ class OneBitHook final : public CommHook {
   }
 
  private:
-  // Those of the Adam, without its corrections.
+  // The averages of the Adam, without its corrections.
   struct Averages {
     explicit Averages(std::size_t count) : momentum(count), square(count) {}
     std::vector<float> momentum, square;
@@ -78,7 +78,7 @@ class OneBitHook final : public CommHook {
     }
   }
 
-  // This rank's gradient becomes what the momentum would be by it alone, divided by the root.
+  // Turns this rank's gradient into what the momentum would be by it alone, divided by the root.
   void add_to_momentum(Span gradient, const Averages& averages) {
     convert(gradient, scratch_.data());
     for (std::size_t i = 0; i < averages.momentum.size(); ++i) {
@@ -89,7 +89,7 @@ class OneBitHook final : public CommHook {
     convert(scratch_.data(), gradient);
   }
 
-  // The momentum of all, divided by the root, becomes the gradient that leads to it.
+  // Turns the momentum of all, divided by the root, into the gradient that leads to it.
   void take_momentum(Span divided, Averages& averages) {
     convert(divided, scratch_.data());
     for (std::size_t i = 0; i < averages.momentum.size(); ++i) {
@@ -107,7 +107,7 @@ class OneBitHook final : public CommHook {
   const std::unique_ptr<CommHook> average_, signs_;
   std::vector<Averages> averages_;       // by bucket
   std::vector<std::int64_t> passes_{0};  // one number
-  std::vector<float> scratch_;           // of the largest bucket
+  std::vector<float> scratch_;           // has the size of the largest bucket
   BucketStages stages_;
 };
 

@@ -17,7 +17,7 @@ namespace {
 // A bucket of factors, for the inner hook: each factor, and each slice that is not compressed, is a parameter to it.
 struct Message {
   std::vector<float> values;
-  RegisteredBuffer memory;  // in the type of the bucket
+  RegisteredBuffer memory;  // has the type of the bucket
   std::deque<std::vector<std::int64_t>> shapes;
   std::vector<GradSlice> slices;
   GradBucket bucket;
@@ -142,7 +142,7 @@ class PowerSgdHook final : public CommHook {
     for (std::size_t i = 0; i < gradients.count; ++i) residual[i] += scratch_[i];
   }
 
-  // Where the iteration starts: the last pass's Q, or random vectors.
+  // Draws the iteration's start: the last pass's Q, or random vectors.
   void draw_right_factors(std::size_t index, Compressed& compressed) const {
     auto& values = compressed.second.values;
     if (!options_.warm_start) std::fill(values.begin(), values.end(), 0.0f);
@@ -173,7 +173,7 @@ class PowerSgdHook final : public CommHook {
     convert(scratch_.data(), gradients);
   }
 
-  // A pass with gradients that are not finite leaves nothing to later ones. It is so at all ranks.
+  // Makes a pass with gradients that are not finite leave nothing to later ones. It is so at all ranks.
   static void forget(Compressed& compressed) {
     std::ranges::fill(compressed.residual, 0.0f);
     std::ranges::fill(compressed.second.values, 0.0f);
@@ -193,7 +193,7 @@ class PowerSgdHook final : public CommHook {
   ProcessGroup& group_;
   const std::unique_ptr<CommHook> inner_;
   std::deque<Compressed> buckets_;
-  std::vector<float> scratch_;  // of the largest bucket
+  std::vector<float> scratch_;  // has the size of the largest bucket
   std::vector<std::int64_t> passes_{0};
   BucketStages stages_;
 };

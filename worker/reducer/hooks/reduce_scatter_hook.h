@@ -7,8 +7,8 @@
 
 namespace ddprun {
 
-// The average over the ranks of the group, in this rank's part of the bucket alone (shards.h); the other parts are
-// undefined afterwards. For an optimizer that updates this part.
+// Averages over the ranks of the group only this rank's part of the bucket (shards.h); the other parts are undefined
+// afterwards. It serves an optimizer that updates this part.
 std::unique_ptr<CommHook> make_reduce_scatter_hook(ProcessGroup& group);
 
 }  // namespace ddprun

@@ -16,11 +16,11 @@ namespace ddprun {
 namespace {
 
 struct Element {
-  std::uint32_t place;  // in the bucket
+  std::uint32_t place;  // its index in the bucket
   float value;
 };
 
-// As bits: a NaN is greater than infinity, which is greater than all numbers.
+// Compares values as bits: a NaN is greater than infinity, which is greater than all numbers.
 std::uint32_t magnitude(float value) {
   return bits_as<std::uint32_t>(value) & 0x7fffffff;
 }
@@ -65,7 +65,7 @@ class TopKHook final : public CommHook {
  private:
   struct Bucket {
     std::vector<float> error;  // between passes what is still to be sent
-    std::size_t count = 0;     // of the elements that a rank sends
+    std::size_t count = 0;     // the number of elements that a rank sends
     RegisteredBuffer own, all;
   };
 
@@ -76,7 +76,7 @@ class TopKHook final : public CommHook {
                                    std::min<std::size_t>(elements, 1), elements);
   }
 
-  // From the error to this rank's message: of equal magnitudes the first, so that the choice is the same in every run.
+  // Moves the largest from the error to this rank's message: of equal ones the first, so that every run is the same.
   void take_largest(Bucket& bucket) {
     if (bucket.count == 0) return;
     const auto end = magnitudes_.begin() + std::ssize(bucket.error);
@@ -90,7 +90,7 @@ class TopKHook final : public CommHook {
       float& value = bucket.error[i];
       const auto size = magnitude(value);
       if (size < least || (size == least && equal == 0)) {
-        if (!std::isfinite(value)) value = 0;  // the others say that this pass is lost
+        if (!std::isfinite(value)) value = 0;  // those that are sent say that this pass is lost
         continue;
       }
       if (size == least) --equal;
@@ -110,7 +110,7 @@ class TopKHook final : public CommHook {
   const double fraction_;
   ProcessGroup& group_;
   std::vector<Bucket> buckets_;
-  std::vector<float> scratch_;  // of the largest bucket
+  std::vector<float> scratch_;  // has the size of the largest bucket
   std::vector<std::uint32_t> magnitudes_;
   BucketStages stages_;
 };

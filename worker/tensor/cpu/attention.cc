@@ -31,7 +31,7 @@ void store(const Panels<T>& from, std::int64_t rows, std::int64_t columns, Rows<
   for (std::int64_t i = 0; i < rows; ++i) store_row(columns, T(1), from.at(i), to.at(i));
 }
 
-// Squares that stay in the cache: neither side is read or written across many lines.
+// Transposes by squares that stay in the cache: neither side is read or written across many lines.
 template <class T>
 void transpose(const Panels<T>& from, std::int64_t rows, std::int64_t columns, const Panels<T>& to) {
   constexpr std::int64_t side = panel_width<T>;
@@ -41,7 +41,7 @@ void transpose(const Panels<T>& from, std::int64_t rows, std::int64_t columns, c
 }
 
 struct Extent {
-  std::int64_t rows, columns, inner;  // columns: of whole panels
+  std::int64_t rows, columns, inner;  // columns: those of whole panels
 };
 enum class Left : std::uint8_t { as_it_is, transposed };
 
@@ -63,7 +63,7 @@ void multiply(Extent extent, Left orientation, const Panels<T>& left, const Pane
                            .accumulate = accumulate});
 }
 
-// What one head needs, made once for all. The scores become probabilities in place.
+// The memory that one head needs, made once for all. The scores become probabilities in place.
 template <class T>
 struct HeadScratch {
   HeadScratch(const Sizes& sizes, const Tensor& like)
@@ -90,7 +90,7 @@ struct ForwardScratch : HeadScratch<T> {
   Panels<T> out;
 };
 
-// One head.
+// Computes one head.
 template <class Stored, class T>
 void attend(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, Rows<Stored> value, const Tensor& mask,
             const AttentionOptions& options, const ForwardScratch<T>& scratch, Rows<Stored> out, T* log_sum) {
@@ -126,7 +126,7 @@ void attention(const Tensor& query, const Tensor& key, const Tensor& value, cons
   });
 }
 
-// And the gradients: of the result, of the scores, of query, key and value.
+// The memory for the gradients as well: those of the result, of the scores, of query, key and value.
 template <class T>
 struct BackwardScratch : HeadScratch<T> {
   BackwardScratch(const Sizes& sizes, const Tensor& like)
@@ -140,7 +140,7 @@ struct BackwardScratch : HeadScratch<T> {
   Panels<T> value_columns, grad, scores_grad, query_grad, key_grad, value_grad;
 };
 
-// One head. The first tile sees all keys and writes their gradients, the others add to them.
+// Computes one head. The first tile sees all keys and writes their gradients, the others add to them.
 template <class Stored, class T>
 void attend_backward(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, Rows<Stored> value, Rows<Stored> grad,
                      const Tensor& mask, const AttentionOptions& options, HeadSums<T> sums,
@@ -205,7 +205,7 @@ void attention_backward(const Tensor& query, const Tensor& key, const Tensor& va
   });
 }
 
-// Two results of one query by the shares that their keys have of the sum of all: all becomes the merged one.
+// Merges two results of one query by the shares that their keys have of the sum of all: all becomes the merged one.
 template <class T>
 DDPRUN_VECTORIZED void merge_row(std::int64_t width, T part_share, T all_share, const T* part, T* all) {
   for (std::int64_t j = 0; j < width; ++j) all[j] = all_share * all[j] + part_share * part[j];

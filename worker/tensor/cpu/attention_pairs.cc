@@ -25,20 +25,20 @@ class Matrix {
   mutable Tensor memory_;
 };
 using Floats = Matrix<float>;
-// Of pairs of bfloat16, the first one in the lower half.
+// A matrix of pairs of bfloat16, the first one in the lower half.
 using Pairs = Matrix<std::uint32_t>;
 
 std::uint32_t pair(BFloat16 first, BFloat16 second) {
   return std::uint32_t{first.bits} | std::uint32_t{second.bits} << 16;
 }
 
-// Pairs of two successive elements of a row. columns: an even number.
+// Loads pairs of two successive elements of a row. columns: an even number.
 void load_along(Rows<BFloat16> from, std::int64_t first, std::int64_t rows, std::int64_t columns, const Pairs& to) {
   for (std::int64_t i = 0; i < rows; ++i)
     std::memcpy(to.at(i), from.at(first + i), static_cast<std::size_t>(columns) * sizeof(BFloat16));
 }
 
-// Pairs of the elements of two successive rows; zero beyond the last row.
+// Makes pairs of the elements of two successive rows; zero beyond the last row.
 DDPRUN_VECTORIZED void pair_rows(std::int64_t columns, const BFloat16* first, const BFloat16* second,
                                  std::uint32_t* to) {
   for (std::int64_t j = 0; j < columns; ++j) to[j] = pair(first[j], second[j]);
@@ -66,7 +66,7 @@ template <std::size_t... lane>
   }
 }
 
-// 16 x 16 pairs. Interleaving the rows of the upper half with those of the lower one four times transposes them.
+// Transposes 16 x 16 pairs. Interleaving the rows of the upper half with those of the lower one four times does it.
 DDPRUN_VECTORIZED void transpose_block(const BFloat16* from, std::int64_t from_stride, std::uint32_t* to,
                                        std::int64_t to_stride) {
   using Row [[gnu::vector_size(side * sizeof(std::uint32_t))]] = std::uint32_t;
@@ -83,7 +83,7 @@ DDPRUN_VECTORIZED void transpose_block(const BFloat16* from, std::int64_t from_s
   for (std::int64_t i = 0; i < side; ++i) std::memcpy(to + i * to_stride, &rows[i], sizeof(Row));
 }
 
-// A block of which only some rows or pairs exist: the missing rows are zero, the missing pairs are left out.
+// Transposes a block of which only some rows or pairs exist: missing rows are zero, missing pairs are left out.
 void transpose_edge(Rows<BFloat16> from, std::int64_t row, std::int64_t rows, std::int64_t pair, std::int64_t pairs,
                     const Pairs& to) {
   const std::int64_t count = std::min(side, pairs - pair);
@@ -95,7 +95,7 @@ void transpose_edge(Rows<BFloat16> from, std::int64_t row, std::int64_t rows, st
   for (std::int64_t j = 0; j < count; ++j) std::memcpy(to.at(pair + j) + row, transposed[j], sizeof transposed[j]);
 }
 
-// The transpose of load_along(): a row for each pair of columns, zero beyond the last of rows.
+// Loads the transpose of load_along(): a row for each pair of columns, zero beyond the last of rows.
 void load_transposed(Rows<BFloat16> from, std::int64_t rows, std::int64_t columns, const Pairs& to) {
   const std::int64_t pairs = columns / 2;
   for (std::int64_t i = 0; i < to.width; i += side)
@@ -107,7 +107,7 @@ void load_transposed(Rows<BFloat16> from, std::int64_t rows, std::int64_t column
     }
 }
 
-// Rounded: pairs of two successive elements. columns: of whole panels.
+// Makes rounded pairs of two successive elements. columns: those of whole panels.
 DDPRUN_VECTORIZED void round_row(std::int64_t columns, const float* from, std::uint32_t* to) {
   constexpr std::int64_t step = panel_width<float>;
   for (std::int64_t j = 0; j < columns; j += step) {
@@ -119,7 +119,7 @@ DDPRUN_VECTORIZED void round_row(std::int64_t columns, const float* from, std::u
 void round_along(const Floats& from, std::int64_t rows, std::int64_t columns, const Pairs& to) {
   for (std::int64_t i = 0; i < rows; ++i) round_row(columns, from.at(i), to.at(i));
 }
-// Rounded: pairs of the elements of two successive rows.
+// Makes rounded pairs of the elements of two successive rows.
 DDPRUN_VECTORIZED void round_two_rows(std::int64_t columns, const float* first, const float* second,
                                       std::uint32_t* to) {
   for (std::int64_t j = 0; j < columns; ++j) to[j] = pair(BFloat16(first[j]), BFloat16(second[j]));
@@ -141,7 +141,7 @@ void load(Rows<BFloat16> from, std::int64_t rows, std::int64_t columns, const Fl
 }
 
 struct Extent {
-  std::int64_t rows, columns, pairs;  // columns: of whole panels
+  std::int64_t rows, columns, pairs;  // columns: those of whole panels
 };
 // out = left right; left has rows of pairs
 void multiply_rows(Extent extent, const Pairs& left, const Pairs& right, const Floats& out, bool accumulate = false) {
@@ -166,7 +166,7 @@ struct ForwardScratch {
   Floats scores, out;
 };
 
-// One head.
+// Computes one head.
 void attend(const Sizes& sizes, Rows<BFloat16> query, Rows<BFloat16> key, Rows<BFloat16> value, const Tensor& mask,
             const AttentionOptions& options, const ForwardScratch& s, Rows<BFloat16> out, float* log_sum) {
   load_transposed(key, sizes.keys, sizes.width, s.key_columns);
@@ -206,7 +206,7 @@ struct BackwardScratch {
   Floats scores, scores_grad, query_grad, key_grad, value_grad;
 };
 
-// One head. The first tile sees all keys and writes their gradients, the others add to them.
+// Computes one head. The first tile sees all keys and writes their gradients, the others add to them.
 void attend_backward(const Sizes& sizes, Rows<BFloat16> query, Rows<BFloat16> key, Rows<BFloat16> value,
                      Rows<BFloat16> grad, const Tensor& mask, const AttentionOptions& options, HeadSums<float> sums,
                      const BackwardScratch& s, HeadGradients<BFloat16> out) {

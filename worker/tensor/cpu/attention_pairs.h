@@ -6,10 +6,10 @@
 // probabilities and the gradients of scores are rounded to bfloat16 before they are multiplied, as PyTorch's are.
 namespace ddprun::cpu {
 
-// Whether the processor is quick at it, and rows consist of pairs.
+// Returns whether the processor is quick at it, and rows consist of pairs.
 bool attends_in_pairs(const Tensor& query, const Tensor& value);
 
-// As the entries of kernels.h; mask: float32 or undefined.
+// These do what the entries of kernels.h do; mask: float32 or undefined.
 void attention_in_pairs(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                         const kernels::AttentionOptions& options, const kernels::AttentionResult& result);
 void attention_backward_in_pairs(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,

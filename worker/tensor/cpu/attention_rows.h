@@ -1,4 +1,4 @@
-// What attention by tiles of queries does row by row, in either way of multiplying. Everything here has internal
+// The row-by-row steps of attention by tiles of queries, in either way of multiplying. Everything here has internal
 // linkage: each including file is compiled with its own options.
 #pragma once
 
@@ -35,19 +35,19 @@ struct Sizes {
         value_width(value.size(3)) {}
   std::int64_t batch, heads, queries, keys, width, value_width;
 
-  // How many keys query i sees.
+  // Returns the number of keys that query i sees.
   std::int64_t visible(std::int64_t i, bool causal) const {
     return causal ? std::clamp<std::int64_t>(i + 1 + keys - queries, 0, keys) : keys;
   }
 };
 
-// Queries [first, last) of a head, and how many keys at least one of them sees.
+// Queries [first, last) of a head, and the number of keys that at least one of them sees.
 struct Tile {
   std::int64_t first, last, visible;
   std::int64_t rows() const { return last - first; }
 };
 
-// From the last tile to the first: the one that sees all keys comes first.
+// Goes from the last tile to the first: the one that sees all keys comes first.
 template <class Visit>
 void for_each_tile(const Sizes& sizes, bool causal, Visit visit) {
   for (std::int64_t tile = divide_up(sizes.queries, tile_rows); tile-- > 0;) {
@@ -96,7 +96,7 @@ DDPRUN_VECTORIZED void scale_row(std::int64_t visible, std::int64_t end, T scale
   for (std::int64_t j = visible; j < end; ++j) scores[j] = first;
 }
 
-// The greatest of a row of whole panels; one that is no number may be passed over.
+// Returns the greatest of a row of whole panels; one that is no number may be passed over.
 template <class T>
 [[gnu::always_inline]] inline T highest_of(std::int64_t end, const T* scores) {
   using Vector [[gnu::vector_size(64)]] = T;
@@ -111,10 +111,10 @@ template <class T>
   return result;
 }
 
-// Scores to exponentials, in place, zero beyond the visible keys: the probabilities times their sum.
+// Turns scores into exponentials, in place, zero beyond the visible keys: the probabilities times their sum.
 template <class T>
 struct Exponentials {
-  T highest;  // score; minus infinity: nothing is visible
+  T highest;  // the highest score; minus infinity if nothing is visible
   T total;
 };
 template <class T>
@@ -131,7 +131,7 @@ DDPRUN_VECTORIZED Exponentials<T> exponentials(std::int64_t visible, std::int64_
   return {highest, total};
 }
 
-// Of each row: the highest score to the logarithm of the sum, and the total to the share of an exponential in it.
+// Turns each row's highest score into the logarithm of the sum, and its total into an exponential's share in it.
 template <class T>
 DDPRUN_VECTORIZED void finish_sums(std::int64_t rows, T* highest_to_log_sum, T* total_to_share) {
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -141,7 +141,7 @@ DDPRUN_VECTORIZED void finish_sums(std::int64_t rows, T* highest_to_log_sum, T* 
   }
 }
 
-// A tile's scores to exponentials, with the logarithm of each query's sum and the share of an exponential in it.
+// Turns a tile's scores into exponentials; finds each query's logarithm of the sum and an exponential's share in it.
 template <class T, class Scores>
 void exponentials_of_tile(const Sizes& sizes, const Tile& tile, const Tensor& mask, const AttentionOptions& options,
                           const Scores& scores, T* log_sum, T* shares) {
@@ -156,7 +156,7 @@ void exponentials_of_tile(const Sizes& sizes, const Tile& tile, const Tensor& ma
   finish_sums(tile.rows(), log_sum + tile.first, shares);
 }
 
-// Scores to the probabilities of the forward pass, given the logarithm of the sum.
+// Turns scores into the probabilities of the forward pass, given the logarithm of the sum.
 template <class T>
 DDPRUN_VECTORIZED void restore_probabilities(std::int64_t visible, std::int64_t end, T log_sum, T* scores) {
   const bool sees_nothing = log_sum == -std::numeric_limits<T>::infinity();
@@ -177,7 +177,7 @@ DDPRUN_VECTORIZED void score_gradient(std::int64_t end, T scale, T total, const 
   for (std::int64_t j = 0; j < end; ++j) gradient[j] = scale * (p[j] * (gradient[j] - total));
 }
 
-// Of each query.
+// The sums of each query.
 template <class T>
 struct HeadSums {
   const T *log_sum, *grad_dot_out;  // grad_dot_out: null where the keys are all there are

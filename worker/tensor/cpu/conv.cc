@@ -13,7 +13,7 @@ namespace {
 using kernels::ConvGeometry;
 
 // The outputs along one direction for which a kernel position reads inside of the input: [first, last). k: the
-// position's distance from the first, dilation included.
+// position's distance from the first, including dilation.
 struct Range {
   std::int64_t first, last;
 };

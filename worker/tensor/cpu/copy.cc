@@ -11,8 +11,8 @@
 namespace ddprun::cpu {
 namespace {
 
-// Any pair of types by way of float64 in blocks that stay in the cache: a loop for each type instead of for each pair.
-// Exact but for integers beyond 2^53, which round.
+// Converts any pair of types by way of float64 in blocks that stay in the cache: a loop for each type instead of for
+// each pair. It is exact but for integers beyond 2^53, which round.
 constexpr std::int64_t block = 512;
 
 template <class T>
@@ -53,7 +53,7 @@ void convert_row(const Tensor& from, Tensor& to, const Row& row) {
   }
 }
 
-// Elements of so many bytes, whatever they mean.
+// Copies elements of so many bytes, whatever they mean.
 template <class Word>
 void move_row(const Tensor& from, Tensor& to, const Row& row) {
   const Word* source = at<Word>(from, row.from);
@@ -65,7 +65,7 @@ void move_row(const Tensor& from, Tensor& to, const Row& row) {
   }
 }
 
-// The conversions of mixed precision.
+// Makes the conversions of mixed precision.
 template <class From, class To>
 DDPRUN_VECTORIZED void cast_row(std::int64_t count, const From* from, To* to) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(static_cast<float>(from[i]));
@@ -81,7 +81,7 @@ bool is_cast(const Tensor& from, const Tensor& to, DType half) {
   return (from.dtype() == half && to.dtype() == DType::float32) ||
          (to.dtype() == half && from.dtype() == DType::float32);
 }
-// Of neighbouring elements; whether there is one for these types.
+// Converts neighbouring elements; returns whether there is a conversion for these types.
 bool cast_in_mixed_precision(const Tensor& from, Tensor& to, const Row& row) {
   if (row.from_step != 1 || row.to_step != 1) return false;
   if (is_cast(from, to, DType::bfloat16))
@@ -110,18 +110,18 @@ void copy_row(const Tensor& from, Tensor& to, const Row& row) {
   }
 }
 
-// The same elements with the shape of another tensor.
+// Returns the same elements with the shape of another tensor.
 Tensor shaped_like(const Tensor& from, const Tensor& to) {
   return from.shape() == to.shape() ? from : from.reshape(to.shape());
 }
 
-// Between tensors whose elements lie in memory in the same order.
+// Copies between tensors whose elements lie in memory in the same order.
 void copy_dense(const Tensor& from, Tensor& to) {
   if (from.dtype() != to.dtype()) return copy_row(from, to, {0, 0, to.numel(), 1, 1});
   if (from.raw() != to.raw()) std::memmove(to.raw(), from.raw(), to.bytes());
 }
 
-// A blocked tensor as a strided one, and the other operand in the same five dimensions.
+// Copies a blocked tensor as a strided one, with the other operand in the same five dimensions.
 void copy_blocks(const Tensor& from, Tensor& to);
 
 void copy(const Tensor& given, Tensor& to) {

@@ -8,8 +8,8 @@ namespace {
 
 using kernels::Axis;
 
-// Calls visit(position in the index, position of the element that it names) for every index; axis is of the tensor that
-// is indexed.
+// Calls visit(position in the index, position of the element that it names) for every index; axis is that of the tensor
+// that is indexed.
 template <class Visit>
 void for_each_index(const Axis& axis, const Tensor& index, Visit visit) {
   const std::int64_t per_outer = axis.outer > 0 ? index.numel() / axis.outer : 0;

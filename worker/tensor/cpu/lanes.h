@@ -7,7 +7,7 @@ namespace ddprun::cpu {
 // Sums in sixteen interleaved lanes: a fixed order that fits every vector width, and rounds less than one running sum.
 inline constexpr std::int64_t lane_count = 16;
 
-// The sum of term(0) .. term(count - 1).
+// Returns the sum of term(0) .. term(count - 1).
 template <class T, class Term>
 [[gnu::always_inline]] inline T lane_sum(std::int64_t count, Term term) {
   T lanes[lane_count] = {};

@@ -92,7 +92,7 @@ Tensor cross_entropy_backward(const Tensor& log_probabilities, const Tensor& tar
   return out;
 }
 
-// By rows of scores that are read and written while they are in the caches.
+// Goes by rows of scores that are read and written while they are in the caches.
 kernels::LinearLoss linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& targets,
                                          const kernels::LinearLossOptions& options, DType loss, bool gradients) {
   const std::int64_t rows = input.size(0), classes = weight.size(0);

@@ -36,7 +36,7 @@ Product product_of(const Tensor& a, const Tensor& b, const Tensor& out, MatmulOp
           .options = options};
 }
 
-// 16-bit matrices, where the processor has arithmetic for them; out may be float32.
+// Returns whether the processor has arithmetic for these 16-bit matrices; out may be float32.
 bool multiplies_in_16_bits(const Product& p, const Tensor& a, const Tensor& b, const Tensor& out) {
   const bool fits = a.dtype() == b.dtype() && (out.dtype() == a.dtype() || out.dtype() == DType::float32);
   return fits && is_16_bit(a) && p.m > 0 && p.n > 0 && p.k > 0 && onednn::multiplies_fast(a.dtype());
@@ -55,7 +55,7 @@ void multiply_in_16_bits(std::int64_t count, const Product& p, const Tensor& a, 
 // A primitive is kept for each size: a size that varies is made of powers of two, of which there are few.
 void multiply_varying(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
   options.varying = false;
-  const std::int64_t size = a.size(0);  // rows of a: of the result, or the sums' length
+  const std::int64_t size = a.size(0);  // the rows of a: those of the result, or the sums' length
   for (std::int64_t first = 0; first < size;) {
     const auto part = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(size - first)));
     const Tensor a_part = a.slice(0, first, part);
@@ -67,7 +67,7 @@ void multiply_varying(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptio
   }
 }
 
-// One product, or one for each leading index. out may be float32 while a and b have 16 bits.
+// Makes one product, or one for each leading index. out may be float32 while a and b have 16 bits.
 void multiply_each(std::int64_t count, const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
   const Product product = product_of(a, b, out, options);
   if (multiplies_in_16_bits(product, a, b, out))

@@ -7,7 +7,7 @@ namespace ddprun::cpu {
 using onednn::multiply;
 using onednn::Product;
 
-// Of float64: plain loops, the oracle of the tests.
+// Multiplies float64 by plain loops, the oracle of the tests.
 void multiply(const Product& product, const double* a, const double* b, double* out);
 
 }  // namespace ddprun::cpu

@@ -253,7 +253,7 @@ DDPRUN_VECTORIZED Row<T> row_statistics(std::int64_t count, const T* x, bool cen
   return {mean, static_cast<T>(1 / std::sqrt(static_cast<double>(variance) + eps))};
 }
 
-// weight and bias: of this row's channels, or null.
+// weight and bias: those of this row's channels, or null.
 template <class T>
 DDPRUN_VECTORIZED void normalise_row(const Axis& axis, const T* x, Row<T> row, const T* weight, const T* bias, T* y) {
   if (axis.inner == 1 && weight != nullptr && bias != nullptr) {
@@ -308,7 +308,7 @@ DDPRUN_VECTORIZED void row_backward(const Axis& axis, const T* x, const T* grad,
   }
 }
 
-// Where the parameters of a row begin: rows of one sample take successive groups of channels.
+// Returns where the parameters of a row begin: rows of one sample take successive groups of channels.
 std::int64_t first_channel(std::int64_t row, const Axis& axis, const Tensor& parameter) {
   return parameter.defined() ? row * axis.n % parameter.numel() : 0;
 }

@@ -44,7 +44,7 @@ struct PairBlocks {
 
 }  // namespace
 
-// 16 of 32 registers for the sums.
+// The sums take 16 of 32 registers.
 void multiply_pairs_avx512(const PairProduct& product) {
   multiply_all<PairBlocks, 8, 2>(product);
 }

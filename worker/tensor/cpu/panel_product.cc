@@ -52,12 +52,12 @@ struct PanelBlocks {
 };
 
 #if defined(__x86_64__)
-// 16 of 32 registers of 64 bytes for the sums.
+// The sums take 16 of 32 registers of 64 bytes.
 template <class T>
 [[gnu::target("avx512f,fma")]] void multiply_avx512(const PanelProduct<T>& product) {
   multiply_all<PanelBlocks, 8, 2>(product);
 }
-// 12 of 16 registers of 32 bytes.
+// The sums take 12 of 16 registers of 32 bytes.
 template <class T>
 [[gnu::target("avx2,fma")]] void multiply_avx2(const PanelProduct<T>& product) {
   multiply_all<PanelBlocks, 6, 1>(product);

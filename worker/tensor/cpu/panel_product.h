@@ -14,7 +14,7 @@ namespace ddprun::cpu {
 template <class T>
 inline constexpr std::int64_t panel_width = 64 / static_cast<std::int64_t>(sizeof(T));
 
-// As many panels as cover the columns.
+// Returns the elements of as many panels as cover the columns.
 template <class T>
 std::int64_t padded_columns(std::int64_t columns) {
   return round_up(columns, panel_width<T>);
@@ -26,7 +26,7 @@ template <class T>
 struct PanelProduct {
   std::int64_t m, n, k;  // n: a multiple of panel_width
   const T* a;
-  std::int64_t a_row, a_column;  // from one element to the one of the next row, and of the next column
+  std::int64_t a_row, a_column;  // distances from one element to that of the next row, and of the next column
   const T* b;
   std::int64_t b_row;
   T* out;
@@ -34,12 +34,12 @@ struct PanelProduct {
   bool accumulate = false;
 };
 
-// The order of the sums depends on the sizes alone. Whether products are rounded before they are added depends on the
+// The order of the sums depends only on the sizes. Whether products are rounded before they are added depends on the
 // processor.
 void multiply(const PanelProduct<float>& product);
 void multiply(const PanelProduct<double>& product);
 
-// The same of bfloat16, in pairs that lie in 32 bits: sums of products of two in float32. A pair of a are elements of
+// The same for bfloat16, in pairs that lie in 32 bits: sums of products of two in float32. A pair of a are elements of
 // two successive columns, a pair of b those of two successive rows. Strides and k count pairs.
 struct PairProduct {
   std::int64_t m, n, k;  // n: a multiple of panel_width<float>
@@ -52,7 +52,7 @@ struct PairProduct {
   bool accumulate = false;
 };
 void multiply(const PairProduct& product);
-// Whether this processor has an instruction for them.
+// Returns whether this processor has an instruction for them.
 bool multiplies_pairs();
 
 // The code for each kind of processor, as far as this one has the instructions; multiply() takes the first. T: float,

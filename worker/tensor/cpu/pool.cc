@@ -29,7 +29,7 @@ std::int64_t maximum_in_window(const PoolGeometry& g, const T* plane, std::int64
   return best;
 }
 
-// The common case, windows of 2x2 side by side, as selections without branches so that it vectorises.
+// Computes the common case, windows of 2x2 side by side, as selections without branches so that it vectorises.
 template <class T>
 [[gnu::always_inline]] inline void row_2x2(std::int64_t count, const T* __restrict upper, const T* __restrict lower,
                                            std::int32_t base, std::int32_t width, T* __restrict y,
@@ -108,7 +108,7 @@ struct Window {
   std::int64_t divisor;
 };
 
-// Zeros of the padding count, as PyTorch's default has it.
+// Zeros of the padding count, as in PyTorch's default.
 Window sliding_window(const PoolGeometry& g, std::int64_t oy, std::int64_t ox) {
   const std::int64_t top = oy * g.stride - g.padding, left = ox * g.stride - g.padding;
   const std::int64_t bottom = std::min(top + g.kernel, g.height + g.padding);

@@ -19,7 +19,7 @@ using kernels::ValueRange;
 
 constexpr std::int64_t lanes = 16;
 
-// Lanes side by side: a minimum in one variable would be one chain of operations.
+// The lanes are side by side: a minimum in one variable would be one chain of operations.
 DDPRUN_VECTORIZED ValueRange range_of(std::int64_t count, const float* x) {
   if (count == 0) return {};
   float low[lanes], high[lanes];
@@ -64,7 +64,7 @@ ValueRange value_range(const Tensor& x) {
   return range_of(x.numel(), x.data<float>());
 }
 
-// A row-major tensor as levels.
+// Returns a row-major tensor as levels.
 Tensor quantised(const Tensor& x, const Levels& levels) {
   Tensor result = Tensor::empty(x.shape(), DType::uint8, x.device());
   quantise(x.numel(), x.data<float>(), levels, result.data<std::uint8_t>());
@@ -86,9 +86,9 @@ void quantised_linear(const Tensor& x, const Levels& levels, const Tensor& weigh
              data_or_null(bias), out.data<float>());
 }
 
-// Which pixels of an image a convolution reads: those at step y - padding for y below height, columns likewise; beyond
-// the image they are 0. oneDNN then has no padding, whose value would not be 0 but the level of 0, and no convolution
-// of 1x1 with a stride, for which its 2.6 writes beyond its memory with channels last.
+// The pixels of an image that a convolution reads: those at step y - padding for y below height, and by the same rule
+// for columns; beyond the image they are 0. oneDNN then has no padding, whose value would not be 0 but the level of 0,
+// and no convolution of 1x1 with a stride, for which its 2.6 writes beyond its memory with channels last.
 struct Pixels {
   explicit Pixels(const ConvGeometry& g)
       : step(g.kernel_h == 1 && g.kernel_w == 1 ? g.stride : 1),
@@ -98,7 +98,7 @@ struct Pixels {
   std::int64_t step, stride, height, width;
 };
 
-// How many of the pixels lie before the image, and how many do not lie behind it.
+// The number of pixels that lie before the image, and the number that do not lie behind it.
 struct Inside {
   Inside(std::int64_t step, std::int64_t padding, std::int64_t size, std::int64_t pixels)
       : first(std::min(divide_up(padding, step), pixels)),
@@ -106,7 +106,7 @@ struct Inside {
   std::int64_t first, last;
 };
 
-// From (batch, channels, height, width) to (batch, height, width, channels) of the pixels.
+// Copies from (batch, channels, height, width) to (batch, height, width, channels) of the pixels.
 void gather_pixels(const ConvGeometry& g, const Pixels& pixels, const std::uint8_t* x, std::uint8_t zero,
                    std::uint8_t* out) {
   const Inside rows(pixels.step, g.padding, g.height, pixels.height);
@@ -125,7 +125,7 @@ void gather_pixels(const ConvGeometry& g, const Pixels& pixels, const std::uint8
   }
 }
 
-// From (batch, pixels, channels) to (batch, channels, pixels), by parts of an image that stay in the cache.
+// Goes from (batch, pixels, channels) to (batch, channels, pixels), by parts of an image that stay in the cache.
 DDPRUN_VECTORIZED void dequantise_images(std::int64_t batch, std::int64_t pixels, std::int64_t channels,
                                          const std::int32_t* product, const Levels& levels,
                                          const std::int32_t* weight_sum, const float* scale, const float* bias,

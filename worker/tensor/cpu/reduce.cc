@@ -12,7 +12,7 @@ namespace {
 
 using kernels::Axis;
 
-// Blocks in lanes, blocks together in double: the error does not grow with the length.
+// Blocks are summed in lanes, and together in double: the error does not grow with the length.
 constexpr std::int64_t block = 512;
 constexpr std::int64_t block_of_rows = 32;  // as many as a block has for a lane
 
@@ -59,7 +59,7 @@ DDPRUN_VECTORIZED void sum_columns(const Axis& axis, const T* x, T* out) {
   }
 }
 
-// Runs with float32 in place of 16 bits; out receives the result.
+// Runs with float32 instead of 16 bits; out receives the result.
 template <class Run>
 void with_wide(Tensor& out, Run run) {
   Tensor wide = widened(out);

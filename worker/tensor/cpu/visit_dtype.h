@@ -6,7 +6,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/tensor.h"
 
-// From a tensor's dtype to C++ types.
+// Conversions from a tensor's dtype to C++ types.
 namespace ddprun::cpu {
 
 [[noreturn]] inline void refuse_dtype(DType dtype) {
@@ -22,7 +22,7 @@ decltype(auto) visit_wide(DType dtype, Visit&& visit) {
   refuse_dtype(dtype);
 }
 
-// As visit_wide(), and for the 16-bit formats as BFloat16 and Float16.
+// Does what visit_wide() does, also for the 16-bit formats as BFloat16 and Float16.
 template <class Visit>
 decltype(auto) visit_floating(DType dtype, Visit&& visit) {
   if (dtype == DType::bfloat16) return visit.template operator()<BFloat16>();
@@ -30,11 +30,11 @@ decltype(auto) visit_floating(DType dtype, Visit&& visit) {
   return visit_wide(dtype, visit);
 }
 
-// What values of a floating-point type are computed in.
+// The type in which values of a floating-point type are computed.
 template <class Stored>
 using Computed = std::conditional_t<sizeof(Stored) == 2, float, Stored>;
 
-// All element types.
+// Visits all element types.
 template <class Visit>
 decltype(auto) visit_any(DType dtype, Visit&& visit) {
   switch (dtype) {
@@ -55,7 +55,7 @@ inline bool is_16_bit(const Tensor& tensor) {
   return tensor.defined() && is_floating(tensor.dtype()) && size_of(tensor.dtype()) == 2;
 }
 
-// For operations without a 16-bit form of their own: float32 in place of 16 bits, everything else as it is.
+// Serves operations without a 16-bit form of their own: float32 instead of 16 bits, everything else as it is.
 inline Tensor widened(const Tensor& tensor) {
   return is_16_bit(tensor) ? tensor.to(DType::float32) : tensor;
 }

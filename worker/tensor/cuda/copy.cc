@@ -17,7 +17,7 @@ void copy_on_device(const Tensor& from, Tensor& to) {
   check(on.api().copy(on.context(), view_of(from), view_of(to)));
 }
 
-// Of row-major tensors of one dtype.
+// Copies row-major tensors of one dtype.
 void move_bytes(const Tensor& from, Tensor& to) {
   const std::size_t bytes = from.bytes();
   if (bytes == 0) return;
@@ -35,7 +35,7 @@ void move_bytes(const Tensor& from, Tensor& to) {
   }
 }
 
-// In the memory where it is; converted there if that is a device.
+// Prepares it in the memory where it is; converted there if that is a device.
 Tensor prepared(const Tensor& from, DType dtype) {
   if (is_on_host(from) || from.dtype() == dtype) return from.contiguous();
   Tensor converted = Tensor::empty(from.shape(), dtype, from.device());

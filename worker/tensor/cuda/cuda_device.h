@@ -16,15 +16,15 @@ inline void check(Outcome outcome) {
   if (outcome != nullptr) throw_failure(*outcome);
 }
 
-// The functions of the module. Thread-safe. Errors: Errc::unsupported: no module, or one of another interface version.
+// The functions of the module. Thread-safe. Throws Errc::unsupported without one, or for another interface version.
 const DeviceApi& api();
 
-// How many devices this process has.
+// Returns the number of devices of this process.
 int device_count();
 
 // A device of this process, "cuda:k". Never destroyed.
 //
-// Threads: of() is thread-safe; calls as DeviceApi says.
+// Threads: of() is thread-safe; calls are as DeviceApi says.
 // Errors: those of api(); Errc::unsupported for a device that does not exist.
 class CudaDevice {
  public:
@@ -48,7 +48,7 @@ class CudaDevice {
   DeviceContext* context_ = nullptr;
 };
 
-// Memory of a device, for its compute queue.
+// Allocates memory of a device, for its compute queue.
 void* allocate(std::size_t bytes, Device device);
 void release(void* memory, std::size_t bytes, Device device) noexcept;
 

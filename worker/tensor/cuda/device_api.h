@@ -10,15 +10,15 @@
 #include "ddprun/worker/tensor/functors/unary.h"
 #include "ddprun/worker/tensor/geometry.h"
 
-// What the worker asks of the module that has the code for CUDA devices: a table of functions over plain memory. The
-// module (module/, libddprun_cuda.so) is compiled by nvcc, or by a C++ compiler over the emulator of worker/cuda; the
-// worker opens it when a tensor on "cuda:k" is wanted, so it needs no CUDA itself. Neither side sees the other's
-// classes: tensors, allocation of results and checks of shapes are the worker's (table.cc), kernels, libraries and
-// streams the module's.
+// The interface between the worker and the module that has the code for CUDA devices: a table of functions over plain
+// memory. The module (module/, libddprun_cuda.so) is compiled by nvcc, or by a C++ compiler over the emulator of
+// worker/cuda; the worker opens it when a tensor on "cuda:k" is wanted, so it needs no CUDA itself. Neither side sees
+// the other's classes: tensors, allocation of results and checks of shapes are the worker's (table.cc), kernels,
+// libraries and streams the module's.
 //
 // Memory: every pointer in a View is device memory of the device that the call names.
 // Order: all calls of a device are asynchronous on its compute stream unless a comment says otherwise, so a result may
-//   be used by the next call at once; the host sees it after copy() to the host and synchronize().
+// be used by the next call at once; the host sees it after copy() to the host and synchronize().
 // Threads: one thread at a time for a device; any thread for memory functions.
 // Errors: nullptr, or what failed; the text is valid until the calling thread's next call. A fault of a kernel is
 //   reported by a later call.
@@ -32,8 +32,8 @@ struct DeviceContext;
 
 struct Failure {
   Errc code;
-  int device;             // that has not enough memory, and
-  std::size_t exhausted;  // bytes that it has not; 0: another failure
+  int device;             // the one that has not enough memory
+  std::size_t exhausted;  // the bytes that it has not; 0 for another failure
   std::array<char, 1024> text;
 };
 using Outcome = const Failure*;
@@ -48,7 +48,7 @@ struct View {
   std::array<std::int64_t, max_rank> strides{};  // in elements
 };
 
-// What a product computes as well (kernels::MatmulFusion).
+// Operations that a product computes as well (kernels::MatmulFusion).
 struct ProductFusion {
   View bias, addend, gelu_input, gelu_gradient, sums;
   bool sums_of_a = false, accumulate_sums = false;
@@ -61,15 +61,15 @@ enum class Direction : std::uint8_t { to_device, to_host, on_device };
 
 struct DeviceFacts {
   std::array<char, 256> name;
-  std::array<char, 32> bus_id;  // "0000:01:00.0"
+  std::array<char, 32> bus_id;  // such as "0000:01:00.0"
   int major, minor;             // compute capability
   std::size_t total_bytes, free_bytes;
-  int driver_version, runtime_version;  // 13000 for 13.0
+  int driver_version, runtime_version;  // 13000 means 13.0
 };
 
 struct DeviceMemoryFacts {
-  std::size_t allocated;  // by tensors and as workspaces of operations now
-  std::size_t reserved;   // from the driver: allocated and kept for the next allocation
+  std::size_t allocated;  // used by tensors and as workspaces of operations now
+  std::size_t reserved;   // taken from the driver: allocated and kept for the next allocation
   std::size_t free, total;
 };
 
@@ -79,32 +79,32 @@ struct DeviceApi {
 
   // --- devices
   Outcome (*device_count)(int* count);
-  // The context of a device; the same one for every call with this number.
+  // Finds the context of a device; it is the same one for every call with this number.
   Outcome (*open)(int ordinal, DeviceContext** device);
   Outcome (*describe)(DeviceContext*, DeviceFacts* facts);
-  // Whether products and convolutions of float32 multiply in TF32, from the next call on; at first they do not. Refused
-  // before sm_80.
+  // Sets whether products and convolutions of float32 multiply in TF32, from the next call on; at first they do not.
+  // Refused before sm_80.
   Outcome (*allow_tf32)(DeviceContext*, bool allow);
 
   // --- memory
-  // Device memory that may be used by the compute stream from now on. Before it fails, what is kept is given back to
-  // the driver.
+  // Allocates device memory that may be used by the compute stream from now on. Before it fails, what is kept is given
+  // back to the driver.
   Outcome (*allocate)(DeviceContext*, std::size_t bytes, void** memory);
   // May be called while kernels that use it are still queued on the compute stream.
   void (*release)(DeviceContext*, void* memory, std::size_t bytes);
   Outcome (*memory_facts)(DeviceContext*, DeviceMemoryFacts* facts);
-  // Page-locked memory of the host, for copies that do not wait.
+  // Allocates page-locked memory of the host, for copies that do not wait.
   Outcome (*allocate_pinned)(std::size_t bytes, void** memory);
   void (*release_pinned)(void* memory);
-  // Asynchronous on the queue where the host's side is pinned, else it may wait.
+  // The copy is asynchronous on the queue where the host's side is pinned, else it may wait.
   Outcome (*copy_bytes)(DeviceContext*, Queue, Direction, void* to, const void* from, std::size_t bytes);
-  // From a device to another one of this process, after what both compute streams had before. Any thread, while others
-  // use the devices.
+  // Copies from a device to another one of this process, after what both compute streams had before. Any thread may
+  // call it, while others use the devices.
   Outcome (*copy_peer)(DeviceContext* to_device, void* to, DeviceContext* from_device, const void* from,
                        std::size_t bytes);
 
   // --- order
-  // What is queued on `later` from now on begins after all that is queued on `earlier`.
+  // Makes all that is queued on `later` from now on begin after all that is queued on `earlier`.
   Outcome (*order)(DeviceContext*, Queue earlier, Queue later);
   Outcome (*synchronize)(DeviceContext*, Queue);          // waits; reports what has failed on it
   Outcome (*is_idle)(DeviceContext*, Queue, bool* idle);  // does not wait
@@ -115,7 +115,7 @@ struct DeviceApi {
   Outcome (*record_event)(DeviceContext*, Queue, void* event);
   Outcome (*event_reached)(void* event, bool* reached);
   Outcome (*elapsed)(void* from, void* to, double* seconds);
-  // How often the host has waited for a device so far, and how many kernels and library calls were queued.
+  // The numbers of the host's waits for a device so far, and of kernels and library calls that were queued.
   std::uint64_t (*synchronizations)(DeviceContext*);
   std::uint64_t (*launches)(DeviceContext*);
 
@@ -131,12 +131,12 @@ struct DeviceApi {
                              const View& b, const View& grad, const View& out);
   Outcome (*compare)(DeviceContext*, functor::Comparison, const View& a, const View& b, const View& out);
   Outcome (*where)(DeviceContext*, const View& cond, const View& a, const View& b, const View& out);
-  // Any two dtypes, both strided, elements in row-major order of each one's shape.
+  // Copies any two dtypes, both strided, elements in row-major order of each one's shape.
   Outcome (*copy)(DeviceContext*, const View& from, const View& to);
-  // from and to: `count` of them each, of the host.
+  // from and to: `count` of them each, in memory of the host.
   Outcome (*cast_all)(DeviceContext*, const View* from, const View* to, std::int64_t count);
   Outcome (*fill)(DeviceContext*, const View& to, double value);
-  // streams: of the host, one for each row.
+  // streams: in memory of the host, one for each row.
   Outcome (*dropout)(DeviceContext*, const View& x, double probability, std::uint64_t seed,
                      const std::uint64_t* streams, std::int64_t rows, std::uint64_t first, const View& out);
 
@@ -164,7 +164,7 @@ struct DeviceApi {
                             const kernels::MatmulOptions&);
   Outcome (*fused_matmul)(DeviceContext*, const View& a, const View& b, const View& out, const ProductFusion&,
                           const kernels::MatmulOptions&);
-  // Least and largest element into two float32 of the device.
+  // Writes the least and largest element into two float32 of the device.
   Outcome (*value_range)(DeviceContext*, const View& x, const View& range);
 
   Outcome (*conv2d)(DeviceContext*, const kernels::ConvGeometry&, const View& x, const View& weight, const View& bias,
@@ -198,7 +198,7 @@ struct DeviceApi {
   Outcome (*group_norm_backward)(DeviceContext*, const View& x, const View& grad, const kernels::Axis& groups,
                                  bool centred, const View& mean, const View& inverse, const View& weight,
                                  const View& x_grad, const View& weight_grad, const View& bias_grad);
-  // x_copy, weight_grad and bias_grad: as wanted.
+  // x_copy, weight_grad and bias_grad: given where wanted.
   Outcome (*row_norm_backward)(DeviceContext*, const View& x, const View& grad, const View& addend,
                                const kernels::Axis& rows, bool centred, const View& mean, const View& inverse,
                                const View& weight, const View& x_grad, const View& x_copy, const View& weight_grad,
@@ -210,7 +210,7 @@ struct DeviceApi {
                                const kernels::CrossEntropyOptions&, double factor, const View& out);
   Outcome (*cross_entropy_backward)(DeviceContext*, const View& log_probabilities, const View& targets,
                                     const kernels::CrossEntropyOptions&, double factor, const View& out);
-  // input_grad and weight_grad: both or none.
+  // input_grad and weight_grad: both are given or none.
   Outcome (*linear_cross_entropy)(DeviceContext*, const View& input, const View& weight, const View& targets,
                                   const kernels::LinearLossOptions&, const View& loss, const View& share,
                                   const View& input_grad, const View& weight_grad);
@@ -226,8 +226,8 @@ struct DeviceApi {
   Outcome (*merge_attention)(DeviceContext*, const View& part_out, const View& part_log_sum, const View& all_out,
                              const View& all_log_sum);
 
-  // Of many tensors: lists of `count` views each, in memory of the host. The k-th of each list have as many elements.
-  // momenta is null where there are none.
+  // Operations on many tensors: lists of `count` views each, in memory of the host. The k-th of each list have as many
+  // elements. momenta is null where there are none.
   Outcome (*sgd_step)(DeviceContext*, std::size_t count, const View* values, const View* grads, const View* momenta,
                       const kernels::SgdStep&);
   Outcome (*adam_step)(DeviceContext*, std::size_t count, const View* values, const View* grads, const View* averages,

@@ -41,7 +41,7 @@ class PinnedCache {
   std::map<std::size_t, std::vector<void*>> free_;
 };
 
-// Never destroyed: tensors in static objects may outlive it otherwise.
+// The cache is never destroyed: tensors in static objects may outlive it otherwise.
 PinnedCache& cache() {
   static auto* instance = new PinnedCache;
   return *instance;
@@ -75,7 +75,7 @@ class Uploads {
   };
   struct OfDevice {
     std::deque<Upload> under_way;  // in the order of the queue
-    std::vector<void*> events;     // to be used again
+    std::vector<void*> events;     // kept to be used again
   };
 
   static bool is_read(const Upload& upload) {

@@ -3,7 +3,7 @@
 #include "ddprun/worker/tensor/cuda/cuda_device.h"
 #include "ddprun/worker/tensor/tensor.h"
 
-// Tensors as the module's operands.
+// Conversion of tensors to the module's operands.
 namespace ddprun::cuda {
 
 inline const CudaDevice& device_of(const Tensor& tensor) {

@@ -23,7 +23,7 @@ DDPRUN_HOST_DEVICE Functor make(const Arguments& arguments) {
     return Functor();
 }
 
-// What the gradient of a unary functor reads beside the gradient of the result.
+// The value that the gradient of a unary functor reads besides the gradient of the result.
 enum class Saves : std::uint8_t { nothing, input, output };
 
 }  // namespace ddprun::functor

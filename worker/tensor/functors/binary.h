@@ -103,7 +103,7 @@ struct Minimum {
 
 // Losses of an input a and a target b, element by element; none has a gradient to its target.
 
-// Quadratic within a distance of beta, linear beyond (Girshick 2015).
+// It is quadratic within a distance of beta, linear beyond (Girshick 2015).
 struct SmoothL1 {
   explicit DDPRUN_HOST_DEVICE SmoothL1(const Arguments& arguments) : beta(arguments.a) {}
   template <class T>
@@ -124,7 +124,7 @@ struct SmoothL1 {
   double beta;
 };
 
-// Of a probability a. Logarithms are at least -100 and the denominator is at least 1e-12, as in PyTorch.
+// The loss of a probability a. Logarithms are at least -100 and the denominator is at least 1e-12, as in PyTorch.
 struct BinaryCrossEntropy {
   template <class T>
   DDPRUN_HOST_DEVICE static T bounded_log(T x) {
@@ -146,7 +146,7 @@ struct BinaryCrossEntropy {
   }
 };
 
-// Of a logit a: -b log(sigmoid(a)) - (1 - b) log(1 - sigmoid(a)), without overflow.
+// The loss of a logit a: -b log(sigmoid(a)) - (1 - b) log(1 - sigmoid(a)), without overflow.
 struct BinaryCrossEntropyWithLogits {
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T a, T b) const {

@@ -51,7 +51,7 @@ DDPRUN_HOST_DEVICE SplitExponential split_exp(float x) {
 
 DDPRUN_HOST_DEVICE float exp(float x) {
   const auto [p, exponent] = split_exp(x < -104.0F ? -104.0F : x > 89.0F ? 89.0F : x);
-  // In two factors, since 2^n alone may be infinite or subnormal where the result is neither.
+  // The result is in two factors, since 2^n alone may be infinite or subnormal where the result is neither.
   const std::int32_t half = exponent >> 1;
   const float result = p * power_of_two(half) * power_of_two(exponent - half);
   return is_nan(x) ? x : result;
@@ -60,8 +60,8 @@ DDPRUN_HOST_DEVICE double exp(double x) {
   return std::exp(x);
 }
 
-// e^x in a third fewer instructions: that of -87 below, and infinite from 88.37 on, so that it is a normal number or
-// none.
+// e^x in a third fewer instructions: below -87 it is that of -87, and from 88.37 on infinite, so that it is a normal
+// number or none.
 DDPRUN_HOST_DEVICE float bounded_exp(float x) {
   const auto [p, exponent] = split_exp(x < -87.0F ? -87.0F : x > 89.0F ? 89.0F : x);
   return p * power_of_two(exponent);
@@ -177,7 +177,7 @@ DDPRUN_HOST_DEVICE T sigmoid(T x) {
   return x < T(0) ? e * r : r;
 }
 
-// x^exponent for x > 0; for x = 0 and for negative x as libm's pow.
+// x^exponent for x > 0; for x = 0 and for negative x it is that of libm's pow.
 DDPRUN_HOST_DEVICE double pow(double x, double exponent) {
   return std::pow(x, exponent);
 }

@@ -7,8 +7,8 @@
 
 // Functions of one element, each with its gradient: gradient(saved, grad) is grad times the derivative, where saved is
 // the input or the output, as `saves` says. T is the type of computation: float or double. To add one: its struct, and
-// its row in DDPRUN_UNARY_FUNCTORS at the end of this file. `transcendental` and `transcendental_gradient` mark what
-// costs more than a look-up in a table; such a function has no arguments.
+// its row in DDPRUN_UNARY_FUNCTORS at the end of this file. `transcendental` and `transcendental_gradient` mark
+// functions that cost more than a look-up in a table; such a function has no arguments.
 namespace ddprun::functor {
 
 // a x
@@ -106,7 +106,7 @@ struct Pow {
   double a;
 };
 
-// Between a and b.
+// x limited to between a and b
 struct Clamp {
   static constexpr Saves saves = Saves::input;
   explicit DDPRUN_HOST_DEVICE Clamp(const Arguments& arguments) : a(arguments.a), b(arguments.b) {}
@@ -191,7 +191,7 @@ struct Gelu {
   }
 };
 
-// The same with the probability approximated by tanh, as GPT-2 has it.
+// GELU with the probability approximated by tanh, as in GPT-2.
 struct GeluTanh {
   static constexpr Saves saves = Saves::input;
   static constexpr bool transcendental = true, transcendental_gradient = true;
@@ -220,7 +220,7 @@ struct FakeQuantize {
   static constexpr Saves saves = Saves::input;
   explicit DDPRUN_HOST_DEVICE FakeQuantize(const Arguments& arguments)
       : scale(arguments.a), zero(arguments.b), lowest(arguments.c), highest(arguments.d) {}
-  // Not yet clamped.
+  // Returns the level, which is not clamped yet.
   template <class T>
   DDPRUN_HOST_DEVICE T level(T x) const {
     return floor(x * (T(1) / static_cast<T>(scale)) + static_cast<T>(zero) + T(0.5));

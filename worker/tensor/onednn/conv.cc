@@ -17,7 +17,7 @@
 #include "ddprun/worker/tensor/onednn/threads.h"
 #include "ddprun/worker/tensor/tensor.h"
 
-// Convolution through oneDNN, which this folder alone knows. Its 2.x describes an operation in two steps, 3.x in one:
+// Convolution through oneDNN, which only this folder uses. Its 2.x describes an operation in two steps, 3.x in one:
 // make_* below hold the difference.
 namespace ddprun::onednn {
 namespace {
@@ -34,7 +34,7 @@ Tag tag_of_images(std::int64_t block) {
   return block == 16 ? Tag::nChw16c : block == 8 ? Tag::nChw8c : Tag::nchw;
 }
 
-// The sizes of a convolution's operands and of its window, as oneDNN wants them.
+// The sizes of a convolution's operands and of its window, in oneDNN's form.
 struct Sizes {
   Sizes(const ConvGeometry& g, DType dtype)
       : type(type_of(dtype)),
@@ -47,13 +47,13 @@ struct Sizes {
         stride{g.stride, g.stride},
         dilation{g.dilation - 1, g.dilation - 1},  // oneDNN counts the gaps
         before{g.padding, g.padding},
-        // What the last window does not cover is negative padding at the far side.
+        // The part that the last window does not cover is negative padding at the far side.
         after{(g.out_h - 1) * g.stride + (g.kernel_h - 1) * g.dilation + 1 - g.height - g.padding,
               (g.out_w - 1) * g.stride + (g.kernel_w - 1) * g.dilation + 1 - g.width - g.padding},
         winograd(g.winograd) {}
-  // Operands as oneDNN likes them.
+  // Describes operands in the layout that oneDNN chooses.
   memory::desc any(const memory::dims& sizes) const { return {sizes, type, Tag::any}; }
-  // Operands as ours are. Gradients of weights are float32, whatever the images are.
+  // Describes operands in our layout. Gradients of weights are float32, whatever the images are.
   memory::desc image(const memory::dims& sizes, std::int64_t block) const {
     return {sizes, type, tag_of_images(block)};
   }
@@ -62,26 +62,26 @@ struct Sizes {
   memory::desc any_weight_gradient() const { return {weight, memory::data_type::f32, Tag::any}; }
   memory::desc biases() const { return {bias, type, Tag::a}; }
   Tag weight_tag() const { return weight.size() == 4 ? Tag::oihw : Tag::goihw; }
-  // By how many channels oneDNN blocked an image; 0: in another way, or not at all.
+  // Returns by how many channels oneDNN blocked an image; 0 if in another way, or not at all.
   std::int64_t block_of(const memory::desc& desc, const memory::dims& sizes) const {
     for (const std::int64_t block : {8, 16})
       if (sizes[1] % block == 0 && desc == image(sizes, block)) return block;
     return 0;
   }
 
-  // The layout in which a convolution wants its images. oneDNN's own choice, blocks of 8 or 16 channels, is the fastest
-  // where they fill the blocks; it pads the 10 and 20 channels of a small net, whose backward pass is 1.6 times faster
-  // with channels last (conv2 of the CNN, batch 64, one thread of a Sapphire Rapids, reorders counted: 0.95 against
-  // 1.50 ms; forward takes 0.45 ms either way). A single channel is a case of its own that only oneDNN's choice serves
-  // well: 0.24 against 0.37 ms forward.
+  // The layout that a convolution prefers for its images. oneDNN's own choice, blocks of 8 or 16 channels, is the
+  // fastest where they fill the blocks; it pads the 10 and 20 channels of a small net, whose backward pass is 1.6 times
+  // faster with channels last (conv2 of the CNN, batch 64, one thread of a Sapphire Rapids, reorders counted: 0.95
+  // against 1.50 ms; forward takes 0.45 ms either way). A single channel is a case of its own that only oneDNN's choice
+  // serves well: 0.24 against 0.37 ms forward.
   memory::desc preferred_image(const memory::dims& sizes) const {
     return {sizes, type, fills_blocks() || x[1] == 1 || skips_pixels() ? Tag::any : Tag::nhwc};
   }
   bool fills_blocks() const { return y[1] % 16 == 0 && (x[1] % 16 == 0 || x[1] <= 4); }
-  // Convolutions of 1x1 with a stride. Channels last, oneDNN 2.6 writes beyond its own memory where channels do not
-  // fill blocks.
+  // Returns whether it is a convolution of 1x1 with a stride. With channels last, oneDNN 2.6 writes beyond its own
+  // memory where channels do not fill blocks.
   bool skips_pixels() const { return weight.end()[-1] == 1 && weight.end()[-2] == 1 && stride[0] > 1; }
-  // Winograd's, where oneDNN has it and finds it faster.
+  // Chooses Winograd's, where oneDNN has it and finds it faster.
   dnnl::algorithm algorithm() const {
     return winograd ? dnnl::algorithm::convolution_auto : dnnl::algorithm::convolution_direct;
   }
@@ -268,7 +268,7 @@ class Context {
   BoundedCache<std::tuple<ConvGeometry, DType>, ImageBlocks> preferred_;
 };
 
-// Runs act with this thread's context; oneDNN's own exceptions become ours.
+// Runs act with this thread's context; turns oneDNN's own exceptions into ours.
 template <class Act>
 auto with_context(const char* what, Act act) {
   try {
@@ -312,7 +312,7 @@ void conv_backward_input(const ConvGeometry& geometry, DType dtype, Image<const 
 namespace {
 
 // In a process with several threads a convolution's gradient of the weight is the sum of those of so many parts of the
-// batch. The sizes alone decide, so that the order of additions does not depend on the number of threads. A part more
+// batch. Only the sizes decide, so that the order of additions does not depend on the number of threads. A part more
 // costs a pass over the weight, of some 0.3 ns for each element, while each position of an image costs an element 0.009
 // ns (a Zen 4): at this number the passes take below 2 % of the time.
 std::int64_t parts_of_batch(const ConvGeometry& g) {
@@ -321,8 +321,8 @@ std::int64_t parts_of_batch(const ConvGeometry& g) {
   return std::min({g.batch, most, 1 + g.batch * g.out_h * g.out_w / positions_of_a_part});
 }
 
-// In multiply-adds. Beyond it, and with so few positions that the batch is not divided, oneDNN divides the weight among
-// its threads; of smaller ones it would divide the sums.
+// The bound is in multiply-adds. Beyond it, and with so few positions that the batch is not divided, oneDNN divides the
+// weight among its threads; of smaller ones it would divide the sums.
 constexpr std::int64_t work_of_one_thread = 64'000'000;
 
 std::size_t bytes_of_images(std::int64_t images, std::int64_t channels, std::int64_t height, std::int64_t width,
@@ -338,7 +338,7 @@ void backward_weight(const ConvGeometry& geometry, DType dtype, Image<const void
   });
 }
 
-// The part of a batch that begins with image `first`.
+// Computes the part of a batch that begins with image `first`.
 void backward_weight_of_part(const ConvGeometry& part, std::int64_t first, DType dtype, Image<const void> x,
                              Image<const void> grad, float* out) {
   const auto* const images = static_cast<const std::byte*>(x.data);

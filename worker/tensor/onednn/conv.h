@@ -8,10 +8,10 @@ namespace ddprun::onednn {
 // float32, and so are gradients of weights. Primitives are made once for a geometry and kept, for each thread. Images
 // are converted where their layout is not the one that the primitive works on.
 
-// Whether this processor convolves images of this 16-bit type faster than float32.
+// Returns whether this processor convolves images of this 16-bit type faster than float32.
 bool convolves_fast(const kernels::ConvGeometry& geometry, DType dtype);
 
-// (batch, channels, height, width), blocked by so many channels; 0: row-major.
+// An image (batch, channels, height, width), blocked by so many channels; 0 for row-major.
 template <class T>
 struct Image {
   T* data;

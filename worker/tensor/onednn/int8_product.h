@@ -11,7 +11,7 @@ struct Int8Product {
   friend auto operator<=>(const Int8Product&, const Int8Product&) = default;
 };
 
-// Exact where a is at most 127. Primitives are made once for their sizes and kept, for each thread.
+// The product is exact where a is at most 127. Primitives are made once for their sizes and kept, for each thread.
 void multiply(const Int8Product& product, const std::uint8_t* a, const std::int8_t* b, std::int32_t* out);
 
 }  // namespace ddprun::onednn

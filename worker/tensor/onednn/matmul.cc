@@ -30,7 +30,7 @@ bool suits_primitive(const Product& product) {
   return has_code && !product.options.varying && std::min({product.m, product.n, product.k}) <= short_side;
 }
 
-// oneDNN leaves the result alone where there is nothing to add up. Whether there is nothing else to do.
+// Clears the result where there is nothing to add up, as oneDNN leaves it alone. Returns whether that is all.
 bool is_done_without_sums(const Product& product, float* out) {
   const auto [m, n, k, a_stride, b_stride, out_stride, options, bias] = product;
   if (k == 0 && !options.accumulate)
@@ -43,8 +43,8 @@ struct Block {
   std::int64_t row, rows, column, columns;
 };
 
-// oneDNN's sgemm rather than OpenBLAS's: on one thread of a Sapphire Rapids core it ran at 109 to 189 GFLOP/s where
-// OpenBLAS 0.3.21 ran at 87 to 160, over the products of the CNN and of a 784-1024-1024-10 MLP at batch 64 (the
+// This is oneDNN's sgemm rather than OpenBLAS's: on one thread of a Sapphire Rapids core it ran at 109 to 189 GFLOP/s
+// where OpenBLAS 0.3.21 ran at 87 to 160, over the products of the CNN and of a 784-1024-1024-10 MLP at batch 64 (the
 // smallest alike). It also brings no second set of threads beside oneDNN's own.
 void multiply_block(const Product& product, const Block& block, const float* a, const float* b, float* out) {
   const auto [m, n, k, a_stride, b_stride, out_stride, options, bias] = product;
@@ -60,7 +60,7 @@ void multiply_block(const Product& product, const Block& block, const float* a, 
   }
 }
 
-// How one dimension of a result is divided: so many parts, each of `size` but the last.
+// The division of one dimension of a result: so many parts, each of `size` but the last.
 struct Division {
   std::int64_t parts, size;
 };
@@ -71,9 +71,9 @@ Division divide(std::int64_t extent, std::int64_t most_parts, std::int64_t least
   return {divide_up(extent, size), size};
 }
 
-// Long sums, in a process that has several threads: oneDNN would divide each of them among its threads, so that their
-// bits depend on the number. Here the result is divided into blocks, which one thread computes each. The sizes alone
-// decide how many there are: sgemm's order of additions depends on the sizes of a block.
+// For long sums, in a process that has several threads: oneDNN would divide each of them among its threads, so that
+// their bits depend on the number. Here the result is divided into blocks, each of which one thread computes. Only the
+// sizes decide how many there are: sgemm's order of additions depends on the sizes of a block.
 void multiply_blocks(const Product& product, const float* a, const float* b, float* out) {
   constexpr std::int64_t most_parts = 4, least_size = 192;
   const auto rows = divide(product.m, most_parts, least_size), columns = divide(product.n, most_parts, least_size);
@@ -122,7 +122,7 @@ memory::data_type type_of(DType dtype) {
   }
 }
 
-// Rows and columns of a matrix that may be stored transposed.
+// Describes the rows and columns of a matrix that may be stored transposed.
 memory::desc desc_of(std::int64_t rows, std::int64_t columns, std::int64_t stride, bool transposed, DType dtype) {
   return {{rows, columns}, type_of(dtype), transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
 }
@@ -191,7 +191,7 @@ const std::byte* moved(const void* data, std::int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(data) + elements * static_cast<std::int64_t>(size_of(dtype));
 }
 
-// As multiply_blocks() does it, for sums that the primitive would divide.
+// Does what multiply_blocks() does, for sums that the primitive would divide.
 void run_parts_of_rows(const Product& product, Operands types, const void* a, const void* b, void* out,
                        const void* bias) {
   constexpr std::int64_t most_parts = 16, least_size = 256;

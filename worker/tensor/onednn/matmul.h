@@ -13,10 +13,10 @@ struct Product {
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 
-// Of float32, through oneDNN: its matmul primitive or its sgemm, whichever serves a whole run better.
+// Multiplies float32 through oneDNN: its matmul primitive or its sgemm, whichever serves a whole run better.
 void multiply(const Product& product, const float* a, const float* b, float* out);
 
-// Whether this processor multiplies 16-bit matrices faster than float32.
+// Returns whether this processor multiplies 16-bit matrices faster than float32.
 bool multiplies_fast(DType dtype);
 // a and b of one type, out of that type or float32, through oneDNN's matmul primitive, which is made once for each
 // Product and kept, for each thread. Sums are float32. Throws Errc::internal for a type that the processor lacks.

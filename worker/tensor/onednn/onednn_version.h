@@ -4,7 +4,7 @@
 
 namespace ddprun {
 
-// Of the oneDNN that is loaded, "2.6.0".
+// The version of the oneDNN that is loaded, such as "2.6.0".
 std::string onednn_version();
 
 }  // namespace ddprun

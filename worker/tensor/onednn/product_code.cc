@@ -10,7 +10,7 @@ namespace ddprun {
 
 std::jthread generate_product_code() {
   return std::jthread([] {
-    onednn::set_threads(1);  // of this thread: no team for one product
+    onednn::set_threads(1);  // for this thread: one product needs no team
     constexpr std::int64_t size = 8;
     const std::array<float, size * size> operand{};
     std::array<float, size * size> result;

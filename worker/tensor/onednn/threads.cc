@@ -20,8 +20,8 @@ void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsign
 namespace ddprun::onednn {
 namespace {
 
-// Each thread has a number of its own; this is the one of the main thread before anybody changed it. An atomic: what
-// computes on other threads reads it.
+// Each thread has a number of its own; this is the one of the main thread before any code changed it. It is atomic,
+// since computations on other threads read it.
 std::atomic<int> threads_at_start = omp_get_max_threads();
 
 // Parts that the threads of a team take one after the other.
@@ -52,7 +52,7 @@ class Parts {
   std::vector<std::exception_ptr> errors_;
 };
 
-// ThreadSanitizer does not see that a team begins after its caller, which goes on after the team: the distribution's
+// ThreadSanitizer does not see that a team begins after its caller, which continues after the team: the distribution's
 // OpenMP runtime is not instrumented.
 void order_before([[maybe_unused]] Parts& parts) {
 #ifdef __SANITIZE_THREAD__

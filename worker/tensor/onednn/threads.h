@@ -5,18 +5,18 @@
 
 namespace ddprun::onednn {
 
-// With how many threads oneDNN computes what the calling thread asks for. At first as many as OMP_NUM_THREADS says, or
-// as there are processors.
+// The number of threads with which oneDNN computes what the calling thread asks for. At first there are as many as
+// OMP_NUM_THREADS says, or as there are processors.
 int threads();
 void set_threads(int count);
 
-// From here on as in a process that was started with OMP_NUM_THREADS = count, which OpenMP reads before main() begins:
-// for the calling thread, and for the processes that are forked from it. REQUIRES: count >= 1, the process has one
-// thread, and nothing has been computed.
+// Continues as in a process that was started with OMP_NUM_THREADS = count, which OpenMP reads before main() begins: for
+// the calling thread, and for the processes that are forked from it. REQUIRES: count >= 1, the process has one thread,
+// and nothing has been computed.
 void begin_with_threads(int count);
 
-// Whether the process began with more than one thread. If so, set_threads() changes the time of an operation and no
-// bit of its result: sums are divided by sizes alone. With one thread nothing is divided, which takes a little less.
+// Returns whether the process began with more than one thread. If so, set_threads() changes the time of an operation
+// but no bit of its result: sums are divided only by sizes. With one thread nothing is divided, which is a bit faster.
 bool has_several_threads();
 
 // The calling thread computes with one thread while the object lives.
@@ -36,8 +36,8 @@ class OneThread {
 // number, has thrown.
 void run_parts(int count, const std::function<void(int part)>& part);
 
-// What the calling thread keeps for the number of threads that it computes with: a primitive divides its work among
-// threads when it is made.
+// The context that the calling thread keeps for the number of threads that it computes with: a primitive divides its
+// work among threads when it is made.
 template <class Context>
 Context& context_for_threads() {
   thread_local std::map<int, Context> contexts;

@@ -29,7 +29,7 @@ constexpr std::size_t exchange_limit_of_two = std::size_t{256} * 1024;
 constexpr std::size_t max_part_bytes = std::size_t{256} * 1024;
 constexpr std::size_t max_bytes_by_parts_on_shared_links = std::size_t{256} * 1024;
 
-// The same at every rank.
+// Chooses the same algorithm at every rank.
 Algorithm algorithm_for(std::size_t bytes, int ranks, Links links) {
   const auto others = static_cast<std::size_t>(ranks - 1);
   if (bytes * others <= (ranks == 2 ? exchange_limit_of_two : exchange_limit)) return Algorithm::exchange;
@@ -46,7 +46,7 @@ void* writable(ConstSpan span) {
   return const_cast<void*>(span.data);
 }
 
-// The part of a rank; parts differ by one element at most.
+// Returns the part of a rank; parts differ by one element at most.
 Span part_of(Span whole, int rank, int ranks) {
   const auto begin = [&](int r) { return whole.count * static_cast<std::size_t>(r) / static_cast<std::size_t>(ranks); };
   auto* const data = static_cast<std::byte*>(whole.data) + begin(rank) * size_of(whole.dtype);

@@ -10,8 +10,8 @@
 
 namespace ddprun::comm {
 
-// The collectives over a MeshContext, which several instances share. Blocking; an instance executes one operation at a
-// time, so concurrent operations need one instance each. Throws what Gloo throws.
+// The collectives over a MeshContext, which several instances share. They block; an instance executes one operation at
+// a time, so concurrent operations need one instance each. Throws what Gloo throws.
 //
 // The tag of every message holds the operation's number, so that concurrent operations are kept apart, and its
 // signature: messages of ranks that call different operations never match, so that the operation times out instead of

@@ -147,7 +147,7 @@ class GlooTransport : public Transport {
   }
 
   std::uint64_t bytes_sent() const override { return context_->bytes_sent(); }
-  // A ring adds the parts of a buffer in different orders; the reduce-scatter's ring adds each rank's part in one.
+  // A ring adds the parts of a buffer in different orders; the reduce-scatter's ring adds all parts in one order.
   bool reduces_elements_alike(const Operation& operation) const override {
     return operation.kind == OpKind::reduce_scatter || (context_->size == 2 && commutes(operation.op));
   }
@@ -193,7 +193,7 @@ class GlooTransport : public Transport {
     return ranks;
   }
 
-  std::shared_ptr<::gloo::transport::tcp::Device> device_;  // until it moves to the context
+  std::shared_ptr<::gloo::transport::tcp::Device> device_;  // held until it moves to the context
   std::shared_ptr<MeshContext> context_;
   const Links links_;
   const int concurrency_;

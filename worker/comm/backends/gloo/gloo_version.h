@@ -4,7 +4,7 @@
 
 namespace ddprun::comm {
 
-// Of the Gloo that this was built with, "0.5.0".
+// The version of the Gloo that this was built with, such as "0.5.0".
 std::string gloo_version();
 
 }  // namespace ddprun::comm

@@ -27,13 +27,13 @@ class InterruptibleContext : public ::gloo::transport::Context {
   // Throws once interrupted.
   std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* data, std::size_t bytes) override;
 
-  // By all buffers so far. From any thread.
+  // Returns the bytes that all buffers have sent so far. Any thread may call it.
   std::uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
-  // Makes every pending and later wait fail. From any thread.
+  // Makes every pending and later wait fail. Any thread may call it.
   void interrupt();
-  // After it, Gloo's loop thread accesses no memory of a transfer any more: it held the pair's lock when it last did,
-  // and closing takes that lock (so ThreadSanitizer sees the order, too).
+  // After this call, Gloo's loop thread accesses no memory of a transfer any more: it held the pair's lock when it last
+  // did, and closing takes that lock (so ThreadSanitizer sees the order, too).
   void close_pairs();
   // The context without interruption.
   ::gloo::transport::Context& inner() { return *inner_; }

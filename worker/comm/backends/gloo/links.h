@@ -4,7 +4,7 @@
 
 namespace ddprun::comm {
 
-// Whether several ranks of a mesh send to other hosts over the same network link.
+// The links are shared if several ranks of a mesh send to other hosts over the same network link.
 enum class Links { own, shared };
 
 inline Links links_between(const HostMap& hosts) {

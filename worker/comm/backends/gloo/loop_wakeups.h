@@ -13,7 +13,7 @@ class LoopWakeups {
  public:
   explicit LoopWakeups(::gloo::transport::tcp::Device& device);
 
-  // While one exists, the loop iterates several times a millisecond. From any thread.
+  // While one exists, the loop iterates several times a millisecond. Any thread may make one.
   class Frequent {
    public:
     explicit Frequent(LoopWakeups& wakeups);

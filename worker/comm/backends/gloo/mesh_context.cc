@@ -22,7 +22,7 @@ std::string address_key(const std::string& prefix, int from, int to) {
   return prefix + "address/" + std::to_string(from) + "/" + std::to_string(to);
 }
 
-// Of the value of an address_key().
+// Returns the nonce and the address that the value of an address_key() consists of.
 std::pair<std::string_view, std::string_view> parts_of(std::string_view value) {
   if (value.size() <= PeerProof::nonce_bytes) throw make_error(Errc::protocol, "an address of {} bytes", value.size());
   return {value.substr(0, PeerProof::nonce_bytes), value.substr(PeerProof::nonce_bytes)};

@@ -18,8 +18,8 @@ namespace ddprun::comm {
 
 // Gloo's context with a connection to every other rank. The ranks exchange addresses through the store: rank a writes
 // that of its end for rank b under "<prefix>address/<a>/<b>", so that each rank reads only its own in one request; in
-// Gloo's rendezvous every rank reads all of them. Before the address stands the nonce of a PeerProof. connect() and
-// interrupt() from any thread.
+// Gloo's rendezvous every rank reads all of them. The nonce of a PeerProof precedes the address. Any thread may call
+// connect() and interrupt().
 class MeshContext : public ::gloo::Context {
  public:
   MeshContext(int own_rank, int ranks) : ::gloo::Context(own_rank, ranks) {}

@@ -14,14 +14,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t proof_slot = std::uint64_t{0x23} << 56;  // of no collective and no transfer
+constexpr std::uint64_t proof_slot = std::uint64_t{0x23} << 56;  // used by no collective and no transfer
 
 milliseconds remaining(Deadline deadline) {
   const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
   return std::clamp(left, milliseconds(1), milliseconds(std::chrono::hours(24 * 365)));
 }
 
-// The peer cannot measure where they begin to differ.
+// Compares them without letting the peer measure where they begin to differ.
 bool equal(std::string_view a, std::string_view b) {
   unsigned char difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);

@@ -21,12 +21,12 @@ class PeerProof {
   // Throws Errc::io.
   PeerProof(int rank, int size);
 
-  // What the peer has to send to this rank: for the store.
+  // Returns the nonce that the peer has to send to this rank, for the store.
   std::string nonce_for(int peer) const { return expected_.substr(place(peer), nonce_bytes); }
-  // What this rank has to send to the peer: from the store.
+  // Records the nonce, read from the store, that this rank has to send to the peer.
   void answer(int peer, std::string_view nonce) { answers_.replace(place(peer), nonce_bytes, nonce); }
   // Sends all answers and waits for those of the peers. REQUIRES: answer() for each. Throws Errc::unreachable naming
-  // the rank whose connection is somebody else's, or the failure of a connection.
+  // the rank at whose connection another process is, or the failure of a connection.
   void exchange(::gloo::transport::Context& context, Deadline deadline);
 
  private:

@@ -15,8 +15,8 @@ struct Chunk {
   std::size_t slice() const { return count / static_cast<std::size_t>(leaders); }
 };
 
-// Divides count elements of this width among so many leaders a host. Small buffers, and the remainder of a division,
-// go through the first leader alone. A pure function: every rank gets the same result.
+// Divides count elements of this width among so many leaders a host. Small buffers, and the remainder of a division, go
+// through only the first leader. A pure function: every rank gets the same result.
 std::vector<Chunk> chunks_of_buffer(std::size_t count, std::size_t element_bytes, int leaders);
 
 }  // namespace ddprun::comm

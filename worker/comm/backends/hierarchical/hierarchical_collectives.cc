@@ -25,7 +25,7 @@ Span slice_of(const Chunk& chunk, Span whole, int leader) {
   return part(whole, chunk.first + static_cast<std::size_t>(leader) * chunk.slice(), chunk.slice());
 }
 
-// What the levels compute: an average is divided once, at the end.
+// The operation that the levels compute: an average is divided once, at the end.
 ReduceOp elementwise(ReduceOp op) {
   return op == ReduceOp::average ? ReduceOp::sum : op;
 }

@@ -17,10 +17,10 @@ namespace ddprun::comm {
 // hosts, in the order of the hosts.
 struct Levels {
   const HostMap& hosts;
-  int rank = 0;                // in the whole group
+  int rank = 0;                // the rank in the whole group
   Transport* local = nullptr;  // between the ranks of this host; null where it has only one
-  Rail* rail = nullptr;        // null: this rank is no leader
-  int leaders = 1;             // of each host
+  Rail* rail = nullptr;        // null if this rank is no leader
+  int leaders = 1;             // the number of leaders of each host
 
   int host() const { return hosts.host_of(rank); }
   int local_rank() const { return hosts.local_rank_of(rank); }
@@ -29,9 +29,9 @@ struct Levels {
 };
 
 // Collectives in two levels. References the transports of the levels. Buffers move through in chunks: while the rails
-// exchange one chunk, the ranks of a host reduce the next one and distribute the previous one. Blocking; one thread at
-// a time. Throws std::runtime_error with the message of the transport that failed; no memory of the call is in use
-// then.
+// exchange one chunk, the ranks of a host reduce the next one and distribute the previous one. Calls block; one thread
+// at a time makes them. Throws std::runtime_error with the message of the transport that failed; no memory of the call
+// is in use then.
 //
 // allreduce       each leader reduces a slice over its host, the rails reduce the slices, each host gathers all slices
 // broadcast       from the root to its host, by the rails to the other hosts, and there to their ranks
@@ -42,12 +42,12 @@ class HierarchicalCollectives {
  public:
   explicit HierarchicalCollectives(const Levels& levels) : levels_(levels) {}
 
-  // Whether the operation can be executed in two levels on these hosts.
+  // Returns whether the operation can be executed in two levels on these hosts.
   bool supports(const Operation& operation) const;
   void execute(const Collective& collective);
 
  private:
-  static constexpr std::size_t rail_lag = 2;  // chunks that the rails may be behind
+  static constexpr std::size_t rail_lag = 2;  // the number of chunks that the rails may be behind
 
   void dispatch(const Collective& collective);
   void allreduce(const Collective& collective);

@@ -13,17 +13,17 @@
 namespace ddprun::comm {
 namespace {
 
-// The rank's own and Gloo's loop thread, which needs a core while the ranks wait for each other.
+// The rank's own thread and Gloo's loop thread, which needs a core while the ranks wait for each other.
 constexpr int threads_per_rank = 2;
 
-// The same options for the rank within a level.
+// Returns the same options for the rank within a level.
 GroupOptions in_level(GroupOptions options, int rank, int size) {
   options.rank = rank;
   options.size = size;
   return options;
 }
 
-// For several hosts, at least one of them with several ranks.
+// The transport for several hosts, at least one of them with several ranks.
 class HierarchicalTransport : public Transport {
  public:
   HierarchicalTransport(const GroupOptions& options, const HostMap& hosts)
@@ -38,7 +38,7 @@ class HierarchicalTransport : public Transport {
     collectives_.emplace(Levels{hosts_, options.rank, local_.get(), rail_ ? &*rail_ : nullptr, leaders});
   }
 
-  // The flat transport first, because its errors name missing ranks by their numbers in the whole group.
+  // Connects the flat transport first, because its errors name missing ranks by their numbers in the whole group.
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     flat_->connect(store, prefix, deadline);
     if (local_) local_->connect(store, prefix + "host/" + std::to_string(host_) + "/", deadline);
@@ -63,7 +63,7 @@ class HierarchicalTransport : public Transport {
     return local_ ? local_->allocate(bytes) : Transport::allocate(bytes);
   }
 
-  // Within a host in the order of the ranks, then like Gloo.
+  // Reductions are in the order of the ranks within a host, then like Gloo's.
   bool reduces_elements_alike(const Operation& operation) const override {
     if (operation.kind == OpKind::reduce_scatter) return true;
     return hosts_.hosts() == 2 && commutes(operation.op) && collectives_->supports(operation);

@@ -47,7 +47,7 @@ class Rail {
   std::vector<std::uint64_t> running_;  // numbers of the tasks in progress, counted from 1
   bool closed_ = false;
   std::exception_ptr failure_;
-  std::vector<std::thread> threads_;  // last: they use all members above
+  std::vector<std::thread> threads_;  // last, as they use all members above
 };
 
 }  // namespace ddprun::comm

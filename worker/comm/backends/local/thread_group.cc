@@ -74,7 +74,7 @@ class Hub {
   const int size_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
-  std::map<std::string, std::pair<std::shared_ptr<Hub>, int>> subgroups_;  // until all of their ranks have joined
+  std::map<std::string, std::pair<std::shared_ptr<Hub>, int>> subgroups_;  // kept until all of their ranks have joined
   std::vector<std::uint64_t> next_;  // by rank: sequence number of its next collective
   std::vector<bool> left_;
   std::map<std::uint64_t, PendingCollective> collectives_;  // by sequence number
@@ -210,7 +210,7 @@ void Hub::leave(int rank) {
   const std::lock_guard lock(mutex_);
   left_[static_cast<std::size_t>(rank)] = true;
   for (const auto& [sequence, pending] : collectives_) {
-    // If it has called it, its buffers are gone; if it has not, the others would wait for it without end.
+    // If the rank has called it, its buffers are gone; if it has not, the others would wait for it without end.
     return fail_all(make_error(Errc::peer_lost, "rank {} left the group while {} #{} was in progress", rank,
                                describe(pending.operation), sequence));
   }

@@ -15,7 +15,7 @@ namespace ddprun::comm {
 // Owns the thread that waits. Threads: not thread-safe. Errors: none. Units: milliseconds, at most longest_timeout.
 class BoundedCall {
  public:
-  // call: as "MPI_Init_thread".
+  // call: its name, such as "MPI_Init_thread".
   BoundedCall(std::string call, std::chrono::milliseconds bound);
   ~BoundedCall();
   BoundedCall(const BoundedCall&) = delete;
@@ -30,7 +30,7 @@ class BoundedCall {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool returned_ = false;
-  std::thread thread_;  // last: uses all the above
+  std::thread thread_;  // last, as it uses all members above
 };
 
 }  // namespace ddprun::comm

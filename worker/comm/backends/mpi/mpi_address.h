@@ -7,12 +7,12 @@
 namespace ddprun::comm {
 
 // The address at which this process reaches rank 0's host, found through MPI: rank 0 broadcasts its addresses in MPI's
-// world. Every process that MPI has started calls it. interface: as GLOO_SOCKET_IFNAME has it, or empty. bound: as
-// MpiLibrary::instance() has it, whose errors it throws.
+// world. Every process that MPI has started calls it. interface: as in GLOO_SOCKET_IFNAME, or empty. bound: as in
+// MpiLibrary::instance(), whose errors it throws.
 std::string address_of_rank_zero(const std::string& interface, std::chrono::milliseconds bound);
 
-// The one of the others' addresses that has the longest prefix in common with one of the own addresses: what is in the
-// same network. Numeric; REQUIRES: there are others.
+// Returns the one of the others' addresses that has the longest prefix in common with one of the own addresses, so that
+// it is in the same network if any is. Addresses are numeric. REQUIRES: there are others.
 std::string nearest_address(const std::vector<std::string>& others, const std::vector<std::string>& own);
 
 }  // namespace ddprun::comm

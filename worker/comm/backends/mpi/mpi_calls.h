@@ -7,7 +7,7 @@ namespace ddprun::comm {
 
 // Calls the functions of an MPI where the MPI allows it: on the caller's thread, or all of them on one thread.
 //
-// Ownership: outlived by the functions and the thread. Threads and errors: those of MpiFunctions.
+// Ownership: the functions and the thread outlive it. Threads and errors: those of MpiFunctions.
 class MpiCalls {
  public:
   explicit MpiCalls(const MpiFunctions& functions) : functions_(functions) {}
@@ -15,7 +15,7 @@ class MpiCalls {
   // From now on the functions run on that thread.
   void run_on(MpiThread& thread) { thread_ = &thread; }
 
-  // As in call<&MpiFunctions::finalize>().
+  // Calls the function, as in call<&MpiFunctions::finalize>().
   template <auto function, class... Arguments>
   int call(Arguments... arguments) const {
     if (!thread_) return (functions_.*function)(arguments...);

@@ -42,7 +42,7 @@ std::vector<int> numbers(const Parts& parts, int ranks, bool offsets) {
   return values;
 }
 
-// The elements that MPI wants to know: of the buffer, or of this rank's or each rank's part.
+// The number of elements that MPI wants to know: that of the buffer, or of this rank's or each rank's part.
 std::size_t count_of(const Collective& collective) {
   switch (collective.operation.kind) {
     case OpKind::allgather:
@@ -70,7 +70,7 @@ struct MpiCollectives::Pending {
   Staging input_copy, output_copy;
   bool copied_output = false;
   int polls = 0;
-  int start_code = 0;  // of MPI
+  int start_code = 0;  // MPI's result of starting the operation
 
   const void* lend_input(ConstSpan span, const MpiMemory& memory, bool copied) {
     if (!copied && span.bytes() > MpiMemory::always_copied && (input_memory = memory.find(span.data, span.bytes())))
@@ -223,7 +223,7 @@ void MpiCollectives::prepare(Pending& pending, const Collective& collective) {
                                             into_itself || (broadcasts && at_root));
 }
 
-// Whether it has finished. MPI may report calls that differ as an error of its own: they are compared first.
+// Returns whether it has finished. MPI may report calls that differ as an error of its own: they are compared first.
 bool MpiCollectives::poll(Pending& pending, const Collective& collective) {
   constexpr int polls_between_comparisons = 32;
   if (context_.interrupted) throw std::runtime_error("interrupted");

@@ -13,7 +13,7 @@
 
 namespace ddprun::comm {
 
-// What the operations of one group over MPI share. Outlives them.
+// The state that the operations of one group over MPI share. It outlives them.
 struct MpiGroupContext {
   MpiLibrary& library;
   MpiFunctions::Communicator communicator;
@@ -24,8 +24,8 @@ struct MpiGroupContext {
 
 class MpiNotices;
 
-// Collectives over a communicator, by MPI's nonblocking functions. Beside each, every rank tells the next one what it
-// calls: MPI itself may finish calls that differ.
+// Collectives over a communicator, by MPI's nonblocking functions. Besides each of them, every rank tells the next one
+// what it calls: MPI itself may finish calls that differ.
 //
 // Threads: one call at a time. Errors: CallsDiffer; any std::exception when MPI fails or the group is interrupted; then
 // the memory of what is unfinished is left to MPI until the process ends.

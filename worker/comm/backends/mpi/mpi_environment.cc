@@ -14,12 +14,12 @@ struct Starter {
 };
 constexpr std::array starters = {
     Starter{"OMPI_COMM_WORLD_RANK", "openmpi"},
-    Starter{"PMI_RANK", "mpich"},  // also of Intel MPI and Slurm, which start MPICH and its kind so
+    Starter{"PMI_RANK", "mpich"},  // also set by Intel MPI and Slurm, which start MPICH and its derivatives
     Starter{"MV2_COMM_WORLD_RANK", "mpich"},
     Starter{"PMIX_RANK", "openmpi"},
 };
 
-constexpr std::array thread_levels = {"single", "funneled", "serialized", "multiple"};  // as ThreadLevel
+constexpr std::array thread_levels = {"single", "funneled", "serialized", "multiple"};  // in the order of ThreadLevel
 
 }  // namespace
 

@@ -8,17 +8,17 @@
 
 namespace ddprun::comm {
 
-// What the environment says of the MPI that started this process. All throw Errc::usage for a value that DDPRUN_MPI or
-// DDPRUN_MPI_THREADS cannot have, and nothing else.
+// Functions that read from the environment which MPI started this process. All throw Errc::usage for a value that
+// DDPRUN_MPI or DDPRUN_MPI_THREADS cannot have, and nothing else.
 
-// Which MPI it was, by the variables that its launcher sets: "openmpi", "mpich", or empty when none did. DDPRUN_MPI
-// overrides it.
+// Returns which MPI it was, by the variables that its launcher sets: "openmpi", "mpich", or empty when none did.
+// DDPRUN_MPI overrides it.
 std::string mpi_of(const Environment& environment);
 
-// This process's rank in MPI's world, as text, if the launcher says it.
+// Returns this process's rank in MPI's world, as text, if the launcher says it.
 std::optional<std::string> mpi_rank_of(const Environment& environment);
 
-// What to ask MPI_Init_thread for: DDPRUN_MPI_THREADS (single, funneled, serialized, multiple), or multiple.
+// The level to ask MPI_Init_thread for: DDPRUN_MPI_THREADS (single, funneled, serialized, multiple), or multiple.
 ThreadLevel wanted_thread_level(const Environment& environment);
 
 }  // namespace ddprun::comm

@@ -7,12 +7,12 @@
 
 namespace ddprun::comm {
 
-// What MPI allows of threads, as MPI_THREAD_SINGLE and so on: calls from one thread (single, funneled), from any one at
-// a time (serialized), from any (multiple).
+// The calls by threads that MPI allows, as MPI_THREAD_SINGLE and so on: from one thread (single, funneled), from any
+// one at a time (serialized), from any (multiple).
 enum class ThreadLevel : std::uint8_t { single, funneled, serialized, multiple };
 
-// What a module (mpi_module.cc) offers: MPI without MPI's types, whose sizes and values differ between Open MPI and
-// MPICH. There is one module for each; all are compiled from one source.
+// The functions that a module (mpi_module.cc) offers: MPI without MPI's types, whose sizes and values differ between
+// Open MPI and MPICH. There is one module for each; all are compiled from one source.
 //
 // Ownership: communicators and requests are handles of MPI; a request is over once test says so.
 // Threads: as the provided level allows; with multiple, create_communicator may run beside other calls, of which there
@@ -24,12 +24,12 @@ struct MpiFunctions {
   using Communicator = std::uint64_t;
   using Request = std::uint64_t;
 
-  // A collective of a rank. Parts in elements; null when they are equal.
+  // A collective of a rank. The sizes of parts are in elements, and null when they are equal.
   struct Collective {
     OpKind kind;
     DType dtype;
     ReduceOp op;
-    const void* input;  // null: in place
+    const void* input;  // null if the operation is in place
     void* output;
     int count;  // elements of the buffer, or of a rank's part
     int root;
@@ -40,33 +40,33 @@ struct MpiFunctions {
                           std::size_t count);
 
   int version;
-  const char* name;  // of the MPI that it was compiled for
+  const char* name;  // the MPI that it was compiled for
 
   // MPI_Init_thread, unless the program has called it: then by_program is set, and provided is what MPI gave the
   // program.
   int (*initialize)(Reduce reduce, ThreadLevel wanted, ThreadLevel* provided, bool* by_program);
   int (*finalize)();
   int (*world)(int* rank, int* size, int* tag_upper_bound);
-  // Rank and size among the processes of the world on this host. Blocks until all of the world have called it.
+  // Finds rank and size among the world's processes on this host. Blocks until all of the world have called it.
   int (*host)(int* rank, int* size);
-  // text: 256 bytes.
+  // text: room for 256 bytes.
   int (*error_text)(int code, char* text);
 
-  // ranks: of the world. Blocks until all of them have called it with that tag.
+  // ranks: their numbers in the world. Blocks until all of them have called it with that tag.
   int (*create_communicator)(const int* ranks, int count, int tag, Communicator* created);
   int (*broadcast_in_world)(void* data, int bytes, int root);
   int (*start)(Communicator communicator, const Collective* collective, Request* request);
   int (*send)(Communicator communicator, const void* data, int bytes, int destination, int tag, Request* request);
-  // source: -1: any rank.
+  // source: a rank, or -1 for any rank.
   int (*receive)(Communicator communicator, void* data, int bytes, int source, int tag, Request* request);
-  // Whether all have finished; progresses them.
+  // Finds whether all have finished; progresses them.
   int (*test_all)(int count, Request* requests, bool* finished);
-  // The same for one receive; source and bytes once it has finished.
+  // Does the same for one receive; sets source and bytes once it has finished.
   int (*test_receive)(Request* request, bool* finished, int* source, int* bytes);
-  // Of a receive; returns once its memory is no longer used.
+  // Cancels a receive; returns once its memory is no longer used.
   int (*cancel_receive)(Request* request);
 
-  // For measurements beside the plain call: MPI_Allreduce, and MPI_Iallreduce with MPI_Wait, of float32 in place.
+  // The plain calls to measure beside: MPI_Allreduce, and MPI_Iallreduce with MPI_Wait, of float32 in place.
   int (*plain_allreduce)(Communicator communicator, float* data, int count);
   int (*plain_iallreduce)(Communicator communicator, float* data, int count);
 };

@@ -20,7 +20,7 @@
 namespace ddprun::comm {
 namespace {
 
-// How long the last messages of a rank that has left may still arrive.
+// The time for which the last messages of a rank that has left may still arrive.
 constexpr std::chrono::milliseconds linger_timeout{500};
 
 // The ranks of MPI's world, by rank of the group. Each rank publishes the name of its MPI and its rank there.

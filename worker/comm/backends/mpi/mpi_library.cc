@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array names = {"openmpi", "mpich"};
 
-// Beside the program, where it is installed or built.
+// Looks for the module beside the program, where it is installed or built.
 std::optional<fs::path> module_of(std::string_view mpi) {
   const auto file = "libddprun_mpi_" + std::string(mpi) + ".so";
   std::error_code none;
@@ -34,7 +34,7 @@ std::optional<fs::path> module_of(std::string_view mpi) {
   return std::nullopt;
 }
 
-// The one that started this process, or else one that this build has.
+// Returns the MPI that started this process, or else one that this build has.
 std::string wanted_mpi() {
   auto mpi = mpi_of(Environment::capture());
   if (!mpi.empty()) return mpi;
@@ -43,7 +43,7 @@ std::string wanted_mpi() {
   return names[0];
 }
 
-// Open MPI loads parts of its own that look its symbols up globally.
+// The module's symbols are global, since Open MPI loads parts of its own that look them up globally.
 const MpiFunctions* load(const std::string& mpi) {
   const auto file = module_of(mpi);
   if (!file) {
@@ -125,7 +125,7 @@ void MpiLibrary::fail(int code, std::string_view what) const {
   throw make_error(Errc::connection_lost, "{} failed: {}", what, text);
 }
 
-// On a thread of its own, as MPI cannot interrupt it: the thread remains when a peer never calls it.
+// Runs on a thread of its own, as MPI cannot interrupt it: the thread remains when a peer never makes the call.
 MpiFunctions::Communicator MpiLibrary::create_communicator(const std::vector<int>& ranks, int tag,
                                                            const std::function<void()>& give_up) {
   struct Creation {

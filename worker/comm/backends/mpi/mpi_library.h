@@ -15,7 +15,7 @@
 
 namespace ddprun::comm {
 
-// Whether this build has a module for some MPI, and this host the MPI.
+// Returns whether this build has a module for some MPI, and this host has that MPI.
 bool mpi_available();
 
 // MPI in this process: the module for the MPI that started it, loaded and initialised. MPI cannot be initialised twice,
@@ -26,7 +26,7 @@ bool mpi_available();
 // on a thread of this object. Errors: check() throws Errc::connection_lost with MPI's text.
 class MpiLibrary {
  public:
-  // bound: of each call that cannot be interrupted, MPI_Init_thread first; that of the first caller counts. Throws
+  // bound: the limit of each call that cannot be interrupted, MPI_Init_thread first; the first caller's counts. Throws
   // Errc::unsupported when there is no module for the MPI, or it cannot be loaded or initialised.
   static MpiLibrary& instance(std::chrono::milliseconds bound);
 
@@ -44,19 +44,19 @@ class MpiLibrary {
   void check(int code, std::string_view what) const {
     if (code) fail(code, what);
   }
-  // From the world's rank root to all of it, which call this; bounded. Throws as check().
+  // Broadcasts from the world's rank root; all of the world call this. Bounded. Throws what check() throws.
   void broadcast_in_world(void* data, int bytes, int root);
-  // This process's rank, and the number of processes, among those of the world on this host. As broadcast_in_world().
+  // This process's rank and the number of processes of the world, on this host. All of the world call host().
   struct Host {
     int rank = 0, size = 1;
   };
   Host host();
-  // A communicator for those ranks of the world, all of which call this with that tag. Blocks; give_up is called in
-  // between, and ends it by an exception.
+  // Makes a communicator for those ranks of the world, all of which call this with that tag. Blocks; give_up is called
+  // in between, and ends it by an exception.
   MpiFunctions::Communicator create_communicator(const std::vector<int>& ranks, int tag,
                                                  const std::function<void()>& give_up);
 
-  // MPI uses memory of operations that will not finish: MPI_Finalize would wait for them.
+  // Records that MPI uses memory of operations that will not finish: MPI_Finalize would wait for them.
   void abandon() { abandoned_ = true; }
 
  private:

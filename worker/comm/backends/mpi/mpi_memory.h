@@ -19,7 +19,7 @@ class MpiMemory {
   using Shared = std::shared_ptr<std::byte>;
 
   RegisteredBuffer allocate(std::size_t bytes);
-  // The buffer that has all these bytes; null: none.
+  // Returns the buffer that has all these bytes, or null.
   Shared find(const void* data, std::size_t bytes) const;
 
   // Below this size a copy costs less than the search.
@@ -44,7 +44,7 @@ class Staging {
     }
     return memory_.get();
   }
-  // Large ones are not kept.
+  // Frees memory that is too large to be kept.
   void trim() {
     if (size_ <= kept) return;
     memory_.reset();

@@ -26,7 +26,7 @@ Handle handle_of(std::uint64_t number) {
   return handle;
 }
 
-// MPI's functions of a user's operation have no context.
+// A global variable, since MPI passes no context to the function of a user's operation.
 MpiFunctions::Reduce reduce_for_mpi = nullptr;
 
 template <ReduceOp op, DType dtype>
@@ -34,8 +34,8 @@ void combine(void* in, void* in_out, int* count, MPI_Datatype*) {
   reduce_for_mpi(op, dtype, in_out, in, in_out, static_cast<std::size_t>(*count));
 }
 
-// What MPI lacks: 16-bit floats. And what MPICH 4.0 has wrong: the largest and the least uint8, which it compares as
-// int8. Operations by ReduceOp.
+// Operations for what MPI lacks, 16-bit floats, and for what MPICH 4.0 has wrong, the largest and the least uint8,
+// which it compares as int8. They are indexed by ReduceOp.
 using Operations = std::array<MPI_Op, 5>;
 struct OwnTypes {
   MPI_Datatype half = MPI_DATATYPE_NULL;

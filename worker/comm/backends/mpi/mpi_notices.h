@@ -7,8 +7,8 @@
 
 namespace ddprun::comm {
 
-// Tells the peers that this rank has ended its operations with an error, and hears it from them: MPI might finish
-// theirs with what this rank has sent before.
+// Tells the peers that this rank has ended its operations with an error, and learns the same from them: MPI might
+// finish their operations with what this rank has sent before.
 //
 // Threads: thread-safe. Errors: expect_none().
 class MpiNotices {
@@ -24,7 +24,7 @@ class MpiNotices {
 
  private:
   const MpiGroupContext context_;
-  std::unique_ptr<std::uint64_t> incoming_;  // of MPI
+  std::unique_ptr<std::uint64_t> incoming_;  // where MPI receives
   MpiFunctions::Request listening_{};
   int from_ = -1;
 };

@@ -34,7 +34,7 @@ class MpiThread {
   std::condition_variable arrived_, done_;
   std::deque<Call*> calls_;
   bool stopping_ = false;
-  std::thread thread_;  // last: uses all the above
+  std::thread thread_;  // last, as it uses all members above
 };
 
 }  // namespace ddprun::comm

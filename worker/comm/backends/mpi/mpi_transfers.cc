@@ -71,7 +71,7 @@ class MpiTransfers::Send : public Transfer {
   int source() const override { return -1; }
 
  private:
-  // What MPI uses until the send has finished.
+  // The memory that MPI uses until the send has finished.
   struct Used {
     Header header;
     std::array<MpiFunctions::Request, 2> requests{};
@@ -138,7 +138,7 @@ class MpiTransfers::Receive : public Transfer {
   const Operation& operation() const { return operation_; }
 
  private:
-  // What MPI uses until the receive has finished.
+  // The memory that MPI uses until the receive has finished.
   struct Used {
     MpiFunctions::Request request{};
     MpiMemory::Shared memory;
@@ -163,7 +163,7 @@ class MpiTransfers::Receive : public Transfer {
 
   MpiTransfers& owner_;
   const Operation operation_;
-  std::optional<Operation> sent_;  // by the rank whose message it takes
+  std::optional<Operation> sent_;  // that of the rank whose message it takes
   const Span memory_;
   std::unique_ptr<Used> uses_;  // for a message whose data does not fit into its header
   int source_ = -1;

@@ -29,7 +29,7 @@ class MpiTransfers {
   class Send;
   class Receive;
   struct Header {
-    std::uint64_t number;  // of the messages to that rank
+    std::uint64_t number;  // its place among the messages to that rank
     Operation operation;
     std::byte data[inline_bytes];
   };
@@ -38,14 +38,14 @@ class MpiTransfers {
     int source;
   };
 
-  // All need the library's mutex.
+  // All of these need the library's mutex.
   void listen();
   void progress();
   bool take_waiting(Receive& receive);
   bool matches(const Receive& receive, const Message& message) const;
 
   const MpiGroupContext context_;
-  std::unique_ptr<Header> incoming_;  // of MPI while it listens
+  std::unique_ptr<Header> incoming_;  // used by MPI while it listens
   MpiFunctions::Request listening_{};
   std::list<Message> waiting_;       // without a receive yet
   std::list<Receive*> receives_;     // without a message yet, in the order of their calls

@@ -8,10 +8,10 @@
 
 namespace ddprun::comm {
 
-// What a thread does between two tests of a request: it polls for half a millisecond, unless another thread wants its
-// core, then leaves the core to others, then sleeps for longer and longer, as a peer may compute for seconds. The more
-// threads wait, the longer they sleep, as each one's test moves the requests of all. waiters: their number, shared by
-// them. One thread.
+// The steps of a thread between two tests of a request: it polls for half a millisecond, unless another thread wants
+// its core, then leaves the core to others, then sleeps for longer and longer, as a peer may compute for seconds. The
+// more threads wait, the longer they sleep, as each one's test progresses the requests of all. waiters: their number,
+// shared by them. One thread uses an object.
 class Polling {
  public:
   explicit Polling(std::atomic<int>& waiters) : waiters_(waiters) { ++waiters_; }
@@ -39,7 +39,7 @@ class Polling {
   static constexpr int most_polls = 8000, polls_between_yields = 64, most_yields = 200;
   static constexpr std::chrono::microseconds longest{200};
 
-  // Whether no other thread ran meanwhile: a switch there and back takes longer.
+  // Returns whether no other thread ran meanwhile: a switch there and back takes longer.
   static bool yield_returns_at_once() {
     const auto start = Clock::now();
     ::sched_yield();

@@ -5,7 +5,7 @@
 namespace ddprun::comm {
 namespace {
 
-// Whether NCCL executes it as sends and receives.
+// Returns whether NCCL executes the operation as sends and receives.
 bool moves_parts(const Operation& operation) {
   return operation.kind == OpKind::gather || operation.kind == OpKind::scatter ||
          operation.kind == OpKind::all_to_all || (operation.kind == OpKind::allgather && operation.unequal());

@@ -14,13 +14,13 @@ struct PlannedCall {
   OpKind kind = OpKind::barrier;
   const void* input = nullptr;
   void* output = nullptr;
-  std::size_t count = 0;  // as NCCL counts: of one part where each rank has a part
+  std::size_t count = 0;  // as NCCL counts: the elements of one part where each rank has a part
   DType dtype = DType::uint8;
   int peer = -1;  // root, destination or source
   friend bool operator==(const PlannedCall&, const PlannedCall&) = default;
 };
 
-// How NCCL executes a collective: a copy within the device, then calls that form one ncclGroup.
+// The execution of a collective by NCCL: a copy within the device, then calls that form one ncclGroup.
 struct CallPlan {
   ConstSpan own_input;  // this rank's own part, if it has to be copied; else empty
   void* own_output = nullptr;

@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds poll_interval(20);  // of the interruption and of the store
+constexpr milliseconds poll_interval(20);  // between two tests of the interruption or the store
 
 // Describes a message, so that the receiver can compare it with what it expects.
 struct Header {
@@ -45,7 +45,7 @@ struct OnDevice {
   PinnedMemory pinned;
   Header* const host_header = new (pinned.get()) Header();  // copied to the device or from it
   Stream stream;
-  Event earlier;  // of the default stream
+  Event earlier;  // marks the end of the default stream's earlier work
 };
 
 }  // namespace

@@ -46,8 +46,8 @@ class Channels {
   Channels(int rank, bool checked, const std::atomic<bool>& interrupted);
   ~Channels();
 
-  // device: whose memory is sent. store, prefix: where the ranks of a channel exchange its id. Before the first
-  // start().
+  // device: the one whose memory is sent. store, prefix: the keys where the ranks of a channel exchange its id. Called
+  // before the first start().
   void open(int device, std::shared_ptr<Store> store, const std::string& prefix);
   // Returns at once.
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory);

@@ -153,7 +153,7 @@ void Communicator::stop() noexcept try {
   log::debug("aborting a communicator: {}", error.what());
 }
 
-// Whether the device has cancelled all operations, so that the communicator can still be shrunk.
+// Returns whether the device has cancelled all operations, so that the communicator can still be shrunk.
 bool Communicator::revoke() {
   if (!formed_) return false;
 #if DDPRUN_NCCL_HAS_REVOKE
@@ -179,7 +179,7 @@ void Communicator::await_call(Deadline deadline) const {
   if (!poll(deadline, [this] { return call_completed(); })) throw std::runtime_error("timed out");
 }
 
-// Whether NCCL has completed the last call. Throws its asynchronous error.
+// Returns whether NCCL has completed the last call. Throws its asynchronous error.
 bool Communicator::call_completed() const {
   auto state = ncclSuccess;
   auto* const comm = usable();
@@ -188,7 +188,7 @@ bool Communicator::call_completed() const {
   return state == ncclSuccess;
 }
 
-// False when the deadline passes before condition() holds.
+// Returns false when the deadline passes before condition() holds.
 template <class Condition>
 bool Communicator::poll(Deadline deadline, Condition condition) const {
   constexpr int yields = 2000;  // about the duration of a small operation

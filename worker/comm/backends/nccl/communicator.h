@@ -45,8 +45,8 @@ class Communicator {
   bool await(const Event& event, Deadline deadline);
   // Finalizes: waits, until the deadline, for operations that are complete here but not yet at the peers.
   void finish(Deadline deadline) noexcept;
-  // Memory from ncclMemAlloc, which operations then access without a copy in between where NCCL can. Removed before it
-  // is freed.
+  // Registers memory from ncclMemAlloc, which operations then access without a copy in between where NCCL can. It is
+  // removed before it is freed.
   void add_memory(void* memory, std::size_t bytes);
   void remove_memory(void* memory) noexcept;
   // Aborts it; the destructor does so, too.
@@ -65,9 +65,9 @@ class Communicator {
 
   const std::atomic<bool>& interrupted_;
   mutable std::mutex mutex_;  // a communicator accepts one call at a time
-  int device_ = 0;            // once connected
+  int device_ = 0;            // set once connected
   ncclComm_t comm_ = nullptr;
-  std::map<void*, void*> registered_;  // the handle of each
+  std::map<void*, void*> registered_;  // the handle of each memory
   bool formed_ = false;
   bool stopped_ = false;
 };

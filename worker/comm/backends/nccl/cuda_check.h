@@ -6,7 +6,7 @@
 // Checks of what CUDA and NCCL return. The errors name the function and the device; the group adds rank and host.
 namespace ddprun::comm {
 
-// Throws Errc::io unless the call has succeeded. device: that the call is for.
+// Throws Errc::io unless the call has succeeded. device: the one that the call is for.
 void check_cuda(cudaError_t result, const char* function, int device);
 
 // Throws unless the result is success or in progress: Errc::usage where NCCL refuses the call, else

@@ -11,7 +11,7 @@
 
 namespace ddprun::comm {
 
-// "0000:01:00.0"
+// The PCI bus id of a device, such as "0000:01:00.0".
 inline std::string bus_id_of(int device) {
   char id[32] = "";
   check_cuda(api().cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId", device);
@@ -72,12 +72,12 @@ class Event {
   void record(cudaStream_t stream) { check_cuda(api().cudaEventRecord(event_, stream), "cudaEventRecord", device_); }
   void record(const Stream& stream) { record(stream.get()); }
   cudaEvent_t get() const { return event_; }
-  // What is queued on the stream from now on begins once the event is reached.
+  // Work that is queued on the stream from now on begins once the event is reached.
   void precede(cudaStream_t stream) const {
     check_cuda(api().cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent", device_);
   }
   void precede(const Stream& stream) const { precede(stream.get()); }
-  // Whether all work before it is done. Throws Errc::io when any of that failed.
+  // Returns whether all work before it is done. Throws Errc::io when any of that failed.
   bool reached() const {
     const auto result = api().cudaEventQuery(event_);
     if (result == cudaErrorNotReady) return false;
@@ -90,7 +90,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Records an event of another owner's (cudaEvent_t).
+// Records an event (cudaEvent_t) that another object owns.
 inline void record_event(void* event, const Stream& stream) {
   check_cuda(api().cudaEventRecord(static_cast<cudaEvent_t>(event), stream.get()), "cudaEventRecord", stream.device());
 }

@@ -19,7 +19,7 @@ Room room_of(int device) {
   return room;
 }
 
-// Not after the work of a stream: that could be a collective, for which others have to act.
+// Does not wait for the work of a stream: that could be a collective, for which others have to act.
 void give_back_kept(int device) {
   cudaMemPool_t pool = nullptr;
   check_cuda(api().cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool", device);

@@ -18,7 +18,7 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
-// The same with ncclMemAlloc, whose memory a communicator can register.
+// Allocates in the same way by ncclMemAlloc, whose memory a communicator can register.
 void* allocate_for_nccl(int device, std::size_t bytes);
 
 }  // namespace ddprun::comm

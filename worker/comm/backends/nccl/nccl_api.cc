@@ -8,7 +8,7 @@
 namespace ddprun::comm {
 namespace {
 
-// Before its functions are looked up: those that an older one has not would be all that an error names.
+// Runs before the functions are looked up: otherwise the error would name only the functions that an older NCCL lacks.
 void check_version(const CudaModule& module) {
   auto* const get_version = module.symbol<decltype(ncclGetVersion)>("ncclGetVersion");
   int code = 0;

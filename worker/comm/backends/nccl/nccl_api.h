@@ -6,7 +6,7 @@
 
 #include "ddprun/worker/comm/backends/nccl/shrink.h"
 
-// The functions of the CUDA runtime and of NCCL that this back end calls. The build needs their headers alone: the
+// The functions of the CUDA runtime and of NCCL that this back end calls. The build needs only their headers: the
 // functions are found in the CUDA module at run time, so that every build has the back end.
 namespace ddprun::comm {
 
@@ -66,7 +66,7 @@ namespace ddprun::comm {
 
 // clang-format on
 
-// Null members: the library is older than the headers of this build.
+// Members are null where the library is older than the headers of this build.
 #if DDPRUN_NCCL_HAS_SCALABLE
 #define DDPRUN_SCALABLE_NCCL_FUNCTIONS(each) each(ncclCommInitRankScalable)
 #else

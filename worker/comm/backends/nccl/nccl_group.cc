@@ -28,7 +28,7 @@ void expect_supported(const Operation& operation) {
   throw make_error(Errc::unsupported, "{}: NCCL has no {}", describe(operation), name_of(operation.op));
 }
 
-// Empty where this process has a device. device: that is wanted.
+// Returns why this process has no device; empty where it has one. device: the one that is wanted.
 std::string why_no_device(int device) try {
   int devices = 0;
   const auto found = api().cudaGetDeviceCount(&devices);
@@ -53,7 +53,7 @@ int logged(const GroupOptions& options, int device, const char* why) {
   return device;
 }
 
-// Asked of CUDA where the call does not say it.
+// Asks CUDA where the call does not say it.
 bool is_on(int device, ConstSpan memory) {
   if (memory.count == 0 || memory.device != host_memory) return true;
   if (!memory.data) return false;
@@ -83,7 +83,7 @@ class NcclGroup : public ProcessGroup {
     return inner_->start(call);
   }
 
-  // Memory of the device, registered with NCCL.
+  // Returns memory of the device, registered with NCCL.
   RegisteredBuffer allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   RegisteredBuffer allocate_on(std::int32_t device, std::size_t bytes) override {
     return device == device_ ? allocate(bytes) : ProcessGroup::allocate_on(device, bytes);

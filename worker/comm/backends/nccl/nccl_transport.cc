@@ -33,19 +33,19 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr std::chrono::seconds memory_bound(60);  // for the device to clear memory
-constexpr std::chrono::seconds linger_bound(1);   // for messages that are not delivered yet when this rank leaves
+constexpr std::chrono::seconds memory_bound(60);  // the limit for the device to clear memory
+constexpr std::chrono::seconds linger_bound(1);   // the limit for messages that are not delivered when this rank leaves
 
-// Not nested in the transport, because clang rejects an optional of a nested class whose members have initialisers.
+// This is not nested in the transport, because clang rejects an optional of a nested class with initialised members.
 struct OnDevice {
   explicit OnDevice(int device) : placeholder(device, 1), stream(device), earlier(device) {}
 
   DeviceMemory placeholder;  // reduced by a barrier
   Stream stream;
-  Event earlier;  // of the stream that a call names
+  Event earlier;  // marks the end of the earlier work of the stream that a call names
 };
 
-// Its communicator may end before it.
+// The communicator may end before the buffer.
 RegisteredBuffer device_buffer(int device, std::size_t bytes, const std::shared_ptr<Communicator>& communicator) {
   void* const memory = allocate_for_nccl(device, std::max<std::size_t>(bytes, 1));
   const auto free = [owner = std::weak_ptr(communicator)](std::byte* data) {
@@ -111,11 +111,11 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     started_.pop_back();
   }
 
-  // On the caller's thread: it only enqueues work for the device and polls.
+  // Collectives run on the caller's thread: it only enqueues work for the device and polls.
   NonblockingCollectives* nonblocking() override { return this; }
   void announce(const Collective&) noexcept override {}
-  // Several are on the stream at once, in the order of their calls, as many as the operation log keeps apart. A failure
-  // to start is reported by test().
+  // Several collectives are on the stream at once, in the order of their calls, as many as the operation log keeps
+  // apart. A failure to start is reported by test().
   bool start(const Collective& collective) override {
     if (started_.size() >= static_cast<std::size_t>(OperationLog::most_in_progress)) return false;
     auto& one = started_.emplace_back();
@@ -175,7 +175,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   struct StartedCollective {
     std::uint64_t sequence = 0;
     std::optional<Event> done;
-    std::optional<DeviceMemory> copy;  // of an input that the output overwrites
+    std::optional<DeviceMemory> copy;  // the copy of an input that the output overwrites
     std::exception_ptr failure;
   };
 
@@ -265,7 +265,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
                "cudaMemcpyAsync", device_);
   }
 
-  // As one ncclGroup, so that no call waits for another. The group is ended after a failure too, which is the result.
+  // Enqueues one ncclGroup, so that no call waits for another. It is ended after a failure too, which is the result.
   NcclCall enqueue(const CallPlan& plan, const Operation& operation, ncclComm_t comm) const {
     std::deque<PremultipliedSum> sums;
     if (operation.reduces() && operation.op == ReduceOp::premultiplied_sum) {
@@ -320,10 +320,10 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   int device_ = 0;                         // set by connect()
   std::deque<StartedCollective> started_;  // the group calls from one thread at a time
   std::optional<OnDevice> on_device_;
-  std::optional<RingTraffic> traffic_;  // once connected
+  std::optional<RingTraffic> traffic_;  // set once connected
   std::atomic<std::uint64_t> bytes_sent_ = 0;
   Channels channels_;
-  // Referred to by the memory that was allocated, which may exist longer.
+  // Memory that was allocated refers to it, and may exist longer.
   const std::shared_ptr<Communicator> communicator_ = std::make_shared<Communicator>(interrupted_);
 };
 

@@ -13,7 +13,7 @@ using ChooseDevice = std::function<int()>;
 
 // A transport over NCCL for memory of one device: collectives on a stream of their own, sends and receives through
 // channels (channels.h). All begins after the work that the default stream had before.
-// ranks_per_id: of its communicator, so many meet at each unique id; the same at all ranks.
+// ranks_per_id: the number of its communicator's ranks that meet at each unique id, the same at all ranks.
 std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options, ChooseDevice choose_device,
                                                int ranks_per_id = 128);
 

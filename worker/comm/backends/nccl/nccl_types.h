@@ -12,13 +12,13 @@
 namespace ddprun::comm {
 
 ncclDataType_t type_of(DType dtype);
-// None where NCCL has no such reduction, and for premultiplied sums (PremultipliedSum).
+// Returns none where NCCL has no such reduction, and for premultiplied sums (PremultipliedSum).
 std::optional<ncclRedOp_t> reduction_of(ReduceOp op);
 
-// Version of the library at run time: 22809 for 2.28.9. device: that an error names.
+// The version of the library at run time: 22809 for 2.28.9. device: the one that an error names.
 int runtime_version(int device);
 
-// By an id the ranks of a communicator find each other: one rank makes it and passes it to the others through the
+// The ranks of a communicator find each other by an id: one rank makes it and passes it to the others through the
 // store.
 ncclUniqueId make_unique_id(int device);
 std::string text_of(const ncclUniqueId& id);

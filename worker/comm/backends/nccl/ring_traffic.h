@@ -9,8 +9,8 @@
 
 namespace ddprun::comm {
 
-// How many bytes a rank sends to other hosts in NCCL, which does not tell: calculated, as if the ranks were a ring, of
-// which each rank of a host has an equal share of the link to the next host. Nothing on one host. Immutable.
+// Calculates the bytes that a rank sends to other hosts in NCCL, which does not tell, as if the ranks were a ring, of
+// which each rank of a host has an equal share of the link to the next host. On one host there are none. Immutable.
 class RingTraffic {
  public:
   RingTraffic(HostMap hosts, int rank) : hosts_(std::move(hosts)), rank_(rank) {}

@@ -4,10 +4,10 @@
 #include <optional>
 #include <vector>
 
-// When a communicator can be made from another one by ncclCommShrink. Pure functions.
+// Functions that decide when a communicator can be made from another one by ncclCommShrink. Pure functions.
 namespace ddprun::comm {
 
-// Whether the headers of this build have the functions. The library at run time may be another version.
+// True if the headers of this build have the functions. The library at run time may be another version.
 #define DDPRUN_NCCL_HAS_SCALABLE (NCCL_VERSION_CODE >= 22304)
 #define DDPRUN_NCCL_HAS_SHRINK (NCCL_VERSION_CODE >= 22703)
 #ifdef NCCL_REVOKE_DEFAULT
@@ -20,8 +20,8 @@ constexpr bool version_has_shrink(int version) {
   return version >= 22703;
 }
 
-// The ranks of a group of previous_size to exclude, so that new rank r is what was rank kept[r] (-1: a new member).
-// None where shrinking cannot give that: there is a new member, no member has left, or the order differs.
+// Returns the ranks of a group of previous_size to exclude, so that new rank r is what was rank kept[r] (-1: a new
+// member); none where shrinking cannot give that: there is a new member, no member has left, or the order differs.
 std::optional<std::vector<int>> ranks_to_exclude(int previous_size, const std::vector<int>& kept);
 
 }  // namespace ddprun::comm

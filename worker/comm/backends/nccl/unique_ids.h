@@ -17,9 +17,9 @@ namespace ddprun::comm {
 // among the ids evenly. A pure function.
 std::vector<int> makers_of_ids(int size, int ranks_per_id);
 
-// The ids of a communicator, the same at every rank: makes one if this rank has to, and waits for the others'. One
-// where the library cannot take several. device: that an error names. Throws what await_ranks() and make_unique_id()
-// throw.
+// Returns the ids of a communicator, the same at every rank: makes one if this rank has to, and waits for the others'.
+// There is one where the library cannot take several. device: the one that an error names. Throws what await_ranks()
+// and make_unique_id() throw.
 std::vector<ncclUniqueId> agree_on_ids(Store& store, const std::string& prefix, RankInfo rank_info, int device,
                                        int ranks_per_id, const std::atomic<bool>& interrupted, Deadline deadline);
 

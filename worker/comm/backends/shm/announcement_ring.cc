@@ -28,7 +28,7 @@ bool AnnouncementRing::announced_by(int from, std::uint64_t round) const {
   return for_each(from, [&](const Peer& peer) { return peer.announced(round); });
 }
 
-// Inlined, as every small collective calls them.
+// These functions are inlined, as every small collective calls them.
 [[gnu::always_inline]] inline void AnnouncementRing::accept(int from) {
   check_group();
   check_calls(consumed_, from);

@@ -24,47 +24,47 @@ namespace ddprun::comm {
 // has retired; an entry is reused only after all ranks are known to have retired the round that used it before. The
 // limit is such that the round after the retired ones can always be announced: see can_announce().
 //
-// One thread at a time. Waiting throws std::runtime_error when interrupted, past the timeout, or when another rank
-// calls something else (CallsDiffer).
+// One thread at a time uses it. Waiting throws std::runtime_error when interrupted, past the timeout, or when another
+// rank calls something else (CallsDiffer).
 class AnnouncementRing {
  public:
   AnnouncementRing(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted);
 
-  // Whether another round can be announced now. True whenever all announced rounds are retired.
-  // Why round f, the one after the retired rounds, always has a free entry: a rank that announced round f - 1 had then
-  // retired more than f - 1 - ring_entries rounds, by the first condition; this rank saw that announcement, so
-  // retired_by_all_ is at least that.
+  // Returns whether another round can be announced now, which is true whenever all announced rounds are retired.
+  // The reason why round f, the one after the retired rounds, always has a free entry: a rank that announced round f -
+  // 1 had then retired more than f - 1 - ring_entries rounds, by the first condition; this rank saw that announcement,
+  // so retired_by_all_ is at least that.
   bool can_announce() const {
     return announced_ - retired_ <= ring_entries - 2 && announced_ < retired_by_all_ + ring_entries;
   }
-  // The same, but false where older rounds should be retired first.
+  // Does the same, but returns false where older rounds should be retired first.
   bool can_announce_at_once() const { return announced_ - retired_ < max_unretired && can_announce(); }
   // Retires what it can and waits until can_announce(). REQUIRES: this rank has consumed all that it announced.
   void await_free_entry(std::chrono::milliseconds timeout);
-  // Where this rank's payload of the next round is to be written; at most SegmentLayout::max_payload_bytes.
+  // The place for this rank's payload of the next round; at most SegmentLayout::max_payload_bytes.
   std::byte* payload(std::size_t bytes) { return payload_of(rank_, announced_, bytes); }
-  // The same at all ranks.
+  // A call's identification, the same at all ranks.
   struct Call {
     std::uint64_t sequence, fingerprint;
   };
   // REQUIRES: can_announce().
   void announce(const Call& call, PayloadKind kind);
 
-  // The rest is about the current round: the oldest that this rank has not consumed.
+  // All of the following is about the current round: the oldest that this rank has not consumed.
   static constexpr int all_ranks = -1;
-  // Waits until that rank, or all ranks, have announced it. False when the deadline passes first.
+  // Waits until that rank, or all ranks, have announced it. Returns false when the deadline passes first.
   bool try_await(int from, const Deadline& deadline);
   void await(int from, std::chrono::milliseconds timeout);
-  // Throws when the group is broken: for callers that wait for no rank.
+  // Throws when the group is broken; it serves callers that wait for no rank.
   void check_group() const;
   // The payload of rank r, which has that many bytes. REQUIRES: r has announced the round.
   const std::byte* payload_from(int r, std::size_t bytes) const { return payload_of(r, consumed_, bytes); }
   PayloadKind payload_kind(int r) const { return entry(r, consumed_).payload_kind; }
-  // Of all ranks; none where they differ. REQUIRES: all have announced the round.
+  // Returns that of all ranks; none where they differ. REQUIRES: all have announced the round.
   PayloadKind common_payload_kind() const;
   // Waits until all ranks have called it in this round. What a rank wrote before it is visible to all ranks after it.
   void barrier(std::chrono::milliseconds timeout);
-  // This rank has consumed the round. Throws what waiting throws when an older round shows that the calls differ.
+  // Ends this rank's use of the round. Throws what waiting throws when an older round shows that the calls differ.
   void end_round();
 
   // Wakes all sleepers, so that they check whether they are interrupted.
@@ -102,9 +102,9 @@ class AnnouncementRing {
   void check_calls(std::uint64_t round, int from) const;
   [[noreturn]] void throw_broken() const;
   [[noreturn]] void throw_differs(std::uint64_t round, int rank) const;
-  // Of the rounds before that one, all that all ranks have announced.
+  // Retires, of the rounds before that one, all that all ranks have announced.
   void retire_announced(std::uint64_t before);
-  // At most one, since this rank has just consumed that round.
+  // Retires one at most, since this rank has just consumed that round.
   void retire_one(std::uint64_t consumed);
   void retire_oldest();
 
@@ -113,7 +113,7 @@ class AnnouncementRing {
   const std::atomic<bool>& interrupted_;
   const SpinPolicy spin_policy_;
   Announcement* const own_entries_;
-  std::array<std::uint64_t, ring_entries> sequences_{};  // of the collectives that this rank announced there
+  std::array<std::uint64_t, ring_entries> sequences_{};  // those of the collectives that this rank announced there
   std::vector<Peer> peers_;
   std::uint64_t announced_ = 0, consumed_ = 0, retired_ = 0;  // rounds, by this rank: announced >= consumed >= retired
   std::uint64_t retired_by_all_ = 0;                          // rounds that every rank is known to have retired
@@ -121,7 +121,7 @@ class AnnouncementRing {
   bool current_complete_ = false;  // all ranks have announced the current round, with the same call
 };
 
-// Inline, as every small collective calls what follows.
+// All of these are inline, as every small collective calls them.
 
 template <class Visit>
 bool AnnouncementRing::for_each(int from, Visit visit) const {

@@ -7,7 +7,7 @@
 
 namespace ddprun::comm {
 
-// Not for an all_to_all in place: this rank would overwrite its input while others read it.
+// Publishes no handle for an all_to_all in place: this rank would overwrite its input while others read it.
 bool DirectCollectives::publish_handle(const Collective& collective) {
   const auto& operation = collective.operation;
   if (!has_known_parts(operation)) return false;

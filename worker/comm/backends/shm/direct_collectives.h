@@ -29,7 +29,7 @@ class DirectCollectives {
   // the data. With more than two ranks it rarely happens between two processors that are otherwise idle.
   std::size_t min_bytes() const { return ranks_ == 2 ? 2048 : SegmentLayout::max_payload_bytes + 1; }
   bool too_small(const Operation& operation) const { return input_bytes(operation, ranks_) < min_bytes(); }
-  // Writes the payload of this rank's next announcement. False: this rank's input is too small or not registered.
+  // Writes the payload of this rank's next announcement. Returns false if its input is too small or not registered.
   bool publish(const Collective& collective) {
     const auto bytes =
         collective.operation.unequal() ? collective.input.bytes() : input_bytes_of(collective.operation, ranks_, rank_);

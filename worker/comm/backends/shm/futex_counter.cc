@@ -31,7 +31,7 @@ class CountedSleeper {
   std::atomic<std::uint32_t>& sleepers_;
 };
 
-// No longer than until then.
+// Returns the longest duration, or what is left until the end if that is shorter.
 timespec shorter(const timespec& longest, Deadline::Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(end - Deadline::Clock::now());
   const std::chrono::nanoseconds most =

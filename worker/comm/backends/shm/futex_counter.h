@@ -8,18 +8,18 @@
 
 namespace ddprun::comm {
 
-// How long a waiting thread stays awake before it sleeps. With more threads than processors it yields at once, because
-// a spinning thread would keep the thread that it waits for off the processor.
+// The time for which a waiting thread stays awake before it sleeps. With more threads than processors it yields at
+// once, because a spinning thread would keep the thread that it waits for off the processor.
 struct SpinPolicy {
   int spins = 0;   // loads with a processor pause between them
   int yields = 0;  // calls of sched_yield() after that
   static SpinPolicy for_threads(int threads, int processors);
 };
 
-// Whether a rank still takes part. Kept in shared memory, so that peers notice at once when it no longer does.
+// Tells whether a rank still takes part. It is in shared memory, so that peers notice at once when it no longer does.
 enum class PeerState : std::uint32_t { present, left, broken };
 
-// What ends a wait early.
+// The conditions that end a wait early.
 struct WaitLimits {
   const std::atomic<bool>& interrupted;
   const std::atomic<PeerState>& peer;  // the rank that is waited for
@@ -40,12 +40,12 @@ class FutexCounter {
   std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
   bool reached(std::uint32_t target) const { return static_cast<std::int32_t>(value() - target) >= 0; }
 
-  // For the owner only; one thread at a time.
+  // Only the owner may call it; one thread at a time.
   void increment() {
     value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     wake_sleepers();
   }
-  // From any process and thread; misses no sleeper.
+  // Any process and thread may call it; misses no sleeper.
   void increment_shared() {
     value_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
@@ -53,9 +53,9 @@ class FutexCounter {
   // Returns once the counter has reached target. Throws std::runtime_error when interrupted, when the peer broke the
   // group or left before it reached target, and past the deadline.
   void wait(std::uint32_t target, const WaitLimits& limits);
-  // The same, but returns false past the deadline.
+  // Does the same, but returns false past the deadline.
   bool try_wait(std::uint32_t target, const WaitLimits& limits);
-  // Whether the counter reached target while spinning as long as the policy allows; never sleeps.
+  // Returns whether the counter reached target while spinning as long as the policy allows; never sleeps.
   bool spin(std::uint32_t target, const SpinPolicy& policy) const {
     return reached(target) || spin_loop(target, policy);
   }

@@ -15,7 +15,7 @@ class InlineCollectives {
   InlineCollectives(int ranks, int rank, AnnouncementRing& ring)
       : ranks_(ranks), rank_(rank), ring_(ring), inputs_(ranks) {}
 
-  // The same answer at every rank.
+  // Returns the same answer at every rank.
   bool fits(const Operation& operation) const {
     return has_equal_parts(operation) && input_bytes(operation, ranks_) <= SegmentLayout::max_payload_bytes;
   }

@@ -4,15 +4,15 @@
 
 #include "ddprun/worker/comm/operations/operation.h"
 
-// Which input a rank contributes to a collective, and so could publish with its announcement.
+// Functions that tell which input a rank contributes to a collective, and so could publish with its announcement.
 namespace ddprun::comm {
 
-// Whether all ranks contribute equal parts. Otherwise peers need to know more than the input.
+// Returns whether all ranks contribute equal parts. Otherwise peers need to know more than the input.
 inline bool has_equal_parts(const Operation& operation) {
   return !operation.unequal() && operation.kind != OpKind::gather && operation.kind != OpKind::scatter;
 }
 
-// Whether every rank knows what part of each rank's input it needs.
+// Returns whether every rank knows what part of each rank's input it needs.
 inline bool has_known_parts(const Operation& operation) {
   return has_equal_parts(operation) ||
          (operation.unequal() && (operation.kind == OpKind::reduce_scatter || operation.kind == OpKind::allgather));
@@ -26,7 +26,7 @@ inline std::size_t input_bytes(const Operation& operation, int ranks) {
   return bytes;
 }
 
-// Of a broadcast, only the root has an input.
+// Returns the size of a rank's input: in a broadcast, only the root has one.
 inline std::size_t input_bytes_of(const Operation& operation, int ranks, int rank) {
   return operation.kind == OpKind::broadcast && operation.peer != rank ? 0 : input_bytes(operation, ranks);
 }

@@ -16,14 +16,14 @@ namespace ddprun::comm {
 // parity and reads what the others wrote in the phase before; then it increments its counter. It begins the next phase
 // once all counters have reached this one. So a slot is written again two phases later, when all ranks have read it.
 //
-// Blocking; one thread at a time. Throws std::runtime_error when interrupted or past the deadline. That all ranks call
-// the same operation is checked before (AnnouncementRing).
+// Its calls block; one thread at a time makes them. It throws std::runtime_error when interrupted or past the deadline.
+// AnnouncementRing has checked before that all ranks call the same operation.
 class Phases {
  public:
   Phases(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted)
       : layout_(layout), rank_(rank), interrupted_(interrupted), spin_policy_(layout.spin_policy()) {}
 
-  // For all that follows.
+  // Sets the deadline of all later calls.
   void set_deadline(Deadline deadline) { deadline_ = deadline; }
 
   // The phase that is in progress, or begins next.
@@ -33,9 +33,9 @@ class Phases {
   // Waits until every rank has completed as many phases as this one.
   void await_all();
 
-  // Whether this rank may do its part of the next phase before it knows that all ranks have completed the last one:
-  // either they have, or what they may still be reading lies in slots of the other parity. The latter holds after a
-  // pipeline with an odd number of stages, whose last phase reads what was written that many phases before the next.
+  // Returns whether this rank may do its part of the next phase before it knows that all ranks have completed the last
+  // one: either they have, or what they may still be reading lies in slots of the other parity. The latter holds after
+  // a pipeline with an odd number of stages, whose last phase reads what was written that many phases before the next.
   bool can_start_early() const;
   // Does that part: first(phase) is the first stage of the first chunk of a pipeline, which continues from there.
   template <class First>

@@ -17,7 +17,7 @@ class RankInputs {
 
   std::size_t size() const { return inputs_.size(); }
   const void*& operator[](int rank) { return inputs_[static_cast<std::size_t>(rank)]; }
-  // Every rank's input from that element on. Valid until the next call.
+  // Returns every rank's input from that element on. Valid until the next call.
   std::span<const void* const> from(std::size_t first, DType dtype) {
     return first == 0 ? inputs_ : shift(first, dtype);
   }

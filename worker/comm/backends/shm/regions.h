@@ -17,12 +17,12 @@ namespace ddprun::comm {
 
 // Describes memory of a rank such that another process of the host can map it.
 struct RegionHandle {
-  std::int32_t process = 0;      // the pid that has the segment open; 0: memory that no other process can map
-  std::int32_t descriptor = -1;  // of the segment in that process
+  std::int32_t process = 0;      // the pid that has the segment open; 0 for memory that no other process can map
+  std::int32_t descriptor = -1;  // the segment's in that process
   std::uint64_t segment_bytes = 0;
-  std::uint64_t offset = 0;   // of the memory in the segment
+  std::uint64_t offset = 0;   // the memory's in the segment
   std::uint32_t segment = 0;  // the segment's number, which its rank uses once
-  std::uint32_t freed = 0;    // how many segments its rank has freed so far
+  std::uint32_t freed = 0;    // the number of segments that its rank has freed so far
 
   bool reachable() const { return process != 0; }
 };
@@ -34,7 +34,7 @@ class OwnRegions : public std::enable_shared_from_this<OwnRegions> {
   // The memory is freed with the last copy of the pointer, which may outlive every other reference to this object.
   // Throws Errc::io.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
-  // Not reachable unless all of it lies in one allocation.
+  // Returns a handle that cannot be mapped unless all of the memory lies in one allocation.
   RegionHandle handle_of(ConstSpan memory) const;
   // Changes with every allocation and every deallocation.
   std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
@@ -63,8 +63,8 @@ class RegionLookup {
  private:
   const OwnRegions& regions_;
   std::uint64_t version_ = 0;
-  std::uintptr_t start_ = 0;  // of the segment
-  RegionHandle last_;         // for the segment's start
+  std::uintptr_t start_ = 0;  // the segment's start
+  RegionHandle last_;         // the handle of the segment's start
 };
 
 // Registered memory of other ranks: mapped when first needed, unmapped once its rank has freed any segment. One thread

@@ -18,7 +18,7 @@ inline constexpr std::size_t line_pair_bytes = 128;
 // Entries of a rank's announcement ring: see AnnouncementRing.
 inline constexpr std::size_t ring_entries = 8;
 
-// What a rank publishes with the announcement of a collective.
+// The kind of payload that a rank publishes with the announcement of a collective.
 enum class PayloadKind : std::uint32_t {
   none,    // nothing: its data moves through staging slots
   data,    // its input
@@ -29,7 +29,7 @@ enum class PayloadKind : std::uint32_t {
 struct alignas(line_pair_bytes) Announcement {
   static constexpr std::size_t embedded_bytes = 104;
 
-  FutexCounter announced;  // how often this entry was announced
+  FutexCounter announced;  // the number of times that this entry was announced
   std::uint64_t call;      // identifies the operation
   std::uint32_t retired;   // rounds that this rank has retired: the lower half of the count
   PayloadKind payload_kind;
@@ -47,15 +47,15 @@ struct alignas(line_pair_bytes) RankState {
   alignas(line_pair_bytes) FutexCounter incoming_offers;
 };
 
-// What one rank offers to send to another. The sender takes a free offer and fills it in; the receiver accepts it, and
-// frees it once it has received all bytes.
+// A message that one rank offers to send to another. The sender takes a free offer and fills it in; the receiver
+// accepts it, and frees it once it has received all bytes.
 struct alignas(cache_line_bytes) Offer {
   enum State : std::uint32_t { free, posted, accepted };
   std::atomic<std::uint32_t> state;
   std::uint32_t dtype;
   std::uint64_t count;  // elements
   std::int64_t tag;
-  std::uint64_t number;  // of the message among those with its sender, receiver and tag, from 0
+  std::uint64_t number;  // the message's number among those with its sender, receiver and tag, from 0
 };
 
 // Messages from one rank to another. One accepted offer at a time moves through the channel's buffers, in chunks.
@@ -85,11 +85,11 @@ class ProcessorSet {
 
 class SegmentLayout {
  public:
-  // Largest PayloadKind::data.
+  // The largest size of PayloadKind::data.
   static constexpr std::size_t max_payload_bytes = std::size_t{16} * 1024;
 
-  // slot_bytes: of one of a rank's two staging slots; a multiple of 4096. threads_per_rank: threads that need a
-  // processor while the ranks wait for each other.
+  // slot_bytes: the size of one of a rank's two staging slots; a multiple of 4096. threads_per_rank: threads that need
+  // a processor while the ranks wait for each other.
   static std::size_t bytes_for(int ranks, std::size_t slot_bytes);
   SegmentLayout(SharedSegment segment, int ranks, std::size_t slot_bytes, int threads_per_rank = 1);
 
@@ -98,7 +98,7 @@ class SegmentLayout {
 
   // Valid once all ranks have added their processors.
   SpinPolicy spin_policy() const { return SpinPolicy::for_threads(ranks_ * threads_per_rank_, processors().count()); }
-  // Whether no processor is left for a second thread of each rank. As spin_policy().
+  // Returns whether no processor is left for a second thread of each rank. Valid when spin_policy() is.
   bool cores_are_taken() const { return processors().count() < 2 * ranks_ * threads_per_rank_; }
   ProcessorSet& processors() const { return *reinterpret_cast<ProcessorSet*>(segment_.data()); }
   RankState& rank(int rank) const { return states_[index(rank)]; }
@@ -111,7 +111,7 @@ class SegmentLayout {
   std::byte* section(int owner, int rank, std::uint32_t phase) const {
     return slot(owner, phase) + index(rank) * section_bytes_;
   }
-  // For a payload that does not fit into its announcement.
+  // The place of a payload that does not fit into its announcement.
   std::byte* payload(int rank, std::uint64_t round) const {
     return at(offsets_.payloads + (index(rank) * ring_entries + round % ring_entries) * max_payload_bytes);
   }
@@ -119,7 +119,7 @@ class SegmentLayout {
   std::byte* channel_buffer(int from, int to, std::uint32_t chunk) const;
 
  private:
-  // Where each kind of memory begins, in this order.
+  // The offsets at which each kind of memory begins, in this order.
   struct Offsets {
     std::size_t states, payloads, slots, channels, channel_buffers, end;
     Offsets(std::size_t ranks, std::size_t slot_bytes);

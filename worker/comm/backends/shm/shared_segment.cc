@@ -25,7 +25,7 @@ bool is_address(const std::string& text) {
 
 SharedSegment SharedSegment::create(std::size_t bytes) {
   UniqueFd fd(::memfd_create("ddprun-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // For this user alone, also where somebody else may follow the links in /proc.
+  // The segment is for only this user, also where somebody else may follow the links in /proc.
   if (!fd || ::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     throw make_error(Errc::io, "cannot create {} bytes of shared memory: {}", bytes, errno_text(errno));
   }
@@ -41,7 +41,7 @@ SharedSegment SharedSegment::open(const std::string& address, std::size_t bytes)
   if (::lseek(fd.get(), 0, SEEK_END) != static_cast<off_t>(bytes)) {
     throw make_error(Errc::unsupported, "shared memory at {} does not have {} bytes", address, bytes);
   }
-  // Anything else might be cut short while it is mapped.
+  // A segment without these seals might be cut short while it is mapped.
   constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW;
   if (const int found = ::fcntl(fd.get(), F_GET_SEALS); found < 0 || (found & seals) != seals)
     throw make_error(Errc::unsupported, "{} is not shared memory of a rank", address);

@@ -8,14 +8,14 @@
 namespace ddprun::comm {
 
 // Memory shared by processes of one host (a memfd, mapped). It has no name in any file system and exists as long as a
-// process has it open, so nothing is left behind however the processes end. Zero at first; untouched pages take no
-// memory.
+// process has it open, so nothing is left behind however the processes end. It is zero at first; untouched pages take
+// no memory.
 class SharedSegment {
  public:
   // Throws Errc::io.
   static SharedSegment create(std::size_t bytes);
-  // address: of a segment that another process of this host created and still has open. Throws Errc::unsupported when
-  // it cannot be opened from here (another container or user).
+  // address: that of a segment that another process of this host created and still has open. Throws Errc::unsupported
+  // when it cannot be opened from here (another container or user).
   static SharedSegment open(const std::string& address, std::size_t bytes);
 
   SharedSegment(SharedSegment&& other) noexcept;

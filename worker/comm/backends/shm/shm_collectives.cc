@@ -70,8 +70,8 @@ bool ShmCollectives::await_peers(const Collective& collective, Await await) {
   return await(AnnouncementRing::all_ranks);
 }
 
-// Whether this rank is broadcast's root or no root of a reduce, its data is in its announcement, and no rank can have
-// chosen another protocol.
+// Returns whether this rank is broadcast's root or no root of a reduce, its data is in its announcement, and no rank
+// can have chosen another protocol.
 bool ShmCollectives::sends_only(const Collective& collective) const {
   const auto& operation = collective.operation;
   if (ring_.payload_kind(rank_) != PayloadKind::data) return false;
@@ -79,7 +79,7 @@ bool ShmCollectives::sends_only(const Collective& collective) const {
   return operation.kind == OpKind::reduce && operation.peer != rank_ && direct_.too_small(operation);
 }
 
-// None where ranks published different things. The same answer at every rank.
+// Returns none where ranks published different things. The answer is the same at every rank.
 PayloadKind ShmCollectives::common_payload_kind(const Collective& collective) const {
   if (collective.operation.kind == OpKind::broadcast) return ring_.payload_kind(collective.operation.peer);
   return ring_.common_payload_kind();

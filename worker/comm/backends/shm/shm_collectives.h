@@ -12,8 +12,8 @@ namespace ddprun::comm {
 
 // The collectives over a SegmentLayout: announces each in a round, and selects its protocol by what all ranks publish
 // with their announcements: their data (InlineCollectives), handles of registered memory (DirectCollectives), or
-// nothing or different things (StagedCollectives). References what it is made of; wake() from any thread, all else one
-// thread at a time. Throws what AnnouncementRing and the protocols throw.
+// nothing or different things (StagedCollectives). References what it is made of. Any thread may call wake(), one at a
+// time all else. Throws what AnnouncementRing and the protocols throw.
 class ShmCollectives final : public NonblockingCollectives {
  public:
   ShmCollectives(const SegmentLayout& layout, int rank, const OwnRegions& regions, const std::atomic<bool>& interrupted)
@@ -26,12 +26,12 @@ class ShmCollectives final : public NonblockingCollectives {
 
   // Announces the collective if that needs no waiting. REQUIRES: no started collective is unfinished.
   void announce(const Collective& collective) noexcept override;
-  // Pays where a thread that waits beside the caller would take its core.
+  // Waits only where a thread that waits beside the caller would take its core.
   bool meet(const Collective& collective, const Deadline& deadline) noexcept override;
   // REQUIRES: no started collective is unfinished.
   void execute(const Collective& collective);
-  // Announces a small collective, so that peers need not wait for this rank. False: it is not small, or too many are
-  // started.
+  // Announces a small collective, so that peers need not wait for this rank. Returns false if it is not small, or too
+  // many are started.
   bool start(const Collective& collective) override;
   // Finishes the oldest started collective once all ranks have announced it.
   bool test(const Collective& collective, const Deadline& deadline) override;

@@ -58,7 +58,7 @@ class ShmTransport : public Transport {
     return shared_->transfers.start(operation, memory);
   }
   RegisteredBuffer allocate(std::size_t bytes) override { return {regions_->allocate(bytes), bytes}; }
-  // In the order of the ranks.
+  // Elements are reduced in the order of the ranks.
   bool reduces_elements_alike(const Operation&) const override { return true; }
 
   void interrupt() noexcept override {
@@ -73,7 +73,7 @@ class ShmTransport : public Transport {
           collectives(layout, owner.rank_, *owner.regions_, owner.interrupted_),
           transfers(layout, owner.rank_, owner.interrupted_),
           peer_state(layout.rank(owner.rank_).peer_state) {}
-    // A state other than present is final. Also wakes this process's own threads.
+    // Sets a state; one other than present is final. Also wakes this process's own threads.
     void publish(PeerState state) noexcept {
       auto present = PeerState::present;
       peer_state.compare_exchange_strong(present, state);

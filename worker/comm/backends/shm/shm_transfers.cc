@@ -90,7 +90,7 @@ class ShmTransfers::SendTransfer : public Transfer {
 
 class ShmTransfers::ReceiveTransfer : public Transfer {
  public:
-  // number: none for a receive from any source.
+  // number: the message's; none for a receive from any source.
   ReceiveTransfer(ShmTransfers& owner, const Operation& operation, Span memory, std::optional<std::uint64_t> number)
       : owner_(owner), operation_(operation), memory_(memory), number_(number), source_(operation.peer) {}
 
@@ -108,7 +108,7 @@ class ShmTransfers::ReceiveTransfer : public Transfer {
   int source() const override { return source_; }
 
  private:
-  // False: the message has not been sent yet.
+  // Returns false if the message has not been sent yet.
   bool try_receive(const WaitLimits& limits) {
     const std::lock_guard lock(owner_.receive_locks_[index(source_)]);
     if (auto* const offer = owner_.find_offer(source_, operation_.tag, *number_)) {
@@ -149,7 +149,7 @@ class ShmTransfers::ReceiveTransfer : public Transfer {
     return present;
   }
 
-  // Of the first rank that has sent its next message of this tag.
+  // Claims the next message of this tag from the first rank that has sent it.
   bool claim_from_any_source(Deadline deadline) {
     for (int r = 0; r < owner_.layout_.ranks(); ++r) {
       if (r == owner_.rank_) continue;

@@ -10,7 +10,7 @@
 
 namespace ddprun::comm {
 
-// A shift, because a division by a size that is only known at run time is noticeable in small operations.
+// Divides by a shift, because a division by a size that is only known at run time is noticeable in small operations.
 inline std::size_t elements_in(std::size_t bytes, DType dtype) {
   return bytes >> std::countr_zero(size_of(dtype));
 }

@@ -21,8 +21,8 @@ std::byte* element(Span span, std::size_t index) {
 
 }  // namespace
 
-// Only for an allreduce: of the operations whose data may travel otherwise, it alone is sure to be staged once one rank
-// publishes nothing.
+// Starts early only for an allreduce: of the operations whose data may travel otherwise, it is the only one that is
+// sure to be staged once one rank publishes nothing.
 void StagedCollectives::start_early(const Collective& collective) {
   if (collective.operation.kind != OpKind::allreduce || !phases_.can_start_early()) return;
   area_.run(collective,
@@ -105,7 +105,7 @@ std::size_t StagedCollectives::allreduce_chunk(DType dtype) const {
   return static_cast<std::size_t>(layout_.ranks()) * elements_in(layout_.section_bytes(), dtype);
 }
 
-// What rank r reduces of a chunk of an allreduce's buffer.
+// Returns the slice that rank r reduces of a chunk of an allreduce's buffer.
 Span StagedCollectives::slice_of(const Span& buffer, std::size_t chunk, int r) const {
   const auto first = chunk * allreduce_chunk(buffer.dtype);
   const auto count = std::min(allreduce_chunk(buffer.dtype), buffer.count - first);
@@ -181,7 +181,7 @@ void StagedCollectives::reduce_scatter(const Collective& collective) {
   });
 }
 
-// This rank's own input, and what the others have written to this rank's sections of their slots.
+// Finds this rank's own input, and what the others have written to this rank's sections of their slots.
 void StagedCollectives::find_inputs(const void* own_input, std::uint32_t phase) {
   for_each_peer([&](int r) { inputs_[r] = area_.section(r, rank_, phase); });
   inputs_[rank_] = own_input;

@@ -13,8 +13,8 @@
 namespace ddprun::comm {
 
 // Protocol for all other collectives: the data moves through the ranks' staging slots, in phases and a chunk at a time.
-// References the layout; wake() from any thread, all else one thread at a time. Throws what Phases and StagedExchanges
-// throw.
+// References the layout. Any thread may call wake(), one thread at a time all else. Throws what Phases and
+// StagedExchanges throw.
 class StagedCollectives {
  public:
   StagedCollectives(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted)

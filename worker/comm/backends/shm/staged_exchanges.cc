@@ -11,7 +11,7 @@
 namespace ddprun::comm {
 namespace {
 
-// Elements [first, first + length) of a part, or as many of them as it has.
+// Returns elements [first, first + length) of a part, or as many of them as it has.
 template <class AnySpan>
 AnySpan chunk_of(AnySpan part, std::size_t first, std::size_t length) {
   if (first >= part.count) return {nullptr, 0, part.dtype};

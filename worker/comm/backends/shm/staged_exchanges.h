@@ -12,15 +12,15 @@ namespace ddprun::comm {
 
 // The collectives in which ranks have parts of different sizes or different roles: gather, scatter, all_to_all, and the
 // unequal forms of allgather and reduce_scatter. They move through the staging slots of a SegmentLayout, a chunk of
-// every part at a time. References what it is made of; blocking; one thread at a time. Throws what Phases throws, and
-// Errc::mismatch naming both ranks when one sends another a different size in all_to_allv than that one expects.
+// every part at a time. References what it is made of. Calls block; one thread at a time. Throws what Phases throws,
+// and Errc::mismatch naming both ranks when one sends another a different size in all_to_allv than that one expects.
 class StagedExchanges {
  public:
   StagedExchanges(const SegmentLayout& layout, int rank, Phases& phases, StagingArea& area)
       : layout_(layout), rank_(rank), phases_(phases), area_(area) {}
 
   static bool handles(const Operation& operation);
-  // Within the deadline that is set for the phases, as a part that the area runs.
+  // Runs within the deadline that is set for the phases, as a part that the area runs.
   void execute(const Collective& collective);
 
  private:

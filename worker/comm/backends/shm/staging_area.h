@@ -12,7 +12,7 @@
 
 namespace ddprun::comm {
 
-// The staging slots as one operation uses them: where in them, and how it copies to and from them.
+// The staging slots as one operation uses them: its place in them, and its copies to and from them.
 //
 // Small operations, of which several fit into a slot, use one place after the other: a line is written again only after
 // it has left the caches near the cores that read it, which is several times as quick.
@@ -22,7 +22,7 @@ class StagingArea {
  public:
   explicit StagingArea(const SegmentLayout& layout) : layout_(layout) {}
 
-  // Does a part of an operation, or all that is left of it: what follows is about that operation.
+  // Does a part of an operation, or all that is left of it. The functions below are about that operation.
   template <class Part>
   void run(const Collective& collective, Part part) {
     const auto& operation = collective.operation;
@@ -39,7 +39,7 @@ class StagingArea {
     part();
     took_ += std::chrono::steady_clock::now() - start;
   }
-  // The operation has ended.
+  // Ends the operation.
   void end() {
     policy_.end(kind_, took_);
     took_ = {};
@@ -56,15 +56,15 @@ class StagingArea {
     if (past_caches()) return kernels().copy_past_caches(to, from, bytes);
     std::memcpy(to, from, bytes);
   }
-  // Into memory that this rank has read not long ago. Beside writes past the caches the loop is the quicker copy (4
-  // MiB: 370 against 470 us), beside others the C library's.
+  // Copies into memory that this rank has read not long ago. Beside writes past the caches the loop is the quicker copy
+  // (4 MiB: 370 against 470 us), beside others the C library's.
   void read(void* to, const std::byte* from, std::size_t bytes) const {
     if (past_caches()) return kernels().copy(to, from, bytes);
     std::memcpy(to, from, bytes);
   }
 
  private:
-  // What an operation needs of a slot, or of each of its sections, and how often it fits there.
+  // The bytes that an operation needs of a slot, or of each of its sections, and how often they fit there.
   struct Places {
     std::size_t bytes = 0, count = 1;
   };
@@ -72,8 +72,8 @@ class StagingArea {
 
   const SegmentLayout& layout_;
   WritePolicy policy_;
-  std::uint64_t operations_ = 0;  // that have ended: the same at all ranks
-  WritePolicy::Kind kind_{};      // of the operation under way, as what follows
+  std::uint64_t operations_ = 0;  // the number that have ended, the same at all ranks
+  WritePolicy::Kind kind_{};      // this and the following are those of the operation under way
   WritePolicy::Choice choice_{};
   std::size_t offset_ = 0;
   WritePolicy::Duration took_{};

@@ -12,32 +12,32 @@
 
 namespace ddprun::comm {
 
-// How a rank writes what its peers will read from staging memory: into its caches, or past them to memory by
+// The way of writing what a rank's peers will read from staging memory: into its caches, or past them to memory by
 // non-temporal stores. Writing a line that a peer has cached costs an exchange between the cores, which takes 10 times
-// as long where they share no third-level cache; a virtual machine does not know, and is moved. On two virtual cores of
-// a Zen 4 an allreduce of 1 MiB through the caches took 45 us in some minutes and 840 in others, past them 90 to 125.
+// as long where they share no third-level cache; a virtual machine does not know, and is moved. On two cores of a Zen 4
+// VM an allreduce of 1 MiB through the caches took 45 us in some minutes and 840 in others, past them 90 to 125.
 //
-// So both ways are tried from time to time, and the quicker one is taken in between. Which operations are trials
-// depends on their number alone, so that all ranks try the same way at the same time; what a rank takes otherwise is
-// its own decision. Operations are told apart by kind, size and turn. Computes only: the caller measures. One thread.
+// So both ways are tried from time to time, and the quicker one is taken in between. Only an operation's number decides
+// whether it is a trial, so that all ranks try the same way at the same time; what a rank takes otherwise is its own
+// decision. Operations are told apart by kind, size and turn. Computes only: the caller measures. One thread.
 class WritePolicy {
  public:
   enum class Way : std::uint8_t { into_caches, past_caches };
   using Duration = std::chrono::nanoseconds;
   struct Choice {
     Way way;
-    bool measured;  // its duration is to be passed to end()
+    bool measured;  // true if its duration is to be passed to end()
   };
   struct Kind {
     OpKind kind;
     std::size_t bytes;
-    // After how many such operations the memory that one of them wrote is written again.
+    // The number of such operations after which the memory that one of them wrote is written again.
     std::uint32_t turn = 1;
   };
 
-  // For the next operation of that kind; the same until it has ended.
+  // Chooses the way of the next operation of that kind; the choice is the same until it has ended.
   Choice choose(const Kind& kind) const;
-  // That operation has ended. took: since all ranks had begun it.
+  // Records the end of that operation. took: the time since all ranks had begun it.
   void end(const Kind& kind, Duration took);
 
   // A series of trials begins at the operation of number first_series turns, second_series turns, and at every multiple
@@ -54,9 +54,9 @@ class WritePolicy {
   };
   struct Trial {
     Way way;
-    std::uint32_t left;  // of that way in this series, with this one
+    std::uint32_t left;  // the trials of that way left in this series, with this one
   };
-  // Sizes by powers of two, and the length of a series.
+  // An operation's kind, the bit width of its size, and the length of a series.
   using Class = std::tuple<OpKind, int, std::uint32_t>;
 
   static std::uint32_t series_length(std::uint32_t turn);
@@ -64,7 +64,7 @@ class WritePolicy {
   static Class class_of(const Kind& kind);
 
   std::map<Class, History> histories_;
-  Way latest_ = Way::into_caches;  // decided for any operation: for those that have had no trial yet
+  Way latest_ = Way::into_caches;  // last decided for any operation; serves those that have had no trial yet
 };
 
 }  // namespace ddprun::comm

@@ -11,7 +11,7 @@ namespace ddprun::comm {
 // Copies of one direction between a device and the host, on a stream of their own: a device copies in both directions
 // at once only from two streams. The host polls events, so that an abort ends its wait.
 //
-// Threads: those of one thread at a time, on which the device is current.
+// Threads: one thread at a time calls it, with the device current.
 // Errors: Errc::io for what CUDA fails to do.
 class CopyStream {
  public:
@@ -20,13 +20,13 @@ class CopyStream {
   void follow(const Event& event) { event.precede(stream_); }
   void to_host(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, cudaMemcpyDeviceToHost); }
   void to_device(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, cudaMemcpyHostToDevice); }
-  // Records an event of the caller's (cudaEvent_t) after all copies so far; null: none.
+  // Records an event that the caller owns (cudaEvent_t) after all copies so far, unless it is null.
   void record(void* event) {
     if (event) record_event(event, stream_);
   }
-  // Reached once all copies so far are complete.
+  // Returns an event that is reached once all copies so far are complete.
   std::unique_ptr<Event> mark() const;
-  // Whether no copy is left at the deadline, by when the device has executed or dropped them.
+  // Returns whether no copy is left at the deadline, by when the device has executed or dropped them.
   bool await_idle(Deadline deadline) const noexcept { return stream_.await_idle(deadline); }
 
  private:
@@ -35,7 +35,7 @@ class CopyStream {
   Stream stream_;
 };
 
-// Page-locked memory of the host, for copies of a device, which is current. Grows to the largest size that was asked
+// Page-locked memory of the host, for copies of a device, which is current. It grows to the largest size that was asked
 // for.
 class StagingMemory {
  public:
@@ -51,7 +51,7 @@ class StagingMemory {
   std::size_t bytes_ = 0;
 };
 
-// Memory of the device, zero.
+// Returns zeroed memory of the device.
 RegisteredBuffer zeroed_device_memory(int device, std::size_t bytes);
 
 }  // namespace ddprun::comm

@@ -15,7 +15,7 @@ std::size_t aligned(std::size_t bytes) {
   return round_up(bytes, alignment);
 }
 
-// Lies in the output, as the input of an operation in place does.
+// Returns whether a part lies in a whole, as the input of an operation in place lies in the output.
 bool lies_in(ConstSpan part, ConstSpan whole) {
   if (!part.data || !whole.data) return false;
   const auto* const begin = static_cast<const std::byte*>(whole.data);
@@ -31,7 +31,7 @@ bool is_rooted_to_one(const Operation& operation) {
   return operation.kind == OpKind::reduce || operation.kind == OpKind::gather;
 }
 
-// Whether a buffer consists of a part for each rank.
+// Returns whether a buffer consists of a part for each rank.
 bool has_parts(OpKind kind) {
   return kind == OpKind::allgather || kind == OpKind::reduce_scatter || kind == OpKind::gather ||
          kind == OpKind::scatter || kind == OpKind::all_to_all;
@@ -85,13 +85,13 @@ class Planner {
 
  private:
   bool is_whole() const { return piece_.count == part_; }
-  // The same of the piece, for a number of elements or bytes in whole parts.
+  // Returns the piece's share of a number of elements or bytes in whole parts.
   std::size_t in_piece(std::size_t amount) const { return is_whole() ? amount : amount / part_ * piece_.count; }
 
   std::size_t add(ConstSpan span) {
     return std::exchange(used_, used_ + aligned(in_piece(span.count) * size_of(span.dtype)));
   }
-  // One span, or one for each part.
+  // Lists one span, or one for each part.
   void list(ConstSpan span, std::size_t at, std::vector<StagedSpan>& spans) const {
     if (span.bytes() == 0) return;
     auto* const device = static_cast<std::byte*>(const_cast<void*>(span.data));

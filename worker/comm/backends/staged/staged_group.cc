@@ -32,7 +32,7 @@ class Backoff {
   int tries_ = 0;
 };
 
-// What the thread of a group executes with.
+// The objects with which the thread of a group executes operations.
 struct Execution {
   Execution(ProcessGroup& host, StagingPool& pool, const StagedOptions& options)
       : current(options.device),
@@ -119,7 +119,7 @@ class StagedGroup final : public ProcessGroup {
     }
   }
 
-  // Those since the last call; waits for one where the thread is idle. None when the group ends.
+  // Returns the tasks since the last call; waits for one where the thread is idle. Returns none when the group ends.
   std::optional<NewTasks> next_tasks(bool idle) {
     std::unique_lock lock(mutex_);
     const auto has_new = [this] { return !new_collectives_.empty() || !new_messages_.empty(); };
@@ -128,7 +128,7 @@ class StagedGroup final : public ProcessGroup {
     return NewTasks{std::exchange(new_collectives_, {}), std::exchange(new_messages_, {})};
   }
 
-  // What fails here alone has to end the operations at the other ranks, too.
+  // A failure of this rank alone has to end the operations at the other ranks, too.
   bool execute(NewTasks& tasks, std::optional<Execution>& execution) try {
     if (!execution) execution.emplace(*host_, pool_, options_);
     for (auto& each : tasks.collectives) execution->collectives.add(std::move(each));
@@ -166,7 +166,7 @@ class StagedGroup final : public ProcessGroup {
   std::vector<StagedMessage> new_messages_;
   std::atomic<std::size_t> unfinished_ = 0;  // operations
   bool closing_ = false;
-  std::thread thread_;  // last: uses all the above
+  std::thread thread_;  // last, as it uses all members above
 };
 
 }  // namespace

@@ -10,10 +10,10 @@ namespace ddprun::comm {
 
 struct StagedOptions {
   int device = 0;
-  std::chrono::milliseconds timeout{};  // of the copies of an operation that names no timeout itself: the group's
-  // Of the largest buffer of a piece. A piece costs the start of two copies and two switches of threads, some 30 us by
-  // calculation, and the first copy to the device and the last one back overlap with nothing. A host reduces 4 MiB in
-  // some 500 us, and 25 MiB, a bucket of gradients, are six pieces of that.
+  std::chrono::milliseconds timeout{};  // the group's, for the copies of an operation that names no timeout itself
+  // The bytes of a piece of the largest buffer. A piece costs the start of two copies and two switches of threads, some
+  // 30 us by calculation, and the first copy to the device and the last one back overlap with nothing. A host reduces 4
+  // MiB in some 500 us, and 25 MiB, a bucket of gradients, are six pieces of that.
   std::size_t piece_bytes = std::size_t{4} << 20;
 };
 

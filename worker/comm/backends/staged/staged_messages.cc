@@ -12,7 +12,7 @@ bool is_send(const StagedMessage& message) {
   return message.task.call.operation.kind == OpKind::send;
 }
 
-// The message on memory of the host.
+// Returns the message on memory of the host.
 Call on_host(const StagedMessage& message, std::byte* memory) {
   Call call = message.task.call;
   call.options.blocking = false;

@@ -30,24 +30,24 @@ class StagingPool {
 struct StagedMessage {
   StagedTask task;
   std::unique_ptr<StagingMemory> memory;
-  WorkPtr in_group{};  // once there
+  WorkPtr in_group{};  // set once it is there
 };
 StagedMessage stage_message(ProcessGroup& host, StagingPool& pool, StagedTask task);
 
 // Executes sends and receives of memory of the current device over a group of the host, all at once: none waits for
 // another, but that sends begin in the order in which they were added.
 //
-// Ownership: references the group and the pool. Threads: one. Errors: as StagedPipeline.
+// Ownership: references the group and the pool. Threads: one. Errors: those of StagedPipeline.
 class StagedMessages {
  public:
   StagedMessages(ProcessGroup& host, StagingPool& pool, int device)
       : host_(host), pool_(pool), to_host_(device), to_device_(device) {}
 
   void add(StagedMessage message);
-  // Does what can be done without waiting. Whether there was anything.
+  // Does what can be done without waiting. Returns whether there was anything.
   bool advance();
   bool idle() const { return messages_.empty(); }
-  // As StagedPipeline.
+  // Does what StagedPipeline's function does.
   void complete_finished() noexcept;
   // Ends all messages with the cause, once nobody uses their memory. REQUIRES: the host's group has failed.
   void cancel(const Error& cause) noexcept;
@@ -55,7 +55,7 @@ class StagedMessages {
  private:
   struct Running {
     StagedMessage message;
-    std::unique_ptr<Event> copied;  // while a copy is in progress
+    std::unique_ptr<Event> copied;  // set while a copy is in progress
     Deadline copied_by;
   };
 

@@ -89,7 +89,7 @@ void StagedPipeline::copy_back(Piece& piece) {
   piece.stage = Stage::to_device;
 }
 
-// In the order of the pieces, to the first that the group has not finished.
+// Completes tasks in the order of the pieces, to the first that the group has not finished.
 void StagedPipeline::complete_finished() noexcept try {
   for (const auto& piece : pieces_) await_end(piece.work);
   for (auto& piece : pieces_) {

@@ -22,7 +22,7 @@ class StagedPipeline {
   StagedPipeline(ProcessGroup& host, std::size_t piece_bytes, int device);
 
   void add(StagedTask task);
-  // Does what can be done without waiting. Whether there was anything.
+  // Does what can be done without waiting. Returns whether there was anything.
   bool advance();
   bool idle() const { return tasks_.empty(); }
   // Completes the tasks that the host's group had finished when it failed, before cancel() ends the others. REQUIRES:
@@ -32,8 +32,8 @@ class StagedPipeline {
   void cancel(const Error& cause) noexcept;
 
  private:
-  // One is copied to the host, one waits there, so that the group has work when it is done with the one before it, one
-  // is in the group, one is copied back.
+  // The number of pieces: one is copied to the host, one waits there, so that the group has work when it is done with
+  // the one before it, one is in the group, one is copied back.
   static constexpr std::size_t most_in_progress = 4;
 
   struct Running {
@@ -63,7 +63,7 @@ class StagedPipeline {
   ProcessGroup& host_;
   const std::size_t piece_bytes_;
   CopyStream to_host_, to_device_;
-  std::vector<StagingMemory> slots_;  // most_in_progress
+  std::vector<StagingMemory> slots_;  // there are most_in_progress
   std::size_t next_slot_ = 0;
   std::deque<Running> tasks_;  // pieces point to them
   std::deque<Piece> pieces_;   // in progress, in order

@@ -17,12 +17,12 @@ namespace ddprun::comm {
 // A call on memory of a device that waits for its execution.
 struct StagedTask {
   Call call;
-  std::unique_ptr<Event> ready;  // what the call has to follow
+  std::unique_ptr<Event> ready;  // the event that the call has to follow
   std::shared_ptr<Completion> work;
-  std::chrono::milliseconds timeout;     // of what the device does for one piece
-  std::atomic<std::size_t>* unfinished;  // of the group: counts this task until it ends
+  std::chrono::milliseconds timeout;     // that of the device's work for one piece
+  std::atomic<std::size_t>* unfinished;  // the group's count, which this task is part of until it ends
 
-  // Once. The group may be destroyed as soon as the work is done.
+  // Called once. The group may be destroyed as soon as the work is done.
   void complete(int source = -1) const {
     --*unfinished;
     work->complete(source);
@@ -33,7 +33,7 @@ struct StagedTask {
   }
 };
 
-// How long a device may still copy once its operation has failed.
+// The time for which a device may still copy once its operation has failed.
 inline constexpr std::chrono::seconds copies_bound(2);
 
 // Waits until nobody uses memory that a failed operation has passed to the host's group.

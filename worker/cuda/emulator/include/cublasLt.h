@@ -6,7 +6,7 @@
 
 #define CUBLAS_VERSION 130100
 
-// What the module calls of cuBLASLt 13, with the names, values, layouts and signatures of NVIDIA's header.
+// The part of cuBLASLt 13 that the module calls, with the names, values, layouts and signatures of NVIDIA's header.
 
 typedef enum cudaDataType_t {
   CUDA_R_32F = 0,

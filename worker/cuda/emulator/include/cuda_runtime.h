@@ -1,7 +1,7 @@
 #pragma once
 
-// What this project uses of CUDA C++, for the emulator: a kernel is a function of C++, whose threads run one after the
-// other and change places at barriers (block.h).
+// The part of CUDA C++ that this project uses, for the emulator: a kernel is a function of C++, whose threads run one
+// after the other and change places at barriers (block.h).
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -83,7 +83,7 @@ T shuffled(unsigned int mask, T value, Source source, int operand, int width) {
 
 }  // namespace ddprun::cuda::emulator
 
-// Of the thread that runs.
+// The indices of the thread that runs.
 extern uint3 threadIdx __attribute__((visibility("hidden")));
 extern uint3 blockIdx __attribute__((visibility("hidden")));
 extern dim3 blockDim __attribute__((visibility("hidden")));
@@ -130,7 +130,7 @@ inline int __ffs(int x) {
   return __builtin_ffs(x);
 }
 
-// Integers alone: sums of floating-point numbers must not depend on an order.
+// This takes only integers: sums of floating-point numbers must not depend on an order.
 inline int atomicAdd(int* address, int value) {
   return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
 }

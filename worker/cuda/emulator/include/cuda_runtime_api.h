@@ -1,6 +1,6 @@
 #pragma once
 
-// What this project calls of the CUDA runtime, for the emulator: the names, signatures, values and layouts of the
+// The part of the CUDA runtime that this project calls, for the emulator: names, signatures, values and layouts of the
 // toolkit's cuda_runtime_api.h (tests/unit/cuda/headers compares them where the toolkit is installed).
 #include <cstddef>
 

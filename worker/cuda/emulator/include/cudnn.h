@@ -5,7 +5,7 @@
 
 #define CUDNN_VERSION 91900
 
-// What the module calls of cuDNN 9, with the names, values, layouts and signatures of NVIDIA's header.
+// The part of cuDNN 9 that the module calls, with the names, values, layouts and signatures of NVIDIA's header.
 
 typedef enum {
   CUDNN_STATUS_SUCCESS = 0,

@@ -1,6 +1,6 @@
 #pragma once
 
-// What this project calls of NCCL, for the emulator: the names, signatures, values and layouts of NCCL 2.28's nccl.h.
+// The part of NCCL that this project calls: the names, signatures, values and layouts of NCCL 2.28's nccl.h.
 #include <cstddef>
 #include <cuda_runtime_api.h>
 

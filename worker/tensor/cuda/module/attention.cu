@@ -42,7 +42,7 @@ HeadRows<Stored> rows_of(const View& view) {
 template <int Width>
 using WidthConstant = std::integral_constant<int, Width>;
 
-// visit(constant) with the least width of tiles that has room for all columns.
+// Calls visit(constant) with the least width of tiles that has room for all columns.
 template <class Visit>
 void visit_width(const AttentionSizes& sizes, Visit visit) {
   const int width = std::max(sizes.width, sizes.value_width);
@@ -53,7 +53,7 @@ void visit_width(const AttentionSizes& sizes, Visit visit) {
                    width);
 }
 
-// One block for each tile of each head.
+// Returns one block for each tile of each head.
 unsigned blocks_of(const AttentionSizes& sizes, std::int64_t rows, int tile_rows) {
   const std::int64_t blocks = divide_up(rows, tile_rows) * sizes.batch * sizes.heads;
   if (blocks <= std::numeric_limits<std::int32_t>::max()) return static_cast<unsigned>(blocks);

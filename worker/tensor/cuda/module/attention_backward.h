@@ -7,14 +7,14 @@
 // one block in a fixed order, and no atomic additions are needed.
 namespace ddprun::cuda {
 
-// own: rows of a block, of which it computes the gradients. other: rows of the tiles that it goes through.
+// own: rows of a block, which computes their gradients. other: rows of the tiles that it goes through.
 template <class Stored, int Width>
 struct BackwardTiles {
   static constexpr bool narrow = Width <= 64;
   static constexpr int strips = (narrow ? 2 : 1) * (sizeof(Stored) == 2 ? 2 : 1);
   static constexpr int own = strips * strip_rows<Stored>;
   static constexpr int other = sizeof(Stored) == 2 ? 32 : (narrow ? 128 : 64) / static_cast<int>(sizeof(Stored));
-  // Among so many warps the columns of a strip are divided where it has two gradients: one has too few registers.
+  // The columns of a strip are divided among so many warps where it has two gradients: one has too few registers.
   static constexpr int splits = !narrow && sizeof(ComputeType<Stored>) == 4 ? 2 : 1;
 };
 
@@ -28,7 +28,7 @@ struct BackwardInputs {
   const T* log_sum;
 };
 
-// Which keys of a tile the queries of a tile see.
+// Tells which keys of a tile the queries of a tile see.
 class TileVisibility {
  public:
   __device__ __forceinline__ TileVisibility(const AttentionSizes& sizes, std::int64_t first_query,
@@ -47,7 +47,7 @@ class TileVisibility {
   }
 
   int queries_, keys_;
-  int ahead_;  // of a query's number is the last key that it sees
+  int ahead_;  // the distance from a query's number to the last key that it sees
 };
 
 // The probabilities of a tile, given products of queries and keys.
@@ -74,7 +74,7 @@ struct TileProbabilities {
   std::int64_t mask_stride;
 };
 
-// A query's logarithm of its sum; infinite where there is no query or it sees nothing, which makes all probabilities 0.
+// Loads a query's logarithm of its sum; infinite where it is missing or sees nothing, which makes all probabilities 0.
 template <class Stored>
 __device__ __forceinline__ ComputeType<Stored> log_sum_of(const BackwardInputs<Stored>& in, const BlockPosition& at,
                                                           std::int64_t query) {
@@ -83,7 +83,7 @@ __device__ __forceinline__ ComputeType<Stored> log_sum_of(const BackwardInputs<S
   return log_sum == minus_infinity<T>() ? -log_sum : log_sum;
 }
 
-// A strip of a gradient into shared memory, from where it is stored by rows. accumulate: added to what is there.
+// Writes a strip of a gradient to shared memory, from where it is stored by rows. accumulate: added to what is there.
 template <int Width, int Columns, class Stored, class Layout>
 __device__ __forceinline__ void store_gradient(const Layout& layout, Strip<Stored, Columns>& gradient, int first_column,
                                                const HeadRows<Stored>& result, const BlockPosition& at,
@@ -101,7 +101,7 @@ __device__ __forceinline__ void store_gradient(const Layout& layout, Strip<Store
   store_strip<Width, Columns>(staging, first_column, result, at, first, rows, width);
 }
 
-// By tiles of queries. grad_dot_out, for each query, is given or computed here and stored.
+// Goes by tiles of queries. grad_dot_out, for each query, is given or computed here and stored.
 template <class Stored, int Width>
 __global__ void __launch_bounds__(warp_size* BackwardTiles<Stored, Width>::strips, 2)
     query_gradient_kernel(BackwardInputs<Stored> in, bool is_given, ComputeType<Stored>* grad_dot_out,
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(warp_size* BackwardTiles<Stored, Width>::strip
   at.tile = (sizes.queries - 1) / Tiles::own - at.tile;
   const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_of_warp();
   const std::int64_t tile_query = at.tile * Tiles::own, first_query = tile_query + warp * rows;
-  const std::int64_t numbers = at.number * sizes.queries + first_query;  // of the strip's log_sum and grad_dot_out
+  const std::int64_t numbers = at.number * sizes.queries + first_query;  // the index of its log_sum and grad_dot_out
   Stored* const query = queries + warp * rows * stride;
   Stored* const grad = grads + warp * rows * stride;
   T* const log_sum = log_sums + warp * rows;
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(warp_size* BackwardTiles<Stored, Width>::strip
                                query);
 }
 
-// By tiles of keys, after the above.
+// Goes by tiles of keys, after the above.
 template <class Stored, int Width>
 __global__ void __launch_bounds__(warp_size* BackwardTiles<Stored, Width>::strips* BackwardTiles<Stored, Width>::splits,
                                   2)
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(warp_size* BackwardTiles<Stored, Width>::strip
   using Tiles = BackwardTiles<Stored, Width>;
   using Scores = ScoreStrip<Stored, Tiles::other>;
   constexpr int rows = strip_rows<Stored>, stride = tile_stride<Stored, Width>;
-  constexpr int columns = Width / Tiles::splits, others = Tiles::other / Tiles::splits;  // of a warp
+  constexpr int columns = Width / Tiles::splits, others = Tiles::other / Tiles::splits;  // those of a warp
   alignas(32) __shared__ Stored keys[Tiles::own * stride];
   alignas(32) __shared__ Stored values[Tiles::own * stride];
   alignas(32) __shared__ Stored queries[Tiles::other * stride];

@@ -6,7 +6,7 @@
 // 2022).
 namespace ddprun::cuda {
 
-// Chosen so that all tiles fit into the 48 KiB of shared memory that every architecture has.
+// Sizes are chosen so that all tiles fit into the 48 KiB of shared memory that every architecture has.
 template <class Stored, int Width>
 struct ForwardTiles {
   static constexpr bool narrow = Width <= 64;
@@ -23,7 +23,7 @@ struct RunningSoftmax {
 };
 
 // A strip's scores against a tile of keys become exponentials, relative to the highest score so far of their row.
-// rescale: by how much what was summed before has to shrink.
+// rescale: the factor by which what was summed before has to shrink.
 template <class Stored, int Keys, class T>
 __device__ __forceinline__ void exponentials(const AttentionSizes& sizes, T scale, const Stored* mask,
                                              std::int64_t first_query, std::int64_t first_key,
@@ -67,7 +67,7 @@ __device__ __forceinline__ void exponentials(const AttentionSizes& sizes, T scal
   }
 }
 
-// The logarithms of the sums, and by how much each row's sum of values has to be scaled.
+// Returns the logarithms of the sums, and the factor by which each row's sum of values has to be scaled.
 template <class Stored, class T>
 __device__ __forceinline__ void finish_rows(const AttentionSizes& sizes, std::int64_t first_query,
                                             const RunningSoftmax<T>* rows, T* log_sum, T* share) {

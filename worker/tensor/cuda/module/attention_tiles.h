@@ -4,10 +4,10 @@
 
 #include "ddprun/worker/tensor/cuda/module/tile_product.h"
 
-// What the kernels of attention have in common: sizes, which keys a query sees, and how tiles get into shared memory.
-// Each warp of a block has a strip of rows of its own, and all warps see one tile of the other side after another:
-// queries of their own and tiles of keys, or the other way round. Tiles have Width columns, those beyond the actual
-// width are zero.
+// The common parts of the attention kernels: sizes, which keys a query sees, and how tiles get into shared memory. Each
+// warp of a block has a strip of rows of its own, and all warps see one tile of the other side after another: queries
+// of their own and tiles of keys, or the other way round. Tiles have Width columns, those beyond the actual width are
+// zero.
 namespace ddprun::cuda {
 
 struct AttentionSizes {
@@ -15,19 +15,19 @@ struct AttentionSizes {
   int width, value_width;
   bool causal;
 
-  // How many keys query i sees.
+  // Returns the number of keys that query i sees.
   __host__ __device__ std::int64_t visible(std::int64_t i) const {
     const std::int64_t end = causal ? i + 1 + keys - queries : keys;
     return i >= queries || end < 0 ? 0 : end < keys ? end : keys;
   }
-  // The first query that sees a key.
+  // Returns the first query that sees a key.
   __host__ __device__ std::int64_t first_query_of(std::int64_t key) const {
     const std::int64_t first = causal ? key - (keys - queries) : 0;
     return first < 0 ? 0 : first;
   }
 };
 
-// (batch, heads, rows, width), contiguous in the last dimension.
+// A tensor (batch, heads, rows, width), contiguous in the last dimension.
 template <class Stored>
 struct HeadRows {
   Stored* data;
@@ -39,9 +39,9 @@ struct HeadRows {
   }
 };
 
-// Which tile of which head a block computes. The tile changes slowest.
+// The tile and the head that a block computes. The tile changes slowest.
 struct BlockPosition {
-  std::int64_t tile, batch, head, number;  // number: of the head among all
+  std::int64_t tile, batch, head, number;  // number: the head's among all
 
   __device__ explicit BlockPosition(const AttentionSizes& sizes) {
     const std::int64_t all = sizes.batch * sizes.heads;
@@ -68,7 +68,7 @@ __device__ __forceinline__ void load_rows(const Stored* from, std::int64_t strid
   }
 }
 
-// A block's rows of one head from `first` on, of `rows` that there are.
+// Loads a block's rows of one head from `first` on, of `rows` that there are.
 template <int Rows, int Width, class Stored>
 __device__ __forceinline__ void load_tile(const HeadRows<const Stored>& operand, const BlockPosition& at,
                                           std::int64_t first, std::int64_t rows, int width, Stored* tile) {
@@ -76,14 +76,14 @@ __device__ __forceinline__ void load_tile(const HeadRows<const Stored>& operand,
                          width, operand.aligned, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x), tile);
 }
 
-// A warp's strip.
+// Loads a warp's strip.
 template <int Width, class Stored>
 __device__ __forceinline__ void load_strip(const HeadRows<const Stored>& operand, const BlockPosition& at,
                                            std::int64_t first, std::int64_t rows, int width, Stored* strip) {
   load_rows<strip_rows<Stored>, Width>(operand.of(at.batch, at.head) + first * operand.row_stride, operand.row_stride,
                                        rows - first, width, operand.aligned, lane_of_warp(), warp_size, strip);
 }
-// The strip's columns [first_column, first_column + Columns).
+// Loads the strip's columns [first_column, first_column + Columns).
 template <int Width, int Columns, class Stored>
 __device__ __forceinline__ void store_strip(const Stored* strip, int first_column, const HeadRows<Stored>& result,
                                             const BlockPosition& at, std::int64_t first, std::int64_t rows, int width) {
@@ -110,7 +110,7 @@ struct ScoreStrip {
   Stored* operand;
 };
 
-// Four lanes have a row: the sum or maximum of their values, in all four.
+// Reduces over the four lanes that have a row: the sum or maximum of their values, in all four.
 template <class T>
 __device__ __forceinline__ T sum_of_four(T value) {
   value += __shfl_xor_sync(whole_warp, value, 1);

@@ -10,15 +10,15 @@
 #include "ddprun/worker/tensor/cuda/module/warp.h"
 
 // The positions of a channel are divided into parts, each summed by a block; then a thread merges the parts of a
-// channel in double, in their order. How many parts there are depends on the shape alone.
+// channel in double, in their order. The number of parts depends only on the shape.
 namespace ddprun::cuda {
 namespace {
 
 // Memory is (outer, channels, inner).
 struct Channels {
   Divider channels, inner;
-  std::int64_t positions;  // of a channel
-  std::int64_t part;       // positions of a part, but for the last one
+  std::int64_t positions;  // those of a channel
+  std::int64_t part;       // the positions of a part, except the last one
   std::int64_t parts;
 
   Channels(const View& x, std::int64_t outer, std::int64_t inner_size)
@@ -35,14 +35,14 @@ struct Channels {
     const std::int64_t row = inner.quotient(element);
     return row - channels.quotient(row) * channels.divisor();
   }
-  // Where the position of a channel is in memory.
+  // Returns where the position of a channel is in memory.
   __device__ std::int64_t element(std::int64_t channel, std::int64_t position) const {
     const std::int64_t outer = inner.quotient(position);
     return (outer * channels.divisor() + channel) * inner.divisor() + position - outer * inner.divisor();
   }
 };
 
-// Values by channel, of any floating-point type: few, so their type is looked at where they are read.
+// Values by channel, of any floating-point type: there are few, so their type is looked at where they are read.
 struct Values {
   void* data;
   DType dtype;
@@ -100,7 +100,7 @@ __device__ inline std::int64_t size_of_part(const Channels& shape, std::int64_t 
   return left < shape.part ? left : shape.part;
 }
 
-// The mean of each part, and the sum of the squared distances from it.
+// Finds the mean of each part, and the sum of the squared distances from it.
 template <class E, int size, class T = ComputeType<E>>
 __global__ void part_statistics(Channels shape, const E* __restrict__ x, T* __restrict__ means,
                                 T* __restrict__ squares) {
@@ -124,7 +124,7 @@ __global__ void part_statistics(Channels shape, const E* __restrict__ x, T* __re
   squares[part_index(shape)] = square;
 }
 
-// Chan's formula for two sets of numbers, part after part.
+// Applies Chan's formula for two sets of numbers, part after part.
 template <class T>
 __global__ void merge_statistics(Channels shape, const T* __restrict__ means, const T* __restrict__ squares, double eps,
                                  Values mean, Values inverse, Values variance) {
@@ -165,7 +165,7 @@ __global__ void normalise(Channels shape, std::int64_t packs, const E* __restric
   }
 }
 
-// Of each part, the sums of the gradient, and of the gradient times the distance from the mean.
+// Sums, for each part, the gradient, and the gradient times the distance from the mean.
 template <class E, int size, class T = ComputeType<E>>
 __global__ void part_gradients(Channels shape, const E* __restrict__ x, const E* __restrict__ grad, Values mean,
                                T* __restrict__ sums, T* __restrict__ products) {
@@ -187,8 +187,8 @@ __global__ void part_gradients(Channels shape, const E* __restrict__ x, const E*
   products[part_index(shape)] = product;
 }
 
-// What an input's gradient has to lose where the statistics are of this very x: shift, and slope times its distance
-// from the mean.
+// The amount that an input's gradient has to lose where the statistics are of this very x: shift, and slope times its
+// distance from the mean.
 template <class T>
 struct Correction {
   T shift, slope;

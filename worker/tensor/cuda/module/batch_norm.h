@@ -3,7 +3,7 @@
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
 // Batch normalisation by own kernels: cuDNN's compute statistics and result in one call, and between them all ranks may
-// have to agree on the statistics. Entries of DeviceApi with the same names.
+// have to agree on the statistics. They are entries of DeviceApi with the same names.
 namespace ddprun::cuda {
 
 void batch_statistics(DeviceContext& device, const View& x, std::int64_t outer, std::int64_t inner, double eps,

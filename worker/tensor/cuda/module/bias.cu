@@ -10,7 +10,7 @@ namespace {
 
 using kernels::Axis;
 
-// Which channel an element of (outer, channels, inner) is of.
+// Finds the channel of an element of (outer, channels, inner).
 struct Channels {
   Divider inner, count;
 
@@ -20,7 +20,7 @@ struct Channels {
   }
 };
 
-// size: elements that a thread has at once. They are of one channel, or of neighbouring channels where `inner` is 1.
+// size: the number of elements that a thread has at once, of one channel, or of neighbouring ones where `inner` is 1.
 template <int size, class T, class Bias>
 __global__ void __launch_bounds__(block_threads, 1)
     add_bias_kernel(Channels channels, std::int64_t packs, T* x, const Bias* bias) {
@@ -51,7 +51,7 @@ void add_bias_to(DeviceContext& device, const View& x, const View& bias, std::in
     launch_with.template operator()<1>();
 }
 
-// The sum of each plane first, where a channel has more than an element of each.
+// Sums each plane first, where a channel has more than an element of each.
 template <class T, class Out>
 void sum_to(DeviceContext& device, const View& grad, const Axis& axis, Out* out, bool accumulate) {
   using C = ComputeType<T>;

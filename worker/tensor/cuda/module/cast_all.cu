@@ -7,19 +7,19 @@
 #include "ddprun/worker/tensor/cuda/module/refuse.h"
 #include "ddprun/worker/tensor/cuda/module/views.h"
 
-// Many tensors by one kernel: their addresses are its arguments. A block has pieces of one size, whatever the tensors'
-// sizes.
+// Casts many tensors by one kernel: their addresses are its arguments. A block has pieces of one size, whatever the
+// tensors' sizes.
 namespace ddprun::cuda {
 namespace {
 
 constexpr std::int64_t piece_length = 4096;
-constexpr int most_tensors = 128;  // of a launch, whose arguments may take 4 KiB
+constexpr int most_tensors = 128;  // those of a launch, whose arguments may take 4 KiB
 
 template <class Out>
 struct Casts {
   const float* from[most_tensors];
   Out* to[most_tensors];
-  std::int32_t end[most_tensors];  // of this tensor's pieces and those of the tensors before it
+  std::int32_t end[most_tensors];  // the end of this tensor's pieces after those of the tensors before it
   std::int64_t length[most_tensors];
   int count = 0;
 
@@ -27,7 +27,7 @@ struct Casts {
 };
 static_assert(sizeof(Casts<BFloat16>) <= 4000);
 
-// The first tensor whose pieces end after this one.
+// Returns the first tensor whose pieces end after this one.
 template <class Out>
 __device__ int tensor_of(const Casts<Out>& casts, std::int32_t piece) {
   int low = 0, high = casts.count - 1;

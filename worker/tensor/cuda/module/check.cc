@@ -11,7 +11,7 @@
 namespace ddprun::cuda {
 namespace {
 
-// Not without a driver.
+// Returns none without a driver.
 std::optional<int> current_device() {
   int ordinal = 0;
   if (cudaGetDevice(&ordinal) == cudaSuccess) return ordinal;

@@ -6,7 +6,7 @@
 #include "ddprun/worker/tensor/cuda/module/pack.h"
 #include "ddprun/worker/tensor/cuda/module/unroll.h"
 
-// Rows of any length by packs of 16 bytes, the largest load and store of a thread.
+// Access to rows of any length by packs of 16 bytes, the largest load and store of a thread.
 namespace ddprun::cuda {
 
 template <class T>

@@ -14,13 +14,13 @@ namespace ddprun::cuda {
 inline constexpr int lanes_of_tile = 32;
 inline constexpr int rows_of_tile = block_threads / lanes_of_tile;
 
-// More rows are summed in segments of this length, whose sums are added in float64.
+// A larger number of rows is summed in segments of this length, whose sums are added in float64.
 inline constexpr std::int64_t longest_column_segment = 256;
 
 struct ColumnSums {
   kernels::Axis axis;
-  std::int64_t segment;   // rows that a block adds
-  std::int64_t segments;  // of a column
+  std::int64_t segment;   // the rows that a block adds
+  std::int64_t segments;  // the segments of a column
   bool accumulate;
 };
 
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(block_threads, 1) sum_columns_kernel(ColumnSum
   const std::int64_t pieces = sums.axis.outer * sums.segments * tiles;
   for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
     const std::int64_t column = (piece % tiles * lanes_of_tile + lane) * size;
-    const std::int64_t part = piece / tiles;  // of all segments
+    const std::int64_t part = piece / tiles;  // its number among all segments
     const std::int64_t first = part % sums.segments * sums.segment, last = std::min(first + sums.segment, n);
     C total[size] = {};
     if (column < inner) {

@@ -2,8 +2,8 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Convolutions by cuDNN, of row-major images, by deterministic algorithms alone. Entries of DeviceApi with the same
-// names.
+// Convolutions by cuDNN, of row-major images, only by deterministic algorithms. They are entries of DeviceApi with the
+// same names.
 namespace ddprun::cuda {
 
 void conv2d(DeviceContext& device, const kernels::ConvGeometry& geometry, const View& x, const View& weight,

@@ -82,7 +82,7 @@ ConvolutionDescriptor describe_operation(const Convolution& convolution, const L
   return descriptor;
 }
 
-// Winograd's and Fourier's algorithms, which are less exact.
+// Returns whether it is Winograd's or Fourier's algorithm, which are less exact.
 constexpr bool transforms(cudnnConvolutionFwdAlgo_t algorithm) {
   return algorithm == CUDNN_CONVOLUTION_FWD_ALGO_FFT || algorithm == CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING ||
          algorithm == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD || algorithm == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED;

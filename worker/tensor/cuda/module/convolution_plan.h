@@ -33,8 +33,8 @@ using FilterDescriptor =
 using ConvolutionDescriptor =
     std::unique_ptr<std::remove_pointer_t<cudnnConvolutionDescriptor_t>, DestroyBy<cudnnDestroyConvolutionDescriptor>>;
 
-// How cuDNN computes it. This is its older interface, deprecated in version 9 and complete there: its graphs would be
-// built from ten times as many calls, and have no engine for some shapes, above all in float64.
+// The way in which cuDNN computes it. This is its older interface, deprecated in version 9 and complete there: its
+// graphs would be built from ten times as many calls, and have no engine for some shapes, above all in float64.
 class ConvolutionPlan {
  public:
   ConvolutionPlan(cudnnHandle_t library, const Convolution& convolution, const LibraryCall& call);
@@ -44,7 +44,7 @@ class ConvolutionPlan {
   cudnnFilterDescriptor_t weight() const { return weight_.get(); }
   cudnnConvolutionDescriptor_t operation() const { return operation_.get(); }
   std::size_t workspace_bytes() const { return workspace_bytes_; }
-  // The one of the pass.
+  // Returns the algorithm of the pass.
   template <class Algorithm>
   Algorithm algorithm() const {
     return static_cast<Algorithm>(algorithm_);

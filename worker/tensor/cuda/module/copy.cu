@@ -37,7 +37,7 @@ bool same_shape(const View& a, const View& b) {
   return std::equal(a.shape.begin(), a.shape.begin() + a.rank, b.shape.begin());
 }
 
-// A dense view with the shape of another one of as many elements.
+// Returns a dense view with the shape of another one of as many elements.
 View shaped_like(const View& dense, const View& other) {
   View result{.data = dense.data, .dtype = dense.dtype, .rank = other.rank, .shape = other.shape};
   std::int64_t stride = 1;
@@ -53,7 +53,7 @@ bool is_dense(const View& view) {
   return StridedIndex<1>({&view}).dense();
 }
 
-// Elements that have the same number in row-major order, whatever the shapes.
+// Copies elements that have the same number in row-major order, whatever the shapes.
 template <class Word>
 __global__ void __launch_bounds__(block_threads, 1)
     move_kernel(StridedIndex<1> from_index, const Word* from, StridedIndex<1> to_index, Word* to, std::int64_t count) {
@@ -145,7 +145,7 @@ void convert(DeviceContext& device, const View& from, const View& to, std::int64
          static_cast<const void*>(from.data), StridedIndex<1>({&to}), to.dtype, to.data, count);
 }
 
-// The conversions of mixed precision; whether this is one.
+// Makes the conversions of mixed precision; returns whether this is one.
 bool cast(DeviceContext& device, const View& from, const View& to) {
   const auto is = [&](DType source, DType target) { return from.dtype == source && to.dtype == target; };
   if (is(DType::float32, DType::bfloat16))

@@ -90,13 +90,13 @@ struct Contexts {
   std::map<int, std::unique_ptr<DeviceContext>> opened;
 };
 
-// Never destroyed: tensors may outlive what ends a program, and the driver with it.
+// The contexts are never destroyed: tensors may outlive what ends a program, and the driver with it.
 Contexts& contexts() {
   static auto& all = *new Contexts;
   return all;
 }
 
-// What the current device was given last, where it is open.
+// Returns what the current device was given last, where it is open.
 std::string queued_last() {
   int ordinal = 0;
   if (cudaGetDevice(&ordinal) != cudaSuccess) return "";

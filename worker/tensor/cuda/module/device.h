@@ -19,19 +19,19 @@ namespace ddprun::cuda {
 struct Libraries;
 
 struct DeviceContext {
-  // The device must be current.
+  // REQUIRES: the device is current.
   explicit DeviceContext(int ordinal);
 
   cudaStream_t stream() const { return compute.get(); }
   std::string name() const { return "cuda:" + std::to_string(ordinal); }
-  // 90 for sm_90.
+  // Returns 90 for sm_90.
   int architecture() const { return 10 * major + minor; }
 
   int ordinal;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   int shared_memory_limit = 0;  // bytes that a block may have
-  bool allow_tf32 = false;      // in place of float32, in products and convolutions
+  bool allow_tf32 = false;      // TF32 in place of float32, in products and convolutions
   Stream compute, communication, copies;
   Memory memory;
   HostRing ring;

@@ -11,8 +11,8 @@
 namespace ddprun::cuda {
 namespace {
 
-// Passed by value, so that no memory of the host has to outlive the call: as many as leave room in the 4 KiB that all
-// architectures have for the parameters of a kernel.
+// The streams are passed by value, so that no memory of the host has to outlive the call: as many as leave room in the
+// 4 KiB that all architectures have for the parameters of a kernel.
 struct Streams {
   static constexpr std::int64_t most = 256;
   std::uint64_t of_row[most];
@@ -60,7 +60,7 @@ void dropout(DeviceContext& device, const View& x, double probability, std::uint
              std::int64_t rows, std::uint64_t first, const View& out) {
   const std::int64_t count = rows > 0 ? element_count(x) / rows : 0;
   if (count == 0) return;
-  // Blocks of Philox that a row needs.
+  // The number of Philox blocks that a row needs.
   const std::int64_t per_row = divide_up(static_cast<std::int64_t>(first % 4) + count, 4);
   const Drops drops{seed, first, probability, probability < 1 ? 1 / (1 - probability) : 0};
   visit_floating(device, "dropout", x.dtype, [&]<class T>() {

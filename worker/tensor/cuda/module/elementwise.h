@@ -2,8 +2,8 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// What is computed or moved element by element; as in DeviceApi. unary.cu, binary.cu, select.cu, copy.cu, cast_all.cu,
-// dropout.cu
+// Operations that compute or move element by element; they are as in DeviceApi. unary.cu, binary.cu, select.cu,
+// copy.cu, cast_all.cu, dropout.cu
 namespace ddprun::cuda {
 
 void unary(DeviceContext& device, functor::Unary function, const functor::Arguments& arguments, const View& x,

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   }
 }
 
-// Rows of `width` words.
+// Gathers rows of `width` words.
 template <class Word>
 __global__ void __launch_bounds__(block_threads, 1)
     gather_rows_kernel(Divider width, std::int64_t count, const Word* table, const std::int64_t* index, Word* out) {
@@ -52,7 +52,7 @@ void gather_rows(DeviceContext& device, const View& table, const View& index, co
   const std::int64_t rows = table.shape[0];
   if (rows == 0 || element_count(out) == 0) return;
   const std::int64_t bytes = element_count(table) / rows * static_cast<std::int64_t>(size_of(table.dtype));
-  // 16 bytes at a time where rows begin at multiples of them.
+  // Words have 16 bytes where rows begin at multiples of them.
   using Wide = Pack<std::uint32_t, 4>;
   const auto is_wide = [](const View& view) { return reinterpret_cast<std::uintptr_t>(view.data) % sizeof(Wide) == 0; };
   if (bytes % static_cast<std::int64_t>(sizeof(Wide)) == 0 && is_wide(table) && is_wide(out))

@@ -6,7 +6,7 @@
 #include "ddprun/worker/tensor/cuda/module/zero.h"
 #include "ddprun/worker/tensor/functors/unary.h"
 
-// What is done to all gradients of a model before an optimizer's step.
+// Operations on all gradients of a model before an optimizer's step.
 namespace ddprun::cuda {
 namespace {
 
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   });
 }
 
-// As clip_grads_with_norm() of the host: nothing is written where the norm is small enough. A NaN is passed on.
+// Works like the host's clip_grads_with_norm(): nothing is written where the norm is small enough. A NaN is passed on.
 template <class T>
 __global__ void __launch_bounds__(block_threads, 1)
     clip_to_norm_kernel(const __grid_constant__ TensorTable<1> table, double max_norm, const double* square_sum) {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   });
 }
 
-// Whatever block finds something writes the same value.
+// Every block that finds something writes the same value.
 template <class T>
 __global__ void __launch_bounds__(block_threads, 1)
     unscale_kernel(const __grid_constant__ TensorTable<1> table, const __grid_constant__ functor::Scale scale,

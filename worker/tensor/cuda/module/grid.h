@@ -15,11 +15,11 @@ inline constexpr int block_threads = 256;
 // it.
 inline constexpr std::int64_t blocks_of_multiprocessor = 16;
 
-// For so many pieces of work, each of which takes a block.
+// The grid for so many pieces of work, each of which takes a block.
 inline unsigned grid_of_blocks(const DeviceContext& device, std::int64_t pieces) {
   return static_cast<unsigned>(std::clamp<std::int64_t>(pieces, 1, device.multiprocessors * blocks_of_multiprocessor));
 }
-// For so many pieces of work, each of which takes a thread.
+// The grid for so many pieces of work, each of which takes a thread.
 inline unsigned grid_of_threads(const DeviceContext& device, std::int64_t pieces) {
   return grid_of_blocks(device, divide_up(pieces, block_threads));
 }

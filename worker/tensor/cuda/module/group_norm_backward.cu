@@ -12,7 +12,7 @@ template <class Stored>
 struct NormGradientArguments {
   using T = ComputeType<Stored>;
   const Stored *x, *grad, *weight;
-  const T *mean, *inverse;  // mean: null where nothing was subtracted
+  const T *mean, *inverse;  // mean: null where it was not subtracted
   Stored* x_grad;
 };
 
@@ -77,14 +77,14 @@ __global__ void __launch_bounds__(block_threads, 1)
 // parameters) of the gradients of weight and of bias.
 struct ParameterSums {
   std::int64_t samples, parameters, inner;
-  std::int64_t segment;  // samples of a segment
+  std::int64_t segment;  // the samples of a segment
   std::int64_t segments;
 };
 
-// How many values of a parameter a segment has, or one sample more: their error is that of a sum of so many.
+// The number of values of a parameter that a segment has, or one sample more: their error is that of a sum of so many.
 constexpr std::int64_t segment_values = 1024;
 
-// inner is 1. A thread has `size` neighbouring parameters and every rows_of_tile-th sample of a segment.
+// Where inner is 1, a thread has `size` neighbouring parameters and every rows_of_tile-th sample of a segment.
 template <int size, class Stored>
 __global__ void __launch_bounds__(block_threads, 1)
     sum_parameter_columns_kernel(ParameterSums sums, Divider channels, NormGradientArguments<Stored> in,
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   const int lane = static_cast<int>(threadIdx.x) % lanes_of_tile,
             tile_row = static_cast<int>(threadIdx.x) / lanes_of_tile;
   const std::int64_t tiles = divide_up(sums.parameters, columns);
-  const std::int64_t groups = sums.parameters / channels.divisor();  // of a sample
+  const std::int64_t groups = sums.parameters / channels.divisor();  // those of a sample
   for (std::int64_t piece = blockIdx.x; piece < sums.segments * tiles; piece += gridDim.x) {
     const std::int64_t segment = piece / tiles, first_column = piece % tiles * columns;
     const std::int64_t column = first_column + lane * size;
@@ -141,13 +141,13 @@ __global__ void __launch_bounds__(block_threads, 1)
   }
 }
 
-// inner is more than 1. A block has one parameter of a segment.
+// Where inner is more than 1, a block has one parameter of a segment.
 template <class Stored>
 __global__ void __launch_bounds__(block_threads, 1)
     sum_parameter_planes_kernel(ParameterSums sums, Divider channels, Divider inner, NormGradientArguments<Stored> in,
                                 ComputeType<Stored>* weight_sums, ComputeType<Stored>* bias_sums) {
   using T = ComputeType<Stored>;
-  const std::int64_t groups = sums.parameters / channels.divisor();  // of a sample
+  const std::int64_t groups = sums.parameters / channels.divisor();  // those of a sample
   for (std::int64_t piece = blockIdx.x; piece < sums.segments * sums.parameters; piece += gridDim.x) {
     const std::int64_t segment = piece / sums.parameters, parameter = piece % sums.parameters;
     const std::int64_t group = channels.quotient(parameter), first = segment * sums.segment;

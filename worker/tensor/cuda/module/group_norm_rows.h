@@ -19,7 +19,7 @@
 namespace ddprun::cuda {
 
 struct NormRows {
-  std::int64_t rows, channels, parameters;  // parameters: elements of weight and bias, those of a sample
+  std::int64_t rows, channels, parameters;  // parameters: the elements of weight and bias, for one sample
   Divider inner;
   bool aligned;  // each row begins at a multiple of 16 bytes, and so do its parameters
 
@@ -44,7 +44,7 @@ NormRows norm_rows(const kernels::Axis& groups, const View& parameter, std::init
 // Up to this length a row is a warp's.
 inline constexpr std::int64_t longest_norm_row_of_warp = 1024;
 
-// As many values as a chunk has, in the type of computation.
+// The values of a chunk, in the type of computation.
 template <class Stored>
 struct ChunkValues {
   ComputeType<Stored> values[pack_size<Stored>];
@@ -65,7 +65,7 @@ __device__ __forceinline__ Chunk<Stored> narrowed(const ChunkValues<Stored>& val
   return result;
 }
 
-// As many values as a chunk of rows has, of which a result has another type.
+// Stores as many values as a chunk of rows has, where the result has another type.
 template <class Out, class Stored>
 __device__ __forceinline__ void store_values(const ChunkValues<Stored>& chunk, std::int64_t count, bool aligned,
                                              Out* to) {
@@ -109,7 +109,7 @@ class CachedRow {
     if (cache_ != nullptr) cache_[first / pack_size<Stored>] = chunk;
     return widened<Stored>(chunk);
   }
-  // Of a chunk that this thread has fetched.
+  // Reads a chunk that this thread has fetched.
   __device__ __forceinline__ ChunkValues<Stored> again(std::int64_t first, std::int64_t count) const {
     return widened<Stored>(cache_ != nullptr ? cache_[first / pack_size<Stored>]
                                              : load_chunk(row_ + first, count, aligned_));
@@ -156,7 +156,7 @@ void visit_norm_groups(const DeviceContext& device, const NormRows& shape, int c
     visit_with.template operator()<block_threads>();
 }
 
-// The shared memory for one of a group's rows.
+// Returns the shared memory for one of a group's rows.
 template <int threads, class Stored>
 __device__ Chunk<Stored>* cache_of(bool fits, std::int64_t length, int cached_rows, int number) {
   if (!fits) return nullptr;

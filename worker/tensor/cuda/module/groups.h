@@ -4,7 +4,7 @@
 
 namespace ddprun::cuda {
 
-// The entries of a table, by the source files that have them.
+// Add the entries of a table, by the source files that have them.
 void add_devices(DeviceApi& api);
 void add_memory(DeviceApi& api);
 void add_order(DeviceApi& api);

@@ -12,10 +12,10 @@
 
 namespace ddprun::cuda {
 
-// What is reported for the calling thread, until its next call.
+// Returns what is reported for the calling thread, until its next call.
 Outcome failure(Errc code, const char* text);
 Outcome failure(const MemoryExhausted& error);
-// With the operation that reports it, and those that the current device was given last.
+// Does the same with the operation that reports it, and those that the current device was given last.
 Outcome failure(const KernelFault& fault, std::string_view operation);
 
 // Notes an operation that queues something for the device while it lives.

@@ -13,7 +13,7 @@
 
 namespace ddprun::cuda {
 
-// Page-locked memory of the host.
+// Frees page-locked memory of the host.
 struct FreePinned {
   void operator()(std::byte* memory) const { cudaFreeHost(memory); }
 };
@@ -24,13 +24,13 @@ PinnedMemory allocate_pinned(std::size_t bytes);
 // later, and the caller's is free at once. The memory consists of parts that are used in turn; one is used again once
 // the device has read all that was in it.
 //
-// Threads: one at a time.
+// Threads: one thread at a time uses it.
 class HostRing {
  public:
   // synchronizations counts how often the host had to wait for a part.
   HostRing(cudaStream_t stream, Memory& memory, std::atomic<std::uint64_t>& synchronizations);
 
-  // The array in memory of the device, for kernels that are queued on the stream while the result lives.
+  // Returns the array in memory of the device, for kernels that are queued on the stream while the result lives.
   template <class T>
   Scratch upload(std::span<const T> array) {
     return upload_bytes(std::as_bytes(array));
@@ -40,7 +40,7 @@ class HostRing {
   static constexpr std::size_t part_bytes = 64 * 1024;
   struct Part {
     Event read{Event::Use::order};
-    bool waiting = false;  // the event was recorded
+    bool waiting = false;  // true if the event was recorded
   };
 
   Scratch upload_bytes(std::span<const std::byte> bytes);

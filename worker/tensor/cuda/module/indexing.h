@@ -2,7 +2,7 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Elements and rows chosen by indices; as in DeviceApi. gather.cu, scatter.cu
+// Operations on elements and rows chosen by indices; they are as in DeviceApi. gather.cu, scatter.cu
 namespace ddprun::cuda {
 
 void gather(DeviceContext& device, const View& x, const kernels::Axis& axis, const View& index, const View& out);

@@ -4,7 +4,7 @@
 
 namespace ddprun::cuda {
 
-// A kernel that was queued before has failed: who knows what was queued can tell. A value.
+// A kernel that was queued before has failed; the catcher that knows what was queued can tell which. A value.
 class KernelFault : public Error {
  public:
   using Error::Error;

@@ -9,7 +9,7 @@
 
 namespace ddprun::cuda {
 
-// What a kernel may have without asking for more.
+// The shared memory that a kernel may have without asking for more.
 inline constexpr std::size_t default_shared_memory = 48 * 1024;
 
 // Queues the kernel on the compute stream. A grid without blocks is no work.
@@ -29,7 +29,7 @@ void launch(DeviceContext& device, void (*kernel)(Parameters...), dim3 grid, dim
   ++device.launches;
 }
 
-// The block's dynamic shared memory, aligned to 16 bytes.
+// Returns the block's dynamic shared memory, aligned to 16 bytes.
 template <class T>
 __device__ T* dynamic_shared() {
 #ifdef DDPRUN_CUDA_EMULATED

@@ -11,7 +11,7 @@
 
 namespace ddprun::cuda {
 
-// cuBLASLt for a device, and how it computes the products that were wanted so far.
+// cuBLASLt for a device, and the ways in which it computes the products that were wanted so far.
 class ProductLibrary {
  public:
   explicit ProductLibrary(const LibraryCall& call);

@@ -10,7 +10,7 @@
 namespace ddprun::cuda {
 namespace {
 
-// What a status of a library means, where its name does not say it.
+// The meaning of a library's status, where its name does not say it.
 struct Meaning {
   int status;
   const char* advice;

@@ -8,7 +8,7 @@
 
 namespace ddprun::cuda {
 
-// For which operation a library is called: what an error names.
+// The operation for which a library is called, which an error names.
 struct LibraryCall {
   const DeviceContext& device;
   const char* operation;

@@ -11,7 +11,7 @@ namespace {
 
 using kernels::CrossEntropyOptions;
 
-// Of some scores: the highest, the sum of exp(score - highest), and the sum of the scores themselves.
+// The highest of some scores, the sum of exp(score - highest), and the sum of the scores themselves.
 template <class C>
 struct ScoreSums {
   C highest, exponentials, scores;

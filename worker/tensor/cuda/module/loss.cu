@@ -14,7 +14,7 @@ using kernels::CrossEntropyOptions;
 
 // --- the loss
 
-// Of some rows: the sum of their losses, and how many count.
+// The sum of the losses of some rows, and the number of those that count.
 struct Losses {
   double total;
   std::int64_t rows;
@@ -29,8 +29,8 @@ struct Together {
 
 constexpr std::int64_t rows_of_block = 2048;
 
-// With smoothing s over C classes the target distribution is 1 - s at the target plus s / C everywhere. row_sums: of
-// the log-probabilities, or null without smoothing.
+// With smoothing s over C classes the target distribution is 1 - s at the target plus s / C everywhere. row_sums: those
+// of the log-probabilities, or null without smoothing.
 template <class T>
 __global__ void __launch_bounds__(block_threads, 1)
     losses_kernel(CrossEntropyOptions options, std::int64_t rows, std::int64_t classes, const T* log_probabilities,
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   if (threadIdx.x == 0) *counted = own;
 }
 
-// The gradient of a row's loss by its log-probabilities: everywhere, and what is added at the target.
+// The gradient of a row's loss by its log-probabilities: the value everywhere, and what is added at the target.
 template <class T>
 struct LikelihoodGradient {
   using C = ComputeType<T>;

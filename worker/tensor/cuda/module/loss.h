@@ -2,7 +2,7 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Losses of classes and their gradients; as in DeviceApi.
+// Losses of classes and their gradients; they are as in DeviceApi.
 namespace ddprun::cuda {
 
 void nll_loss(DeviceContext& device, const View& log_probabilities, const View& targets,

@@ -8,8 +8,8 @@
 #include "ddprun/worker/tensor/cuda/module/strided_index.h"
 #include "ddprun/worker/tensor/cuda/module/views.h"
 
-// The driver of what is computed element by element: out[i] = f(in[i]...). F is passed to the kernel by value. An
-// operand may be the result itself: a thread reads what it writes, and nobody else does.
+// The driver of elementwise computations: out[i] = f(in[i]...). F is passed to the kernel by value. An operand may be
+// the result itself: a thread reads what it writes, and no other thread does.
 namespace ddprun::cuda {
 
 template <class F, class Out, class... In>

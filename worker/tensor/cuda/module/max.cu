@@ -29,7 +29,7 @@ __device__ bool is_larger(C a, C b) {
   return a > b || (functor::is_nan(a) && !functor::is_nan(b));
 }
 
-// The larger one; of equals the first.
+// Takes the larger one, and of equals the first.
 struct First {
   template <class C>
   __device__ Candidate<C> operator()(Candidate<C> a, Candidate<C> b) const {

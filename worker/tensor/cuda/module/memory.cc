@@ -33,7 +33,7 @@ void* Memory::allocate(std::size_t bytes) {
 
 void Memory::release(void* memory, std::size_t bytes) {
   if (memory == nullptr) return;
-  // Fails only where all that follows fails too: the device is lost.
+  // This call fails only where all that follows fails too: the device is lost.
   cudaFreeAsync(memory, stream_);
   allocated_.fetch_sub(bytes, std::memory_order_relaxed);
 }

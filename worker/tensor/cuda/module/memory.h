@@ -16,12 +16,12 @@ namespace ddprun::cuda {
 // Threads: thread-safe.
 class Memory {
  public:
-  // The device must be current.
+  // REQUIRES: the device is current.
   Memory(int ordinal, cudaStream_t stream);
 
-  // nullptr for no bytes. Throws MemoryExhausted where there is not enough, also without what the pool keeps.
+  // Returns nullptr for no bytes. Throws MemoryExhausted where there is not enough, even without what the pool keeps.
   void* allocate(std::size_t bytes);
-  // Its use may still be queued on the stream.
+  // The use of the memory may still be queued on the stream.
   void release(void* memory, std::size_t bytes);
   DeviceMemoryFacts facts() const;
 

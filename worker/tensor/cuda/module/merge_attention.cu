@@ -35,7 +35,7 @@ AttentionPart<T> part_of(const View& out, const View& log_sum) {
   return part;
 }
 
-// A warp has a query: two results by the shares that their keys have of the sum of all.
+// A warp has a query: it merges two results by the shares that their keys have of the sum of all.
 template <class T>
 __global__ void __launch_bounds__(block_threads, 1)
     merge_attention_kernel(std::int64_t rows, std::int64_t heads, std::int64_t queries, std::int64_t width,

@@ -33,7 +33,7 @@ __device__ void update_elements(const Update& update, std::int64_t count, T* val
     update(value[i], grad[i], state[i]...);
 }
 
-// Operands: value, gradient, state.
+// The operands are value, gradient, state.
 template <class T, class Update, int operands, int... state>
 __device__ void update_chunk(const Update& update, const TensorTable<operands>& table, int tensor, std::int64_t first,
                              std::int64_t count, std::integer_sequence<int, state...>) {

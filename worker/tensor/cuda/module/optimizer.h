@@ -4,7 +4,7 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Steps of optimizers (optimizer.cu) and what comes before them (gradients.cu), in place; as in DeviceApi.
+// Steps of optimizers (optimizer.cu) and the operations before them (gradients.cu), in place; they are as in DeviceApi.
 namespace ddprun::cuda {
 
 void sgd_step(DeviceContext& device, std::size_t count, const View* values, const View* grads, const View* momenta,

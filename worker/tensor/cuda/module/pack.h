@@ -13,7 +13,7 @@ struct alignas(sizeof(T) * size) Pack {
   T elements[size];
 };
 
-// How many elements of each type a thread moves at once: 16 bytes of the widest type.
+// The number of elements of each type that a thread moves at once: 16 bytes of the widest type.
 template <class... T>
 inline constexpr int pack_size = 16 / static_cast<int>(std::max({sizeof(T)...}));
 
@@ -22,7 +22,7 @@ DDPRUN_HOST_DEVICE bool is_aligned(const T* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % (sizeof(T) * size) == 0;
 }
 
-// Elements one by one where they are not aligned, so that a thread has the same elements either way.
+// Accesses elements one by one where they are not aligned, so that a thread has the same elements either way.
 template <int size, class T>
 DDPRUN_HOST_DEVICE Pack<T, size> load_pack(const T* from, bool aligned) {
   if (aligned) return *reinterpret_cast<const Pack<T, size>*>(from);

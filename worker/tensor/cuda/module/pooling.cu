@@ -16,7 +16,7 @@ struct Range {
   std::int64_t first, last;
 };
 
-// How inputs and outputs along one direction of a plane belong together.
+// Relates the inputs and outputs along one direction of a plane.
 struct SlidingWindows {
   std::int64_t size, out, kernel, stride, padding;
 
@@ -24,12 +24,12 @@ struct SlidingWindows {
     const std::int64_t first = output * stride - padding;
     return {first < 0 ? 0 : first, first + kernel < size ? first + kernel : size};
   }
-  // The outputs whose windows have this input.
+  // Returns the outputs whose windows have this input.
   __device__ Range outputs(std::int64_t input) const {
     const std::int64_t before = input + padding - kernel, last = (input + padding) / stride + 1;
     return {before < 0 ? 0 : before / stride + 1, last < out ? last : out};
   }
-  // The extent of a window; zeros of the padding count.
+  // Returns the extent of a window; zeros of the padding count.
   __device__ std::int64_t extent(std::int64_t output) const {
     const std::int64_t first = output * stride - padding;
     return (first + kernel < size + padding ? first + kernel : size + padding) - first;
@@ -173,7 +173,7 @@ __global__ void average_backward(Planes<Windows> planes, std::int64_t count, con
   }
 }
 
-// A kernel with a thread for each element of the extents.
+// Launches a kernel with a thread for each element of the extents.
 template <class Kernel, class Windows, class... Pointers>
 void launch_over(DeviceContext& device, Kernel kernel, const Extents& extents, const Planes<Windows>& planes,
                  Pointers... pointers) {

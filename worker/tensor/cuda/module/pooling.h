@@ -2,8 +2,8 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Pooling of planes by own kernels: cuDNN does not say where a maximum was, and has no adaptive windows. Entries of
-// DeviceApi with the same names.
+// Pooling of planes by own kernels: cuDNN does not say where a maximum was, and has no adaptive windows. They are
+// entries of DeviceApi with the same names.
 namespace ddprun::cuda {
 
 void max_pool2d(DeviceContext& device, const kernels::PoolGeometry& geometry, const View& x, const View& out,

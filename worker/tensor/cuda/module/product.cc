@@ -17,7 +17,7 @@ namespace {
 
 using kernels::MatmulOptions;
 
-// In bytes, as far as algorithms differ by it.
+// Returns the alignment in bytes, as far as algorithms differ by it.
 std::uint32_t alignment_of(const void* memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory) | 256;
   return static_cast<std::uint32_t>(address & (~address + 1));
@@ -34,7 +34,7 @@ bool is_given(const View& view) {
   return view.data != nullptr;
 }
 
-// A vector of an epilogue has the result's type, is aligned to 16 bytes, and not of float64.
+// Returns whether a vector has the result's type, is aligned to 16 bytes, and not of float64, as an epilogue requires.
 bool suits_epilogue(const View& vector, const View& out) {
   return is_given(vector) && vector.dtype == out.dtype && out.dtype != DType::float64 && alignment_of(vector) >= 16;
 }
@@ -57,9 +57,9 @@ void check_types(const LibraryCall& call, const View& a, const View& b, const Vi
 }
 
 struct ProductCall {
-  std::int64_t count;  // of matrices that lie one after the other
+  std::int64_t count;  // the number of matrices that lie one after the other
   const View &a, &b, &out;
-  const void* addend;  // null: nothing is added; else like out, or out itself
+  const void* addend;  // like out, or out itself; null if nothing is added
   MatmulOptions options;
 };
 
@@ -92,7 +92,7 @@ void multiply(DeviceContext& device, const ProductLibrary& library, ProductPlan&
   ++device.launches;
 }
 
-// False where there is nothing to multiply, or cuBLASLt has no algorithm with this epilogue.
+// Returns false where there is nothing to multiply, or cuBLASLt has no algorithm with this epilogue.
 bool multiply_with(DeviceContext& device, const ProductCall& p, Epilogue epilogue, const EpilogueMemory& memory,
                    const LibraryCall& call) {
   if (size(p.a, p.options.transpose_a ? 2 : 1) == 0) return false;
@@ -106,7 +106,7 @@ bool multiply_with(DeviceContext& device, const ProductCall& p, Epilogue epilogu
   return true;
 }
 
-// A sum of nothing.
+// Writes the result of a sum of nothing.
 void write_addend(DeviceContext& device, const ProductCall& p) {
   if (p.addend == p.out.data) return;
   if (p.addend == nullptr) return zero(device, p.out);
@@ -115,7 +115,7 @@ void write_addend(DeviceContext& device, const ProductCall& p) {
   copy(device, addend, p.out);
 }
 
-// With the bias, or left out.
+// Multiplies with the bias, if it is given.
 void multiply_each(DeviceContext& device, const ProductCall& p, const View& bias, const LibraryCall& call) {
   if (suits_epilogue(bias, p.out) && multiply_with(device, p, Epilogue::bias, {.vector = bias.data}, call)) return;
   if (!multiply_with(device, p, Epilogue::none, {}, call)) write_addend(device, p);

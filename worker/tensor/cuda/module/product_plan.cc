@@ -5,7 +5,7 @@
 namespace ddprun::cuda {
 namespace {
 
-// What NVIDIA recommends for sm_90.
+// The size that NVIDIA recommends for sm_90.
 constexpr std::uint64_t most_workspace = 32 << 20;
 
 cudaDataType data_type(DType dtype) {
@@ -32,7 +32,7 @@ void set(ProductPlan& plan, cublasLtMatmulDescAttributes_t attribute, const Valu
         "cublasLtMatmulDescSetAttribute", call);
 }
 
-// A matrix of rows and columns as we see it, in `count` copies.
+// Describes a matrix of rows and columns as we see it, in `count` copies.
 void describe_matrix(cublasLtMatrixLayoutOpaque_t& layout, DType dtype, std::int64_t rows, std::int64_t columns,
                      std::int64_t count, const LibraryCall& call) {
   check(cublasLtMatrixLayoutInit(&layout, data_type(dtype), static_cast<std::uint64_t>(columns),

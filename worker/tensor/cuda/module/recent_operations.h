@@ -13,11 +13,11 @@ namespace ddprun::cuda {
 // Threads: thread-safe.
 class RecentOperations {
  public:
-  // The name lives as long as the program.
+  // The name must live as long as the program.
   void add(const std::string_view& name) {
     names_[count_.fetch_add(1, std::memory_order_relaxed) % names_.size()].store(&name, std::memory_order_relaxed);
   }
-  // "matmul, softmax, sum": the last one at the end. Empty: none so far.
+  // Returns a text such as "matmul, softmax, sum", the last one at the end; empty if there are none so far.
   std::string text() const;
 
  private:
@@ -25,7 +25,7 @@ class RecentOperations {
   std::atomic<std::size_t> count_ = 0;
 };
 
-// "fill", of an entry of DeviceApi.
+// Returns the name of an entry of DeviceApi, such as "fill".
 template <auto function>
 constexpr std::string_view name_of_operation() {
   std::string_view text = __PRETTY_FUNCTION__;  // "... [with auto function = ddprun::cuda::fill; ...]"

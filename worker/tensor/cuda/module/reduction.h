@@ -2,7 +2,7 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Reductions along an axis, and what is made of one; as in DeviceApi. sum.cu, max.cu, range.cu, softmax.cu, bias.cu
+// Reductions along an axis, and operations made of one, as in DeviceApi. sum.cu, max.cu, range.cu, softmax.cu, bias.cu
 namespace ddprun::cuda {
 
 void sum(DeviceContext& device, const View& x, const kernels::Axis& axis, const View& out);

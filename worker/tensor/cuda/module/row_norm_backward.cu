@@ -8,7 +8,7 @@
 // The gradients of rows and of their weight and bias in one pass: a block has a segment of rows, of which it takes a
 // tile at a time. First a warp has a row of the tile, for the sums that its gradient needs; then a thread has columns,
 // for the gradients, and adds what they give to its columns' weight and bias. The segments' sums are added by a second
-// kernel. All orders depend on shapes alone.
+// kernel. All orders depend only on the shapes.
 namespace ddprun::cuda {
 namespace {
 
@@ -20,11 +20,11 @@ struct RowGradientArguments {
   using T = ComputeType<Stored>;
   const Stored* x;
   const Grad* grad;
-  const Stored *addend, *weight;  // null: none
-  const T *mean, *inverse;        // mean: null where nothing was subtracted
+  const Stored *addend, *weight;  // null where there is none
+  const T *mean, *inverse;        // mean: null where it was not subtracted
   Stored* x_grad;
-  Grad* x_copy;  // null: none
-  T* sums;       // (segments, 2, n): of the gradients of weight and bias; null: not wanted
+  Grad* x_copy;  // null where there is none
+  T* sums;       // (segments, 2, n): those of the gradients of weight and bias; null if they are not wanted
 };
 
 // With h = (x - mean) inverse and g = grad weight:
@@ -34,7 +34,7 @@ struct RowSums {
   T mean, inverse, of_gradient, of_product;
 };
 
-// Every lane of a warp gets them.
+// Returns the sums in every lane of a warp.
 template <class Stored, class Grad>
 __device__ RowSums<ComputeType<Stored>> sums_of_row(const RowGradientArguments<Stored, Grad>& in, std::int64_t row,
                                                     std::int64_t n, bool aligned) {
@@ -59,7 +59,7 @@ __device__ RowSums<ComputeType<Stored>> sums_of_row(const RowGradientArguments<S
   return sums;
 }
 
-// The gradients of `size` columns of a tile's rows.
+// Computes the gradients of `size` columns of a tile's rows.
 template <int size, class Stored, class Grad>
 __device__ void write_columns(const RowGradientArguments<Stored, Grad>& in, const RowSums<ComputeType<Stored>>* of_rows,
                               std::int64_t row, int rows, std::int64_t column, std::int64_t n,
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(block_threads, 1)
       T of_weight[size] = {}, of_bias[size] = {};
       write_columns<size>(in, of_rows, row, count, column, n, of_weight, of_bias);
       if (sums == nullptr) continue;
-      // What a thread adds to is its own.
+      // A thread adds only to sums of its own.
       DDPRUN_UNROLL
       for (int k = 0; k < size; ++k) {
         const bool first = row == start;
@@ -127,11 +127,11 @@ __global__ void __launch_bounds__(block_threads, 1)
 
 template <class Out>
 struct ParameterGradients {
-  Out *weight, *bias;  // null: not wanted
+  Out *weight, *bias;  // null if they are not wanted
   bool accumulate_weight, accumulate_bias;
 };
 
-// The segments' sums of columns, of weight and bias alike: a block has 32 of the 2 n columns.
+// Adds the segments' sums of columns, of weight and bias alike: a block has 32 of the 2 n columns.
 template <class T, class Out>
 __global__ void __launch_bounds__(block_threads, 1)
     add_segments_kernel(std::int64_t segments, std::int64_t n, const T* sums, ParameterGradients<Out> out) {

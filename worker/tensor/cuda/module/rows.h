@@ -20,7 +20,7 @@ inline constexpr std::int64_t longest_row_of_warp = 1024;
 // The rows of a group of threads and, within a row, the elements of a thread.
 template <int threads>
 struct RowGroup {
-  static constexpr int groups = block_threads / threads;  // in a block
+  static constexpr int groups = block_threads / threads;  // the number in a block
 
   static unsigned grid(const DeviceContext& device, std::int64_t rows) {
     return grid_of_blocks(device, divide_up(rows, groups));
@@ -48,7 +48,7 @@ struct RowGroup {
   }
 };
 
-// The elements from `first` on, of which there are `count`, at most `size`.
+// Loads the elements from `first` on, of which there are `count`, at most `size`.
 template <int size, class T>
 __device__ Pack<T, size> load_some(const T* row, std::int64_t first, int count, bool aligned) {
   if (count == size) return load_pack<size>(row + first, aligned);

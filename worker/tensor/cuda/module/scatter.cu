@@ -10,7 +10,7 @@
 #include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
 
 // Several sources may go to one place. A thread has all that can meet where these are few, in their order; otherwise
-// they are sorted by destination first. No atomic operations: the bits are the same in every run.
+// they are sorted by destination first. There are no atomic operations: the bits are the same in every run.
 namespace ddprun::cuda {
 namespace {
 
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(block_threads, 1)
 
 // --- sums of sorted rows
 
-// Sources of a thread; also the most that are added in one chain in the type of computation.
+// The sources of a thread; also the most that are added in one chain in the type of computation.
 constexpr std::int64_t chunk_length = 64;
 
 struct Sorted {
@@ -100,13 +100,13 @@ struct Sorted {
   const std::uint32_t *destinations, *sources;
 };
 
-// What a thread adds: sources [first, last) of the sorted ones. Where a destination has sources of several chunks,
-// they are added in each one and kept in `partial`, (chunks, 2, width): of the destination that began in an earlier
-// chunk, and of the one that goes on in the next.
+// The share of a thread: sources [first, last) of the sorted ones. Where a destination has sources of several chunks,
+// they are added in each one and kept in `partial`, (chunks, 2, width): the sum of the destination that began in an
+// earlier chunk, and that of the one that continues in the next.
 struct Chunk {
   std::int64_t first, last;
   bool continues;  // its first destination began before it
-  bool goes_on;    // its last destination goes on after it
+  bool goes_on;    // its last destination continues after it
 
   __device__ Chunk(const Sorted& sorted, std::int64_t chunk)
       : first(chunk * chunk_length),
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   }
 }
 
-// How many of the sorted sources go to this destination or to one before it.
+// Returns how many of the sorted sources go to this destination or to one before it.
 __device__ std::int64_t end_of(const Sorted& sorted, std::uint32_t destination) {
   std::int64_t low = 0, high = sorted.count;
   while (low < high) {
@@ -176,8 +176,8 @@ __device__ std::int64_t end_of(const Sorted& sorted, std::uint32_t destination) 
   return low;
 }
 
-// A thread has a column of a chunk, and adds what all chunks have of the destination that begins in this one and goes
-// on.
+// A thread has a column of a chunk, and adds what all chunks have of the destination that begins in this one and
+// continues after it.
 template <class T>
 __global__ void __launch_bounds__(block_threads, 1)
     add_partial_kernel(Sorted sorted, Divider width, std::int64_t chunks, const ComputeType<T>* partial, T* out) {

@@ -7,7 +7,7 @@
 
 namespace ddprun::cuda {
 
-// For so many results that the kernels of one operation pass on.
+// Memory for so many results that the kernels of one operation pass on.
 template <class T>
 Scratch scratch_for(DeviceContext& device, std::int64_t count) {
   return Scratch(device.memory, static_cast<std::size_t>(count) * sizeof(T));

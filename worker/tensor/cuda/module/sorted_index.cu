@@ -22,7 +22,7 @@ struct Digit {
   DDPRUN_HOST_DEVICE unsigned of(std::uint32_t key) const { return (key >> shift) & ((1U << bits) - 1); }
 };
 
-// The lanes of the warp that have the same digit; a lane that has none takes part, and is in no set of another.
+// Finds the lanes of the warp that have the same digit; a lane that has none takes part, and is in no set of another.
 __device__ unsigned lanes_with(unsigned digit, int bits, bool valid) {
   unsigned same = __ballot_sync(whole_warp, valid);
   for (int bit = 0; bit < bits; ++bit) {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   counts[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = total;
 }
 
-// Of a value of each thread: the sum of those of the threads before it.
+// Returns, for a value of each thread, the sum of those of the threads before it.
 __device__ std::uint32_t sum_before(std::uint32_t value) {
   __shared__ std::uint32_t sums[2][block_threads];
   int from = 0;
@@ -93,7 +93,7 @@ __device__ std::uint32_t sum_before(std::uint32_t value) {
   return sums[from][threadIdx.x] - value;
 }
 
-// In place: each count becomes the sum of those before it. One block; a thread has a run of counts.
+// Replaces each count by the sum of those before it. One block; a thread has a run of counts.
 __global__ void __launch_bounds__(block_threads, 1) places_kernel(std::int64_t count, std::uint32_t* counts) {
   const std::int64_t run = divide_up(count, block_threads);
   const std::int64_t start = std::min(threadIdx.x * run, count), end = std::min(start + run, count);
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(block_threads, 1) places_kernel(std::int64_t c
 __global__ void __launch_bounds__(block_threads, 1)
     move_kernel(Digit digit, std::int64_t count, const std::uint32_t* keys, const std::uint32_t* sources,
                 const std::uint32_t* places, std::uint32_t* sorted_keys, std::uint32_t* sorted_sources) {
-  __shared__ std::uint32_t next[warps][digits];  // first the counts of each warp, then where its next key goes
+  __shared__ std::uint32_t next[warps][digits];  // first the counts of each warp, then the place of its next key
   for (int warp = 0; warp < warps; ++warp) next[warp][threadIdx.x] = 0;
   __syncthreads();
   std::uint32_t* own_next = next[threadIdx.x / warp_size];
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(block_threads, 1)
       sorted_keys[to] = keys[at];
       sorted_sources[to] = sources[at];
     }
-    __syncwarp();  // all lanes have read the place before the first one moves it on
+    __syncwarp();  // all lanes have read the place before the first one advances it
     if (at < count && before == 0) own_next[own] += static_cast<std::uint32_t>(__popc(same));
     __syncwarp();
   });

@@ -5,10 +5,10 @@
 #include "ddprun/worker/tensor/cuda/module/device.h"
 #include "ddprun/worker/tensor/cuda/module/divider.h"
 
-// Which sources go to one place: the order in which a result that is added up from several is the same in every run.
+// Orders the sources of each place so that a result that is added up from several is the same in every run.
 namespace ddprun::cuda {
 
-// Where source `at` goes: index[at] as it is, or as a place in (outer, n, inner) where the index has (outer, j, inner).
+// The place where source `at` goes: index[at], or a place in (outer, n, inner) where the index has (outer, j, inner).
 struct Destination {
   std::int64_t n;
   Divider inner, per_outer;  // per_outer: j * inner

@@ -6,7 +6,7 @@
 
 namespace ddprun::cuda {
 
-// A stream of the current device that knows no order with the default one.
+// A stream of the current device that is not ordered with the default one.
 class Stream {
  public:
   enum class Priority { usual, high };
@@ -36,7 +36,7 @@ class Event {
   std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy> event_;
 };
 
-// What is queued on `later` from now on begins after all that is queued on `earlier`.
+// Makes all that is queued on `later` from now on begin after all that is queued on `earlier`.
 void order(cudaStream_t earlier, cudaStream_t later);
 
 }  // namespace ddprun::cuda

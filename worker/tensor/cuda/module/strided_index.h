@@ -8,8 +8,8 @@
 
 namespace ddprun::cuda {
 
-// Where the elements of several strided operands of one shape lie, by their number in row-major order. Neighbouring
-// dimensions that are dense among themselves in every operand are merged first. Passed to kernels by value.
+// Finds the elements of several strided operands of one shape by their number in row-major order. Neighbouring
+// dimensions that are dense among themselves in every operand are merged first. It is passed to kernels by value.
 template <int operands>
 struct StridedIndex {
   int rank = 0;

@@ -12,10 +12,10 @@
 // the device first. The tensors are cut into chunks, and a block has a chunk at a time.
 namespace ddprun::cuda {
 
-// A multiple of every pack, so that all chunks of a tensor are aligned as its first one.
+// This is a multiple of every pack, so that all chunks of a tensor are aligned as its first one.
 inline constexpr std::int64_t chunk_elements = 8192;
 
-// Leaves room for a kernel's other arguments in the 4 KB that all devices have.
+// This leaves room for a kernel's other arguments in the 4 KB that all devices have.
 inline constexpr std::size_t most_table_bytes = 3712;
 
 // Tensors of one type, `operands` of them side by side.
@@ -26,7 +26,7 @@ struct TensorTable {
 
   void* data[operands][capacity];
   std::int64_t counts[capacity];
-  int chunks_up_to[capacity];  // of a tensor and those before it
+  int chunks_up_to[capacity];  // the chunks of a tensor and those before it
   int tensors = 0;
 
   __host__ __device__ int chunks() const { return tensors == 0 ? 0 : chunks_up_to[tensors - 1]; }

@@ -38,10 +38,10 @@ template <class Stored>
 inline constexpr bool on_tensor_cores = false;
 #endif
 
-// Where a lane's elements of a strip are.
+// The places of a lane's elements of a strip.
 struct PlainLayout {
   __device__ __forceinline__ explicit PlainLayout(void*) : row(lane_of_warp() / 8), column(lane_of_warp() % 8) {}
-  int row, column;  // of the first one
+  int row, column;  // those of the first one
 };
 
 // Lane l has rows l / 8 + 4 i and columns l % 8 + 8 j.
@@ -63,7 +63,7 @@ class PlainStrip {
     return layout.column + 8 * (element % lane_columns);
   }
 
-  // += left right, where left has Inner columns.
+  // Adds left right, where left has Inner columns.
   template <int Inner>
   __device__ __forceinline__ void add_product(const Stored* left, int left_stride, const Stored* right,
                                               int right_stride) {
@@ -82,7 +82,7 @@ class PlainStrip {
     }
   }
 
-  // += left times right transposed, where both have Inner columns.
+  // Adds left times right transposed, where both have Inner columns.
   template <int Inner>
   __device__ __forceinline__ void add_product_transposed(const Stored* left, int left_stride, const Stored* right,
                                                          int right_stride) {
@@ -111,10 +111,10 @@ class PlainStrip {
 
 #if defined(__CUDACC__)
 using Square = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
-inline constexpr int square_elements = 8;  // of a lane
+inline constexpr int square_elements = 8;  // those of a lane
 static_assert(Square::num_elements == square_elements);
 
-// How the elements of a square are divided among the lanes is unspecified, but alike for all squares: it is read from
+// The division of the elements of a square among the lanes is unspecified, but alike for all squares: it is read from
 // one that holds its own coordinates.
 struct TensorCoreLayout {
   // scratch: 256 elements of this warp's own.
@@ -215,7 +215,7 @@ __device__ __forceinline__ void for_each_element(const Layout& layout, Strip& st
   DDPRUN_UNROLL
   for (int e = 0; e < Strip::lane_elements; ++e) visit(Strip::row(layout, e), Strip::column(layout, e), strip[e]);
 }
-// Of two strips at once.
+// Does the same for two strips at once.
 template <class Layout, class Strip, class Visit>
 __device__ __forceinline__ void for_each_element(const Layout& layout, Strip& a, Strip& b, Visit visit) {
   DDPRUN_UNROLL

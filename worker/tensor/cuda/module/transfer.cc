@@ -102,7 +102,7 @@ void synchronize(DeviceContext& device, Queue queue) {
   check(cudaStreamSynchronize(stream_of(device, queue)), "cudaStreamSynchronize");
 }
 
-// Whether what was asked for is there; throws what has failed.
+// Returns whether what was asked for is there; throws what has failed.
 bool is_ready(cudaError_t status, const char* operation) {
   if (status == cudaErrorNotReady) {
     cudaGetLastError();

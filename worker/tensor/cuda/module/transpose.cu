@@ -7,7 +7,7 @@ namespace ddprun::cuda {
 namespace {
 
 constexpr int tile = 32;
-constexpr int lines = block_threads / tile;  // of a tile, moved at once
+constexpr int lines = block_threads / tile;  // those of a tile that are moved at once
 constexpr std::int64_t least_side = tile / 2;
 
 template <class Word>

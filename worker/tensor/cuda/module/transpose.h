@@ -16,7 +16,7 @@ struct Transposition {
   StridedIndex<2> batches;  // target and source of each (rows, columns)
 };
 
-// Nothing where the copy is another one, or so small that its tiles would be mostly empty. Of one shape.
+// Returns none where the copy is another one, or so small that its tiles would be mostly empty. REQUIRES: one shape.
 std::optional<Transposition> transposition_of(const View& from, const View& to);
 
 void transpose(DeviceContext& device, const Transposition& transposition, const View& from, const View& to);

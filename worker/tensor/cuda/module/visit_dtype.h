@@ -5,7 +5,7 @@
 #include "ddprun/common/float16.h"
 #include "ddprun/worker/tensor/cuda/module/refuse.h"
 
-// From a view's dtype to C++ types.
+// Conversions from a view's dtype to C++ types.
 namespace ddprun::cuda {
 
 // Calls visit.template operator()<T>() for float32 and float64.
@@ -16,7 +16,7 @@ void visit_wide(const DeviceContext& device, const char* operation, DType dtype,
   refuse_dtype(device, operation, dtype);
 }
 
-// As visit_wide(), and for the 16-bit formats.
+// Does what visit_wide() does, also for the 16-bit formats.
 template <class Visit>
 void visit_floating(const DeviceContext& device, const char* operation, DType dtype, Visit&& visit) {
   if (dtype == DType::bfloat16) return visit.template operator()<BFloat16>();
@@ -24,7 +24,7 @@ void visit_floating(const DeviceContext& device, const char* operation, DType dt
   visit_wide(device, operation, dtype, visit);
 }
 
-// All element types.
+// Visits all element types.
 template <class Visit>
 void visit_any(const DeviceContext& device, const char* operation, DType dtype, Visit&& visit) {
   switch (dtype) {
@@ -41,7 +41,7 @@ void visit_any(const DeviceContext& device, const char* operation, DType dtype, 
   }
 }
 
-// An unsigned integer as wide as the element, for what only moves elements.
+// Visits with an unsigned integer as wide as the element, for code that only moves elements.
 template <class Visit>
 void visit_word(DType dtype, Visit&& visit) {
   switch (size_of(dtype)) {

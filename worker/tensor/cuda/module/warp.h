@@ -35,7 +35,7 @@ __device__ T reduce_block(T value, const Combine& combine) {
   return result;
 }
 
-// Among so many neighbouring threads: a warp or the block.
+// Reduces among so many neighbouring threads: a warp or the block.
 template <int threads, class T, class Combine>
 __device__ T reduce_group(T value, const Combine& combine) {
   if constexpr (threads == warp_size)

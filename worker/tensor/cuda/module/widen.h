@@ -5,7 +5,7 @@
 
 namespace ddprun::cuda {
 
-// to, float32, becomes from, of 16 bits, or that is added to it; both dense.
+// Sets to, of float32, to the values of from, of 16 bits, or adds them to it; both are dense.
 void widen(DeviceContext& device, const View& from, const View& to, bool accumulate);
 
 }  // namespace ddprun::cuda

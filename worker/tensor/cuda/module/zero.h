@@ -6,7 +6,7 @@
 
 namespace ddprun::cuda {
 
-// Dense memory becomes zero.
+// Sets dense memory to zero.
 inline void zero(DeviceContext& device, const View& view) {
   const std::size_t bytes = static_cast<std::size_t>(element_count(view)) * size_of(view.dtype);
   if (bytes > 0) check(cudaMemsetAsync(view.data, 0, bytes, device.stream()), "cudaMemsetAsync");
