@@ -7,7 +7,7 @@
 
 // The 16-bit floating-point formats in memory: IEEE 754 binary16 and bfloat16, the upper half of a float32. They are
 // for storage: arithmetic converts to float32 and rounds the result to nearest even. The code has no branches, so that
-// loops over it vectorise.
+// loops over it vectorize.
 namespace ddprun {
 
 template <class To, class From>
@@ -29,7 +29,7 @@ DDPRUN_HOST_DEVICE constexpr std::uint16_t bfloat16_from_float(float value) {
 DDPRUN_HOST_DEVICE constexpr float float_from_float16(std::uint16_t bits) {
   const std::uint32_t sign = (std::uint32_t{bits} & 0x8000u) << 16;
   const std::uint32_t rest = bits & 0x7fffu;
-  // The exponent is rebiased by a multiplication, which normalises subnormal numbers too.
+  // The exponent is rebiased by a multiplication, which normalizes subnormal numbers too.
   const auto finite = bits_as<std::uint32_t>(bits_as<float>(rest << 13) * 0x1p112f);
   const std::uint32_t special = 0x7f800000 | ((rest & 0x3ff) << 13);  // infinity, NaN
   return bits_as<float>(sign | (rest >= 0x7c00 ? special : finite));

@@ -16,7 +16,7 @@
 namespace ddprun {
 namespace {
 
-BackendOptions normalised(BackendOptions options) {
+BackendOptions normalized(BackendOptions options) {
   if (!options.standalone) return options;
   options.host = loopback_address();
   options.port = 0;
@@ -97,7 +97,7 @@ class C10dBackend final : public RendezvousBackend {
 
 OpenBackend open_c10d;
 std::unique_ptr<RendezvousBackend> open_c10d(boost::asio::io_context& loop, const BackendOptions& options) {
-  return std::make_unique<C10dBackend>(loop, normalised(options));
+  return std::make_unique<C10dBackend>(loop, normalized(options));
 }
 
 }  // namespace ddprun

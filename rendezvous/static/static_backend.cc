@@ -1,7 +1,7 @@
 // The static back end: torchrun's static rendezvous on the wire. Node rank 0 serves the store, each node declares its
 // rank, all nodes have to join, and the workers use the same store. If all agents are ddprun's, rounds, failures and
 // the job result travel over sessions to that server, job-wide as with c10d. With a torchrun agent among them this
-// agent behaves as torchrun's does: it restarts its own workers with its own budget, and synchronises with the others
+// agent behaves as torchrun's does: it restarts its own workers with its own budget, and synchronizes with the others
 // at torchrun's exit barrier.
 #include <chrono>
 #include <condition_variable>

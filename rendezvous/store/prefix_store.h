@@ -8,7 +8,7 @@
 namespace ddprun {
 
 // A namespace in another store: key k becomes "<prefix>/k", as with PyTorch's PrefixStore. Prefixes nest; the outermost
-// comes first. Slashes are not normalised. num_keys() counts the keys of the base store; list_keys() lists those of
+// comes first. Slashes are not normalized. num_keys() counts the keys of the base store; list_keys() lists those of
 // this namespace. A client has one last will in the base store, whichever prefix it was set under. Ownership: shares
 // the base store. Threads and errors: those of the base store.
 class PrefixStore final : public Store {

@@ -14,7 +14,7 @@ namespace ddprun {
 // Keys and values are arbitrary bytes: a key at most 8 KiB, a value at most 8 MiB. Counters are stored as decimal text,
 // which get() returns.
 // Ownership: an object is one client of the store.
-// Threads: thread-safe; calls are serialised, so one that waits blocks the others.
+// Threads: thread-safe; calls are serialized, so one that waits blocks the others.
 // Errors: every call blocks until its reply or its deadline. Errc::timeout at the deadline, naming the store, the keys
 //   and the elapsed time; Errc::connection_lost once the server is lost, for every later call too.
 class Store {

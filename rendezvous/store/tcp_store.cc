@@ -22,7 +22,6 @@ namespace {
 using namespace rendezvous;
 using Clock = Deadline::Clock;
 
-
 std::string join_names(const std::vector<std::string>& names) {
   std::vector<std::string> quoted;
   for (const auto& name : names) quoted.push_back(fmt::format("'{}'", name));
@@ -50,7 +49,7 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-// Serialises calls, with a deadline.
+// Serializes calls, with a deadline.
 class TcpStore::CallLock {
  public:
   CallLock(TcpStore& store, Deadline deadline) : store_(store) {

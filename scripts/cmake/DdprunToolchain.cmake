@@ -32,7 +32,7 @@ endif()
 
 add_library(ddprun_warnings INTERFACE)
 set(warnings -Wall -Wextra -Wpedantic -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual> -Wimplicit-fallthrough
-  -Wno-missing-field-initializers)  # designated initialisers leave out what has a default
+  -Wno-missing-field-initializers)  # designated initializers leave out what has a default
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12's flow analysis reports false positives inside libstdc++ and fmt once they are inlined.
   list(APPEND warnings -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-restrict)

@@ -51,7 +51,7 @@ void ranks_start_alike_and_average(ddprun::ProcessGroup& group) {
   }
 }
 
-void passes_without_synchronisation_add_up(ddprun::ProcessGroup& group) {
+void passes_without_synchronization_add_up(ddprun::ProcessGroup& group) {
   auto two = make_two(0);
   DistributedDataParallel ddp(two, group);
   {
@@ -154,7 +154,7 @@ int main(int argc, char** argv) try {
   const auto env = ddprun::WorkerEnv::from(ddprun::Environment::capture());
   const auto world = ddprun::init_process_group({.backend = argc > 1 ? argv[1] : "auto", .env = env});
   ranks_start_alike_and_average(world->group());
-  passes_without_synchronisation_add_up(world->group());
+  passes_without_synchronization_add_up(world->group());
   buffers_are_copied_in_the_first_pass_of_a_step(world->group());
   a_parameter_without_gradient_is_an_error(world->group());
   unused_parameters_are_found(world->group());

@@ -6,7 +6,7 @@
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/layers/mixture_of_experts.h"
-#include "ddprun/worker/nn/quantisation/quantise.h"
+#include "ddprun/worker/nn/quantization/quantize.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/nn/state.h"
 #include "ddprun/worker/optim/clip.h"
@@ -255,11 +255,11 @@ TEST_CASE("a mixture of experts routes on the host and computes on the CUDA devi
   CHECK(difference(gradient, expected_gradient) < 1e-5);
 }
 
-TEST_CASE("a model on a CUDA device learns for 8 bits, and is not quantised there") {
+TEST_CASE("a model on a CUDA device learns for 8 bits, and is not quantized there") {
   const auto run = [](Device device) {
     Generator generator(4);
     const auto model = nn::make_model("mlp", {.input = {6}, .outputs = 3, .hidden = {8}}, generator);
-    nn::make_quantisation_aware(*model);
+    nn::make_quantization_aware(*model);
     model->to(device);
     return (*model)(Variable(random_tensor({4, 6}, 3).to(device))).value().to(cpu);
   };
@@ -267,5 +267,5 @@ TEST_CASE("a model on a CUDA device learns for 8 bits, and is not quantised ther
   Generator generator(4);
   const auto model = nn::make_model("mlp", {.input = {6}, .outputs = 3, .hidden = {8}}, generator);
   model->to(gpu);
-  CHECK_THROWS_WITH(nn::quantise_dynamic(*model), Catch::Contains("8 bits") && Catch::Contains("cuda:0"));
+  CHECK_THROWS_WITH(nn::quantize_dynamic(*model), Catch::Contains("8 bits") && Catch::Contains("cuda:0"));
 }

@@ -161,9 +161,9 @@ TEST_CASE("batch norm of 16-bit images computes in float32, in any layout") {
     CHECK(statistics.mean.dtype() == DType::float32);
     CHECK(difference(statistics.mean, expected.mean) < 1e-6);
     CHECK(difference(variance, expected_variance) < 1e-6);
-    const Tensor normalised = cpu.batch_norm(laid_out(x), 2, 25, statistics, weight, bias);
-    CHECK(normalised.dtype() == DType::bfloat16);
-    CHECK(difference(normalised, y) < 1e-2);
+    const Tensor normalized = cpu.batch_norm(laid_out(x), 2, 25, statistics, weight, bias);
+    CHECK(normalized.dtype() == DType::bfloat16);
+    CHECK(difference(normalized, y) < 1e-2);
     const auto found = cpu.batch_norm_backward(laid_out(x), laid_out(grad), 2, 25, statistics, weight, true);
     CHECK(difference(found.x, gradients.x) < 1e-2);
     CHECK(difference(found.weight, gradients.weight) < 1e-5);

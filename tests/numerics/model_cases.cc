@@ -80,7 +80,7 @@ std::vector<ModelCase> make_cases() {
        .loss = classify,
        .lr = 0.001,
        .dtype = DType::float64},
-      // 53 batch normalisations, the last over 8 numbers a channel, multiply rounding errors by 5 to 30 in each step.
+      // 53 batch normalizations, the last over 8 numbers a channel, multiply rounding errors by 5 to 30 in each step.
       {.name = "resnet50",
        .options = {.input = {3, 32, 32}, .stem = "imagenet", .channels = 4},
        .loss = classify,

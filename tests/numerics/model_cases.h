@@ -19,7 +19,7 @@ struct ModelCase {
   std::int64_t batch = 8;
   std::size_t steps = 20;  // number of compared steps
   double lr = 0.01;
-  // Losses are compared in this type. The batch normalisations of resnet18, over few values, multiply float32's
+  // Losses are compared in this type. The batch normalizations of resnet18, over few values, multiply float32's
   // rounding errors by 1e6 within 20 steps.
   DType dtype = DType::float32;
   bool numbers = false;  // targets are options.outputs numbers a sample, not labels

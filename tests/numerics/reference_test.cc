@@ -109,7 +109,7 @@ TEST_CASE("a net with every kind of layer agrees with PyTorch: values, gradients
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     INFO(gradients[i].first);
     CHECK(parameters[i].first == gradients[i].first);
-    // The normalisation after the convolution lets the terms of the gradient of its bias cancel.
+    // The normalization after the convolution lets the terms of the gradient of its bias cancel.
     const double least_scale = gradients[i].first == "conv.bias" ? largest_magnitude(grad_conv_weight) : 0;
     CHECK(difference(values(parameters[i].second.grad()), gradients[i].second, least_scale) < 1e-6);
   }

@@ -352,7 +352,7 @@ TEST_CASE("a run that stopped and went on has the bits of one that never stopped
   }
 }
 
-TEST_CASE("quantisation-aware training has the same bits twice, after a stop and with what is computed again") {
+TEST_CASE("quantization-aware training has the same bits twice, after a stop and with what is computed again") {
   const auto job = [](const TempDir& dir, std::int64_t steps, const std::string& more = "quantization_aware = true\n") {
     return digits_job(dir, "metrics",
                       "[model]\nname = cnn_bn\n" + adam + "[eval]\nevery_epochs = 0\n[train]\nbatch_size = 16\n" +
@@ -377,12 +377,12 @@ TEST_CASE("quantisation-aware training has the same bits twice, after a stop and
 
 TEST_CASE("what each rank has for itself is the same after a stop") {
   const std::string batch = "[train]\nbatch_size = 16\n";
-  const std::string quantised = "[train]\nquantization_aware = true\n", own = "[parallel]\nbroadcast_buffers = false\n";
+  const std::string quantized = "[train]\nquantization_aware = true\n", own = "[parallel]\nbroadcast_buffers = false\n";
   const std::string ignored = batch + "[parallel]\nignored_parameters = conv1.weight bn1.running_mean\n";
   const auto more = GENERATE_COPY(
-      batch + quantised + "accumulate = 2\n", quantised + "accumulate = 3\nglobal_batch_size = 90\n",
-      batch + quantised + own, batch + quantised + "accumulate = 2\n" + own, batch + quantised + own + "zero = 1\n",
-      batch + quantised + own + "zero = 2\n", batch + quantised + own + "hook = powersgd\nstart_powerSGD_iter = 2\n",
+      batch + quantized + "accumulate = 2\n", quantized + "accumulate = 3\nglobal_batch_size = 90\n",
+      batch + quantized + own, batch + quantized + "accumulate = 2\n" + own, batch + quantized + own + "zero = 1\n",
+      batch + quantized + own + "zero = 2\n", batch + quantized + own + "hook = powersgd\nstart_powerSGD_iter = 2\n",
       ignored, ignored + "[train]\nema = 0.9\n", ignored + "[optim]\nclip_norm = 0.5\n",
       ignored + "[optim]\nskip_outliers = 1.01\n",
       ignored + "[train]\nprecision = fp16\nloss_scale = 1e7\nloss_scale_growth_interval = 2\n");

@@ -89,7 +89,7 @@ Words digits() {
 
 }  // namespace
 
-TEST_CASE("a quantised MLP has a quarter of the size and its accuracy, and predicts from its file") {
+TEST_CASE("a quantized MLP has a quarter of the size and its accuracy, and predicts from its file") {
   TempDir dir;
   const std::string mode = GENERATE("dynamic", "static");
   Words job{config("mnist_mlp.cfg"), "--checkpoint.dir=" + (dir / "c").string(), "--train.epochs=2"};
@@ -113,9 +113,9 @@ TEST_CASE("a quantised MLP has a quarter of the size and its accuracy, and predi
   CHECK(bytes.after == static_cast<double>(std::filesystem::file_size(file)));
 
   const auto csv = [&](const Words& more) { return run_worker(with("predict", job, more)).out; };
-  const auto quantised = csv({"--quantize.mode=" + mode, "--predict.quantized=" + file});
-  CHECK(std::count(quantised.begin(), quantised.end(), '\n') > 1000);
-  CHECK(quantised != csv({}));
+  const auto quantized = csv({"--quantize.mode=" + mode, "--predict.quantized=" + file});
+  CHECK(std::count(quantized.begin(), quantized.end(), '\n') > 1000);
+  CHECK(quantized != csv({}));
 
   const auto other = run_worker(
       with("predict", job,
@@ -124,7 +124,7 @@ TEST_CASE("a quantised MLP has a quarter of the size and its accuracy, and predi
   CHECK(other.err.find("input_range") != std::string::npos);
 }
 
-TEST_CASE("convolutional networks are quantised, in int8 convolutions, and keep their accuracy") {
+TEST_CASE("convolutional networks are quantized, in int8 convolutions, and keep their accuracy") {
   const char* cfg = GENERATE("mnist.cfg", "conv_net.cfg", "sequential_cnn.cfg", "cnn_bn.cfg");
   TempDir dir;
   Words job{config(cfg), "--checkpoint.dir=" + (dir / "c").string(), "--train.epochs=2"};
@@ -144,7 +144,7 @@ TEST_CASE("convolutional networks are quantised, in int8 convolutions, and keep 
   check_a_quarter(newest_model(dir / "c"), dir / "q.safetensors");
 }
 
-TEST_CASE("a quantisation-aware run is quantised with the ranges that it has learnt") {
+TEST_CASE("a quantization-aware run is quantized with the ranges that it has learnt") {
   TempDir dir;
   Words job{config("mnist.cfg"), "--checkpoint.dir=" + (dir / "c").string(), "--train.max_steps=60",
             "--train.quantization_aware=true"};
@@ -159,7 +159,7 @@ TEST_CASE("a quantisation-aware run is quantised with the ranges that it has lea
   CHECK(read_whole_file(dir / "q.safetensors").find("input_range") != std::string::npos);
 }
 
-TEST_CASE("a quantised gpt keeps its bits per byte, and generates from its file") {
+TEST_CASE("a quantized gpt keeps its bits per byte, and generates from its file") {
   TempDir dir;
   std::string text;
   for (int i = 0; i < 600; ++i) text += "line " + std::to_string(i * 37 % 101) + " of the text, ";
@@ -185,7 +185,7 @@ TEST_CASE("a quantised gpt keeps its bits per byte, and generates from its file"
         generated({"--generate.tokens=30", "--generate.temperature=5"}));
 }
 
-TEST_CASE("a distilled student predicts and is quantised without its teacher's file") {
+TEST_CASE("a distilled student predicts and is quantized without its teacher's file") {
   TempDir dir;
   const Words teacher{config("mnist_mlp.cfg"), "--data.name=random",  "--data.labels=true", "--data.outputs=3",
                       "--data.samples=200",    "--train.max_steps=4", "--model.hidden=8",   "--data.shape=6"};
@@ -200,16 +200,16 @@ TEST_CASE("a distilled student predicts and is quantised without its teacher's f
   digest_of(run_worker(job));
   std::filesystem::remove_all(dir / "t");
   const auto predicted = run_worker(with("predict", job));
-  const auto quantised = run_worker(with("quantize", job, {"--quantize.file=" + (dir / "q.safetensors").string()}));
-  INFO(predicted.err << quantised.err);
+  const auto quantized = run_worker(with("quantize", job, {"--quantize.file=" + (dir / "q.safetensors").string()}));
+  INFO(predicted.err << quantized.err);
   CHECK(predicted.code == 0);
   CHECK(predicted.out.starts_with("index,class,probability"));
-  CHECK(quantised.code == 0);
-  CHECK(quantised.out.find("accuracy") != std::string::npos);
+  CHECK(quantized.code == 0);
+  CHECK(quantized.out.find("accuracy") != std::string::npos);
   CHECK(run_worker(job).code == 2);  // the job is one of training
 }
 
-TEST_CASE("quantize refuses what it cannot quantise, in one line") {
+TEST_CASE("quantize refuses what it cannot quantize, in one line") {
   TempDir dir;
   const auto error_of = [&](const Words& more) {
     const auto result = run_worker(with("quantize", {config("digits.cfg")}, more));

@@ -99,7 +99,7 @@ class Operation {
   // Returns whether record() will record: an operation can do less work otherwise.
   bool records() const { return records_; }
   // Called once by a product (of matrices, a convolution) before it is computed: returns whether its values are used at
-  // all. They are not at the end of a function that checkpoint() calls again; the result is uninitialised memory then.
+  // all. They are not at the end of a function that checkpoint() calls again; the result is uninitialized memory then.
   bool needs_value() const;
   // Returns the result as a variable. Nothing is recorded when recording is off or no input requires a gradient. In
   // anomaly mode throws Errc::unsupported if the value is not finite.

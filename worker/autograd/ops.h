@@ -11,7 +11,7 @@
 #include "ddprun/worker/autograd/ops/matmul.h"
 #include "ddprun/worker/autograd/ops/norm.h"
 #include "ddprun/worker/autograd/ops/output_loss.h"
-#include "ddprun/worker/autograd/ops/quantisation.h"
+#include "ddprun/worker/autograd/ops/quantization.h"
 #include "ddprun/worker/autograd/ops/reduce.h"
 #include "ddprun/worker/autograd/ops/residual.h"
 #include "ddprun/worker/autograd/ops/shape.h"

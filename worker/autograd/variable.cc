@@ -109,7 +109,7 @@ void Variable::zero_grad() {
   if (leaf.borrowed)
     throw Error(Errc::usage,
                 "zero_grad: the gradient is a part of the model's: call zero_grad() of the model, or of what "
-                "synchronises its gradients");
+                "synchronizes its gradients");
   leaf.clear_pending = leaf.storage.defined() && !leaf.lazy;
   if (leaf.clear_pending) return;
   if (leaf.storage.defined()) leaf.storage.fill(0);

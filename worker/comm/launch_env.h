@@ -39,7 +39,7 @@ struct WorkerEnv {
 };
 
 // Returns env with what it lacks (world_size, local_world_size, master_addr) filled in from MPI, which this
-// initialises; returns at once when env lacks nothing. Every process that MPI has started calls it, or
+// initializes; returns at once when env lacks nothing. Every process that MPI has started calls it, or
 // init_process_group(), which does. Where the others do not, the process ends after bound with a line that says so.
 // Throws Errc::usage where this build has no MPI, otherwise what MPI reports.
 WorkerEnv ask_mpi(const WorkerEnv& env, std::chrono::milliseconds bound);

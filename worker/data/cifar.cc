@@ -20,7 +20,7 @@ bool is_file(const std::filesystem::path& path) {
 }
 
 std::unique_ptr<Dataset> dataset_of(std::span<const std::filesystem::path> files,
-                                    std::span<const Normalisation> channels) {
+                                    std::span<const Normalization> channels) {
   CifarRecords records;
   std::vector<ImagePart> parts;
   for (const auto& path : files) {
@@ -33,7 +33,7 @@ std::unique_ptr<Dataset> dataset_of(std::span<const std::filesystem::path> files
   }
   return std::make_unique<ImageDataset>(cifar_extent, cifar_extent, std::move(records.levels),
                                         std::move(records.labels), cifar_classes,
-                                        std::vector<Normalisation>(channels.begin(), channels.end()), std::move(parts));
+                                        std::vector<Normalization>(channels.begin(), channels.end()), std::move(parts));
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ bool holds_cifar10(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<Dataset> load_cifar10(const std::filesystem::path& folder, Split split,
-                                      std::span<const Normalisation> channels) {
+                                      std::span<const Normalization> channels) {
   const auto files = cifar10_files(folder, split);
   for (const auto& path : files)
     if (!is_file(path))
@@ -74,7 +74,7 @@ std::unique_ptr<Dataset> load_cifar10(const std::filesystem::path& folder, Split
   return dataset_of(files, channels);
 }
 
-std::unique_ptr<Dataset> load_cifar_file(const std::filesystem::path& path, std::span<const Normalisation> channels) {
+std::unique_ptr<Dataset> load_cifar_file(const std::filesystem::path& path, std::span<const Normalization> channels) {
   return dataset_of(std::span(&path, 1), channels);
 }
 

@@ -20,8 +20,8 @@ inline constexpr int cifar_extent = 32;  // pixels, both ways
 inline constexpr int cifar_classes = 10;
 inline constexpr std::size_t cifar_levels = std::size_t{3} * cifar_extent * cifar_extent;
 
-// The normalisation of the training set's channels, as most published results use it.
-inline constexpr std::array<Normalisation, 3> cifar_normalisation{
+// The normalization of the training set's channels, as most published results use it.
+inline constexpr std::array<Normalization, 3> cifar_normalization{
     {{0.4914F, 0.2470F}, {0.4822F, 0.2435F}, {0.4465F, 0.2616F}}};
 
 struct CifarRecords {
@@ -41,9 +41,9 @@ bool holds_cifar10(const std::filesystem::path& folder);
 
 // Throws Errc::usage naming a file that is missing, Errc::io naming one that cannot be read or is malformed.
 std::unique_ptr<Dataset> load_cifar10(const std::filesystem::path& folder, Split split,
-                                      std::span<const Normalisation> channels);
+                                      std::span<const Normalization> channels);
 
 // The images of one file, which may have any name. Throws what load_cifar10() throws.
-std::unique_ptr<Dataset> load_cifar_file(const std::filesystem::path& path, std::span<const Normalisation> channels);
+std::unique_ptr<Dataset> load_cifar_file(const std::filesystem::path& path, std::span<const Normalization> channels);
 
 }  // namespace ddprun::data

@@ -116,12 +116,12 @@ Digit draw_digit(std::uint64_t seed, Split split, std::int64_t index) {
 
 DigitsDataset::DigitsDataset(const DigitsOptions& options)
     : options_(options),
-      layout_(image_layout(digit_extent, digit_extent, 10, std::span(&options.normalisation, 1))),
+      layout_(image_layout(digit_extent, digit_extent, 10, std::span(&options.normalization, 1))),
       kept_(options.size) {}
 
 void DigitsDataset::read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const {
   const auto digit = kept_.get(index, [&] { return draw_digit(options_.seed, options_.split, index); });
-  normalise(digit.levels, std::span(&options_.normalisation, 1),
+  normalize(digit.levels, std::span(&options_.normalization, 1),
             {reinterpret_cast<float*>(input.data()), input.size() / sizeof(float)});
   const std::int64_t label = digit.label;
   std::memcpy(target.data(), &label, sizeof(label));

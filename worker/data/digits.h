@@ -26,7 +26,7 @@ struct DigitsOptions {
   std::int64_t size = 10000;
   std::uint64_t seed = 0;
   Split split = Split::train;
-  Normalisation normalisation = mnist_normalisation;
+  Normalization normalization = mnist_normalization;
 };
 
 // Generated digits in the shape of MNIST, for machines without the real ones. They are so hard that a linear model

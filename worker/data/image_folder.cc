@@ -48,7 +48,7 @@ std::vector<std::string> folders_in(const fs::path& folder) {
 }  // namespace
 
 ImageFiles::ImageFiles(std::vector<ImageFile> files, std::int64_t extent, int classes,
-                       std::span<const Normalisation> channels)
+                       std::span<const Normalization> channels)
     : files_(std::move(files)),
       extent_(extent),
       channels_(channels.begin(), channels.end()),
@@ -84,7 +84,7 @@ std::vector<std::string> image_folder_classes(const fs::path& folder) {
 }
 
 std::unique_ptr<Dataset> load_image_folder(const fs::path& folder, Split split, std::int64_t extent,
-                                           std::span<const Normalisation> channels) {
+                                           std::span<const Normalization> channels) {
   if (!reads_pictures())
     throw make_error(Errc::usage, "{}: this build reads no pictures: libpng and libjpeg were not there",
                      folder.string());

@@ -10,8 +10,8 @@
 
 namespace ddprun::data {
 
-// The normalisation of ImageNet's training set, as torchvision's models expect it.
-inline constexpr std::array<Normalisation, 3> imagenet_normalisation{
+// The normalization of ImageNet's training set, as torchvision's models expect it.
+inline constexpr std::array<Normalization, 3> imagenet_normalization{
     {{0.485F, 0.229F}, {0.456F, 0.224F}, {0.406F, 0.225F}}};
 
 struct ImageFile {
@@ -24,7 +24,7 @@ struct ImageFile {
 // naming the file.
 class ImageFiles : public Dataset {
  public:
-  ImageFiles(std::vector<ImageFile> files, std::int64_t extent, int classes, std::span<const Normalisation> channels);
+  ImageFiles(std::vector<ImageFile> files, std::int64_t extent, int classes, std::span<const Normalization> channels);
 
   std::int64_t size() const override { return std::ssize(files_); }
   const SampleLayout& layout() const override { return layout_; }
@@ -35,7 +35,7 @@ class ImageFiles : public Dataset {
  private:
   const std::vector<ImageFile> files_;
   const std::int64_t extent_;
-  const std::vector<Normalisation> channels_;
+  const std::vector<Normalization> channels_;
   const SampleLayout layout_;
 };
 
@@ -46,6 +46,6 @@ std::vector<std::string> image_folder_classes(const std::filesystem::path& folde
 // .jpg and .jpeg in it and below, in the order of their paths. Throws Errc::usage naming a folder that is missing, that
 // is no class of train or that holds no such file, and if the build has no library for these files.
 std::unique_ptr<Dataset> load_image_folder(const std::filesystem::path& folder, Split split, std::int64_t extent,
-                                           std::span<const Normalisation> channels);
+                                           std::span<const Normalization> channels);
 
 }  // namespace ddprun::data

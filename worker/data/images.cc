@@ -45,7 +45,7 @@ void check_pair(const MnistFiles& files, const IdxArray& images, const IdxArray&
 
 }  // namespace
 
-void normalise(std::span<const std::uint8_t> levels, std::span<const Normalisation> channels, std::span<float> out) {
+void normalize(std::span<const std::uint8_t> levels, std::span<const Normalization> channels, std::span<float> out) {
   const std::size_t plane = levels.size() / channels.size();
   for (std::size_t c = 0; c < channels.size(); ++c)
     std::ranges::transform(levels.subspan(c * plane, plane), out.begin() + static_cast<std::ptrdiff_t>(c * plane),
@@ -53,14 +53,14 @@ void normalise(std::span<const std::uint8_t> levels, std::span<const Normalisati
 }
 
 SampleLayout image_layout(std::int64_t height, std::int64_t width, int classes,
-                          std::span<const Normalisation> channels) {
+                          std::span<const Normalization> channels) {
   SampleLayout layout{.input_shape = {std::ssize(channels), height, width}, .classes = classes};
   for (const auto& channel : channels) layout.black.push_back(channel(0));
   return layout;
 }
 
 ImageDataset::ImageDataset(std::int64_t height, std::int64_t width, std::vector<std::uint8_t> levels,
-                           std::vector<std::uint8_t> labels, int classes, std::vector<Normalisation> channels,
+                           std::vector<std::uint8_t> labels, int classes, std::vector<Normalization> channels,
                            std::vector<ImagePart> parts)
     : layout_(image_layout(height, width, classes, channels)),
       levels_(std::move(levels)),
@@ -84,7 +84,7 @@ std::vector<Source> ImageDataset::sources() const {
 void ImageDataset::read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const {
   const auto i = static_cast<std::size_t>(index);
   const std::size_t pixels = input.size() / sizeof(float);
-  normalise(std::span(levels_).subspan(i * pixels, pixels), channels_,
+  normalize(std::span(levels_).subspan(i * pixels, pixels), channels_,
             {reinterpret_cast<float*>(input.data()), pixels});
   const std::int64_t label = labels_[i];
   std::memcpy(target.data(), &label, sizeof(label));
@@ -98,7 +98,7 @@ std::optional<MnistFiles> find_mnist(const std::filesystem::path& folder, Split 
   return MnistFiles{*images, *labels};
 }
 
-std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split split, Normalisation normalisation) {
+std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split split, Normalization normalization) {
   const auto files = find_mnist(folder, split);
   if (!files)
     throw make_error(
@@ -111,16 +111,16 @@ std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split s
   check_pair(*files, images, labels);
   const auto part = mnist_files(split, labels.values.size());
   return std::make_unique<ImageDataset>(images.shape[1], images.shape[2], std::move(images.values),
-                                        std::move(labels.values), mnist_classes, std::vector{normalisation},
+                                        std::move(labels.values), mnist_classes, std::vector{normalization},
                                         std::vector{part});
 }
 
-std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalisation normalisation) {
+std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalization normalization) {
   auto images = read_idx(path, {.dimensions = 3});
   std::vector<std::uint8_t> labels(static_cast<std::size_t>(images.shape[0]));
   const ImagePart part{.levels = path.filename().string(), .labels = "no labels", .images = labels.size()};
   return std::make_unique<ImageDataset>(images.shape[1], images.shape[2], std::move(images.values), std::move(labels),
-                                        mnist_classes, std::vector{normalisation}, std::vector{part});
+                                        mnist_classes, std::vector{normalization}, std::vector{part});
 }
 
 }  // namespace ddprun::data

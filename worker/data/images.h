@@ -13,7 +13,7 @@
 namespace ddprun::data {
 
 // The conversion of a level 0 .. 255 to a number: (level / 255 - mean) / standard_deviation.
-struct Normalisation {
+struct Normalization {
   float mean = 0.0F;
   float standard_deviation = 1.0F;
 
@@ -21,15 +21,15 @@ struct Normalisation {
     return (static_cast<float>(level) / 255.0F - mean) / standard_deviation;
   }
 };
-// The normalisation of the MNIST training set, as most published results use it.
-inline constexpr Normalisation mnist_normalisation{0.1307F, 0.3081F};
+// The normalization of the MNIST training set, as most published results use it.
+inline constexpr Normalization mnist_normalization{0.1307F, 0.3081F};
 
-// levels: the planes of an image, one for each normalisation, back to back.
-void normalise(std::span<const std::uint8_t> levels, std::span<const Normalisation> channels, std::span<float> out);
+// levels: the planes of an image, one for each normalization, back to back.
+void normalize(std::span<const std::uint8_t> levels, std::span<const Normalization> channels, std::span<float> out);
 
-// The layout of images with one normalisation for each channel.
+// The layout of images with one normalization for each channel.
 SampleLayout image_layout(std::int64_t height, std::int64_t width, int classes,
-                          std::span<const Normalisation> channels);
+                          std::span<const Normalization> channels);
 
 // A number of images of an ImageDataset, and the names of the sources of their levels and of their labels.
 struct ImagePart {
@@ -41,10 +41,10 @@ struct ImagePart {
 // Images with labels, all in memory. Immutable.
 class ImageDataset : public Dataset {
  public:
-  // REQUIRES: levels holds labels.size() images of one plane of height x width for each normalisation; the images of
+  // REQUIRES: levels holds labels.size() images of one plane of height x width for each normalization; the images of
   // all parts, in their order.
   ImageDataset(std::int64_t height, std::int64_t width, std::vector<std::uint8_t> levels,
-               std::vector<std::uint8_t> labels, int classes, std::vector<Normalisation> channels,
+               std::vector<std::uint8_t> labels, int classes, std::vector<Normalization> channels,
                std::vector<ImagePart> parts);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
@@ -56,7 +56,7 @@ class ImageDataset : public Dataset {
   SampleLayout layout_;
   std::vector<std::uint8_t> levels_;
   std::vector<std::uint8_t> labels_;
-  std::vector<Normalisation> channels_;
+  std::vector<Normalization> channels_;
   std::vector<ImagePart> parts_;
 };
 
@@ -71,9 +71,9 @@ std::optional<MnistFiles> find_mnist(const std::filesystem::path& folder, Split 
 
 // Throws Errc::usage naming a file that is missing or cannot be opened, Errc::io naming a malformed one: also images
 // and labels that differ in number, a label above 9.
-std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split split, Normalisation normalisation);
+std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split split, Normalization normalization);
 
 // Loads an IDX file of images without labels, in the form of load_mnist(): labels are 0. Throws what read_idx() throws.
-std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalisation normalisation);
+std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalization normalization);
 
 }  // namespace ddprun::data

@@ -117,7 +117,7 @@ PatternsDataset::PatternsDataset(PatternsOptions options)
 
 void PatternsDataset::read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const {
   const auto pattern = kept_.get(index, [&] { return draw_pattern(options_.seed, options_.split, index); });
-  normalise(pattern.levels, options_.channels, {reinterpret_cast<float*>(input.data()), input.size() / sizeof(float)});
+  normalize(pattern.levels, options_.channels, {reinterpret_cast<float*>(input.data()), input.size() / sizeof(float)});
   const std::int64_t label = pattern.label;
   std::memcpy(target.data(), &label, sizeof(label));
 }

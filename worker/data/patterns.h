@@ -26,7 +26,7 @@ struct PatternsOptions {
   std::int64_t size = 10000;
   std::uint64_t seed = 0;
   Split split = Split::train;
-  std::vector<Normalisation> channels{cifar_normalisation.begin(), cifar_normalisation.end()};
+  std::vector<Normalization> channels{cifar_normalization.begin(), cifar_normalization.end()};
 };
 
 // Generated images in the shape of CIFAR-10, for machines without the real ones. A linear model stays under 60 %, a

@@ -1,6 +1,6 @@
 #pragma once
 
-// Layers, each a thin module around an operation. They are initialised like PyTorch's.
+// Layers, each a thin module around an operation. They are initialized like PyTorch's.
 #include "ddprun/worker/nn/layers/activation.h"
 #include "ddprun/worker/nn/layers/attention.h"
 #include "ddprun/worker/nn/layers/container.h"

@@ -18,14 +18,14 @@ struct GptOptions {
   std::int64_t width = 0;       // features of a token
   std::int64_t context = 0;     // the most tokens that it sees
   std::int64_t vocabulary = 0;  // if 0 in a preset without one: ModelOptions::outputs
-  bool bias = true;             // in linear layers and normalisations
+  bool bias = true;             // in linear layers and normalizations
 };
 
 // Options of transformer; its other sizes are those of GptOptions, with its presets.
 struct EncoderOptions {
   std::int64_t feedforward = 0;     // features between the two linear layers of a layer; 0 means 4 x width
   std::string activation = "gelu";  // the function between them: one of transformer_activations()
-  bool norm_first = true;           // normalisation before attention and linear layers, not after
+  bool norm_first = true;           // normalization before attention and linear layers, not after
 };
 
 // Options of gpt whose MLPs are mixtures of experts (MixtureOfExpertsOptions).

@@ -33,7 +33,7 @@ void start_broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tenso
 void align_ranks(ProcessGroup& group, const std::vector<std::pair<std::string, Variable>>& parameters,
                  const std::vector<std::pair<std::string, Tensor>>& buffers);
 
-// Makes an uninitialised tensor of one dimension in registered memory, which is the cheapest for the group.
+// Makes an uninitialized tensor of one dimension in registered memory, which is the cheapest for the group.
 Tensor registered_tensor(ProcessGroup& group, std::size_t count, DType dtype);
 
 }  // namespace ddprun

@@ -38,7 +38,7 @@ struct Evaluation {
   std::vector<Figure> others = {};
 };
 
-// The objective: from a model and a batch to the loss that training minimises, and to the figures of an evaluation.
+// The objective: from a model and a batch to the loss that training minimizes, and to the figures of an evaluation.
 // Losses of several batches, on one rank or several, are combined by their weights.
 //
 // Ownership: a task has to outlive only its calls; what it refers to (a second model) is its maker's.

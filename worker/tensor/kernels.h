@@ -172,9 +172,9 @@ struct Table {
   DDPRUN_ENTRY(value_range, ValueRange(In x));
   // out (m, n) = x (m, k) times weight (n, k) transposed, times scale (n), plus bias (n) or undefined. weight is int8,
   // weight_sum int32 the sums of its rows, the others float32. x is rounded to the levels, and clamped to them.
-  DDPRUN_ENTRY(quantised_linear, void(In x, const Levels&, In weight, In weight_sum, In scale, In bias, Tensor& out));
+  DDPRUN_ENTRY(quantized_linear, void(In x, const Levels&, In weight, In weight_sum, In scale, In bias, Tensor& out));
   // Does the same with (out, in / groups, kh, kw) as weight; the others are by output channel; images are row-major.
-  DDPRUN_ENTRY(quantised_conv2d,
+  DDPRUN_ENTRY(quantized_conv2d,
                Tensor(const ConvGeometry&, In x, const Levels&, In weight, In weight_sum, In scale, In bias));
 
   // weight (out, in / groups, kh, kw); bias (out) or undefined. Images are dense, the result has the layout that suits
@@ -192,7 +192,7 @@ struct Table {
   DDPRUN_ENTRY(adaptive_avg_pool2d, Tensor(const PoolGeometry&, In x, const Shape& out_shape));
   DDPRUN_ENTRY(adaptive_avg_pool2d_backward, Tensor(const PoolGeometry&, In grad, const Shape& in_shape));
 
-  // Batch normalisation of x (outer, channels, inner), dense; variance: the biased one.
+  // Batch normalization of x (outer, channels, inner), dense; variance: the biased one.
   DDPRUN_ENTRY(batch_statistics,
                NormStatistics(In x, std::int64_t outer, std::int64_t inner, double eps, Tensor& variance));
   DDPRUN_ENTRY(inverse_deviation, Tensor(In variance, double eps));  // 1 / sqrt(variance + eps), element by element
@@ -202,7 +202,7 @@ struct Table {
   // training: true if the statistics are of this very x and carry gradient too.
   DDPRUN_ENTRY(batch_norm_backward, NormGradients(In x, In grad, std::int64_t outer, std::int64_t inner,
                                                   const NormStatistics&, In weight, bool training));
-  // Normalisation of x (groups, channels, inner) over channels and inner together, then y = x weight + bias by channel
+  // Normalization of x (groups, channels, inner) over channels and inner together, then y = x weight + bias by channel
   // (either may be undefined; they have groups_per_sample * channels elements). inner is 1 for layer norm. centred:
   // false leaves the mean out, which is RMS norm. result: the type of y, that of x or 16 bits where x is float32.
   DDPRUN_ENTRY(group_norm, Tensor(In x, const Axis& groups, bool centred, double eps, In weight, In bias, DType result,

@@ -15,10 +15,10 @@ inline constexpr std::size_t storage_alignment = 64;
 // with the last. Its own memory returns to the device's cache of freed blocks: a training step allocates the same sizes
 // again and again, and without the cache every large one would cost page faults, or calls of the driver.
 //
-// Threads: allocation and release are thread-safe; contents and version are not synchronised.
+// Threads: allocation and release are thread-safe; contents and version are not synchronized.
 class Storage {
  public:
-  // Allocates uninitialised memory, counted for the thread's MemoryScope. Throws std::bad_alloc for memory of the host,
+  // Allocates uninitialized memory, counted for the thread's MemoryScope. Throws std::bad_alloc for memory of the host,
   // and for a CUDA device what cuda::api() throws, the error of the device, and OutOfDeviceMemory (device_memory.h).
   static std::shared_ptr<Storage> allocate(std::size_t bytes, Device device);
   // Wraps memory from outside, kept alive by owner; it is not counted in memory_stats().

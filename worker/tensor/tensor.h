@@ -21,26 +21,26 @@ namespace ddprun {
 // contiguous() makes it; data() insists on it, so that no loop walks a strided tensor as if it were dense.
 //
 // Images, (batch, channels, height, width), may also be blocked by channels: memory is (batch, channels / b, height,
-// width, b), which is what vectorised convolutions work on. Convolutions make such tensors, and later operations keep
+// width, b), which is what vectorized convolutions work on. Convolutions make such tensors, and later operations keep
 // the layout, so that it is converted once and not at every operation. Views of a blocked tensor see a contiguous copy.
 //
 // Ownership: the storage lives as long as a tensor sees it. Its own memory is 64-byte aligned; wrapped memory is where
 //   its owner put it.
-// Threads: not synchronised: one writer, or many readers.
+// Threads: not synchronized: one writer, or many readers.
 // Errors: a wrong dtype, shape or device is Errc::mismatch naming both. What a CUDA device fails to do is reported by a
 //   later call that copies to the host, as Errc::internal or unsupported.
 class Tensor {
  public:
   Tensor() = default;  // undefined: no memory, shape [0]
 
-  static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = {});  // uninitialised
+  static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = {});  // uninitialized
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = {});
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = {});
-  // Makes an uninitialised tensor in page-locked memory of the host (Storage::allocate_pinned()).
+  // Makes an uninitialized tensor in page-locked memory of the host (Storage::allocate_pinned()).
   static Tensor empty_pinned(const Shape& shape, DType dtype);
-  // Makes an uninitialised tensor with the shape, dtype, device and, where it is dense, layout of another.
+  // Makes an uninitialized tensor with the shape, dtype, device and, where it is dense, layout of another.
   static Tensor empty_like(const Tensor& other);
-  // Makes an uninitialised tensor blocked by channels; the number of channels is a multiple of block.
+  // Makes an uninitialized tensor blocked by channels; the number of channels is a multiple of block.
   static Tensor empty_blocked(const Shape& shape, std::int64_t block, DType dtype, Device device);
   static Tensor zeros_like(const Tensor& other) { return zeros(other.shape(), other.dtype(), other.device()); }
   // Makes a copy of the values; their number has to be that of the shape.

@@ -21,7 +21,7 @@ def samples(tokens):
     return tokens[: count * CONTEXT].view(count, CONTEXT), tokens[1 : count * CONTEXT + 1].view(count, CONTEXT)
 
 
-def initialise(model):
+def initialize(model):
     """As GPT-2: the projections that add to the residual stream begin smaller."""
     for name, parameter in model.named_parameters():
         if name.endswith(".bias"):
@@ -34,7 +34,7 @@ def initialise(model):
 def train(inputs, targets, seed):
     torch.manual_seed(seed)
     model = Gpt(LAYERS, HEADS, WIDTH, CONTEXT)
-    initialise(model)
+    initialize(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=WARM_UP)
     order = torch.randperm(len(inputs))

@@ -1,4 +1,4 @@
-// Phases: the synchronisation of ranks while they use staging slots. Here the ranks are threads.
+// Phases: the synchronization of ranks while they use staging slots. Here the ranks are threads.
 #include "ddprun/worker/comm/backends/shm/phases.h"
 
 #include <future>

@@ -1,4 +1,4 @@
-// Layer, RMS and group normalisation on an emulated device against plain loops in double.
+// Layer, RMS and group normalization on an emulated device against plain loops in double.
 #include <cmath>
 
 #include "tests/support/numerics.h"
@@ -166,7 +166,7 @@ void for_each_case(Visit visit) {
 
 }  // namespace
 
-TEST_CASE("rows are normalised as by definition") {
+TEST_CASE("rows are normalized as by definition") {
   for_each_case([](const Case& c) {
     const Inputs in(c);
     const Oracle expected(c, in);
@@ -180,7 +180,7 @@ TEST_CASE("rows are normalised as by definition") {
   });
 }
 
-TEST_CASE("the gradients of normalised rows are those of the definition") {
+TEST_CASE("the gradients of normalized rows are those of the definition") {
   for_each_case([](const Case& c) {
     const Inputs in(c);
     const Oracle expected(c, in);
@@ -223,7 +223,7 @@ TEST_CASE("no rows have gradients of 0") {
   }
 }
 
-TEST_CASE("normalisation gives the same bits however memory is aligned, and again") {
+TEST_CASE("normalization gives the same bits however memory is aligned, and again") {
   for_each_case([](const Case& c) {
     const Inputs in(c);
     const Oracle oracle(c, in);
@@ -237,7 +237,7 @@ TEST_CASE("normalisation gives the same bits however memory is aligned, and agai
   });
 }
 
-TEST_CASE("the gradients of normalised rows are finite differences") {
+TEST_CASE("the gradients of normalized rows are finite differences") {
   for (const auto& [axis, groups] : {std::pair{Axis{3, 5, 1}, std::int64_t{1}}, {Axis{4, 2, 3}, std::int64_t{2}}}) {
     const Case c{axis, groups, true, true, true, DType::float64};
     Inputs in(c);
@@ -337,7 +337,7 @@ Inputs row_inputs(const RowCase& c) {
 
 }  // namespace
 
-TEST_CASE("rows of float32 are normalised into 16 bits, rounded once") {
+TEST_CASE("rows of float32 are normalized into 16 bits, rounded once") {
   for (const DType out : {DType::bfloat16, DType::float16}) {
     for (const std::int64_t n : {5, 64, 1100}) {
       const Case c{{9, n, 1}, 1, true, true, true, DType::float32};

@@ -179,8 +179,8 @@ TEST_CASE("augmented and mixed images are the same at any number of ranks, loade
   check(DigitsDataset({.size = 100}));
 }
 
-TEST_CASE("black is what a black pixel became by normalisation") {
-  const DigitsDataset set({.size = 40, .normalisation = {0.5F, 0.25F}});
+TEST_CASE("black is what a black pixel became by normalization") {
+  const DigitsDataset set({.size = 40, .normalization = {0.5F, 0.25F}});
   Batch batch = make_batch(set, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19});
   Augmentation({.crop_padding = 40}, set.layout()).apply(batch, 0);
   const Image all = image_of(batch);

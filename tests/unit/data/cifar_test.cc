@@ -11,7 +11,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-const std::vector<Normalisation> raw(3);
+const std::vector<Normalization> raw(3);
 
 void write(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
@@ -19,13 +19,13 @@ void write(const std::filesystem::path& path, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("a folder of CIFAR-10 files becomes images of three planes, each normalised by itself") {
+TEST_CASE("a folder of CIFAR-10 files becomes images of three planes, each normalized by itself") {
   TempDir dir;
   CHECK_FALSE(holds_cifar10(dir.path()));
   write_cifar10(dir.path());
   write(dir / "data_batch_2.bin", cifar_record(2, 0, 0, 0) + cifar_record(9, 51, 102, 255));
   CHECK(holds_cifar10(dir.path()));
-  const std::vector<Normalisation> channels{{0.1F, 0.5F}, {0.2F, 1.0F}, {0.3F, 2.0F}};
+  const std::vector<Normalization> channels{{0.1F, 0.5F}, {0.2F, 1.0F}, {0.3F, 2.0F}};
   const auto set = load_cifar10(dir.path(), Split::train, channels);
   CHECK(set->size() == 6);
   CHECK(set->layout().input_shape == std::vector<std::int64_t>{3, 32, 32});

@@ -16,7 +16,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-const std::vector<Normalisation> plain(3);
+const std::vector<Normalization> plain(3);
 
 void write(const std::filesystem::path& path, const std::string& bytes) {
   std::filesystem::create_directories(path.parent_path());
@@ -60,7 +60,7 @@ TEST_CASE("a folder for each class is a data set, with classes and files in the 
     CHECK(label == expected[i].first);
     CHECK(image[2 * 64 + 20] * 255 == Approx(expected[i].second).margin(4));  // the value in the third plane
   }
-  const auto test = load_image_folder(dir.path(), Split::test, 8, imagenet_normalisation);
+  const auto test = load_image_folder(dir.path(), Split::test, 8, imagenet_normalization);
   REQUIRE(test->size() == 1);
   CHECK(sample(*test, 0).label == 2);
   CHECK(sample(*test, 0).image[2 * 64] == Approx((50 / 255.0 - 0.406) / 0.225));
@@ -69,7 +69,7 @@ TEST_CASE("a folder for each class is a data set, with classes and files in the 
 TEST_CASE("samples are the same bits with any number of loader threads") {
   const TempDir dir;
   write_folder(dir);
-  const auto train = load_image_folder(dir.path(), Split::train, 9, imagenet_normalisation);
+  const auto train = load_image_folder(dir.path(), Split::train, 9, imagenet_normalization);
   const auto bytes = [&](int workers) {
     std::vector<std::int64_t> indices(40);
     for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<std::int64_t>(i * 7 % 4);

@@ -21,7 +21,7 @@ void write_pair(const TempDir& dir, std::uint32_t images, const std::string& lab
 
 }  // namespace
 
-TEST_CASE("a folder of IDX files becomes normalised images and labels") {
+TEST_CASE("a folder of IDX files becomes normalized images and labels") {
   TempDir dir;
   write_pair(dir, 3, std::string("\x04\x00\x09", 3));
   const auto set = load_mnist(dir.path(), Split::train, {.mean = 0.1F, .standard_deviation = 0.5F});
@@ -49,7 +49,7 @@ TEST_CASE("images and labels that do not belong together are refused by name") {
 TEST_CASE("the real digits read") {
   const auto folder = Environment::capture().get("DDPRUN_TEST_DATA");
   if (!folder) SKIP("DDPRUN_TEST_DATA names no folder with mnist-10k");
-  const auto set = load_mnist(std::filesystem::path(*folder) / "mnist-10k", Split::train, mnist_normalisation);
+  const auto set = load_mnist(std::filesystem::path(*folder) / "mnist-10k", Split::train, mnist_normalization);
   CHECK(set->layout().input_shape == std::vector<std::int64_t>{1, 28, 28});
   std::vector<int> count(10);
   double sum = 0;
@@ -59,5 +59,5 @@ TEST_CASE("the real digits read") {
     for (const auto x : sample.input) sum += x;
   }
   for (const auto n : count) CHECK(n > set->size() / 15);
-  CHECK(sum / static_cast<double>(set->size() * 784) == Approx(0.0).margin(0.02));  // the purpose of the normalisation
+  CHECK(sum / static_cast<double>(set->size() * 784) == Approx(0.0).margin(0.02));  // the purpose of the normalization
 }

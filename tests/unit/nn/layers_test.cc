@@ -34,7 +34,7 @@ TEST_CASE("an embedding has the rows of its weight") {
   CHECK_THROWS_WITH(layer(Variable(Tensor::zeros({2}))), Catch::Contains("not int64"));
 }
 
-TEST_CASE("normalisations begin with weight 1 and bias 0, and call their operation") {
+TEST_CASE("normalizations begin with weight 1 and bias 0, and call their operation") {
   const Variable rows = random_input({4, 6}), image = random_input({2, 6, 3, 3});
   nn::LayerNorm layer(6), without(6, 1e-5, false);
   nn::RmsNorm rms(6);

@@ -110,7 +110,7 @@ TEST_CASE("the presets of GPT have the sizes of their table, and options take pr
   CHECK(nn::with_preset({.preset = "small", .context = 64}).context == 64);
   CHECK(nn::with_preset({.preset = "small", .context = 64}).width == 384);
   const auto nano = make("gpt", {.input = {128}, .input_dtype = DType::int64, .outputs = 65});
-  // The sizes are 12 width^2 + 13 width a layer, embeddings, the last normalisation.
+  // The sizes are 12 width^2 + 13 width a layer, embeddings, the last normalization.
   CHECK(parameters(*nano) == 4 * (12 * 128 * 128 + 13 * 128) + (65 + 128) * 128 + 2 * 128);
   CHECK(nano->parameter("wte.weight").shape() == Shape{65, 128});
 }
@@ -214,7 +214,7 @@ TEST_CASE("a transformer has the parameters of nn.TransformerEncoder between its
   CHECK(deviation_of(*model, layer + "self_attn.in_proj_weight") == Approx(std::sqrt(6.0 / 32 / 3)).epsilon(0.1));
   CHECK(deviation_of(*model, layer + "self_attn.out_proj.bias") == 0);
   options.encoder.norm_first = false;
-  CHECK(names(*make("transformer", options)).size() == 17);  // no normalisation after the last layer
+  CHECK(names(*make("transformer", options)).size() == 17);  // no normalization after the last layer
 }
 
 TEST_CASE("a transformer takes rows of images in their order, and each position sees all") {

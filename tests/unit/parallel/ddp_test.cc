@@ -663,7 +663,7 @@ namespace {
 // Returns the mean losses over all ranks of 20 steps of ResNet-18, whose batch norms use their stored statistics, or
 // those of all ranks' samples. They are in double: in float32 the order of sums, which changes with the number of
 // threads, moves a value across zero at some step, and relu passes the difference on.
-std::vector<double> resnet_losses(int ranks, bool synchronised) {
+std::vector<double> resnet_losses(int ranks, bool synchronized) {
   constexpr std::int64_t global_batch = 8;
   constexpr std::uint64_t steps = 20;
   std::vector<std::vector<double>> losses(static_cast<std::size_t>(ranks));
@@ -671,10 +671,10 @@ std::vector<double> resnet_losses(int ranks, bool synchronised) {
     Generator generator(3);
     const auto model = nn::make_model("resnet18", {.input = {3, 8, 8}, .channels = 8}, generator);
     model->to(DType::float64);
-    model->train(synchronised);
+    model->train(synchronized);
     DistributedDataParallel ddp(*model, group);
     std::optional<SyncBatchNorm> sync;
-    if (synchronised && ranks > 1) sync.emplace(*model, group);
+    if (synchronized && ranks > 1) sync.emplace(*model, group);
     const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.005}, model->named_parameters());
     const std::int64_t share = global_batch / group.size();
     for (std::uint64_t step = 0; step < steps; ++step) {

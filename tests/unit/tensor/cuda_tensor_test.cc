@@ -226,6 +226,6 @@ TEST_CASE("what a CUDA device does not support says why") {
   const Tensor x = Tensor::zeros({2, 4}, DType::float32, first);
   Tensor out = Tensor::zeros({2, 3}, DType::float32, first);
   const Tensor weight = Tensor::zeros({3, 4}, DType::int8, first), sums = Tensor::zeros({3}, DType::int32, first);
-  CHECK_THROWS_WITH(kernels::of(x).quantised_linear(x, {}, weight, sums, Tensor(), Tensor(), out),
-                    Catch::Contains("quantised_linear") && Catch::Contains("cuda:0") && Catch::Contains("8 bits"));
+  CHECK_THROWS_WITH(kernels::of(x).quantized_linear(x, {}, weight, sums, Tensor(), Tensor(), out),
+                    Catch::Contains("quantized_linear") && Catch::Contains("cuda:0") && Catch::Contains("8 bits"));
 }

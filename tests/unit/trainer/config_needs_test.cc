@@ -162,7 +162,7 @@ const std::vector<Example> examples{
     {"data.samples=100", {"data.name=digits"}, {"data.name=mnist", "data.dir=d"}},
     {"data.test_samples=100", {"data.name=cifar10"}, {"data.name=image_folder"}},
     {"data.seed=3", random_data, gpt},
-    {"data.normalise=false", {"data.name=digits"}, random_data},
+    {"data.normalize=false", {"data.name=digits"}, random_data},
     {"data.image_size=64", {"data.name=image_folder"}, {"data.name=digits"}},
     {"data.shape=1x28x28", random_data, {"data.name=digits"}},
     {"data.outputs=3", random_data, {}},

@@ -216,7 +216,7 @@ TEST_CASE("the default data folder may be missing, and generated samples say so 
 
 TEST_CASE("CIFAR-10 files in data.dir are read, and one that is missing there is an error") {
   TempDir dir;
-  const std::string text = "[data]\nname = cifar10\ndir = " + dir.path().string() + "\nnormalise = false\n";
+  const std::string text = "[data]\nname = cifar10\ndir = " + dir.path().string() + "\nnormalize = false\n";
   CHECK(error_of(text) == "t.cfg:3: data.dir = " + dir.path().string() +
                               ": expected the six files of CIFAR-10's binary version there (data_batch_1.bin to "
                               "data_batch_5.bin, test_batch.bin)");
@@ -226,8 +226,8 @@ TEST_CASE("CIFAR-10 files in data.dir are read, and one that is missing there is
   CHECK(datasets.note.empty());
   CHECK(datasets.train->size() == 5);
   CHECK(testing::read_image(*datasets.train, 2).input[1024] == 51 * 3 / 255.0F);
-  const Bound normalised("[data]\nname = cifar10\ndir = " + dir.path().string() + "\n");
-  CHECK(testing::read_image(*make_datasets(normalised.config, normalised.settings).train, 0).input[0] ==
+  const Bound normalized("[data]\nname = cifar10\ndir = " + dir.path().string() + "\n");
+  CHECK(testing::read_image(*make_datasets(normalized.config, normalized.settings).train, 0).input[0] ==
         -0.4914F / 0.2470F);
   std::filesystem::remove(dir / "test_batch.bin");
   CHECK(error_of(text) == (dir / "test_batch.bin").string() + " is missing; scripts/get-data cifar10 fetches it");

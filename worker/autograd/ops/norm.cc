@@ -201,8 +201,8 @@ void add_row_gradients(autograd::Backward& pass, const kernels::Axis& rows, bool
   if (pass.wants(0)) pass.add(0, std::move(out.x), std::move(out.x_copy));
 }
 
-// Normalises rows of axis.n channels of axis.inner values.
-Variable normalise_rows(const char* name, const Variable& given_input, const kernels::Axis& axis, bool centred,
+// Normalizes rows of axis.n channels of axis.inner values.
+Variable normalize_rows(const char* name, const Variable& given_input, const kernels::Axis& axis, bool centred,
                         double eps, std::int64_t channels, const Variable& given_weight, const Variable& given_bias,
                         std::optional<DType> lower = {}) {
   const auto [input, weight, bias] =
@@ -236,7 +236,7 @@ Variable normalise_rows(const char* name, const Variable& given_input, const ker
 
 kernels::Axis last_dimension(const char* name, const Variable& input) {
   if (input.shape().empty() || input.shape().back() < 1) {
-    throw make_error(Errc::mismatch, "{}: the input of shape {} has no last dimension to normalise", name,
+    throw make_error(Errc::mismatch, "{}: the input of shape {} has no last dimension to normalize", name,
                      to_string(input.shape()));
   }
   const std::int64_t width = input.shape().back();
@@ -248,13 +248,13 @@ kernels::Axis last_dimension(const char* name, const Variable& input) {
 Variable layer_norm(const Variable& input, const Variable& weight, const Variable& bias, double eps, bool lower) {
   const kernels::Axis axis = last_dimension("layer_norm", input);
   const DType narrow = autograd::autocast_dtype();
-  return normalise_rows("layer_norm", input, axis, true, eps, axis.n, weight, bias,
+  return normalize_rows("layer_norm", input, axis, true, eps, axis.n, weight, bias,
                         lower && narrow != DType::float32 ? std::optional(narrow) : std::nullopt);
 }
 
 Variable rms_norm(const Variable& input, const Variable& weight, double eps) {
   const kernels::Axis axis = last_dimension("rms_norm", input);
-  return normalise_rows("rms_norm", input, axis, false, eps, axis.n, weight, {});
+  return normalize_rows("rms_norm", input, axis, false, eps, axis.n, weight, {});
 }
 
 Variable group_norm(const Variable& input, std::int64_t groups, const Variable& weight, const Variable& bias,
@@ -265,7 +265,7 @@ Variable group_norm(const Variable& input, std::int64_t groups, const Variable& 
                      to_string(shape));
   }
   const std::int64_t inner = numel(Shape(shape.begin() + 2, shape.end()));
-  return normalise_rows("group_norm", input, {shape[0] * groups, shape[1] / groups, inner}, true, eps, shape[1], weight,
+  return normalize_rows("group_norm", input, {shape[0] * groups, shape[1] / groups, inner}, true, eps, shape[1], weight,
                         bias);
 }
 

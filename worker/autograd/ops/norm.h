@@ -11,7 +11,7 @@ namespace ddprun {
 using SumOverRanks = std::function<void(std::vector<double>& values)>;
 
 struct BatchNormOptions {
-  bool training = true;   // normalise by the batch's statistics and update the running ones; else by the running ones
+  bool training = true;   // normalize by the batch's statistics and update the running ones; else by the running ones
   double momentum = 0.1;  // running = (1 - momentum) running + momentum batch
   double eps = 1e-5;
   // The batch's statistics are those of all ranks' samples together, in both passes. If empty: only of this rank's.
@@ -23,13 +23,13 @@ struct BatchNormOptions {
 Variable batch_norm(const Variable& input, const Variable& weight, const Variable& bias, Tensor running_mean,
                     Tensor running_var, const BatchNormOptions& options);
 
-// Normalises the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016). lower:
-// Normalises the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016). If lower,
+// Normalizes the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016). lower:
+// Normalizes the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016). If lower,
 Variable layer_norm(const Variable& input, const Variable& weight = {}, const Variable& bias = {}, double eps = 1e-5,
                     bool lower = false);
 // Like layer_norm(), without subtracting the mean (Zhang and Sennrich 2019).
 Variable rms_norm(const Variable& input, const Variable& weight = {}, double eps = 1e-6);
-// input (batch, channels, ...): normalises groups of channels of each sample together (Wu and He 2018). weight and
+// input (batch, channels, ...): normalizes groups of channels of each sample together (Wu and He 2018). weight and
 // bias: (channels), or undefined.
 Variable group_norm(const Variable& input, std::int64_t groups, const Variable& weight = {}, const Variable& bias = {},
                     double eps = 1e-5);

@@ -7,7 +7,7 @@
 
 namespace ddprun::nn {
 
-// (..., in) -> (..., out). Weight and bias are initialised uniformly within 1 / sqrt(in).
+// (..., in) -> (..., out). Weight and bias are initialized uniformly within 1 / sqrt(in).
 // Shapes: weight (out, in), bias (out).
 class Linear : public WeightedLayer {
  public:
@@ -16,7 +16,7 @@ class Linear : public WeightedLayer {
 };
 
 // (..., in) -> (..., out). GPT-2's linear layer: the weight is stored as (in, out), the transpose of Linear's. It is
-// initialised as normal with the given deviation, the bias as zero.
+// initialized as normal with the given deviation, the bias as zero.
 class Conv1D : public WeightedLayer {
  public:
   Conv1D(std::int64_t in, std::int64_t out, double weight_deviation, bool bias, Generator& generator);
@@ -28,7 +28,7 @@ class Conv1D : public WeightedLayer {
   std::vector<Variable> forward_all(const std::vector<Variable>& inputs) override;
 };
 
-// int64 indices (...) -> (..., width). The weight is initialised as normal with the given deviation.
+// int64 indices (...) -> (..., width). The weight is initialized as normal with the given deviation.
 class Embedding : public Module {
  public:
   Embedding(std::int64_t entries, std::int64_t width, Generator& generator, double deviation = 1);

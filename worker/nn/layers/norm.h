@@ -6,7 +6,7 @@
 #include "ddprun/worker/autograd/ops/norm.h"
 #include "ddprun/worker/nn/module.h"
 
-// Normalisation, followed by a weight (1 at first) and a bias (0 at first) for each channel or feature.
+// Normalization, followed by a weight (1 at first) and a bias (0 at first) for each channel or feature.
 namespace ddprun::nn {
 
 struct NormOptions {
@@ -36,7 +36,7 @@ class BatchNorm : public Module {
   std::uint64_t counted_version_ = 0;
 };
 
-// (..., width), normalised over the last dimension (Ba, Kiros and Hinton 2016).
+// (..., width), normalized over the last dimension (Ba, Kiros and Hinton 2016).
 class LayerNorm : public Module {
  public:
   explicit LayerNorm(std::int64_t width, double eps = 1e-5, bool bias = true);
@@ -54,7 +54,7 @@ class LayerNorm : public Module {
   Variable bias_;  // undefined if there is none
 };
 
-// (..., width), normalised over the last dimension without subtracting the mean, without a bias (Zhang, Sennrich 2019).
+// (..., width), normalized over the last dimension without subtracting the mean, without a bias (Zhang, Sennrich 2019).
 class RmsNorm : public Module {
  public:
   explicit RmsNorm(std::int64_t width, double eps = 1e-6);
@@ -66,7 +66,7 @@ class RmsNorm : public Module {
   Variable weight_;
 };
 
-// (batch, channels, ...), normalised over groups of each sample's channels (Wu and He 2018). groups divides channels.
+// (batch, channels, ...), normalized over groups of each sample's channels (Wu and He 2018). groups divides channels.
 class GroupNorm : public Module {
  public:
   GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5);

@@ -8,7 +8,7 @@ namespace ddprun::nn {
 
 // relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)), 3x3 convolutions: the block of ResNet-18 and -34 (He et al.
 // 2016). (batch, in, height, width) -> (batch, out, height / stride, width / stride), rounded up. The shortcut is x
-// itself, or where the shape changes a 1x1 convolution with batch normalisation. Names are torchvision's: conv1, bn1,
+// itself, or where the shape changes a 1x1 convolution with batch normalization. Names are torchvision's: conv1, bn1,
 // conv2, bn2, downsample.0, downsample.1.
 class BasicBlock : public Module {
  public:

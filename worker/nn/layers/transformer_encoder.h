@@ -16,7 +16,7 @@ struct TransformerEncoderOptions {
   std::int64_t feedforward = 2048;  // features between the two linear layers
   double dropout = 0;               // applied to attention weights, between the linear layers, and to both results
   bool gelu = false;                // the activation between the linear layers is gelu, otherwise relu
-  bool norm_first = false;          // normalises the inputs of attention and linear layers; otherwise the sums
+  bool norm_first = false;          // normalizes the inputs of attention and linear layers; otherwise the sums
 };
 
 // (batch, time, width) -> the same.
@@ -37,7 +37,7 @@ class TransformerEncoderLayer : public Module {
   Dropout &dropout_, &dropout1_, &dropout2_;
 };
 
-// Layers one after the other, then with norm_first a normalisation. (batch, time, width) -> the same.
+// Layers one after the other, then with norm_first a normalization. (batch, time, width) -> the same.
 class TransformerEncoder : public Module {
  public:
   TransformerEncoder(std::int64_t layers, const TransformerEncoderOptions& options, Generator& generator);

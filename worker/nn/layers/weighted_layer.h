@@ -7,7 +7,7 @@
 namespace ddprun::nn {
 
 // A layer whose result is linear in its input and in its weight: a product or a convolution, with or without a bias.
-// Quantisation replaces such layers.
+// Quantization replaces such layers.
 class WeightedLayer : public Module {
  public:
   const Variable& weight() const { return weight_; }

@@ -1,5 +1,5 @@
 // Two stages of convolution 5x5, pooling by 2 and relu, then two linear layers: with 10 and 20 channels (cnn; with
-// batch normalisation cnn_bn), and with 20 and 20 channels and log-probabilities as output (conv_net).
+// batch normalization cnn_bn), and with 20 and 20 channels and log-probabilities as output (conv_net).
 #include <fmt/format.h>
 
 #include "ddprun/worker/nn/layers.h"

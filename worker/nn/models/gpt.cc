@@ -1,4 +1,4 @@
-// GPT-2 (Radford et al. 2019): a transformer decoder with normalisation before each part of a block, learned position
+// GPT-2 (Radford et al. 2019): a transformer decoder with normalization before each part of a block, learned position
 // embeddings and an output layer that shares the token embedding's weight. Parameter names, layouts and order are those
 // of Hugging Face's GPT2Model: its weights load without conversion.
 #include <cmath>

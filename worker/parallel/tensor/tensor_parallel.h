@@ -19,7 +19,7 @@ namespace ddprun {
 //
 // The constructor takes a whole model: all ranks get rank 0's parameters and buffers, and each keeps its part. Names
 // stay. Parameters that are not divided stay equal at all ranks, as long as their updates depend only on gradients,
-// which are equal. Optimizers, and gradient synchronisation over other dimensions, are made afterwards.
+// which are equal. Optimizers, and gradient synchronization over other dimensions, are made afterwards.
 //
 // Ownership: model and group outlive this object; the model is of no use after it.
 // Threads: one at a time; the constructor is collective, and so are passes through the model.

@@ -19,7 +19,7 @@ float magnitude_of(const float* values, std::size_t count) {
   return bits_as<float>(most);
 }
 
-// Sums in lanes, so that it vectorises, and shares, so that the sum of finite values is finite.
+// Sums in lanes, so that it vectorizes, and shares, so that the sum of finite values is finite.
 float mean_magnitude_of(const float* values, std::size_t count) {
   constexpr std::size_t lanes = 16;
   float sums[lanes] = {};
@@ -38,7 +38,7 @@ float as_scale(float magnitude, float divisor) {
   return scale >= std::numeric_limits<float>::min() ? scale : 0;
 }
 
-// Adding 1.5 x 2^23 rounds to an integer, to nearest even, in a way that vectorises.
+// Adding 1.5 x 2^23 rounds to an integer, to nearest even, in a way that vectorizes.
 std::int8_t rounded(float value) {
   constexpr float shift = 12582912.0f;
   return static_cast<std::int8_t>(static_cast<std::int32_t>(value + shift - shift));

@@ -38,7 +38,7 @@ void subtract_projections(const float* vectors, std::size_t before, std::size_t 
 }
 
 // Makes the vector at an index orthonormal, once those before are. Returns false if it depends on them and is zero.
-bool orthonormalise_at(std::size_t index, std::size_t length, float* vectors) {
+bool orthonormalize_at(std::size_t index, std::size_t length, float* vectors) {
   constexpr double rounding = 1e-5;  // that of a difference of float32 vectors, relative to them
   auto* vector = vectors + index * length;
   const double before = norm(vector, length);
@@ -85,14 +85,14 @@ void expand_row(std::size_t row, const MatrixView& shape, std::size_t rank, cons
     add_scaled(left[k * shape.rows + row], right + k * shape.columns, shape.columns, values);
 }
 
-void orthonormalise(std::size_t rank, std::size_t length, float* vectors) {
-  for (std::size_t k = 0; k < rank; ++k) orthonormalise_at(k, length, vectors);
+void orthonormalize(std::size_t rank, std::size_t length, float* vectors) {
+  for (std::size_t k = 0; k < rank; ++k) orthonormalize_at(k, length, vectors);
 }
 
-void orthonormalise_or_draw(std::size_t rank, std::size_t length, float* vectors, std::uint64_t seed) {
+void orthonormalize_or_draw(std::size_t rank, std::size_t length, float* vectors, std::uint64_t seed) {
   constexpr int attempts = 4;  // a random vector depends on the others with a probability of about 0
   for (std::size_t k = 0; k < rank; ++k) {
-    for (int attempt = 0; !orthonormalise_at(k, length, vectors) && attempt < attempts; ++attempt)
+    for (int attempt = 0; !orthonormalize_at(k, length, vectors) && attempt < attempts; ++attempt)
       for (std::size_t i = 0; i < length; ++i)
         vectors[k * length + i] = random_number(seed + static_cast<std::uint64_t>(attempt), k * length + i);
   }

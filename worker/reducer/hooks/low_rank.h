@@ -26,8 +26,8 @@ void expand_row(std::size_t row, const MatrixView& shape, std::size_t rank, cons
 
 // Makes the vectors orthogonal and of length 1, in order (Gram and Schmidt, twice). One that depends on those before it
 // becomes zero.
-void orthonormalise(std::size_t rank, std::size_t length, float* vectors);
+void orthonormalize(std::size_t rank, std::size_t length, float* vectors);
 // Does the same, with random vectors in place of those that are zero. seed: that of the random numbers.
-void orthonormalise_or_draw(std::size_t rank, std::size_t length, float* vectors, std::uint64_t seed);
+void orthonormalize_or_draw(std::size_t rank, std::size_t length, float* vectors, std::uint64_t seed);
 
 }  // namespace ddprun

@@ -148,14 +148,14 @@ class PowerSgdHook final : public CommHook {
     if (!options_.warm_start) std::fill(values.begin(), values.end(), 0.0f);
     std::uint64_t seed = options_.random_seed + (static_cast<std::uint64_t>(passes_[0]) << 40) + (index << 20);
     for (const auto& matrix : compressed.plan.matrices)
-      orthonormalise_or_draw(matrix.rank, matrix.columns, values.data() + matrix.right, (seed += 16) << 8);
+      orthonormalize_or_draw(matrix.rank, matrix.columns, values.data() + matrix.right, (seed += 16) << 8);
   }
 
   WorkPtr send_right_factors(Compressed& compressed) {
     compressed.first.take();
     for (const auto& matrix : compressed.plan.matrices) {
       auto* left = compressed.first.values.data() + matrix.left;
-      orthonormalise(matrix.rank, matrix.rows, left);
+      orthonormalize(matrix.rank, matrix.rows, left);
       multiply_transposed(view(compressed, matrix), matrix.rank, left, compressed.second.values.data() + matrix.right);
     }
     return compressed.second.average(*inner_);

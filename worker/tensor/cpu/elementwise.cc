@@ -24,7 +24,7 @@ using functor::Comparison;
 using functor::make;
 using functor::Unary;
 
-// The operands of a row: the distances of their elements, 1 and 0 being the cases that vectorise.
+// The operands of a row: the distances of their elements, 1 and 0 being the cases that vectorize.
 struct Steps {
   std::int64_t a, b, out;
 };

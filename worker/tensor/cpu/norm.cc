@@ -79,7 +79,7 @@ DDPRUN_VECTORIZED void channel_statistics(Channels shape, const E* image, T* mea
 }
 
 template <class E, int B, class T = ComputeType<E>>
-DDPRUN_VECTORIZED void normalise(Channels shape, const E* x, const T* mean, const T* inverse, const T* weight,
+DDPRUN_VECTORIZED void normalize(Channels shape, const E* x, const T* mean, const T* inverse, const T* weight,
                                  const T* bias, E* y) {
   std::int64_t begin = 0;
   for (std::int64_t outer = 0; outer < shape.outer; ++outer) {
@@ -107,7 +107,7 @@ struct BackwardInput {
 // With h = (x - mean) inverse over n values of a channel: d bias = sum grad, d weight = sum grad h, and
 // d x = weight inverse (grad - d bias / n - h d weight / n), the last two terms only where the statistics are x's own.
 template <class E, int B, class T = ComputeType<E>>
-DDPRUN_VECTORIZED void normalise_backward(Channels shape, const BackwardInput<E>& in, E* x_grad, T* weight_grad,
+DDPRUN_VECTORIZED void normalize_backward(Channels shape, const BackwardInput<E>& in, E* x_grad, T* weight_grad,
                                           T* bias_grad) {
   const auto [x_image, grad_image, mean, inverse, weight, training] = in;
   const auto x = [image = x_image](std::int64_t at) { return static_cast<T>(image[at]); };
@@ -199,7 +199,7 @@ Tensor batch_norm(const Tensor& x, std::int64_t outer, std::int64_t inner, const
   Tensor y = Tensor::empty_like(x);
   visit_layout(x, [&]<class E, int B>() {
     using T = ComputeType<E>;
-    normalise<E, B>(channels_of(x, outer, inner), x.elements<E>(), statistics.mean.data<T>(),
+    normalize<E, B>(channels_of(x, outer, inner), x.elements<E>(), statistics.mean.data<T>(),
                     statistics.inverse.data<T>(), weight.data<T>(), bias.data<T>(), y.elements<E>());
   });
   return y;
@@ -222,7 +222,7 @@ NormGradients batch_norm_backward(const Tensor& x, const Tensor& grad, std::int6
   NormGradients out{Tensor::empty_like(x), Tensor::empty_like(weight), Tensor::empty_like(weight)};
   visit_layout(x, [&]<class E, int B>() {
     using T = ComputeType<E>;
-    normalise_backward<E, B>(channels_of(x, outer, inner),
+    normalize_backward<E, B>(channels_of(x, outer, inner),
                              {x.elements<E>(), grad.elements<E>(), statistics.mean.data<T>(),
                               statistics.inverse.data<T>(), weight.data<T>(), training},
                              out.x.elements<E>(), out.weight.data<T>(), out.bias.data<T>());
@@ -230,7 +230,7 @@ NormGradients batch_norm_backward(const Tensor& x, const Tensor& grad, std::int6
   return out;
 }
 
-// --- layer, group and RMS normalisation: statistics of a row of channels * inner values
+// --- layer, group and RMS normalization: statistics of a row of channels * inner values
 
 template <class T>
 struct Row {
@@ -255,7 +255,7 @@ DDPRUN_VECTORIZED Row<T> row_statistics(std::int64_t count, const T* x, bool cen
 
 // weight and bias: those of this row's channels, or null.
 template <class T>
-DDPRUN_VECTORIZED void normalise_row(const Axis& axis, const T* x, Row<T> row, const T* weight, const T* bias, T* y) {
+DDPRUN_VECTORIZED void normalize_row(const Axis& axis, const T* x, Row<T> row, const T* weight, const T* bias, T* y) {
   if (axis.inner == 1 && weight != nullptr && bias != nullptr) {
     for (std::int64_t c = 0; c < axis.n; ++c) y[c] = (x[c] - row.mean) * row.inverse * weight[c] + bias[c];
     return;
@@ -332,7 +332,7 @@ Tensor group_norm(const Tensor& x, const Axis& axis, bool centred, double eps, c
       statistics.mean.data<T>()[r] = row.mean;
       statistics.inverse.data<T>()[r] = row.inverse;
       const std::int64_t channel = first_channel(r, axis, weight.defined() ? weight : bias);
-      normalise_row<T>(axis, from, row, at_channel<T>(weight, channel), at_channel<T>(bias, channel),
+      normalize_row<T>(axis, from, row, at_channel<T>(weight, channel), at_channel<T>(bias, channel),
                        y.data<T>() + r * count);
     }
   });
@@ -382,7 +382,7 @@ void row_norm_backward(const Tensor& x, const Tensor& grad, const Tensor& addend
 
 }  // namespace
 
-void add_normalisation(kernels::Table& table) {
+void add_normalization(kernels::Table& table) {
   table.batch_statistics = batch_statistics;
   table.inverse_deviation = inverse_deviation;
   table.batch_norm = batch_norm;

@@ -29,7 +29,7 @@ std::int64_t maximum_in_window(const PoolGeometry& g, const T* plane, std::int64
   return best;
 }
 
-// Computes the common case, windows of 2x2 side by side, as selections without branches so that it vectorises.
+// Computes the common case, windows of 2x2 side by side, as selections without branches so that it vectorizes.
 template <class T>
 [[gnu::always_inline]] inline void row_2x2(std::int64_t count, const T* __restrict upper, const T* __restrict lower,
                                            std::int32_t base, std::int32_t width, T* __restrict y,

@@ -11,10 +11,10 @@ kernels::Table make_table() {
   add_matrix_products(table);
   add_convolutions(table);
   add_pooling(table);
-  add_normalisation(table);
+  add_normalization(table);
   add_losses(table);
   add_attention(table);
-  add_quantised_products(table);
+  add_quantized_products(table);
   add_optimizers(table);
   return table;
 }

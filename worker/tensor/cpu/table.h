@@ -14,10 +14,10 @@ void add_indexing(kernels::Table& table);
 void add_matrix_products(kernels::Table& table);
 void add_convolutions(kernels::Table& table);
 void add_pooling(kernels::Table& table);
-void add_normalisation(kernels::Table& table);
+void add_normalization(kernels::Table& table);
 void add_losses(kernels::Table& table);
 void add_attention(kernels::Table& table);
-void add_quantised_products(kernels::Table& table);
+void add_quantized_products(kernels::Table& table);
 void add_optimizers(kernels::Table& table);
 
 }  // namespace ddprun::cpu

@@ -33,21 +33,21 @@ void fused_matmul(const Tensor& a, const Tensor& b, Tensor& out, const kernels::
   check(on.api().fused_matmul(on.context(), view_of(a), view_of(b), view_of(out), extras, options));
 }
 
-[[noreturn]] void refuse_quantised(const char* operation, Device device) {
+[[noreturn]] void refuse_quantized(const char* operation, Device device) {
   throw make_error(Errc::unsupported,
                    "{} is not supported on {}: models with weights of 8 bits run on the CPU, which has products of "
                    "unsigned by signed bytes",
                    operation, to_string(device));
 }
 
-void quantised_linear(const Tensor& x, const kernels::Levels&, const Tensor&, const Tensor&, const Tensor&,
+void quantized_linear(const Tensor& x, const kernels::Levels&, const Tensor&, const Tensor&, const Tensor&,
                       const Tensor&, Tensor&) {
-  refuse_quantised("quantised_linear", x.device());
+  refuse_quantized("quantized_linear", x.device());
 }
 
-Tensor quantised_conv2d(const kernels::ConvGeometry&, const Tensor& x, const kernels::Levels&, const Tensor&,
+Tensor quantized_conv2d(const kernels::ConvGeometry&, const Tensor& x, const kernels::Levels&, const Tensor&,
                         const Tensor&, const Tensor&, const Tensor&) {
-  refuse_quantised("quantised_conv2d", x.device());
+  refuse_quantized("quantized_conv2d", x.device());
 }
 
 }  // namespace
@@ -59,9 +59,9 @@ void add_matrix_products(const DeviceApi& api, kernels::Table& table) {
   offer(table.fused_matmul, fused_matmul, api.fused_matmul);
 }
 
-void add_quantised_products(kernels::Table& table) {
-  table.quantised_linear = quantised_linear;
-  table.quantised_conv2d = quantised_conv2d;
+void add_quantized_products(kernels::Table& table) {
+  table.quantized_linear = quantized_linear;
+  table.quantized_conv2d = quantized_conv2d;
 }
 
 }  // namespace ddprun::cuda

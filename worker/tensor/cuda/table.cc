@@ -12,10 +12,10 @@ kernels::Table make_table() {
   add_matrix_products(api, table);
   add_convolutions(api, table);
   add_pooling(api, table);
-  add_normalisation(api, table);
+  add_normalization(api, table);
   add_losses(api, table);
   add_attention(api, table);
-  add_quantised_products(table);
+  add_quantized_products(table);
   add_optimizers(api, table);
   return table;
 }

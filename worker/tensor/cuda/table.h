@@ -15,10 +15,10 @@ void add_indexing(const DeviceApi& api, kernels::Table& table);
 void add_matrix_products(const DeviceApi& api, kernels::Table& table);
 void add_convolutions(const DeviceApi& api, kernels::Table& table);
 void add_pooling(const DeviceApi& api, kernels::Table& table);
-void add_normalisation(const DeviceApi& api, kernels::Table& table);
+void add_normalization(const DeviceApi& api, kernels::Table& table);
 void add_losses(const DeviceApi& api, kernels::Table& table);
 void add_attention(const DeviceApi& api, kernels::Table& table);
-void add_quantised_products(kernels::Table& table);
+void add_quantized_products(kernels::Table& table);
 void add_optimizers(const DeviceApi& api, kernels::Table& table);
 
 // Fills an entry if the module has what it calls; else the entry refuses.

@@ -5,7 +5,7 @@
 
 #include "ddprun/common/host_device.h"
 
-// Elementary functions that vectorise and give the same bits at every vector width and on every device: polynomials
+// Elementary functions that vectorize and give the same bits at every vector width and on every device: polynomials
 // with explicit fused multiply-add, and selections instead of branches. In float32 they are within 2 units in the last
 // place of the exact value (tests/cuda/functors_test.cc). float64 is the oracle of the tests and uses libm.
 // The float32 coefficients are those of Cephes (exp, log, tanh) and of N. Juffa's erff.

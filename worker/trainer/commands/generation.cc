@@ -13,7 +13,7 @@
 #include "ddprun/worker/nn/decoding/incremental_decoder.h"
 #include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/trainer/commands/command.h"
-#include "ddprun/worker/trainer/commands/quantisation.h"
+#include "ddprun/worker/trainer/commands/quantization.h"
 #include "ddprun/worker/trainer/state/byte_pairs.h"
 #include "ddprun/worker/trainer/state/trained_model.h"
 
@@ -135,9 +135,9 @@ int generate(const CommandContext& context) {
   const auto pairs = byte_pairs_of(config.data);
   const auto layout = data::token_layout(config.data.context, vocabulary_of(config.data, pairs));
   const auto task = tasks::make_task("language_modelling", {.layout = layout});
-  const auto& quantised = config.generate.quantized;
-  const auto model = quantised.empty() ? load_trained_model("generate", config, layout, *task, registry)
-                                       : load_quantised_model(quantised, config, layout, *task, registry);
+  const auto& quantized = config.generate.quantized;
+  const auto model = quantized.empty() ? load_trained_model("generate", config, layout, *task, registry)
+                                       : load_quantized_model(quantized, config, layout, *task, registry);
   const auto& options = config.generate;
   Generator generator(static_cast<std::uint64_t>(options.seed));
   // Without a prompt the text begins as it would after a line.

@@ -16,7 +16,7 @@
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/trainer/commands/command.h"
-#include "ddprun/worker/trainer/commands/quantisation.h"
+#include "ddprun/worker/trainer/commands/quantization.h"
 #include "ddprun/worker/trainer/state/datasets.h"
 #include "ddprun/worker/trainer/state/train_state.h"
 #include "ddprun/worker/trainer/state/trained_model.h"
@@ -81,9 +81,9 @@ int predict(const CommandContext& context) {
                      config.data.name);
   const auto samples = samples_of(config, context.settings, registry);
   const auto task = make_evaluation_task(config, samples->layout(), registry);
-  const auto& quantised = config.predict.quantized;
-  const auto model = quantised.empty() ? load_trained_model("predict", config, samples->layout(), *task, registry)
-                                       : load_quantised_model(quantised, config, samples->layout(), *task, registry);
+  const auto& quantized = config.predict.quantized;
+  const auto model = quantized.empty() ? load_trained_model("predict", config, samples->layout(), *task, registry)
+                                       : load_quantized_model(quantized, config, samples->layout(), *task, registry);
   std::string file;
   const auto write = [&](std::string_view text) {
     if (config.predict.output.empty())

@@ -40,7 +40,7 @@ void bind_generate(Settings& s, TrainConfig::Generate& g) {
         {.help = "choose among so many of the most likely tokens; 0: among all", .min = 0, .scope = Scope::process});
   s.add("generate.seed", g.seed, {.help = "seed of the choice of tokens", .min = 0, .scope = Scope::process});
   s.add("generate.quantized", g.quantized,
-        {.help = "generate with the quantised model in this file, made with the same quantize.mode, in place of the "
+        {.help = "generate with the quantized model in this file, made with the same quantize.mode, in place of the "
                  "checkpoint's",
          .scope = Scope::process});
 }
@@ -57,19 +57,19 @@ void bind_predict(Settings& s, TrainConfig::Predict& p) {
                  "outputs. Empty: standard output",
          .scope = Scope::process});
   s.add("predict.quantized", p.quantized,
-        {.help = "predict with the quantised model in this file, made with the same quantize.mode, in place of the "
+        {.help = "predict with the quantized model in this file, made with the same quantize.mode, in place of the "
                  "checkpoint's",
          .scope = Scope::process});
 }
 
 void bind_quantize(Settings& s, TrainConfig::Quantize& q) {
   s.add("quantize.mode", q.mode,
-        {.help = "how the inputs of quantised layers are rounded (ddprun-worker quantize); dynamic: over the range of "
+        {.help = "how the inputs of quantized layers are rounded (ddprun-worker quantize); dynamic: over the range of "
                  "each batch; static: over the range of training samples, or the one that train.quantization_aware "
                  "has learnt; auto: static with train.quantization_aware, else dynamic",
          .choices = {"auto", "dynamic", "static"},
          .scope = Scope::process});
-  s.add("quantize.file", q.file, {.help = "safetensors file for the quantised model", .scope = Scope::process});
+  s.add("quantize.file", q.file, {.help = "safetensors file for the quantized model", .scope = Scope::process});
   s.add("quantize.samples", q.samples,
         {.help = "number of training samples that calibrate a static model",
          .unit = "samples",

@@ -37,8 +37,8 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
          .scope = Scope::process});
   s.add("data.prefetch", d.prefetch,
         {.help = "maximum number of batches prepared in advance", .min = 1, .max = 1024, .scope = Scope::process});
-  s.add("data.normalise", d.normalise,
-        {.help = "normalise levels by the mean and standard deviation of MNIST (mnist, digits), or of each channel of "
+  s.add("data.normalize", d.normalize,
+        {.help = "normalize levels by the mean and standard deviation of MNIST (mnist, digits), or of each channel of "
                  "CIFAR-10 (cifar10) or ImageNet (image_folder)"});
   s.add("data.image_size", d.image_size,
         {.help = "height and width of a sample: a picture is scaled so that its shorter side has this size, then the "

@@ -59,7 +59,7 @@ void bind_transformers(Settings& s, TrainConfig::Model& m) {
         {.help = "number of tokens that gpt knows; 0: the preset's, or where it has none the data set's",
          .min = 0,
          .max = 1'000'000});
-  s.add("model.bias", m.bias, {.help = "biases in the linear layers and normalisations of gpt"});
+  s.add("model.bias", m.bias, {.help = "biases in the linear layers and normalizations of gpt"});
   s.add("model.feedforward", m.feedforward,
         {.help = "features between the two linear layers of a block of transformer; 0: 4 x model.width",
          .min = 0,
@@ -67,7 +67,7 @@ void bind_transformers(Settings& s, TrainConfig::Model& m) {
   s.add("model.activation", m.activation,
         {.help = "function between those two layers", .choices = texts(nn::transformer_activations())});
   s.add("model.norm_first", m.norm_first,
-        {.help = "transformer normalises what attention and linear layers take; otherwise what comes out, as PyTorch "
+        {.help = "transformer normalizes what attention and linear layers take; otherwise what comes out, as PyTorch "
                  "by default"});
 }
 

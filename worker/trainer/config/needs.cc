@@ -111,7 +111,7 @@ std::vector<Need> data_needs() {
           "a data set in files"),
       where({"data.samples", "data.test_samples", "data.seed"}, {"data.name", "data.dir"}, may_be_generated,
             "data.name = digits or random, or mnist or cifar10 without a data.dir"),
-      one_of({"data.normalise"}, "data.name", {"mnist", "digits", "cifar10", "image_folder"}),
+      one_of({"data.normalize"}, "data.name", {"mnist", "digits", "cifar10", "image_folder"}),
       one_of({"data.image_size"}, "data.name", {"image_folder"}),
       one_of({"data.shape", "data.outputs", "data.labels", "data.noise"}, "data.name", {"random"}),
       one_of({"data.vocabulary"}, "data.name", {"tokens"}),

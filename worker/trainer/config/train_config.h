@@ -52,7 +52,7 @@ struct TrainConfig {
     bool drop_last = false;
     int workers = 1;
     int prefetch = 4;
-    bool normalise = true;
+    bool normalize = true;
     std::int64_t image_size = 224;
     std::int64_t crop_padding = 0;
     bool flip = false;

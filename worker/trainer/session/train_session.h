@@ -22,7 +22,7 @@
 
 namespace ddprun::trainer {
 
-// A session whose ranks make each optimizer step together: gradient synchronisation, and the loader of this rank's
+// A session whose ranks make each optimizer step together: gradient synchronization, and the loader of this rank's
 // samples.
 //
 // The constructor gives all ranks rank 0's parameters and buffers; it does not compare positions. The caller ensures

@@ -20,13 +20,13 @@ namespace {
 
 using data::Split;
 
-data::Normalisation normalisation_of(const TrainConfig& config) {
-  return config.data.normalise ? data::mnist_normalisation : data::Normalisation{};
+data::Normalization normalization_of(const TrainConfig& config) {
+  return config.data.normalize ? data::mnist_normalization : data::Normalization{};
 }
 
-std::vector<data::Normalisation> cifar_normalisation_of(const TrainConfig& config) {
-  if (!config.data.normalise) return std::vector<data::Normalisation>(3);
-  return {data::cifar_normalisation.begin(), data::cifar_normalisation.end()};
+std::vector<data::Normalization> cifar_normalization_of(const TrainConfig& config) {
+  if (!config.data.normalize) return std::vector<data::Normalization>(3);
+  return {data::cifar_normalization.begin(), data::cifar_normalization.end()};
 }
 
 std::int64_t generated_samples(const TrainConfig& config, Split split) {
@@ -34,18 +34,18 @@ std::int64_t generated_samples(const TrainConfig& config, Split split) {
 }
 
 std::unique_ptr<data::Dataset> make_mnist(const TrainConfig& config, Split split) {
-  return data::load_mnist(data_folder(config), split, normalisation_of(config));
+  return data::load_mnist(data_folder(config), split, normalization_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_digits(const TrainConfig& config, Split split) {
   return std::make_unique<data::DigitsDataset>(data::DigitsOptions{.size = generated_samples(config, split),
                                                                    .seed = static_cast<std::uint64_t>(config.data.seed),
                                                                    .split = split,
-                                                                   .normalisation = normalisation_of(config)});
+                                                                   .normalization = normalization_of(config)});
 }
 
 std::unique_ptr<data::Dataset> make_cifar10(const TrainConfig& config, Split split) {
-  return data::load_cifar10(data_folder(config), split, cifar_normalisation_of(config));
+  return data::load_cifar10(data_folder(config), split, cifar_normalization_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_patterns(const TrainConfig& config, Split split) {
@@ -53,23 +53,23 @@ std::unique_ptr<data::Dataset> make_patterns(const TrainConfig& config, Split sp
       data::PatternsOptions{.size = generated_samples(config, split),
                             .seed = static_cast<std::uint64_t>(config.data.seed),
                             .split = split,
-                            .channels = cifar_normalisation_of(config)});
+                            .channels = cifar_normalization_of(config)});
 }
 
-std::vector<data::Normalisation> imagenet_normalisation_of(const TrainConfig& config) {
-  if (!config.data.normalise) return std::vector<data::Normalisation>(3);
-  return {data::imagenet_normalisation.begin(), data::imagenet_normalisation.end()};
+std::vector<data::Normalization> imagenet_normalization_of(const TrainConfig& config) {
+  if (!config.data.normalize) return std::vector<data::Normalization>(3);
+  return {data::imagenet_normalization.begin(), data::imagenet_normalization.end()};
 }
 
 std::unique_ptr<data::Dataset> make_image_folder(const TrainConfig& config, Split split) {
-  return data::load_image_folder(data_folder(config), split, config.data.image_size, imagenet_normalisation_of(config));
+  return data::load_image_folder(data_folder(config), split, config.data.image_size, imagenet_normalization_of(config));
 }
 
 // Makes a data set of one picture, to be predicted.
 std::unique_ptr<data::Dataset> make_picture(const std::filesystem::path& path, const TrainConfig& config) {
   const auto classes = data::image_folder_classes(data_folder(config));
   return std::make_unique<data::ImageFiles>(std::vector{data::ImageFile{path, 0}}, config.data.image_size,
-                                            static_cast<int>(classes.size()), imagenet_normalisation_of(config));
+                                            static_cast<int>(classes.size()), imagenet_normalization_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split split) {
@@ -233,9 +233,9 @@ std::unique_ptr<data::Dataset> load_samples(const std::filesystem::path& path, c
                                             const Settings& settings, const plugin::Registry& registry) {
   if (path.extension() == ".csv") return data::load_csv(path, make_datasets(config, settings, registry).test->layout());
   if (config.data.name == "mnist" || config.data.name == "digits")
-    return data::load_idx_images(path, normalisation_of(config));
+    return data::load_idx_images(path, normalization_of(config));
   if (config.data.name == "image_folder") return make_picture(path, config);
-  if (config.data.name == "cifar10") return data::load_cifar_file(path, cifar_normalisation_of(config));
+  if (config.data.name == "cifar10") return data::load_cifar_file(path, cifar_normalization_of(config));
   throw make_error(Errc::usage, "{}: samples of data.name = {} are read from a .csv file", path.string(),
                    config.data.name);
 }

@@ -29,8 +29,8 @@ Datasets make_datasets(const TrainConfig& config, const Settings& settings, cons
 std::filesystem::path data_folder(const TrainConfig& config);
 
 // Loads the samples of a file, in the form of those of data.name: numbers from a .csv, otherwise images from an IDX
-// file (mnist, digits), a file of CIFAR-10's records (cifar10), or a PNG or JPEG file (image_folder), normalised as
-// data.normalise says. Throws Errc::usage for another data set, and what the readers throw.
+// file (mnist, digits), a file of CIFAR-10's records (cifar10), or a PNG or JPEG file (image_folder), normalized as
+// data.normalize says. Throws Errc::usage for another data set, and what the readers throw.
 std::unique_ptr<data::Dataset> load_samples(const std::filesystem::path& path, const TrainConfig& config,
                                             const Settings& settings, const plugin::Registry& registry = {});
 

@@ -5,7 +5,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/quantisation/quantise.h"
+#include "ddprun/worker/nn/quantization/quantize.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/tensor/memory_owner.h"
 #include "ddprun/worker/trainer/state/fine_tuning.h"
@@ -16,9 +16,9 @@
 namespace ddprun::trainer {
 namespace {
 
-void make_quantisation_aware(const TrainConfig& config, nn::Module& model) {
-  if (nn::make_quantisation_aware(model) > 0) return;
-  throw make_error(Errc::usage, "train.quantization_aware = true: model {} has no layer that can be quantised",
+void make_quantization_aware(const TrainConfig& config, nn::Module& model) {
+  if (nn::make_quantization_aware(model) > 0) return;
+  throw make_error(Errc::usage, "train.quantization_aware = true: model {} has no layer that can be quantized",
                    config.model.name);
 }
 
@@ -157,7 +157,7 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   TrainState state;
   const MemoryScope scope(MemoryOwner::parameters);
   state.model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
-  if (config.train.quantization_aware) make_quantisation_aware(config, *state.model);
+  if (config.train.quantization_aware) make_quantization_aware(config, *state.model);
   freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
   place_model(config, *state.model, layout, device);

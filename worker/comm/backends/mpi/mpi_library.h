@@ -18,7 +18,7 @@ namespace ddprun::comm {
 // Returns whether this build has a module for some MPI, and this host has that MPI.
 bool mpi_available();
 
-// MPI in this process: the module for the MPI that started it, loaded and initialised. MPI cannot be initialised twice,
+// MPI in this process: the module for the MPI that started it, loaded and initialized. MPI cannot be initialized twice,
 // so there is one, which lives until the process ends; then it calls MPI_Finalize, unless MPI still uses memory of
 // unfinished operations. Calls that MPI cannot interrupt are bounded (bounded_call.h).
 //
@@ -27,7 +27,7 @@ bool mpi_available();
 class MpiLibrary {
  public:
   // bound: the limit of each call that cannot be interrupted, MPI_Init_thread first; the first caller's counts. Throws
-  // Errc::unsupported when there is no module for the MPI, or it cannot be loaded or initialised.
+  // Errc::unsupported when there is no module for the MPI, or it cannot be loaded or initialized.
   static MpiLibrary& instance(std::chrono::milliseconds bound);
 
   MpiLibrary(const MpiLibrary&) = delete;

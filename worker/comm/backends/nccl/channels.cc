@@ -31,7 +31,7 @@ struct Header {
 };
 
 // Device resources of a channel. Not nested in its class, because clang rejects an optional of a nested class whose
-// members have initialisers.
+// members have initializers.
 struct OnDevice {
   explicit OnDevice(int device)
       : placeholder(device, 1),

@@ -36,7 +36,7 @@ namespace {
 constexpr std::chrono::seconds memory_bound(60);  // the limit for the device to clear memory
 constexpr std::chrono::seconds linger_bound(1);   // the limit for messages that are not delivered when this rank leaves
 
-// This is not nested in the transport, because clang rejects an optional of a nested class with initialised members.
+// This is not nested in the transport, because clang rejects an optional of a nested class with initialized members.
 struct OnDevice {
   explicit OnDevice(int device) : placeholder(device, 1), stream(device), earlier(device) {}
 

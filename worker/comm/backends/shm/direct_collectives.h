@@ -25,7 +25,7 @@ class DirectCollectives {
         inputs_(ranks),
         outputs_(inputs_.size()) {}
 
-  // Inputs of this size and more take this protocol, because a second synchronisation then costs less than a copy of
+  // Inputs of this size and more take this protocol, because a second synchronization then costs less than a copy of
   // the data. With more than two ranks it rarely happens between two processors that are otherwise idle.
   std::size_t min_bytes() const { return ranks_ == 2 ? 2048 : SegmentLayout::max_payload_bytes + 1; }
   bool too_small(const Operation& operation) const { return input_bytes(operation, ranks_) < min_bytes(); }

@@ -10,7 +10,7 @@
 
 namespace ddprun::comm {
 
-// Synchronises the ranks of a SegmentLayout in an operation that moves data through their staging slots.
+// Synchronizes the ranks of a SegmentLayout in an operation that moves data through their staging slots.
 //
 // An operation is a sequence of phases, the same at every rank. In a phase a rank writes its own slot of the phase's
 // parity and reads what the others wrote in the phase before; then it increments its counter. It begins the next phase

@@ -25,7 +25,7 @@ class StagedCollectives {
         exchanges_(layout, rank, phases_, area_),
         inputs_(layout.ranks()) {}
 
-  // Does what needs no peer before the announcement, which then publishes it too: one synchronisation less.
+  // Does what needs no peer before the announcement, which then publishes it too: one synchronization less.
   // REQUIRES: execute() of the same collective follows.
   void start_early(const Collective& collective);
   void execute(const Collective& collective);

@@ -151,7 +151,7 @@ __global__ void inverse_of(std::int64_t count, Values variance, double eps, Valu
 }
 
 template <class E, int size, class T = ComputeType<E>>
-__global__ void normalise(Channels shape, std::int64_t packs, const E* __restrict__ x, Values mean, Values inverse,
+__global__ void normalize(Channels shape, std::int64_t packs, const E* __restrict__ x, Values mean, Values inverse,
                           Values weight, Values bias, E* __restrict__ y) {
   for (std::int64_t p = thread_of_grid(); p < packs; p += threads_of_grid()) {
     const std::int64_t channel = shape.channel_of(p * size);
@@ -290,7 +290,7 @@ void batch_norm(DeviceContext& device, const View& x, std::int64_t outer, std::i
         shape,
         [&]<int size>() {
           const std::int64_t packs = shape.elements() / size;
-          launch(device, normalise<E, size>, grid_of_threads(device, packs), block_threads, 0, shape, packs, from,
+          launch(device, normalize<E, size>, grid_of_threads(device, packs), block_threads, 0, shape, packs, from,
                  mean_values, inverse_values, weight_values, bias_values, to);
         },
         from, to);

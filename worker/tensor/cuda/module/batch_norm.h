@@ -2,7 +2,7 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Batch normalisation by own kernels: cuDNN's compute statistics and result in one call, and between them all ranks may
+// Batch normalization by own kernels: cuDNN's compute statistics and result in one call, and between them all ranks may
 // have to agree on the statistics. They are entries of DeviceApi with the same names.
 namespace ddprun::cuda {
 

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(block_threads, 1)
 }
 
 template <class Stored, class Out>
-void normalise(DeviceContext& device, const View& x, const kernels::Axis& groups, bool centred, double eps,
+void normalize(DeviceContext& device, const View& x, const kernels::Axis& groups, bool centred, double eps,
                const View& weight, const View& bias, const View& mean, const View& inverse, const View& out) {
   using T = ComputeType<Stored>;
   const NormArguments<Stored, Out> in{.x = elements<Stored>(x),
@@ -87,7 +87,7 @@ void group_norm(DeviceContext& device, const View& x, const kernels::Axis& group
                 const View& weight, const View& bias, const View& mean, const View& inverse, const View& out) {
   if (groups.outer == 0) return;
   visit_norm_types(device, "group_norm", x.dtype, out.dtype, [&]<class Stored, class Out>() {
-    normalise<Stored, Out>(device, x, groups, centred, eps, weight, bias, mean, inverse, out);
+    normalize<Stored, Out>(device, x, groups, centred, eps, weight, bias, mean, inverse, out);
   });
 }
 

@@ -2,7 +2,7 @@
 
 #include "ddprun/worker/tensor/cuda/device_api.h"
 
-// Normalisation of rows: layer, RMS and group normalisation.
+// Normalization of rows: layer, RMS and group normalization.
 namespace ddprun::cuda {
 
 void group_norm(DeviceContext& device, const View& x, const kernels::Axis& groups, bool centred, double eps,

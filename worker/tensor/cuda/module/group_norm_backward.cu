@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(block_threads, 1)
     const CachedRow<Stored> x(in.x + start, shape.aligned, x_cache);
     const CachedRow<Stored> grad(in.grad + start, shape.aligned, grad_cache);
     // x becomes h, and its gradient g.
-    const auto normalise = [&](std::int64_t first, std::int64_t count, ChunkValues<Stored>& h, ChunkValues<Stored>& g) {
+    const auto normalize = [&](std::int64_t first, std::int64_t count, ChunkValues<Stored>& h, ChunkValues<Stored>& g) {
       const auto weight = load_parameters(shape, in.weight, channel, first, count, T(1));
       DDPRUN_UNROLL
       for (int k = 0; k < size; ++k) {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(block_threads, 1)
     T total = 0, product = 0;
     for_each_chunk<threads, Stored>(length, [&](std::int64_t first, std::int64_t count) {
       ChunkValues<Stored> h = x.fetch(first, count), g = grad.fetch(first, count);
-      normalise(first, count, h, g);
+      normalize(first, count, h, g);
       DDPRUN_UNROLL
       for (int k = 0; k < size; ++k) {
         total += g.values[k];  // 0 beyond the row
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(block_threads, 1)
     product = reduce_group<threads>(product, Plus{}) / n;
     for_each_chunk<threads, Stored>(length, [&](std::int64_t first, std::int64_t count) {
       ChunkValues<Stored> h = x.again(first, count), g = grad.again(first, count);
-      normalise(first, count, h, g);
+      normalize(first, count, h, g);
       DDPRUN_UNROLL
       for (int k = 0; k < size; ++k) g.values[k] = inverse * (g.values[k] - total - h.values[k] * product);
       store_chunk(narrowed<Stored>(g), count, shape.aligned, in.x_grad + start + first);

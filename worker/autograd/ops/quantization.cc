@@ -1,4 +1,4 @@
-#include "ddprun/worker/autograd/ops/quantisation.h"
+#include "ddprun/worker/autograd/ops/quantization.h"
 
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/autograd/ops/mapped.h"

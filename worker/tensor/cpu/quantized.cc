@@ -38,7 +38,7 @@ DDPRUN_VECTORIZED ValueRange range_of(std::int64_t count, const float* x) {
   return {.min = *std::min_element(low, low + lanes), .max = *std::max_element(high, high + lanes)};
 }
 
-DDPRUN_VECTORIZED void quantise(std::int64_t count, const float* x, const Levels& levels, std::uint8_t* out) {
+DDPRUN_VECTORIZED void quantize(std::int64_t count, const float* x, const Levels& levels, std::uint8_t* out) {
   constexpr auto highest = static_cast<float>(Levels::highest);
   const float inverse = 1 / levels.scale, zero = static_cast<float>(levels.zero);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -49,7 +49,7 @@ DDPRUN_VECTORIZED void quantise(std::int64_t count, const float* x, const Levels
   }
 }
 
-DDPRUN_VECTORIZED void dequantise(std::int64_t rows, std::int64_t columns, const std::int32_t* product,
+DDPRUN_VECTORIZED void dequantize(std::int64_t rows, std::int64_t columns, const std::int32_t* product,
                                   const Levels& levels, const std::int32_t* weight_sum, const float* scale,
                                   const float* bias, float* out) {
   for (std::int64_t row = 0; row < rows; ++row, product += columns, out += columns) {
@@ -65,9 +65,9 @@ ValueRange value_range(const Tensor& x) {
 }
 
 // Returns a row-major tensor as levels.
-Tensor quantised(const Tensor& x, const Levels& levels) {
+Tensor quantized(const Tensor& x, const Levels& levels) {
   Tensor result = Tensor::empty(x.shape(), DType::uint8, x.device());
-  quantise(x.numel(), x.data<float>(), levels, result.data<std::uint8_t>());
+  quantize(x.numel(), x.data<float>(), levels, result.data<std::uint8_t>());
   return result;
 }
 
@@ -75,14 +75,14 @@ const float* data_or_null(const Tensor& bias) {
   return bias.defined() ? bias.data<float>() : nullptr;
 }
 
-void quantised_linear(const Tensor& x, const Levels& levels, const Tensor& weight, const Tensor& weight_sum,
+void quantized_linear(const Tensor& x, const Levels& levels, const Tensor& weight, const Tensor& weight_sum,
                       const Tensor& scale, const Tensor& bias, Tensor& out) {
   const std::int64_t m = x.size(0), n = weight.size(0);
-  const Tensor input = quantised(x, levels);
+  const Tensor input = quantized(x, levels);
   Tensor product = Tensor::empty({m, n}, DType::int32, x.device());
   onednn::multiply({.m = m, .n = n, .k = x.size(1)}, input.data<std::uint8_t>(), weight.data<std::int8_t>(),
                    product.data<std::int32_t>());
-  dequantise(m, n, product.data<std::int32_t>(), levels, weight_sum.data<std::int32_t>(), scale.data<float>(),
+  dequantize(m, n, product.data<std::int32_t>(), levels, weight_sum.data<std::int32_t>(), scale.data<float>(),
              data_or_null(bias), out.data<float>());
 }
 
@@ -126,7 +126,7 @@ void gather_pixels(const ConvGeometry& g, const Pixels& pixels, const std::uint8
 }
 
 // Goes from (batch, pixels, channels) to (batch, channels, pixels), by parts of an image that stay in the cache.
-DDPRUN_VECTORIZED void dequantise_images(std::int64_t batch, std::int64_t pixels, std::int64_t channels,
+DDPRUN_VECTORIZED void dequantize_images(std::int64_t batch, std::int64_t pixels, std::int64_t channels,
                                          const std::int32_t* product, const Levels& levels,
                                          const std::int32_t* weight_sum, const float* scale, const float* bias,
                                          float* out) {
@@ -145,9 +145,9 @@ DDPRUN_VECTORIZED void dequantise_images(std::int64_t batch, std::int64_t pixels
   }
 }
 
-Tensor quantised_conv2d(const ConvGeometry& g, const Tensor& x, const Levels& levels, const Tensor& weight,
+Tensor quantized_conv2d(const ConvGeometry& g, const Tensor& x, const Levels& levels, const Tensor& weight,
                         const Tensor& weight_sum, const Tensor& scale, const Tensor& bias) {
-  const Tensor input = quantised(x, levels);
+  const Tensor input = quantized(x, levels);
   const Pixels pixels(g);
   Tensor image = Tensor::empty({g.batch, pixels.height, pixels.width, g.in_channels}, DType::uint8, x.device());
   gather_pixels(g, pixels, input.data<std::uint8_t>(), static_cast<std::uint8_t>(levels.zero),
@@ -161,17 +161,17 @@ Tensor quantised_conv2d(const ConvGeometry& g, const Tensor& x, const Levels& le
   Tensor product = Tensor::empty({g.batch, g.out_h, g.out_w, g.out_channels}, DType::int32, x.device());
   onednn::convolve(inner, image.data<std::uint8_t>(), weight.data<std::int8_t>(), product.data<std::int32_t>());
   Tensor out = Tensor::empty({g.batch, g.out_channels, g.out_h, g.out_w}, DType::float32, x.device());
-  dequantise_images(g.batch, g.out_h * g.out_w, g.out_channels, product.data<std::int32_t>(), levels,
+  dequantize_images(g.batch, g.out_h * g.out_w, g.out_channels, product.data<std::int32_t>(), levels,
                     weight_sum.data<std::int32_t>(), scale.data<float>(), data_or_null(bias), out.data<float>());
   return out;
 }
 
 }  // namespace
 
-void add_quantised_products(kernels::Table& table) {
+void add_quantized_products(kernels::Table& table) {
   table.value_range = value_range;
-  table.quantised_linear = quantised_linear;
-  table.quantised_conv2d = quantised_conv2d;
+  table.quantized_linear = quantized_linear;
+  table.quantized_conv2d = quantized_conv2d;
 }
 
 }  // namespace ddprun::cpu

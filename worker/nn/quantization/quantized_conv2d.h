@@ -1,17 +1,17 @@
 #pragma once
 
 #include "ddprun/worker/autograd/ops/conv.h"
-#include "ddprun/worker/nn/quantisation/quantised_layer.h"
+#include "ddprun/worker/nn/quantization/quantized_layer.h"
 
 namespace ddprun::nn {
 
 // A Conv2d in int8: (batch, in, height, width) -> (batch, out, oh, ow) in float32, with every option that conv2d() has.
 // The weight is (out, in / groups, kernel, kernel).
-class QuantisedConv2d : public QuantisedLayer {
+class QuantizedConv2d : public QuantizedLayer {
  public:
-  QuantisedConv2d(const WeightedLayer& convolution, const ConvOptions& options,
+  QuantizedConv2d(const WeightedLayer& convolution, const ConvOptions& options,
                   std::optional<kernels::ValueRange> input)
-      : QuantisedLayer(convolution, input), options_(options) {}
+      : QuantizedLayer(convolution, input), options_(options) {}
 
  private:
   Tensor product(const Tensor& input, const kernels::Levels& levels) override;

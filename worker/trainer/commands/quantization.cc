@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/quantisation.h"
+#include "ddprun/worker/trainer/commands/quantization.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/nn/quantisation/quantise.h"
+#include "ddprun/worker/nn/quantization/quantize.h"
 #include "ddprun/worker/nn/state.h"
 #include "ddprun/worker/trainer/commands/command.h"
 #include "ddprun/worker/trainer/config/group_settings.h"
@@ -70,22 +70,22 @@ std::string percent(double share) {
 
 }  // namespace
 
-void quantise_model(nn::Module& model, const TrainConfig& config, const data::Dataset& samples) {
+void quantize_model(nn::Module& model, const TrainConfig& config, const data::Dataset& samples) {
   const auto calibrate = [&] { run_on(model, samples, config.quantize.samples, config.eval.batch_size); };
-  const int layers = is_static(config) ? nn::quantise_static(model, calibrate) : nn::quantise_dynamic(model);
+  const int layers = is_static(config) ? nn::quantize_static(model, calibrate) : nn::quantize_dynamic(model);
   if (layers == 0)
-    throw make_error(Errc::usage, "model.name = {}: it has no layer that can be quantised", config.model.name);
+    throw make_error(Errc::usage, "model.name = {}: it has no layer that can be quantized", config.model.name);
 }
 
-std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& file, const TrainConfig& config,
+std::unique_ptr<nn::Module> load_quantized_model(const std::filesystem::path& file, const TrainConfig& config,
                                                  const data::SampleLayout& layout, const tasks::Task& task,
                                                  const plugin::Registry& registry) {
   auto model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
   const auto none = [] {};  // no calibration: the file has the ranges
   if (is_static(config))
-    nn::quantise_static(*model, none);
+    nn::quantize_static(*model, none);
   else
-    nn::quantise_dynamic(*model);
+    nn::quantize_dynamic(*model);
   try {
     nn::load_state(*model, file);
   } catch (const Error& e) {
@@ -96,7 +96,7 @@ std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& fi
   return model;
 }
 
-std::vector<std::string> quantisation_table(const ModelFigures& before, const ModelFigures& after,
+std::vector<std::string> quantization_table(const ModelFigures& before, const ModelFigures& after,
                                             std::int64_t batch_size) {
   std::vector<std::string> lines{row("", "float32", "int8")};
   if (before.evaluation.accuracy && after.evaluation.accuracy)
@@ -119,9 +119,9 @@ std::vector<std::string> quantisation_table(const ModelFigures& before, const Mo
 
 namespace {
 
-// Writes the newest checkpoint's model in checkpoint.dir, quantised, to quantize.file, loads it from there, and prints
+// Writes the newest checkpoint's model in checkpoint.dir, quantized, to quantize.file, loads it from there, and prints
 // both models' figures on the test set.
-int quantise(const CommandContext& context) {
+int quantize(const CommandContext& context) {
   const TrainConfig& config = context.config;
   const plugin::Registry& registry = context.registry;
   const auto& file = config.quantize.file;
@@ -131,9 +131,9 @@ int quantise(const CommandContext& context) {
   const auto task = make_evaluation_task(config, layout, registry);
   const auto load = [&] { return load_trained_model("quantize", config, layout, *task, registry); };
   const auto original = load(), changed = load();
-  quantise_model(*changed, config, *datasets.train);
+  quantize_model(*changed, config, *datasets.train);
   nn::save_state(*changed, file);
-  const auto quantised = load_quantised_model(file, config, layout, *task, registry);
+  const auto quantized = load_quantized_model(file, config, layout, *task, registry);
 
   const auto world = init_process_group(init_options(config, {}));
   const auto evaluation = [&](nn::Module& model) {
@@ -141,15 +141,15 @@ int quantise(const CommandContext& context) {
     model.train(false);
     return result;
   };
-  ModelFigures before{.evaluation = evaluation(*original)}, after{.evaluation = evaluation(*quantised)};
+  ModelFigures before{.evaluation = evaluation(*original)}, after{.evaluation = evaluation(*quantized)};
   before.bytes = std::filesystem::file_size(trained_model_file("quantize", config));
   after.bytes = std::filesystem::file_size(file);
   const auto batch = first_samples(*datasets.test, 0, batch_sizes(config.train, 1).micro);
-  const auto times = batch_times({original.get(), quantised.get()}, Variable(batch.input()));
+  const auto times = batch_times({original.get(), quantized.get()}, Variable(batch.input()));
   before.batch = times[0];
   after.batch = times[1];
   std::string text;
-  for (const auto& line : quantisation_table(before, after, batch.size())) text += line + "\n";
+  for (const auto& line : quantization_table(before, after, batch.size())) text += line + "\n";
   write_standard_output(text);
   return exit_success;
 }
@@ -162,7 +162,7 @@ Command quantize_command() {
           .help =
               "quantize writes that model with weights of 8 bits, and prints what it loses and gains: "
               "[quantize].\n",
-          .run = quantise};
+          .run = quantize};
 }
 
 }  // namespace ddprun::trainer

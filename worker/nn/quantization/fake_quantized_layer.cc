@@ -1,9 +1,9 @@
-#include "ddprun/worker/nn/quantisation/fake_quantised_layer.h"
+#include "ddprun/worker/nn/quantization/fake_quantized_layer.h"
 
 #include <vector>
 
 #include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/ops/quantisation.h"
+#include "ddprun/worker/autograd/ops/quantization.h"
 
 namespace ddprun::nn {
 namespace {
@@ -12,19 +12,19 @@ constexpr float momentum = 0.01F;
 
 }  // namespace
 
-FakeQuantisedLayer::FakeQuantisedLayer(const WeightedLayer& layer) : layer_(layer) {
+FakeQuantizedLayer::FakeQuantizedLayer(const WeightedLayer& layer) : layer_(layer) {
   register_parameter("weight", layer.weight());
   if (layer.bias().defined()) register_parameter("bias", layer.bias());
   range_ = register_buffer("input_range", Tensor::zeros({2}));
 }
 
-kernels::ValueRange FakeQuantisedLayer::range() const {
+kernels::ValueRange FakeQuantizedLayer::range() const {
   const Tensor range = range_.value().to(Device{});
   const auto* bounds = range.data<float>();
   return {.min = bounds[0], .max = bounds[1]};
 }
 
-Variable FakeQuantisedLayer::forward(const Variable& input) {
+Variable FakeQuantizedLayer::forward(const Variable& input) {
   if (training() && !autograd::is_recomputing()) follow(input.value());
   const auto levels = kernels::levels_of(range());
   const Variable x = fake_quantize(
@@ -32,7 +32,7 @@ Variable FakeQuantisedLayer::forward(const Variable& input) {
   return layer_.apply(x, fake_quantize_channels(layer_.weight(), layer_.output_dimension()), layer_.bias());
 }
 
-void FakeQuantisedLayer::follow(const Tensor& input) {
+void FakeQuantizedLayer::follow(const Tensor& input) {
   const Tensor x = input.to(DType::float32).contiguous();
   const auto [min, max] = kernels::of(x).value_range(x);
   const auto before = range();

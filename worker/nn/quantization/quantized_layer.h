@@ -8,16 +8,16 @@
 
 namespace ddprun::nn {
 
-// The common part of quantised layers: a weight in int8, symmetric, with a scale for each output. Inputs are rounded
+// The common part of quantized layers: a weight in int8, symmetric, with a scale for each output. Inputs are rounded
 // to 7 bits, over the range of each batch (dynamic), or over a range that was found before (static), beyond which they
 // are clamped. Buffers: weight (out, ...) int8, weight_scale (out), bias (out), and input_range (2) if static.
 //
 // Threads: one at a time.
 // Errors: Errc::mismatch for an input that does not fit, Errc::usage for one that needs a gradient: there is none.
-class QuantisedLayer : public Module {
+class QuantizedLayer : public Module {
  protected:
   // input: none for a dynamic range.
-  QuantisedLayer(const WeightedLayer& layer, std::optional<kernels::ValueRange> input);
+  QuantizedLayer(const WeightedLayer& layer, std::optional<kernels::ValueRange> input);
 
   // Returns the product of the weight with the levels of this input, which is float32 and row-major.
   virtual Tensor product(const Tensor& input, const kernels::Levels& levels) = 0;

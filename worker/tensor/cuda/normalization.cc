@@ -93,7 +93,7 @@ void row_norm_backward(const Tensor& x, const Tensor& grad, const Tensor& addend
 
 }  // namespace
 
-void add_normalisation(const DeviceApi& api, kernels::Table& table) {
+void add_normalization(const DeviceApi& api, kernels::Table& table) {
   offer(table.batch_statistics, batch_statistics, api.batch_statistics);
   offer(table.inverse_deviation, inverse_deviation, api.inverse_deviation);
   offer(table.batch_norm, batch_norm, api.batch_norm);

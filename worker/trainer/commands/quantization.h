@@ -15,13 +15,13 @@
 
 namespace ddprun::trainer {
 
-// Quantises a model in place as quantize.mode says. The first quantize.samples of samples calibrate a static model.
-// Throws Errc::usage for a model without a layer that can be quantised.
-void quantise_model(nn::Module& model, const TrainConfig& config, const data::Dataset& samples);
+// Quantizes a model in place as quantize.mode says. The first quantize.samples of samples calibrate a static model.
+// Throws Errc::usage for a model without a layer that can be quantized.
+void quantize_model(nn::Module& model, const TrainConfig& config, const data::Dataset& samples);
 
-// Loads the quantised model in a file of "ddprun-worker quantize" with the same settings, in evaluation mode.
+// Loads the quantized model in a file of "ddprun-worker quantize" with the same settings, in evaluation mode.
 // Throws Errc::usage for a file of another model or mode, Errc::io for one that cannot be read.
-std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& file, const TrainConfig& config,
+std::unique_ptr<nn::Module> load_quantized_model(const std::filesystem::path& file, const TrainConfig& config,
                                                  const data::SampleLayout& layout, const tasks::Task& task,
                                                  const plugin::Registry& registry);
 
@@ -32,7 +32,7 @@ struct ModelFigures {
   Seconds batch{0};          // that of the forward pass of a batch
 };
 // Returns the lines of a table.
-std::vector<std::string> quantisation_table(const ModelFigures& before, const ModelFigures& after,
+std::vector<std::string> quantization_table(const ModelFigures& before, const ModelFigures& after,
                                             std::int64_t batch_size);
 
 }  // namespace ddprun::trainer

@@ -5,7 +5,7 @@
 
 #include "ddprun/worker/autograd/variable.h"
 
-// Quantisation-aware training (Jacob et al. 2018): numbers that will be rounded as 8-bit integers are rounded in
+// Quantization-aware training (Jacob et al. 2018): numbers that will be rounded as 8-bit integers are rounded in
 // training already, in floating point.
 namespace ddprun {
 
@@ -24,7 +24,7 @@ inline constexpr std::int64_t largest_weight_level = 127;
 // Returns for each index of the dimension the largest magnitude / 127, or 1 where all is 0, in the weight's type.
 Tensor weight_scales(const Tensor& weight, std::size_t dimension);
 
-// Quantises each slice of the dimension with its scale from weight_scales(). The scales carry no gradient.
+// Quantizes each slice of the dimension with its scale from weight_scales(). The scales carry no gradient.
 Variable fake_quantize_channels(const Variable& weight, std::size_t dimension);
 
 }  // namespace ddprun

@@ -4,9 +4,9 @@
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/quantisation/quantise.h"
-#include "ddprun/worker/nn/quantisation/quantised_conv2d.h"
-#include "ddprun/worker/nn/quantisation/quantised_linear.h"
+#include "ddprun/worker/nn/quantization/quantize.h"
+#include "ddprun/worker/nn/quantization/quantized_conv2d.h"
+#include "ddprun/worker/nn/quantization/quantized_linear.h"
 #include "ddprun/worker/nn/state.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -92,8 +92,8 @@ TEST_CASE("a product of integers is exact, also where pairs of products are as l
     weight.data<float>()[i] = static_cast<float>(i % 2 == 0 ? -127 : 3 * (i % 40));
   }
   x.data<float>()[0] = low;
-  nn::QuantisedLinear quantised(*linear_of(weight), std::nullopt);
-  const Tensor y = run(quantised, x);
+  nn::QuantizedLinear quantized(*linear_of(weight), std::nullopt);
+  const Tensor y = run(quantized, x);
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < outputs; ++j) {
       double expected = 0;
@@ -104,13 +104,13 @@ TEST_CASE("a product of integers is exact, also where pairs of products are as l
   }
 }
 
-TEST_CASE("a quantised layer gives what the layer gives, but for the rounding") {
+TEST_CASE("a quantized layer gives what the layer gives, but for the rounding") {
   const Shape shape = GENERATE(Shape{9, 50}, Shape{3, 4, 50});
   const bool bias = GENERATE(true, false);
   const auto layer = linear_of(uniform({20, 50}, -0.3, 0.1), bias);
   const Tensor x = uniform(shape, -1, 3);
   const Tensor expected = run(*layer, x);
-  nn::QuantisedLinear dynamic(*layer, std::nullopt), fixed(*layer, kernels::ValueRange{.min = -1, .max = 3});
+  nn::QuantizedLinear dynamic(*layer, std::nullopt), fixed(*layer, kernels::ValueRange{.min = -1, .max = 3});
   CHECK(relative_difference(expected, run(dynamic, x)) < 0.02);
   CHECK(relative_difference(expected, run(fixed, x)) < 0.02);
   // Each output has a scale of its own: a row a thousand times smaller is as exact.
@@ -118,7 +118,7 @@ TEST_CASE("a quantised layer gives what the layer gives, but for the rounding") 
   for (std::int64_t i = 50; i < weight.numel(); ++i) weight.data<float>()[i] *= 1e-3F;
   const auto columns = [&](const Tensor& y) { return y.reshape({-1, 20}).slice(1, 1, 19).contiguous(); };
   if (!bias) {
-    nn::QuantisedLinear small(*layer, std::nullopt);
+    nn::QuantizedLinear small(*layer, std::nullopt);
     CHECK(relative_difference(columns(run(*layer, x)), columns(run(small, x))) < 0.02);
   }
 }
@@ -126,13 +126,13 @@ TEST_CASE("a quantised layer gives what the layer gives, but for the rounding") 
 TEST_CASE("a static layer clamps its inputs to the range, a dynamic one does not") {
   const auto layer = linear_of(Tensor::full({2, 4}, 0.5));
   const Tensor x = Tensor::full({1, 4}, 10);
-  nn::QuantisedLinear fixed(*layer, kernels::ValueRange{.min = 0, .max = 2}), dynamic(*layer, std::nullopt);
+  nn::QuantizedLinear fixed(*layer, kernels::ValueRange{.min = 0, .max = 2}), dynamic(*layer, std::nullopt);
   CHECK(run(fixed, x).data<float>()[0] == Approx(4));
   CHECK(run(dynamic, x).data<float>()[0] == Approx(20));
 }
 
-TEST_CASE("a quantised layer refuses gradients and inputs that do not fit") {
-  nn::QuantisedLinear layer(*linear_of(uniform({3, 4}, -1, 1)), std::nullopt);
+TEST_CASE("a quantized layer refuses gradients and inputs that do not fit") {
+  nn::QuantizedLinear layer(*linear_of(uniform({3, 4}, -1, 1)), std::nullopt);
   CHECK_THROWS_WITH(layer(Variable(uniform({2, 4}, 0, 1), true)), Catch::Contains("no gradient"));
   CHECK_THROWS_WITH(layer(Variable(uniform({2, 5}, 0, 1))), Catch::Contains("does not fit"));
 }
@@ -142,7 +142,7 @@ struct ConvCase {
   ConvOptions options;
 };
 
-TEST_CASE("a quantised convolution is exact for integers, and gives what the layer gives but for the rounding") {
+TEST_CASE("a quantized convolution is exact for integers, and gives what the layer gives but for the rounding") {
   const ConvCase c =
       GENERATE(ConvCase{{2, 1, 8, 9}, {10, 1, 5, 5}, {}}, ConvCase{{3, 10, 7, 7}, {20, 10, 3, 3}, {.padding = 1}},
                ConvCase{{2, 16, 9, 8}, {32, 16, 3, 3}, {.stride = 2, .padding = 1}},
@@ -166,18 +166,18 @@ TEST_CASE("a quantised convolution is exact for integers, and gives what the lay
     const std::int64_t row = weight.numel() / weight.size(0);
     for (std::int64_t i = 0; i < weight.numel(); i += row) weight.data<float>()[i] = 127;  // the scale is 1
     const Convolution layer(weight, {}, c.options);
-    nn::QuantisedConv2d quantised(layer, c.options, std::nullopt);
+    nn::QuantizedConv2d quantized(layer, c.options, std::nullopt);
     // The loops of float64 are exact.
     const Tensor expected = conv2d(Variable(x.to(DType::float64)), Variable(weight.to(DType::float64)), {}, c.options)
                                 .value()
                                 .to(DType::float32);
-    CHECK(relative_difference(expected, run(quantised, x)) < 1e-6);
+    CHECK(relative_difference(expected, run(quantized, x)) < 1e-6);
   }
   SECTION("numbers") {
     Convolution layer(uniform(c.weight, -0.3, 0.2, 2), bias, c.options);
     const Tensor x = uniform(c.x, -1, 3);
-    nn::QuantisedConv2d dynamic(layer, c.options, std::nullopt);
-    nn::QuantisedConv2d fixed(layer, c.options, kernels::ValueRange{.min = -1, .max = 3});
+    nn::QuantizedConv2d dynamic(layer, c.options, std::nullopt);
+    nn::QuantizedConv2d fixed(layer, c.options, kernels::ValueRange{.min = -1, .max = 3});
     CHECK(relative_difference(run(layer, x), run(dynamic, x)) < 0.02);
     CHECK(relative_difference(run(layer, x), run(fixed, x)) < 0.02);
   }
@@ -185,18 +185,18 @@ TEST_CASE("a quantised convolution is exact for integers, and gives what the lay
 
 TEST_CASE("a layer of a user's own stays as it is") {
   Convolution layer(uniform({4, 3, 3, 3}, -1, 1), {}, {});
-  CHECK(nn::quantise_dynamic(layer) == 0);
-  CHECK(nn::make_quantisation_aware(layer) == 0);
+  CHECK(nn::quantize_dynamic(layer) == 0);
+  CHECK(nn::make_quantization_aware(layer) == 0);
 }
 
-TEST_CASE("a quantised convolution refuses images that do not fit") {
+TEST_CASE("a quantized convolution refuses images that do not fit") {
   const Convolution layer(uniform({4, 3, 3, 3}, -1, 1), {}, {});
-  nn::QuantisedConv2d quantised(layer, {}, std::nullopt);
-  CHECK_THROWS_WITH(quantised(Variable(uniform({2, 2, 8, 8}, 0, 1))), Catch::Contains("does not fit"));
-  CHECK_THROWS_WITH(quantised(Variable(uniform({2, 3, 2, 8}, 0, 1))), Catch::Contains("larger than"));
+  nn::QuantizedConv2d quantized(layer, {}, std::nullopt);
+  CHECK_THROWS_WITH(quantized(Variable(uniform({2, 2, 8, 8}, 0, 1))), Catch::Contains("does not fit"));
+  CHECK_THROWS_WITH(quantized(Variable(uniform({2, 3, 2, 8}, 0, 1))), Catch::Contains("larger than"));
 }
 
-TEST_CASE("products and convolutions are quantised wherever they are in a model, others stay") {
+TEST_CASE("products and convolutions are quantized wherever they are in a model, others stay") {
   struct Case {
     const char* name;
     Shape input;
@@ -218,16 +218,16 @@ TEST_CASE("products and convolutions are quantised wherever they are in a model,
   const Tensor expected = run(*model, x);
   std::int64_t before = 0;
   for (const auto& [name, parameter] : model->named_parameters()) before += parameter.value().numel();
-  CHECK((fixed ? nn::quantise_static(*model, [&] { run(*model, x); }) : nn::quantise_dynamic(*model)) == c.layers);
+  CHECK((fixed ? nn::quantize_static(*model, [&] { run(*model, x); }) : nn::quantize_dynamic(*model)) == c.layers);
   CHECK(model->module(c.part).named_parameters().empty());
   CHECK(model->module(c.part).named_buffers()[0].second.dtype() == DType::int8);
   CHECK(relative_difference(expected, run(*model, x)) < 0.1);
   // Only norms are left, each with running statistics.
   for (const auto& [name, parameter] : model->named_parameters()) CHECK(parameter.shape().size() == 1);
-  CHECK(nn::quantise_dynamic(*model) == 0);
+  CHECK(nn::quantize_dynamic(*model) == 0);
 }
 
-TEST_CASE("gpt's products are quantised, the embeddings and the tied output layer stay") {
+TEST_CASE("gpt's products are quantized, the embeddings and the tied output layer stay") {
   Generator generator(1, 0);
   auto model = nn::make_model("gpt",
                               {.input = {8},
@@ -239,7 +239,7 @@ TEST_CASE("gpt's products are quantised, the embeddings and the tied output laye
   const Tensor tokens = Tensor::from<std::int64_t>({1, 7, 49, 3, 0, 22, 7, 8}, {1, 8});
   const Tensor expected = run(*model, tokens);
   const bool fixed = GENERATE(false, true);
-  CHECK((fixed ? nn::quantise_static(*model, [&] { run(*model, tokens); }) : nn::quantise_dynamic(*model)) == 2 * 4);
+  CHECK((fixed ? nn::quantize_static(*model, [&] { run(*model, tokens); }) : nn::quantize_dynamic(*model)) == 2 * 4);
   CHECK(relative_difference(expected, run(*model, tokens)) < 0.05);
   CHECK(model->parameter("wte.weight").dtype() == DType::float32);
   const auto buffers = model->module("h.1.mlp.c_fc").named_buffers();
@@ -247,7 +247,7 @@ TEST_CASE("gpt's products are quantised, the embeddings and the tied output laye
   CHECK(buffers[1].second.shape() == Shape{128});
 }
 
-TEST_CASE("a parameter that another module has too stays as it is when its layer is quantised") {
+TEST_CASE("a parameter that another module has too stays as it is when its layer is quantized") {
   class Tied : public nn::Module {
    public:
     explicit Tied(Generator& generator)
@@ -263,30 +263,30 @@ TEST_CASE("a parameter that another module has too stays as it is when its layer
   Tied model(generator);
   const Tensor x = uniform({3, 4}, -1, 1);
   const Tensor expected = run(model, x);
-  CHECK(nn::quantise_dynamic(model) == 1);
+  CHECK(nn::quantize_dynamic(model) == 1);
   CHECK(relative_difference(expected, run(model, x)) < 0.05);
 }
 
-TEST_CASE("a quantisation-aware model computes what the quantised one computes, with the ranges that it has learnt") {
+TEST_CASE("a quantization-aware model computes what the quantized one computes, with the ranges that it has learnt") {
   const std::string name = GENERATE("mlp", "cnn", "resnet18");
   CAPTURE(name);
   Generator generator(1, 0);
   auto model = nn::make_model(name, {.input = {1, 28, 28}, .channels = 4}, generator);
   const std::size_t parameters = model->named_parameters().size(), buffers = model->named_buffers().size();
-  const int layers = nn::make_quantisation_aware(*model);
+  const int layers = nn::make_quantization_aware(*model);
   CHECK(model->named_parameters().size() == parameters);
   CHECK(model->named_buffers().size() == buffers + static_cast<std::size_t>(layers));
   const Tensor x = uniform({8, 1, 28, 28}, -1, 2);
   for (int batch = 0; batch < 3; ++batch) (*model)(Variable(x));
   model->train(false);
   const Tensor expected = run(*model, x);
-  CHECK(nn::quantise_static(*model, [] { FAIL("the ranges are known"); }) == layers);
+  CHECK(nn::quantize_static(*model, [] { FAIL("the ranges are known"); }) == layers);
   CHECK(relative_difference(expected, run(*model, x)) < 1e-4);
 }
 
 TEST_CASE("the learnt range is the first batch's, then follows slowly, and stays in evaluation") {
   auto model = small_mlp();
-  nn::make_quantisation_aware(*model);
+  nn::make_quantization_aware(*model);
   const auto range = [&] {
     const Tensor bounds = model->module("fc1").named_buffers().at(0).second;
     return std::pair(bounds.data<float>()[0], bounds.data<float>()[1]);
@@ -313,16 +313,16 @@ TEST_CASE("the learnt range is the first batch's, then follows slowly, and stays
   CHECK(model->parameter("fc1.weight").grad().defined());
 }
 
-TEST_CASE("the layers of an MLP are quantised, and have their buffers") {
+TEST_CASE("the layers of an MLP are quantized, and have their buffers") {
   auto model = small_mlp();
   const Tensor x = uniform({8, 1, 6, 6}, -1, 1);
   const Tensor expected = run(*model, x);
   SECTION("dynamic") {
-    CHECK(nn::quantise_dynamic(*model) == 3);
+    CHECK(nn::quantize_dynamic(*model) == 3);
     CHECK(model->named_buffers().size() == 3 * 3);
   }
   SECTION("static") {
-    CHECK(nn::quantise_static(*model, [&] { run(*model, x); }) == 3);
+    CHECK(nn::quantize_static(*model, [&] { run(*model, x); }) == 3);
     CHECK(model->named_buffers().size() == 3 * 4);
   }
   CHECK(model->named_parameters().empty());
@@ -331,23 +331,23 @@ TEST_CASE("the layers of an MLP are quantised, and have their buffers") {
   CHECK(relative_difference(expected, run(*model, x)) < 0.05);
 }
 
-TEST_CASE("a quantised model's file is loaded into a model quantised alike, with the same bits") {
+TEST_CASE("a quantized model's file is loaded into a model quantized alike, with the same bits") {
   const TempDir dir;
   const Tensor x = uniform({8, 1, 6, 6}, -1, 1);
   auto model = small_mlp();
-  nn::quantise_static(*model, [&] { run(*model, x); });
+  nn::quantize_static(*model, [&] { run(*model, x); });
   const Tensor expected = run(*model, x);
   nn::save_state(*model, dir / "q.safetensors");
 
   Generator generator(77, 0);
   auto other = nn::make_model("mlp", {.input = {1, 6, 6}, .outputs = 10, .hidden = {64, 32}}, generator);
-  nn::quantise_static(*other, [] {});
+  nn::quantize_static(*other, [] {});
   run(*other, x);  // caches sums of the weight that the file replaces
   nn::load_state(*other, dir / "q.safetensors");
   const Tensor loaded = run(*other, x);
   for (std::int64_t i = 0; i < expected.numel(); ++i) CHECK(loaded.data<float>()[i] == expected.data<float>()[i]);
 
   auto dynamic = small_mlp();
-  nn::quantise_dynamic(*dynamic);
+  nn::quantize_dynamic(*dynamic);
   CHECK_THROWS_WITH(nn::load_state(*dynamic, dir / "q.safetensors"), Catch::Contains("input_range"));
 }

@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/quantisation/quantise.h"
+#include "ddprun/worker/nn/quantization/quantize.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,9 +7,9 @@
 
 #include "ddprun/worker/nn/layers/convolution.h"
 #include "ddprun/worker/nn/layers/linear.h"
-#include "ddprun/worker/nn/quantisation/fake_quantised_layer.h"
-#include "ddprun/worker/nn/quantisation/quantised_conv2d.h"
-#include "ddprun/worker/nn/quantisation/quantised_linear.h"
+#include "ddprun/worker/nn/quantization/fake_quantized_layer.h"
+#include "ddprun/worker/nn/quantization/quantized_conv2d.h"
+#include "ddprun/worker/nn/quantization/quantized_linear.h"
 
 namespace ddprun::nn {
 namespace {
@@ -36,31 +36,31 @@ class ObservedLayer : public Module {
   std::optional<ValueRange> range_;
 };
 
-// A user's own layer may use its weight in a way that no quantised layer does.
-bool has_quantised_form(const WeightedLayer& layer) {
+// A user's own layer may use its weight in a way that no quantized layer does.
+bool has_quantized_form(const WeightedLayer& layer) {
   return dynamic_cast<const Linear*>(&layer) != nullptr || dynamic_cast<const Conv1D*>(&layer) != nullptr ||
          dynamic_cast<const Conv2d*>(&layer) != nullptr;
 }
 
-// Returns the layers that can be quantised and are not yet.
+// Returns the layers that can be quantized and are not yet.
 std::vector<WeightedLayer*> layers_of(Module& model) {
   std::vector<WeightedLayer*> layers;
   model.for_each_module([&](Module& module) {
     auto* const layer = dynamic_cast<WeightedLayer*>(&module);
-    if (layer == nullptr || !has_quantised_form(*layer)) return;
-    if (dynamic_cast<QuantisedLayer*>(layer->substitute()) == nullptr) layers.push_back(layer);
+    if (layer == nullptr || !has_quantized_form(*layer)) return;
+    if (dynamic_cast<QuantizedLayer*>(layer->substitute()) == nullptr) layers.push_back(layer);
   });
   return layers;
 }
 
-std::unique_ptr<Module> quantised(const WeightedLayer& layer, std::optional<ValueRange> range) {
+std::unique_ptr<Module> quantized(const WeightedLayer& layer, std::optional<ValueRange> range) {
   if (const auto* const convolution = dynamic_cast<const Conv2d*>(&layer))
-    return std::make_unique<QuantisedConv2d>(layer, convolution->options(), range);
-  return std::make_unique<QuantisedLinear>(layer, range);
+    return std::make_unique<QuantizedConv2d>(layer, convolution->options(), range);
+  return std::make_unique<QuantizedLinear>(layer, range);
 }
 
 ValueRange noted_range(const WeightedLayer& layer) {
-  if (const auto* const trained = dynamic_cast<const FakeQuantisedLayer*>(layer.substitute())) return trained->range();
+  if (const auto* const trained = dynamic_cast<const FakeQuantizedLayer*>(layer.substitute())) return trained->range();
   return dynamic_cast<const ObservedLayer&>(*layer.substitute()).range();
 }
 
@@ -79,14 +79,14 @@ void free_unused(const Module& model, const std::vector<WeightedLayer*>& layers)
 
 }  // namespace
 
-int quantise_dynamic(Module& model) {
+int quantize_dynamic(Module& model) {
   const auto layers = layers_of(model);
-  for (auto* layer : layers) layer->set_substitute(quantised(*layer, std::nullopt));
+  for (auto* layer : layers) layer->set_substitute(quantized(*layer, std::nullopt));
   free_unused(model, layers);
   return static_cast<int>(layers.size());
 }
 
-int quantise_static(Module& model, const std::function<void()>& calibrate) {
+int quantize_static(Module& model, const std::function<void()>& calibrate) {
   const auto layers = layers_of(model);
   bool observes = false;
   for (auto* layer : layers) {
@@ -95,14 +95,14 @@ int quantise_static(Module& model, const std::function<void()>& calibrate) {
     observes = true;
   }
   if (observes) calibrate();
-  for (auto* layer : layers) layer->set_substitute(quantised(*layer, noted_range(*layer)));
+  for (auto* layer : layers) layer->set_substitute(quantized(*layer, noted_range(*layer)));
   free_unused(model, layers);
   return static_cast<int>(layers.size());
 }
 
-int make_quantisation_aware(Module& model) {
+int make_quantization_aware(Module& model) {
   const auto layers = layers_of(model);
-  for (auto* layer : layers) layer->set_substitute(std::make_unique<FakeQuantisedLayer>(*layer));
+  for (auto* layer : layers) layer->set_substitute(std::make_unique<FakeQuantizedLayer>(*layer));
   return static_cast<int>(layers.size());
 }
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/quantisation/quantised_layer.h"
+#include "ddprun/worker/nn/quantization/quantized_layer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/quantisation.h"
+#include "ddprun/worker/autograd/ops/quantization.h"
 
 namespace ddprun::nn {
 namespace {
@@ -40,7 +40,7 @@ Tensor integers(const Tensor& weight, const Tensor& scale) {
 
 }  // namespace
 
-QuantisedLayer::QuantisedLayer(const WeightedLayer& layer, std::optional<kernels::ValueRange> input) {
+QuantizedLayer::QuantizedLayer(const WeightedLayer& layer, std::optional<kernels::ValueRange> input) {
   check_host(layer.weight().value());
   const Tensor weight = weight_by_output(layer);
   Tensor scale = weight_scales(weight, 0);
@@ -51,21 +51,21 @@ QuantisedLayer::QuantisedLayer(const WeightedLayer& layer, std::optional<kernels
     input_range_ = register_buffer("input_range", Tensor::from(std::vector<float>{input->min, input->max}, {2}));
 }
 
-Variable QuantisedLayer::forward(const Variable& input) {
+Variable QuantizedLayer::forward(const Variable& input) {
   if (grad_enabled() && input.requires_grad())
-    throw make_error(Errc::usage, "a quantised layer has no gradient: it can be evaluated, not trained");
+    throw make_error(Errc::usage, "a quantized layer has no gradient: it can be evaluated, not trained");
   check_host(input.value());
   const Tensor x = input.value().to(DType::float32).contiguous();
   return Variable(product(x, kernels::levels_of(range_for(x))));
 }
 
-kernels::ValueRange QuantisedLayer::range_for(const Tensor& input) const {
+kernels::ValueRange QuantizedLayer::range_for(const Tensor& input) const {
   if (!input_range_.defined()) return kernels::of(input).value_range(input);
   const auto* bounds = input_range_.value().data<float>();
   return {.min = bounds[0], .max = bounds[1]};
 }
 
-const Tensor& QuantisedLayer::weight_sum() {
+const Tensor& QuantizedLayer::weight_sum() {
   if (weight_sum_.defined() && summed_version_ == weight().version()) return weight_sum_;
   const std::int64_t rows = weight().size(0), columns = weight().numel() / rows;
   weight_sum_ = Tensor::empty({rows}, DType::int32);

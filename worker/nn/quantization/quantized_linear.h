@@ -1,14 +1,14 @@
 #pragma once
 
-#include "ddprun/worker/nn/quantisation/quantised_layer.h"
+#include "ddprun/worker/nn/quantization/quantized_layer.h"
 
 namespace ddprun::nn {
 
 // A Linear or Conv1D in int8: (..., in) -> (..., out) in float32. The weight is (out, in).
-class QuantisedLinear : public QuantisedLayer {
+class QuantizedLinear : public QuantizedLayer {
  public:
-  QuantisedLinear(const WeightedLayer& linear, std::optional<kernels::ValueRange> input)
-      : QuantisedLayer(linear, input) {}
+  QuantizedLinear(const WeightedLayer& linear, std::optional<kernels::ValueRange> input)
+      : QuantizedLayer(linear, input) {}
 
  private:
   Tensor product(const Tensor& input, const kernels::Levels& levels) override;
