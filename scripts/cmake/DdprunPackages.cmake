@@ -39,5 +39,5 @@ foreach(library filesystem json)
 endforeach()
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
     "ddprun (= ${PROJECT_VERSION}), ${boost}, libcli11-dev, libspdlog-dev, libfmt-dev, libgloo-dev, libdnnl-dev, \
-ocl-icd-opencl-dev, zlib1g-dev, libssl-dev, libicu-dev, libpng-dev, libjpeg-dev")
+ocl-icd-opencl-dev, zlib1g-dev, libzstd-dev, libssl-dev, libicu-dev, libpng-dev, libjpeg-dev")
 include(CPack)

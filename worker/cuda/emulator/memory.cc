@@ -8,9 +8,9 @@
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
+#endif
 
 #include "ddprun/common/rounding.h"
-#endif
 
 namespace ddprun::cuda::emulator {
 namespace {

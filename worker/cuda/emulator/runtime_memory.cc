@@ -197,7 +197,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t memPool, size_t minBytesToKeep) {
 cudaError_t cudaHostAlloc(void** pHost, size_t size, unsigned int) {
   return run("cudaHostAlloc", cudaErrorMemoryAllocation, [&](const Call& call) {
     constexpr std::size_t page = 4096;
-    *pHost = std::aligned_alloc(page, round_up(std::max<std::size_t>(size, 1), page));
+    *pHost = std::aligned_alloc(page, ddprun::round_up(std::max<std::size_t>(size, 1), page));
     if (*pHost == nullptr) return cudaErrorMemoryAllocation;
     call.machine().pinned().emplace(static_cast<const char*>(*pHost), size);
     return cudaSuccess;
