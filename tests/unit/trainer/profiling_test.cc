@@ -63,7 +63,7 @@ struct Slow {
   bool backward;
 };
 
-// Returns eight layers of a product, an activation and twice(), of which one pass is slow.
+// Returns the rows of a network of eight layers (a product, an activation and twice()), of which one pass is slow.
 std::vector<profiler::Row> rows_of_network(Slow slow, TestClock clock = TestClock(1)) {
   constexpr microseconds delay{600};  // three times what one reading of the clock may add
   std::vector<std::string> names;
