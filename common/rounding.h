@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// Returns the number of parts of at most `by` each that `count` makes. REQUIRES: count >= 0, by >= 1, and that their sum
-// is a value of the type.
+// Returns the number of parts of at most `by` each that `count` makes. REQUIRES: count >= 0, by >= 1, and their sum is
+// a value of the type.
 template <class T>
 DDPRUN_HOST_DEVICE constexpr T divide_up(T count, std::type_identity_t<T> by) {
   return (count + by - 1) / by;
