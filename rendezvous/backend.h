@@ -50,8 +50,8 @@ class RendezvousBackend {
   virtual std::string endpoint() const = 0;
   // Returns whether this process serves the endpoint at present.
   virtual bool is_host() const = 0;
-  // Returns which store the workers use. True (static): the endpoint's store, whose address RoundStarted carries;
-  // ready() takes port 0. False: the agent of group rank 0 serves a separate store and passes its port to ready().
+  // Returns whether the workers use the endpoint's store (static), whose address RoundStarted carries; ready() then
+  // takes port 0. Otherwise the agent of group rank 0 serves a separate store and passes its port to ready().
   virtual bool serves_workers() const = 0;
   // failed runs once, from the loop, when clients of a server in this process have waited for `bound` and none could be
   // accepted. Without a server nothing happens.

@@ -106,7 +106,7 @@ struct WorkerFailure {
   bool usage_error = false;  // the user's mistake, found at start-up; message is the sentence to print
 };
 
-// The state of training as a worker reports it. All but the last fields are of the whole job. An unknown number is NaN.
+// The training as a worker reports it: the whole job's and, from lateness on, its rank's. An unknown number is NaN.
 struct TrainingReport {
   std::int64_t step = 0;  // the last one done
   std::int64_t total_steps = 0;
@@ -147,7 +147,7 @@ struct NodeUsage {
 // The report of a node about itself while a round lasts.
 struct NodeReport {
   std::vector<WorkerReport> workers;    // those that have changed
-  int replaced = 0;                     // workers that were replaced one by one, in all rounds; they count as restarts
+  int replaced = 0;                     // workers replaced while the others ran, in all rounds; they count as restarts
   std::optional<NodeUsage> usage = {};  // nullopt: nothing new
 };
 

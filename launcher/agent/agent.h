@@ -24,7 +24,7 @@ class io_context;
 
 namespace ddprun {
 
-// The job description of one node's agent.
+// The specification of what one node's agent is to do.
 struct AgentSpec {
   NodeInfo node;
   JobPolicy policy;

@@ -71,7 +71,7 @@ class AgentState {
   AgentActions on_workers_failed(std::vector<WorkerFailure> failures, const std::vector<WorkerCondition>& workers = {});
   // All of this node's workers exited with 0 and none of their processes is left.
   AgentActions on_workers_succeeded();
-  // The workers ended so, but at least one exited with exit_preempted: it was asked to stop and saved its state.
+  // The same has happened, but at least one worker exited with exit_preempted: asked to stop, it saved its state.
   AgentActions on_workers_preempted();
   // No process of the workers is left after StopWorkers. preempted: they exited as for on_workers_preempted().
   AgentActions on_workers_stopped(bool preempted = false);

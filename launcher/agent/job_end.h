@@ -14,7 +14,7 @@ struct JobEnd {
   Guardian& guardian;
   Console& console;
   const LogFolder& logs;
-  std::chrono::milliseconds output_timeout;  // by which a terminal that accepts nothing may delay the end
+  std::chrono::milliseconds output_timeout;  // the longest delay of the end by a terminal that accepts nothing
   bool failed_here = false;                  // the root cause is on this node
 
   // Returns ddprun's exit code.

@@ -24,7 +24,7 @@ struct RestartRules {
 // Replaces workers of this node, while the others keep their processes. It names the members of the next generation of
 // their process group.
 struct ReplaceWorkers {
-  std::uint64_t generation = 0;      // number of the process group within the round
+  std::uint64_t generation = 0;      // that of the process group within the round
   std::vector<int> local_ranks;      // the workers to start again
   std::vector<std::string> members;  // by rank, each a member_name()
   int restarts_used = 0;             // restarts of the job's budget that are used, these included

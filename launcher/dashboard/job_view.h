@@ -156,8 +156,8 @@ struct JobView {
   std::int64_t generation = -1;
   int world_size = 0;
   int restarts_used = 0;
-  int replacements = 0;                    // recoveries in which only workers were replaced, in the same round
-  std::optional<TrainingRecord> training;  // the one of a rank of this node
+  int replacements = 0;                    // recoveries in which single workers were replaced, in the same round
+  std::optional<TrainingRecord> training;  // that of one rank of this node
   Milliseconds checkpoint{};               // the last one that is known; 0: none
   TimeByPart seconds{};
   Totals totals;

@@ -14,14 +14,14 @@ namespace ddprun::doctor {
 struct HostResult {
   std::string host;                // as the user named it
   std::optional<HostFacts> facts;  // unset: it did not answer
-  std::string error;               // if it is unset, the reason
+  std::string error;               // the reason if facts is unset
 };
 
 struct LinkResult {
   std::size_t from = 0;  // hosts, by their position in the list; from has connected to to
   std::size_t to = 0;
   std::optional<LinkFigures> figures;  // nullopt: the test failed
-  std::string error;                   // if it is unset, the reason
+  std::string error;                   // the reason if figures is nullopt
 };
 
 struct Measurements {

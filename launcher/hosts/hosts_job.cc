@@ -258,7 +258,7 @@ class HostsJob {
     return split_lines(text.substr(std::min(text.size(), kind.size() + 1)));
   }
 
-  // Passes on warnings of ssh, now that the connection was made.
+  // Passes on warnings of ssh, now that the connection is made.
   void release_held(Stream& stream) {
     stream.holding = false;
     show(stream, std::exchange(stream.held, ""));

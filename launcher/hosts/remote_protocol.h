@@ -11,7 +11,7 @@
 // messages into its standard output, between the output of its workers.
 namespace ddprun {
 
-// The job of an agent: the user's own command line, in the user's working directory, with the options of this host.
+// The launch of an agent: the user's own command line, in the user's working directory, with this host's options.
 struct LaunchRequest {
   std::string directory;
   std::vector<std::string> environment;                      // "NAME=value", added to the host's own

@@ -126,8 +126,8 @@ void TerminalLines::escape_byte(char c, std::string& lines) {
   append(whole, lines);
 }
 
-// A nested bar returns the cursor before it writes. Text that reaches a row by only a newline, or after the cursor
-// moved up, belongs to no nested bar, so the rows above are final.
+// A nested bar returns the cursor before it writes. Text that reaches a row by nothing but a newline, or after the
+// cursor moved up, belongs to no nested bar, so the rows above are final.
 void TerminalLines::append(std::string_view text, std::string& lines) {
   if (rows_[at_].text.size() >= max_line_ && !at_begin_) {
     commit(at_ + 1, lines);

@@ -57,8 +57,8 @@ class LineFilter {
 
 // LineAssembler for a terminal that several workers share. A line that is being redrawn (it contains a carriage return)
 // is a progress bar, which Screen shows. A bar remains one after its newline, because the cursor may move up again
-// (nested bars); it becomes a whole line once text is written below it by only a newline. Control sequences are removed
-// except for colours.
+// (nested bars); it becomes a whole line once text is written below it by nothing but a newline. Control sequences are
+// removed except for colours.
 class TerminalLines {
  public:
   explicit TerminalLines(std::string prefix, std::size_t max_line = LineAssembler::default_max_line)

@@ -174,7 +174,7 @@ std::size_t OutputRouter::Impl::read_some(Capture& stream) {
   while (got < 0 && errno == EINTR);
   if (got > 0) {
     forward(stream, {block, static_cast<std::size_t>(got)});
-    if (stream.direct && console.reader_gone(stream.to)) close(stream);  // the worker gets SIGPIPE, as without ddprun
+    if (stream.direct && console.reader_gone(stream.to)) close(stream);  // the worker notices it, as without ddprun
     return static_cast<std::size_t>(got);
   }
   if (got == 0 || errno != EAGAIN) close(stream);

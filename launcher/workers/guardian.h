@@ -50,7 +50,7 @@ class Guardian {
   // prefix is "NAME=value" with which an entry in the environment of every process of the job begins. It is ignored
   // above 1,023 bytes, since a shortened one might match other jobs.
   void set_marker(const std::string& prefix);
-  // path is of a folder or file that only this job uses: removed when the agent has ended. Ignored above 1,023 bytes.
+  // Removes a folder or file that only this job uses when the agent has ended. A path above 1,023 bytes is ignored.
   void remove_with_job(const std::filesystem::path& path);
   // Cancels remove_with_job().
   void keep_after_job(const std::filesystem::path& path);

@@ -37,7 +37,7 @@ class GuardianProcess {
   // Starts it by fork, for a caller that does not wait.
   void start_unawaited();
 
-  // All functions give up when the process has ended. If it reads nothing for a second, they kill it for replacement.
+  // All of these give up when the process has ended. If it reads nothing for a second, they kill it: it is replaced.
   void send(GuardianRecord::Command command, std::span<const pid_t> groups);
   void send(GuardianRecord::Command command, std::string_view text);
   // Sends add_group for the calling process, between fork and exec; never waits; async-signal-safe. Ignores failures.

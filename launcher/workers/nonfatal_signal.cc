@@ -39,7 +39,7 @@ std::vector<ThreadSignals> threads_of(pid_t pid) {
 
 }  // namespace
 
-// `all` excludes SIGKILL and SIGSTOP, which cannot be blocked, and real-time signals that the C library may reserve.
+// `all` lacks SIGKILL and SIGSTOP, which cannot be blocked, and real-time signals, some of which libc reserves.
 bool ThreadSignals::blocks_all() const {
   constexpr std::uint64_t all = 0x7fffffff & ~(1ull << (SIGKILL - 1)) & ~(1ull << (SIGSTOP - 1));
   return (blocked & all) == all;

@@ -4,7 +4,7 @@
 
 #include "ddprun/rendezvous/rendezvous.h"
 
-// The description of a worker's failure, and the choice of the root cause, which is the same on every node.
+// The description of a worker's failure, and the choice of the root cause; both are the same on every node.
 namespace ddprun {
 
 // "exit code 7", "ended by SIGSEGV", "out of memory: ..."

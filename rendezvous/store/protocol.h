@@ -224,7 +224,7 @@ class RequestParser {
   std::optional<std::uint64_t> items_left_;  // items that remain in the list being read
   std::int64_t number_ = 0;
   std::vector<Piece> pieces_;
-  // The size of the last complete request.
+  // The last complete request: its size, what its views refer to, and itself.
   std::size_t finished_ = 0;
   std::vector<std::string_view> strings_;
   std::vector<KeyValueView> pairs_;

@@ -107,7 +107,7 @@ class TcpStore final : public Store {
   const TcpStoreOptions options_;
   const std::string endpoint_;
   bool has_ddprun_extensions_ = false;
-  std::optional<std::chrono::steady_clock::time_point> refused_since_;  // while dialling: since authentication fails
+  std::optional<std::chrono::steady_clock::time_point> refused_since_;  // while dialling: when it was first refused
 
   std::mutex mutex_;
   std::condition_variable call_done_;

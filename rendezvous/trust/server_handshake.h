@@ -39,7 +39,7 @@ class ServerHandshake {
   std::size_t capacity() const { return max_bytes - received_; }
   State feed(std::string_view received);
   std::string take_output();
-  // Returns whether the first message of TLS has proved it already; state open until the handshake is complete.
+  // Returns whether the first message of TLS has proved this; the state is open until the handshake is complete.
   bool knows_key() const { return channel_ != nullptr; }
   // REQUIRES: refused.
   const std::string& reason() const { return reason_; }

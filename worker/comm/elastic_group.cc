@@ -22,7 +22,7 @@ Deadline soon() {
   return Deadline::in(std::chrono::seconds(10));
 }
 
-// Returns whether the error is the store's answer. After another error the connection may be broken.
+// Returns whether the error leaves the connection to the store usable. After another error it may be broken.
 bool store_answered(const Error& error) {
   return error.code() == Errc::aborted || error.code() == Errc::usage;
 }

@@ -15,7 +15,7 @@ namespace comm {
 struct PreviousGroup;
 }
 
-// One rank's options for forming a process group: its rank, the store, and the settings. All ranks give one size.
+// One rank's options for forming a process group: its rank, the store, the settings. size is the same at all ranks.
 struct GroupOptions {
   int rank = 0;
   int size = 1;

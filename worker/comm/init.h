@@ -13,7 +13,7 @@ namespace ddprun {
 struct InitOptions {
   // auto, self, gloo, shm, hierarchical, mpi or nccl; auto chooses what fits where the ranks run.
   std::string backend = "auto";
-  CommConfig config{};  // freeze_bound also bounds the store's silence; env gives a local_address that is empty here
+  CommConfig config{};  // freeze_bound also bounds the store's silence; an empty local_address is taken from env
   WorkerEnv env;
 };
 

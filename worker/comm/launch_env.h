@@ -24,7 +24,7 @@ struct WorkerEnv {
   int max_restarts = 0;
   std::string run_id = "none";
   std::string error_file;       // the file for the reason of a failure; empty if there is none
-  std::string training_record;  // the file of this rank's training, for the launcher (training_memory.h), or empty
+  std::string training_record;  // where the launcher reads this rank's training (training_memory.h); empty: nowhere
   // DDPRUN_RECOVERY: the first generation of the process group that this worker is a member of, where the launcher
   // replaces single workers; otherwise not set.
   std::optional<int> recovery{};

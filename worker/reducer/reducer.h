@@ -67,9 +67,9 @@ class Reducer {
   void mark_ready(std::size_t parameter);
   // Ends the pass: waits until all gradients are averaged. Throws Errc::usage, naming the parameters that are not
   // ready, unless find_unused_parameters or the first pass of a static_graph.
-  // The host waits for gradients on a device too, instead of using Work::order(): when their reduction is
-  // aborted, a device continues with what is queued behind it, and would update the weights with what is no
-  // average.
+  //
+  // The host waits for gradients on a device too, instead of using Work::order(): when their reduction is aborted, a
+  // device continues with what is queued behind it, and would update the weights with what is no average.
   void finalize();
 
   // Makes a whole pass of a rank that has no gradients for it: reduces the contents of the buckets.
@@ -83,8 +83,8 @@ class Reducer {
   std::chrono::nanoseconds waited() const { return waited_; }
   // Returns the total time that this rank has spent on starting the reduction of buckets.
   std::chrono::nanoseconds starting() const { return starting_; }
-  // From the next pass on, the reductions of a pass's buckets are appended to `into` at its end, unless that is null.
-  // It outlives this object or the next call.
+  // From the next pass on, the reductions of a pass's buckets are appended at its end to `into`, unless that is null.
+  // `into` outlives this object or the next call.
   void record_transfers(std::vector<Transfer>* into) { transfers_ = into; }
 
  private:

@@ -85,7 +85,7 @@ class WorkQueue {
   }
 
  private:
-  // Polls until an item is there for an interval, or none was pushed in one; then the next item wakes the worker again.
+  // Polls until an item has been there for an interval, or none was pushed in one; the next item then wakes the worker.
   void poll(std::unique_lock<std::mutex>& lock) {
     polling_ = true;
     std::uint64_t before = 0;

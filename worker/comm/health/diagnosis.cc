@@ -201,7 +201,7 @@ std::optional<GroupFailure> diagnose_silent_partners(const OverdueOperation& ove
   return failure;
 }
 
-// All ranks live here: one of them has not entered the operation.
+// Applies when all ranks live: one of them has not entered the operation.
 std::optional<GroupFailure> diagnose_lateness(const OverdueOperation& overdue) {
   const auto& own = overdue.own;
   std::string late;

@@ -43,10 +43,10 @@ class OperationLog {
   using Slot = std::size_t;
   static constexpr std::size_t collectives_kept = 64;
   static constexpr std::size_t transfers_kept = 256;  // more of them in progress at a time are not recorded
-  static constexpr int most_in_progress = 16;         // the number of collectives at a time
+  static constexpr int most_in_progress = 16;         // the largest number of collectives at a time
   static constexpr Slot no_slot = collectives_kept + transfers_kept;
 
-  // Notes that a collective is queued behind earlier ones. begin() records it first if its slot is still in use.
+  // Notes that a collective is queued behind earlier ones. Only begin() records it if its slot is still in use.
   void submit(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout);
   // Notes that a collective starts; it is in progress until end(). One call at a time, in the order of the sequence.
   Slot begin(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout);

@@ -52,7 +52,7 @@ class PeerMonitor {
   // The longest time from a missed deadline or a transport's failure to the group's failure.
   std::chrono::milliseconds diagnosis_delay() const;
 
-  // Tells that every rank has joined: their records can be read. linger_timeout: the transport's.
+  // Tells that every rank has joined: from now on their records can be read. linger_timeout: the transport's.
   void all_joined(std::optional<std::chrono::milliseconds> linger_timeout);
   // Tells that the transport of this operation failed with this message: find the cause. Only the first call counts.
   void transport_failed(const OperationLog::Entry& entry, const std::string& message);
@@ -82,7 +82,7 @@ class PeerMonitor {
   std::string name_rank(int rank);
   Requests take_requests();
   void wait_for_stop();
-  void wait_for(std::chrono::milliseconds time);  // waits no longer than until told to stop
+  void wait_for(std::chrono::milliseconds time);  // ends early when told to stop
 
   const std::shared_ptr<Store> store_;
   const GroupOptions& options_;

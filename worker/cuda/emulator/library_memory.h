@@ -32,7 +32,7 @@ inline bool are_allocated(Device& device, const std::vector<Region>& regions) {
   return true;
 }
 
-// Writes garbage, which an operation gives that reads what it should have written, or whose workspace is in use.
+// Writes garbage; an operation that reads what it should have written, or whose workspace is in use, then gives it.
 inline void spoil(void* memory, std::size_t bytes) {
   if (bytes > 0) std::memset(memory, 0xff, bytes);
 }

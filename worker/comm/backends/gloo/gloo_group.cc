@@ -147,7 +147,7 @@ class GlooTransport : public Transport {
   }
 
   std::uint64_t bytes_sent() const override { return context_->bytes_sent(); }
-  // A ring adds the parts of a buffer in different orders; the reduce-scatter's ring adds all parts in one order.
+  // A ring adds the parts of a buffer in different orders; the reduce-scatter's ring adds each rank's part in one.
   bool reduces_elements_alike(const Operation& operation) const override {
     return operation.kind == OpKind::reduce_scatter || (context_->size == 2 && commutes(operation.op));
   }

@@ -26,7 +26,7 @@ class PeerProof {
   // Records the nonce, read from the store, that this rank has to send to the peer.
   void answer(int peer, std::string_view nonce) { answers_.replace(place(peer), nonce_bytes, nonce); }
   // Sends all answers and waits for those of the peers. REQUIRES: answer() for each. Throws Errc::unreachable naming
-  // the rank at whose connection another process is, or the failure of a connection.
+  // the rank whose connection belongs to another process, or the failure of a connection.
   void exchange(::gloo::transport::Context& context, Deadline deadline);
 
  private:

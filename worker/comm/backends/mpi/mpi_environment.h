@@ -8,8 +8,8 @@
 
 namespace ddprun::comm {
 
-// Functions that read from the environment which MPI started this process. All throw Errc::usage for a value that
-// DDPRUN_MPI or DDPRUN_MPI_THREADS cannot have, and nothing else.
+// Functions that read what the environment says of the MPI that started this process. All throw Errc::usage for a value
+// that DDPRUN_MPI or DDPRUN_MPI_THREADS cannot have, and nothing else.
 
 // Returns which MPI it was, by the variables that its launcher sets: "openmpi", "mpich", or empty when none did.
 // DDPRUN_MPI overrides it.

@@ -66,7 +66,7 @@ struct MpiFunctions {
   // Cancels a receive; returns once its memory is no longer used.
   int (*cancel_receive)(Request* request);
 
-  // The plain calls to measure beside: MPI_Allreduce, and MPI_Iallreduce with MPI_Wait, of float32 in place.
+  // The plain calls, to measure against: MPI_Allreduce, and MPI_Iallreduce with MPI_Wait, of float32 in place.
   int (*plain_allreduce)(Communicator communicator, float* data, int count);
   int (*plain_iallreduce)(Communicator communicator, float* data, int count);
 };

@@ -46,7 +46,7 @@ class MpiLibrary {
   }
   // Broadcasts from the world's rank root; all of the world call this. Bounded. Throws what check() throws.
   void broadcast_in_world(void* data, int bytes, int root);
-  // This process's rank and the number of processes of the world, on this host. All of the world call host().
+  // This process's rank among the world's on this host, and their number. host() is called, and fails, like the above.
   struct Host {
     int rank = 0, size = 1;
   };

@@ -31,9 +31,9 @@ class AnnouncementRing {
   AnnouncementRing(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted);
 
   // Returns whether another round can be announced now, which is true whenever all announced rounds are retired.
-  // The reason why round f, the one after the retired rounds, always has a free entry: a rank that announced round f -
-  // 1 had then retired more than f - 1 - ring_entries rounds, by the first condition; this rank saw that announcement,
-  // so retired_by_all_ is at least that.
+  // The reason why round f, the one after the retired rounds, always has a free entry: a rank that announced round
+  // f - 1 had then retired more than f - 1 - ring_entries rounds, by the first condition; this rank saw that
+  // announcement, so retired_by_all_ is at least that.
   bool can_announce() const {
     return announced_ - retired_ <= ring_entries - 2 && announced_ < retired_by_all_ + ring_entries;
   }

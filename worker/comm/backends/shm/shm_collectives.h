@@ -12,8 +12,8 @@ namespace ddprun::comm {
 
 // The collectives over a SegmentLayout: announces each in a round, and selects its protocol by what all ranks publish
 // with their announcements: their data (InlineCollectives), handles of registered memory (DirectCollectives), or
-// nothing or different things (StagedCollectives). References what it is made of. Any thread may call wake(), one at a
-// time all else. Throws what AnnouncementRing and the protocols throw.
+// nothing or different things (StagedCollectives). References what it is made of. Any thread may call wake(); all
+// else is for one thread at a time. Throws what AnnouncementRing and the protocols throw.
 class ShmCollectives final : public NonblockingCollectives {
  public:
   ShmCollectives(const SegmentLayout& layout, int rank, const OwnRegions& regions, const std::atomic<bool>& interrupted)

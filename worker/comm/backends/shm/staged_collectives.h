@@ -13,7 +13,7 @@
 namespace ddprun::comm {
 
 // Protocol for all other collectives: the data moves through the ranks' staging slots, in phases and a chunk at a time.
-// References the layout. Any thread may call wake(), one thread at a time all else. Throws what Phases and
+// References the layout. Any thread may call wake(); all else is for one thread at a time. Throws what Phases and
 // StagedExchanges throw.
 class StagedCollectives {
  public:
