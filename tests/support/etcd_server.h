@@ -29,7 +29,7 @@ class EtcdCluster {
       if (attempt == 5) throw std::runtime_error("etcd does not start:\n" + log(0));
   }
 
-  // Returns "127.0.0.1:1234,127.0.0.1:1236".
+  // Returns a text such as "127.0.0.1:1234,127.0.0.1:1236".
   std::string endpoints() const {
     std::string text;
     for (const auto& member : members_) text += (text.empty() ? "" : ",") + client(member);

@@ -52,7 +52,7 @@ inline StepRecords read_records(const std::filesystem::path& metrics) {
   return records;
 }
 
-// Returns the largest relative difference of the first losses. Throws where there are fewer than `steps`.
+// Returns the largest relative difference of the first `steps` losses. Throws where there are fewer.
 inline double largest_difference(const std::vector<double>& expected, const std::vector<double>& found,
                                  std::size_t steps) {
   if (expected.size() < steps || found.size() < steps)

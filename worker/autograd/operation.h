@@ -116,7 +116,7 @@ class Operation {
   OperationObserver* observer_ = nullptr;  // the observer of this call, or null
 };
 
-// Declares that the operation that made this result will call grad_in() with this type: its gradient may have a copy.
+// Declares that the operation that made this result calls grad_in() with this type: add() may give it a copy, too.
 void reads_gradient_in(const Variable& result, DType dtype);
 
 // Returns what the operation that made this result keeps for the backward pass.

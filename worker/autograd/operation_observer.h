@@ -20,7 +20,7 @@ class OperationObserver {
   virtual double result_computed(const char* name, const std::vector<Variable>& inputs, const Tensor& result) = 0;
   virtual void forward_ends() = 0;
 
-  // wanted: the number of the first two inputs that get a gradient.
+  // wanted: how many of the first two inputs get a gradient.
   virtual void backward_begins(const char* name, const std::string& module, double forward_cost, int wanted) = 0;
   virtual void backward_ends() = 0;
 };

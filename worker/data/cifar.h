@@ -29,8 +29,8 @@ struct CifarRecords {
   std::vector<std::uint8_t> labels;
 };
 
-// Appends the records of a file. name: the file's, for errors. Throws Errc::io naming it for a size that is no positive
-// number of whole records, and for a label above 9 with its offset.
+// Appends the records of a file. name: the file's, for errors. Throws Errc::io naming it for a size that is not a
+// positive number of whole records, and for a label above 9 with its offset.
 void append_cifar_records(std::span<const std::byte> bytes, const std::string& name, CifarRecords& records);
 
 // Returns the paths of data_batch_1.bin .. data_batch_5.bin, or of test_batch.bin.

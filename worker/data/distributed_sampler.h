@@ -27,7 +27,7 @@ struct SamplerOptions {
 // ddprun-worker repeats no sample (epoch_plan.h). Throws what epoch_order() throws.
 std::vector<std::int64_t> distributed_indices(const SamplerOptions& options);
 
-// For evaluation: places r, r + world_size, ... below size. No sample comes twice or is left out; counts differ by one.
+// For evaluation: places r, r + world_size, ... below size. None comes twice or is left out; ranks may differ by one.
 std::vector<std::int64_t> evaluation_indices(std::int64_t size, int world_size, int rank);
 
 // torch.randperm(size, generator=torch.Generator().manual_seed(seed)) on the CPU.

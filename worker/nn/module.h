@@ -85,7 +85,7 @@ class Module {
     std::function<Variable(const Variable&)> run{};  // empty, in sequence(): calls the one module
   };
   // Returns this module as the longest sequence of pieces that it can be cut into, for pipelines: each gets the result
-  // of the one before, and all of them compute what the module computes. One piece if it overrides no sequence().
+  // of the one before, and all of them compute what the module computes. One piece without a sequence().
   std::vector<Piece> pieces();
   // Sets the hook of this module and replaces an earlier one; null: none.
   void set_call_hook(std::unique_ptr<CallHook> hook) { call_hook_ = std::move(hook); }

@@ -32,7 +32,7 @@ std::vector<Rows> divide(std::int64_t rows, std::size_t parts) {
   return all;
 }
 
-// Called by the caller, not on the thread of the device: while that runs, no other thread uses it or the first device.
+// Runs on the caller's thread, not on the device's: while that one runs, no other uses its device or the first device.
 Tensor scattered(const Tensor& all, const Rows& rows, Device device) {
   return all.slice(0, rows.begin, rows.count).contiguous().to(device);
 }

@@ -88,7 +88,7 @@ class DataParallelism {
   // reductions.
   virtual std::chrono::nanoseconds waited() const = 0;
   virtual std::chrono::nanoseconds starting() const = 0;
-  // Appends reductions to into at the end of a pass, or stops that if null. into outlives this object or the next call.
+  // Appends reductions to *into at the end of each pass; null: none. It outlives this object or the next call.
   virtual void record_transfers(std::vector<Transfer>* into) = 0;
 };
 

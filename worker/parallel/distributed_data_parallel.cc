@@ -259,7 +259,7 @@ void DistributedDataParallel::join_pass() {
 
 void DistributedDataParallel::join_backward() {
   if (state_->no_sync_depth > 0) return;
-  for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // clears its memory
+  for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // clears it if that is still to be done
   state_->reducer.join_pass();
   state_->await_buffers();
   state_->define_gradients();

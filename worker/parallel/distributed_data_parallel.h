@@ -114,7 +114,7 @@ class DistributedDataParallel final : public DataParallelism {
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
   std::shared_ptr<void> hold_reduction() override { return std::make_shared<NoSync>(*this); }
 
-  // Replaces the average by allreduce, by compression for example. All ranks set the same hook, between two passes.
+  // Replaces the averaging allreduce, by one with compression, say. All ranks set the same hook, between two passes.
   // Throws Errc::usage within a pass. See comm_hook.h; built_in_hooks.h has those that exist.
   void register_comm_hook(std::unique_ptr<CommHook> hook);
   void register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook);

@@ -31,7 +31,7 @@ class OperationRecorder {
   OperationRecorder(const OperationRecorder&) = delete;
   OperationRecorder& operator=(const OperationRecorder&) = delete;
 
-  // Returns the events, outside of operations; none where a listener learns of them.
+  // Returns the events; not to be called within an operation. None where a listener learns of them.
   std::vector<Event> take();
 
  private:

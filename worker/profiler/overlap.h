@@ -24,7 +24,7 @@ struct Overlap {
 
 // A reduction begins when all ranks' gradients of its bucket are complete and the one before it has ended; the last
 // bucket is complete when nothing is left to compute, so what remains then cannot be hidden. Waiting for a rank that
-// computes longer counts for neither. ranks: the steps of each. rank: the one whose ends of reductions were measured.
+// computes longer counts for neither. ranks: the steps of each. rank: the one whose ends of reductions count as those.
 // Returns nothing where ranks or steps differ in the number of reductions, or have none. A pure function.
 std::optional<Overlap> overlap_of(const std::vector<std::vector<ReducedStep>>& ranks, std::size_t rank = 0);
 

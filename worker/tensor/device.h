@@ -19,7 +19,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-inline constexpr int max_devices = 64;  // the number of each type
+inline constexpr int max_devices = 64;  // the most of each type
 
 // Returns a text such as "cpu:0".
 std::string to_string(Device device);
@@ -28,7 +28,7 @@ Device parse_device(std::string_view name);
 
 // Returns the number of CUDA devices of this process. Throws Errc::unsupported without a CUDA module that works.
 int cuda_device_count();
-// Returns "cuda:0, NVIDIA H100 80GB HBM3", or "an emulated device" where it is one.
+// Returns a text such as "cuda:0, NVIDIA H100 80GB HBM3", with "an emulated device" where it is one.
 std::string describe_cuda_device(Device device);
 // Sets whether products and convolutions of float32 tensors on a CUDA device multiply in TF32; at first they do not.
 // Throws Errc::unsupported for a device before compute capability 8.0.

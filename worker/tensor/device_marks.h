@@ -40,7 +40,7 @@ class DeviceMarks {
     void* event;  // cudaEvent_t
   };
   Reserved reserve();
-  // Tells that a reserved point of this step is recorded. One without that has the time of the step's first point.
+  // Says that a reserved point of this step is recorded by now. One not confirmed has the time of the step's first.
   void confirm(std::size_t number);
 
   // REQUIRES: record() made the step's first point and its last but for reserved ones.

@@ -22,7 +22,7 @@ struct DeviceMemoryUse {
 
 // Returns the use at this moment. Thread-safe. REQUIRES: a CUDA device. Errors: those of the device.
 DeviceMemoryUse device_memory_use(Device device);
-// Returns "optimizer state 3.2 GiB, parameters 1.6 GiB, kept for the next allocation 12.0 MiB", the most first.
+// Returns "optimizer state 3.2 GiB, parameters 1.6 GiB, kept for the next allocation 12.0 MiB" or so, most first.
 std::string describe(const DeviceMemoryUse& use);
 
 // A CUDA device has not enough memory, even without what the allocator had kept. what() says how much was wanted and

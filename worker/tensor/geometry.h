@@ -46,7 +46,7 @@ struct CrossEntropyOptions {
 
 struct LinearLossOptions {
   CrossEntropyOptions cross_entropy = {};
-  std::int64_t chunk_bytes = std::int64_t{512} << 20;  // that of the scores that exist at a time, about
+  std::int64_t chunk_bytes = std::int64_t{512} << 20;  // about the bytes of scores that exist at a time
 
   // Returns the number of rows of scores in a chunk: enough for products to be efficient.
   std::int64_t chunk_rows(std::int64_t classes, std::size_t element) const {

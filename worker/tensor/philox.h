@@ -7,7 +7,7 @@
 namespace ddprun {
 
 // Four random numbers as a function of index, stream and seed: ten rounds of Philox4x32 with the constants of Salmon et
-// al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Devices have it too.
+// al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). It serves devices too.
 struct PhiloxBlock {
   std::uint32_t numbers[4];
 };

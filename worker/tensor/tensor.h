@@ -95,7 +95,7 @@ class Tensor {
   const void* raw() const { return data_; }
 
   // Views. Errors: Errc::usage for a dimension or range that does not exist.
-  Tensor reshape(Shape shape) const;  // one size may be -1: what is left. Strided memory needs a view
+  Tensor reshape(Shape shape) const;  // one size may be -1: what is left. Strided: if a view exists
   Tensor permute(const std::vector<std::int64_t>& dims) const;
   Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;
   Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t length) const;
@@ -111,7 +111,7 @@ class Tensor {
   Tensor clone() const;                            // dense
   // Keeps the layout; itself where nothing changes. Rounds to nearest even; undefined beyond an integer type's range.
   Tensor to(DType dtype) const;
-  // Makes it row-major. The host waits where it receives the values or gives pinned memory; so does copy_from().
+  // The result is row-major. The host waits where it receives the values or gives pinned memory; so does copy_from().
   Tensor to(Device device) const;
   void copy_from(const Tensor& other);  // same number of elements and dtype, both contiguous; any two devices
   void fill(double value);

@@ -32,7 +32,7 @@ Variable gelu_tanh(const Variable& input) {
 }
 
 Variable dropout(const Variable& input, double probability, Generator& generator) {
-  // This call uses a stream; the caller's generator advances.
+  // This call has a stream of its own; the caller's generator advances.
   const std::uint64_t stream = autograd::draw_stream(generator);
   const autograd::Operation operation("dropout", {input});
   const Tensor x = input.value().contiguous();

@@ -20,7 +20,7 @@ Variable cross_entropy(const Variable& scores, const Tensor& targets, const Cros
 Variable mse_loss(const Variable& input, const Tensor& target);
 // Quadratic within a distance of beta, linear beyond.
 Variable smooth_l1_loss(const Variable& input, const Tensor& target, double beta = 1);
-// These take probabilities, and logits.
+// The first takes probabilities, the second logits.
 Variable binary_cross_entropy(const Variable& input, const Tensor& target);
 Variable binary_cross_entropy_with_logits(const Variable& input, const Tensor& target);
 // input: log-probabilities, target: probabilities; the sum over all elements divided by the size of the first dimension

@@ -23,8 +23,8 @@ struct BatchNormOptions {
 Variable batch_norm(const Variable& input, const Variable& weight, const Variable& bias, Tensor running_mean,
                     Tensor running_var, const BatchNormOptions& options);
 
-// Normalizes the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016). lower:
 // Normalizes the last dimension; weight and bias have its size, or are undefined (Ba, Kiros and Hinton 2016). If lower,
+// the result has the 16-bit type under autocast, for users that would cast it: one pass over memory less.
 Variable layer_norm(const Variable& input, const Variable& weight = {}, const Variable& bias = {}, double eps = 1e-5,
                     bool lower = false);
 // Like layer_norm(), without subtracting the mean (Zhang and Sennrich 2019).

@@ -29,7 +29,7 @@ class CausalSelfAttention : public Module {
   void set_heads(std::int64_t heads) { heads_ = heads; }
 
   bool drops_weights() const { return drops_weights_; }
-  // A function from (batch, time, 3 width), query, key and value of each position, to (batch, time, width).
+  // Like packed_attention(): (batch, time, 3 width), query, key and value of each position, -> (batch, time, width).
   using Attention = std::function<Variable(const Variable& packed, std::int64_t heads)>;
   // Replaces causal attention over the positions of an input; empty restores it. The function drops no weights.
   void set_attention(Attention attention) { attention_ = std::move(attention); }

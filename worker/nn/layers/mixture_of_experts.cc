@@ -22,7 +22,7 @@ void check(const MixtureOfExpertsOptions& o) {
   throw make_error(Errc::usage, "mixture of experts: {} experts a token, of {}", o.per_token, o.experts);
 }
 
-// Returns the value; its gradient is its own, and factor times the gradient of a loss.
+// Returns the value, from which the backward pass goes on to the loss as well, with the gradient factor.
 Variable with_loss(const Variable& value, const Variable& loss, std::shared_ptr<const double> factor) {
   const autograd::Operation operation("with_loss", {value, loss});
   return operation.record(

@@ -16,7 +16,7 @@ struct TransformerEncoderOptions {
   std::int64_t feedforward = 2048;  // features between the two linear layers
   double dropout = 0;               // applied to attention weights, between the linear layers, and to both results
   bool gelu = false;                // the activation between the linear layers is gelu, otherwise relu
-  bool norm_first = false;          // normalizes the inputs of attention and linear layers; otherwise the sums
+  bool norm_first = false;          // normalizes the inputs of attention and linear layers; otherwise the residual sums
 };
 
 // (batch, time, width) -> the same.

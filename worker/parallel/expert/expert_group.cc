@@ -24,7 +24,7 @@ std::size_t row_bytes(const Tensor& rows) {
   return static_cast<std::size_t>(rows.size(1)) * size_of(rows.dtype());
 }
 
-// Sets own, places and received of routes.counts, which are by rank and expert.
+// Sets own, places and received from routes.counts, which are by rank and expert.
 void order_by_expert(ExpertRoutes& routes, std::size_t ranks, std::size_t experts) {
   routes.places.resize(routes.counts.size());
   routes.received.assign(ranks, 0);

@@ -14,7 +14,7 @@ constexpr double least_gain = 0.05;
 constexpr double weight_of_new = 0.5;
 constexpr int first_agreement = 2;       // number of measurements
 constexpr int most_agreement = 1 << 20;  // doubling stops here
-constexpr double most_correction = 4;    // limit for a layer's cost in one move
+constexpr double most_correction = 4;    // limit of the factor for a layer's cost in one move
 
 std::vector<double> in_ms(const std::vector<double>& seconds) {
   std::vector<double> all = seconds;

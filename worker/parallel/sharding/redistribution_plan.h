@@ -58,7 +58,7 @@ struct RedistributionPlan {
 };
 
 // One process' part of the plan by which each process gets what it is to have. Pure and deterministic: every process
-// computes only its part, and they agree. Every element arrives exactly once.
+// computes its part by itself, and they agree. Every element arrives exactly once.
 //
 // What several processes have is sent by those that have sent least so far, and receivers forward what several want: in
 // all, none sends more than twice what the busiest one has to, except for rounding to elements. A range that more than

@@ -20,7 +20,7 @@ class TensorGroup {
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
 
-  // This and the next two return new tensors. This one returns the sum over all ranks.
+  // The first three return new tensors: this one the sum over all ranks.
   Tensor sum(const Tensor& tensor);
   // (batch, time / ranks, ...) -> (batch, time, ...): all ranks' positions; and back: the ranks' sum at own positions.
   Tensor gather_positions(const Tensor& own);

@@ -14,7 +14,7 @@ namespace ddprun::cpu {
 template <class T>
 inline constexpr std::int64_t panel_width = 64 / static_cast<std::int64_t>(sizeof(T));
 
-// Returns the elements of as many panels as cover the columns.
+// Returns the number of columns of as many panels as cover these.
 template <class T>
 std::int64_t padded_columns(std::int64_t columns) {
   return round_up(columns, panel_width<T>);

@@ -18,7 +18,7 @@
 //
 // Memory: every pointer in a View is device memory of the device that the call names.
 // Order: all calls of a device are asynchronous on its compute stream unless a comment says otherwise, so a result may
-// be used by the next call at once; the host sees it after copy() to the host and synchronize().
+//   be used by the next call at once; the host sees it after copy() to the host and synchronize().
 // Threads: one thread at a time for a device; any thread for memory functions.
 // Errors: nullptr, or what failed; the text is valid until the calling thread's next call. A fault of a kernel is
 //   reported by a later call.

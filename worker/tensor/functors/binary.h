@@ -103,7 +103,7 @@ struct Minimum {
 
 // Losses of an input a and a target b, element by element; none has a gradient to its target.
 
-// It is quadratic within a distance of beta, linear beyond (Girshick 2015).
+// The loss is quadratic within a distance of beta, linear beyond (Girshick 2015).
 struct SmoothL1 {
   explicit DDPRUN_HOST_DEVICE SmoothL1(const Arguments& arguments) : beta(arguments.a) {}
   template <class T>

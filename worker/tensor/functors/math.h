@@ -51,7 +51,7 @@ DDPRUN_HOST_DEVICE SplitExponential split_exp(float x) {
 
 DDPRUN_HOST_DEVICE float exp(float x) {
   const auto [p, exponent] = split_exp(x < -104.0F ? -104.0F : x > 89.0F ? 89.0F : x);
-  // The result is in two factors, since 2^n alone may be infinite or subnormal where the result is neither.
+  // 2^n is computed in two factors, since by itself it may be infinite or subnormal where the result is neither.
   const std::int32_t half = exponent >> 1;
   const float result = p * power_of_two(half) * power_of_two(exponent - half);
   return is_nan(x) ? x : result;

@@ -106,7 +106,7 @@ struct Pow {
   double a;
 };
 
-// x limited to between a and b
+// Limits x to [a, b].
 struct Clamp {
   static constexpr Saves saves = Saves::input;
   explicit DDPRUN_HOST_DEVICE Clamp(const Arguments& arguments) : a(arguments.a), b(arguments.b) {}

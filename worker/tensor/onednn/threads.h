@@ -16,7 +16,7 @@ void set_threads(int count);
 void begin_with_threads(int count);
 
 // Returns whether the process began with more than one thread. If so, set_threads() changes the time of an operation
-// but no bit of its result: sums are divided only by sizes. With one thread nothing is divided, which is a bit faster.
+// but no bit of its result: how sums are divided depends only on sizes. One thread divides nothing: a bit faster.
 bool has_several_threads();
 
 // The calling thread computes with one thread while the object lives.

@@ -134,7 +134,7 @@ MemoryUse most(const MemoryUse& own, ProcessGroup& group) {
   return result;
 }
 
-// Returns the share of the time of ranks that share processors that each would take with its own processor.
+// Returns the part of their time that ranks which share processors would take with a processor for each.
 double share_of_processors(int ranks) {
   return std::min(1.0, static_cast<double>(std::thread::hardware_concurrency()) / ranks);
 }

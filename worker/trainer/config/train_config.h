@@ -292,7 +292,7 @@ inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 28;  // 1
 inline constexpr std::int64_t max_batch_elements = std::int64_t{1} << 30;
 inline constexpr std::int64_t max_dataset_bytes = std::int64_t{1} << 34;
 
-// Returns the numbers in "1x28x28", "128 64" or "128,64"; none for empty text. Errc::usage completes "key = value: ".
+// Returns the numbers in "1x28x28", "128 64" or "128,64", or none. Throws Errc::usage that completes "key = value: ".
 std::vector<std::int64_t> parse_extents(const std::string& text);
 
 }  // namespace ddprun::trainer

@@ -28,7 +28,7 @@ struct LedgerVerdict {
 // The history of a run from its ledgers: sessions, each from a step of its parent on. Only those steps of a session
 // count that come before the step from which its successor goes on.
 //
-// A value. Threads: not thread-safe. Errors: none are thrown, but there are verdicts.
+// A value. Threads: not thread-safe. Errors: it throws none; the verdict has them.
 class LedgerHistory {
  public:
   // file: its name, for messages. text: its lines, in order; those of several hosts may come one after the other.

@@ -4,7 +4,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// train.memory_report: a table of rank 0 at the end of the run. The saved memory is that of the first step.
+// train.memory_report: a table of rank 0 at the end of the run. What operations save is that of the first step.
 class MemoryObserver : public Observer {
  public:
   explicit MemoryObserver(Progress& progress) : progress_(progress) {}

@@ -26,7 +26,7 @@ struct ObserverContext {
 // The observers that the settings ask for. The table in observers.cc has them in the order of their effects.
 std::unique_ptr<Observer> make_observers(const ObserverContext& context);
 
-// Each is in a file of its own, and returns null if the settings ask for none. all: sends an observer's own events.
+// Each is in a file of its own, and returns null if the settings ask for none. all: gets an observer's own events.
 using ObserverMaker = std::unique_ptr<Observer>(const ObserverContext& context, Observer& all);
 ObserverMaker make_replica_check, make_ledger_observer, make_metrics_observer, make_tensorboard_observer,
     make_progress_observer, make_record_observer, make_slow_rank_observer, make_profile_observer,

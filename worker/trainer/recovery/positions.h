@@ -8,7 +8,7 @@
 // Decides which step holds after a fault, and who copies the state from whom. Pure; every rank has a copy of the state.
 namespace ddprun::trainer {
 
-// A new group's member's position in the run: the state after this optimizer step. None: it has no usable state, as a
+// The position of a new group's member in the run: the state after this optimizer step. None: no usable state, as in a
 // process that has just been started, or one that was interrupted while it copied.
 using Position = std::optional<std::int64_t>;
 

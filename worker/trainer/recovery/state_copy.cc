@@ -26,7 +26,7 @@ void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group, 
     if (tensor.bytes() > 0) tensor.storage()->bump_version();
 }
 
-// Numbers in order that a double holds exactly. Text would round them.
+// A sequence of numbers that a double holds exactly. Text would round them.
 class Numbers {
  public:
   void add(double value) { values.push_back(value); }

@@ -43,7 +43,7 @@ std::optional<DeviceMemoryReport> device_memory_report(const TrainState& state, 
 // Returns what a state holds between two steps; activations and peaks: as given, but no less than between two steps.
 MemoryUse memory_of(const TrainState& state, std::size_t activation_peak, const ModelPeaks& peaks = {});
 
-// Returns it by part of the model: the first name of a path, with the second if that is a number. saved: bytes that
+// Returns that by part of the model: the first name of a path, with the second if that is a number. saved: bytes that
 // operations saved, by module path.
 std::vector<ModuleMemory> memory_by_module(const TrainState& state, const std::map<std::string, std::size_t>& saved);
 

@@ -35,7 +35,7 @@ struct ProgressState {
   std::optional<TimeShares> shares = {};  // those of the steps since the last line
 };
 
-// Example: "step 100/630, epoch 2/10, loss 0.3210, 12345 samples/s (data 2 %, compute 90 %, ...), 25 s left"
+// Returns "step 9/63, epoch 2/9, loss 0.3210, 123 samples/s (data 2 %, compute 90 %, communication 8 %), 25 s left".
 std::string progress_line(const ProgressState& state);
 // Returns "[=====>    ] ..." of at most width columns. On a narrow terminal the text is shorter, so that the bar fits.
 std::string progress_bar(const ProgressState& state, int width);

@@ -21,7 +21,7 @@ class EvaluationMode {
   NoGradScope no_grad_;
 };
 
-// Returns the batches of rank 0, which has the most samples.
+// Returns the number of batches of rank 0, which has the most samples.
 std::int64_t most_batches(const data::Dataset& dataset, const ProcessGroup& group, const EvaluationOptions& options) {
   const std::int64_t share = (dataset.size() + group.size() - 1) / group.size();
   return (share + options.batch_size - 1) / options.batch_size;

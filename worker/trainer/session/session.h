@@ -38,8 +38,8 @@ struct TrainJob {
   bool recovers = false;
 };
 
-// The result of the way from one point at which all ranks have the same state to the next: an optimizer step, or
-// several that are made asynchronously. Everything except this rank's own times and staleness is the same at all ranks.
+// What has happened from one point at which all ranks have the same state to the next: an optimizer step, or several
+// that are made asynchronously. Everything except this rank's own times and staleness is the same at all ranks.
 struct StepResult {
   std::int64_t epoch = 0;        // 1 is the first
   std::int64_t steps = 1;        // those of the optimizer

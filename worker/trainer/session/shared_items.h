@@ -7,7 +7,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 
-// An item that all ranks of a process group must have in common; items are in the same order at all of them.
+// Items that all ranks of a process group must have in common, by name, in the same order at all of them.
 namespace ddprun::trainer {
 
 struct SharedItem {

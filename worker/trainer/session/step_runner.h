@@ -45,7 +45,7 @@ class StepRunner {
   virtual void run(const Step& step, PhaseTimer& timer) = 0;
   virtual Evaluation evaluate(const data::Dataset& samples) = 0;
 
-  // These are Session's.
+  // These do what Session's methods do.
   void record_saved_bytes() { records_saved_bytes_ = true; }
   const std::map<std::string, std::size_t>& saved_bytes() const { return saved_bytes_; }
   // Returns expert_use.h's figures of the model.

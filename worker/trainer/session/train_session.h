@@ -61,7 +61,7 @@ class TrainSession final : public Session {
   void balance(StepResult& result);
   std::vector<data::Batch> take_batches(std::int64_t samples, PhaseTimer& timer);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
-  // Updates, given the gradients. reads: reads the losses, too.
+  // Updates, given the gradients. reads: whether it reads the losses, too.
   void update(bool request_stop, bool reads, StepResult& result, PhaseTimer& timer);
   bool is_on_device() const { return forms_.device().type == DeviceType::cuda; }
   bool reads_values(const StepResult& result) const;

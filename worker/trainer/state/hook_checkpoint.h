@@ -8,7 +8,7 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/comm_hook.h"
 
-// The own part of each rank in a checkpoint: the state of a communication hook, such as an error-feedback memory, which
+// Each rank's own part of a checkpoint: the state of a communication hook, such as an error-feedback memory, which
 // is what that rank has not sent yet; the parameters and the optimizer of local SGD; buffers that are not shared.
 namespace ddprun::trainer {
 

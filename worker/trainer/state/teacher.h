@@ -6,8 +6,8 @@
 
 namespace ddprun::trainer {
 
-// Makes the teacher that [distill] describes, with its weights, in evaluation mode, and its weight; empty if no teacher
-// is given. Throws Errc::usage for a model or a file that does not fit, naming the key.
+// Makes what [distill] describes: the teacher with its weights, in evaluation mode, and how much it counts; empty if no
+// teacher is given. Throws Errc::usage for a model or a file that does not fit, naming the key.
 tasks::DistillationOptions make_distillation_options(const TrainConfig& config, const data::SampleLayout& layout);
 
 }  // namespace ddprun::trainer

@@ -5,7 +5,7 @@
 #include "ddprun/worker/tensor/device.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 
-// Returns the device on which a rank trains: train.device.
+// The device on which a rank trains: train.device.
 namespace ddprun::trainer {
 
 // With parallel.devices = cuda:0 cuda:1 it is the first. With train.device = cuda it is the device of LOCAL_RANK, among

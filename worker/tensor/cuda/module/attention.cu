@@ -53,7 +53,7 @@ void visit_width(const AttentionSizes& sizes, Visit visit) {
                    width);
 }
 
-// Returns one block for each tile of each head.
+// Returns the number of blocks: one for each tile of each head.
 unsigned blocks_of(const AttentionSizes& sizes, std::int64_t rows, int tile_rows) {
   const std::int64_t blocks = divide_up(rows, tile_rows) * sizes.batch * sizes.heads;
   if (blocks <= std::numeric_limits<std::int32_t>::max()) return static_cast<unsigned>(blocks);

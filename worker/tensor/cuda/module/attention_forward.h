@@ -67,7 +67,7 @@ __device__ __forceinline__ void exponentials(const AttentionSizes& sizes, T scal
   }
 }
 
-// Returns the logarithms of the sums, and the factor by which each row's sum of values has to be scaled.
+// Writes the logarithms of the sums, and the factor by which each row's sum of values has to be scaled.
 template <class Stored, class T>
 __device__ __forceinline__ void finish_rows(const AttentionSizes& sizes, std::int64_t first_query,
                                             const RunningSoftmax<T>* rows, T* log_sum, T* share) {

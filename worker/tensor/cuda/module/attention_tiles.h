@@ -83,7 +83,7 @@ __device__ __forceinline__ void load_strip(const HeadRows<const Stored>& operand
   load_rows<strip_rows<Stored>, Width>(operand.of(at.batch, at.head) + first * operand.row_stride, operand.row_stride,
                                        rows - first, width, operand.aligned, lane_of_warp(), warp_size, strip);
 }
-// Loads the strip's columns [first_column, first_column + Columns).
+// Stores the strip's columns [first_column, first_column + Columns).
 template <int Width, int Columns, class Stored>
 __device__ __forceinline__ void store_strip(const Stored* strip, int first_column, const HeadRows<Stored>& result,
                                             const BlockPosition& at, std::int64_t first, std::int64_t rows, int width) {

@@ -63,7 +63,7 @@ class PlainStrip {
     return layout.column + 8 * (element % lane_columns);
   }
 
-  // Adds left right, where left has Inner columns.
+  // Adds left times right, where left has Inner columns.
   template <int Inner>
   __device__ __forceinline__ void add_product(const Stored* left, int left_stride, const Stored* right,
                                               int right_stride) {
