@@ -71,7 +71,7 @@ class AgentState {
   AgentActions on_workers_failed(std::vector<WorkerFailure> failures, const std::vector<WorkerCondition>& workers = {});
   // All of this node's workers exited with 0 and none of their processes is left.
   AgentActions on_workers_succeeded();
-  // The same has happened, but at least one worker exited with exit_preempted: asked to stop, it saved its state.
+  // All of this node's workers have ended, at least one with exit_preempted: asked to stop, it saved its state.
   AgentActions on_workers_preempted();
   // No process of the workers is left after StopWorkers. preempted: they exited as for on_workers_preempted().
   AgentActions on_workers_stopped(bool preempted = false);

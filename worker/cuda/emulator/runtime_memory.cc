@@ -74,7 +74,7 @@ cudaError_t copy_async(const Call& call, void* to, const void* from, std::size_t
 
 cudaError_t allocate(const Call& call, Device& device, void** memory, std::size_t bytes, DeviceMemory::Source source) {
   *memory = device.memory.allocate(bytes, source);
-  if (*memory == nullptr) {  // memory whose release is queued on a stream may make room
+  if (*memory == nullptr) {  // queued releases may free enough memory
     call.machine().work_while_possible();
     *memory = device.memory.allocate(bytes, source);
   }

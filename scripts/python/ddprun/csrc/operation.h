@@ -186,7 +186,7 @@ class Completer {
         queue_.pop_front();
       }
       operation->await();
-      // At the interpreter's end it is leaked: its listeners are Python's, its tensors may be.
+      // The operation is leaked at the interpreter's end: its listeners are Python's, and its tensors may be.
       if (!gate_->pass([&] { operation->wait(-1), operation.reset(); })) new OperationPtr(std::move(operation));
     }
   }
