@@ -4,7 +4,7 @@ if(DDPRUN_PRECOMPILED AND NOT DDPRUN_FUZZ)
   set(CMAKE_PCH_WARN_INVALID OFF)  # single sources with other options read the headers themselves
   add_library(ddprun_precompiled OBJECT ${PROJECT_SOURCE_DIR}/scripts/cmake/precompiled.cc)
   target_link_libraries(ddprun_precompiled PRIVATE ddprun::fmt ddprun_warnings)
-  target_precompile_headers(ddprun_precompiled PRIVATE
+  ddprun_precompile(ddprun_precompiled
     <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <condition_variable> <cstdint> <cstring> <deque> <filesystem>
     <fstream> <functional> <map> <memory> <mutex> <numeric> <optional> <ranges> <set> <span> <sstream> <string>
     <string_view> <thread> <unordered_map> <utility> <variant> <vector> <fmt/format.h> <fmt/ranges.h>)

@@ -20,11 +20,26 @@ find_program(DDPRUN_CCACHE ccache)
 if(DDPRUN_CCACHE)
   # Without this sloppiness ccache passes over every file that has a precompiled header. Paths are relative, so that one
   # checkout finds what another has compiled; debug information then names the other's build folder.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
-    CCACHE_NOHASHDIR=true ${DDPRUN_CCACHE})
+  set(cache env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true)
+  set(sloppiness CCACHE_SLOPPINESS=pch_defines,time_macros)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${cache} ${sloppiness} ${DDPRUN_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+  set(DDPRUN_PRECOMPILE_LAUNCHER
+    ${cache} CCACHE_DEPEND=true ${sloppiness},include_file_mtime,include_file_ctime ${DDPRUN_CCACHE})
 endif()
+
+# ddprun_precompile(TARGET HEADER ...): precompiles the headers for the target, and for targets that reuse its file.
+#
+# A precompiled header holds a digest of each file with "#pragma once", comments included. So ccache looks for one by the
+# files' digests alone ("depend mode"), never by the preprocessed text, which is equal where only a comment has changed.
+# CMake writes the header just before it is compiled: without the further sloppiness ccache would not store the result.
+function(ddprun_precompile target)
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  if(DDPRUN_CCACHE)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${DDPRUN_PRECOMPILE_LAUNCHER}")
+  endif()
+endfunction()
+
 find_program(DDPRUN_MOLD mold)
 if(DDPRUN_MOLD)
   add_link_options(-fuse-ld=mold)
