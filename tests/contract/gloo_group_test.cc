@@ -1,13 +1,19 @@
 #include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <netinet/in.h>
 #include <numeric>
 #include <sched.h>
+#include <sys/socket.h>
 #include <thread>
 
+#include <gloo/transport/tcp/address.h>
+
+#include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/store/memory_store.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
@@ -44,6 +50,28 @@ TEST_CASE("the thread that serves the sockets does not preempt running threads")
   auto after = policies();
   CHECK(after[SCHED_BATCH] > before[SCHED_BATCH]);  // a sanitizer may have started a thread too
   CHECK(after[SCHED_OTHER] == before[SCHED_OTHER]);
+}
+
+// As the kernel does for a process that is killed while a connection waits for its accept().
+TEST_CASE("a connection that the peer resets as soon as it is made does not end Gloo's thread") {
+  const auto transport = comm::make_gloo_transport({.size = 2, .config = {.local_address = "127.0.0.1"}});
+  UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = sizeof(address);
+  REQUIRE(::bind(listener.get(), generic, size) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  REQUIRE(::getsockname(listener.get(), generic, &size) == 0);
+  const UniqueFd connection(::socket(AF_INET, SOCK_STREAM, 0));
+  REQUIRE(::connect(connection.get(), generic, size) == 0);
+  listener.reset();
+
+  REQUIRE(::getpeername(connection.get(), generic, &size) == -1);  // everybody but Gloo
+  CHECK(errno == ENOTCONN);
+  CHECK_NOTHROW(::gloo::transport::tcp::Address::fromPeerName(connection.get()).str());
+  char byte;
+  CHECK(::recv(connection.get(), &byte, 1, 0) == -1);
+  CHECK(errno == ECONNRESET);
 }
 
 namespace {

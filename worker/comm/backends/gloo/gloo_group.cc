@@ -17,6 +17,7 @@
 #include "ddprun/worker/comm/backends/gloo/gloo_collectives.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_version.h"
 #include "ddprun/worker/comm/backends/gloo/mesh_context.h"
+#include "ddprun/worker/comm/backends/gloo/reset_connections.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
 #include "ddprun/worker/comm/operations/composed.h"
@@ -74,6 +75,7 @@ class BatchThreads {
 std::shared_ptr<::gloo::transport::tcp::Device> make_device(const std::string& address) {
   expect_tcp();
   expect_own_library();
+  survive_reset_connections();
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   // The device starts a loop thread. Woken by a socket whose lock a sender holds, it spins until the sender is done; if
