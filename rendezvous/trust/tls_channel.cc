@@ -147,6 +147,7 @@ void TlsChannel::read(std::string& text) {
     const int result = ::SSL_read_ex(ssl_.get(), record, sizeof record, &got);
     if (result == 1) {
       text.append(record, got);
+      if (::SSL_has_pending(ssl_.get()) == 0 && ::BIO_ctrl_pending(::SSL_get_rbio(ssl_.get())) == 0) return;
       continue;
     }
     switch (::SSL_get_error(ssl_.get(), result)) {
