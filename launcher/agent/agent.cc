@@ -292,7 +292,7 @@ class Agent {
       training_.clear();
       remove_token_file();
       store_.answer_for(*round_, backend_->serves_workers());
-      group_.start(action.round);
+      group_.start(action.round, store_.serves(*round_) ? control_->path().string() : "");
       attached_.workers_started();
       if (spec_.policy.agent_store) hint_.start();
       store_.probe(*round_, backend_->serves_workers());
@@ -395,7 +395,8 @@ class Agent {
             .view = [this] { return watch_.snapshot(); },
             .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); },
             .signal = [this](int rank, int number, const std::string& who) { return signal_rank(rank, number, who); },
-            .attach = [this](int rank, UniqueFd c) { attached_.attach(rank, std::move(c)); }});
+            .attach = [this](int rank, UniqueFd c) { attached_.attach(rank, std::move(c)); },
+            .store = [this](UniqueFd c, const std::string& sent) { store_.adopt(std::move(c), sent); }});
     if (!control_->path().empty()) guardian_.remove_with_job(control_->path());
   }
 

@@ -1,5 +1,6 @@
 #include "ddprun/launcher/agent/workers_store.h"
 
+#include <sys/socket.h>
 #include <utility>
 
 #include "ddprun/common/error.h"
@@ -7,6 +8,7 @@
 #include "ddprun/rendezvous/hosting/endpoint.h"
 #include "ddprun/rendezvous/membership/node_address.h"
 #include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "ddprun/rendezvous/trust/job_sockets.h"
 
 namespace ddprun {
 namespace {
@@ -14,6 +16,13 @@ namespace {
 // The key as the workers' client of the store sends it.
 std::string on_wire(const std::string& key) {
   return "/" + key;
+}
+
+// The process that has connected; 0 if it is not seen from this process's namespace.
+pid_t peer_process(int connection) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
 void warn_of_unreachable(const Round& round, const std::string& local_addr, const std::string& problem) {
@@ -45,6 +54,16 @@ void WorkersStore::answer_for(const Round& round, bool at_endpoint) {
   confirmer_.reset();
   if (!spec_.trust.credentials || round.self == 0 || at_endpoint) return;
   confirmer_ = std::make_unique<SocketConfirmer>(loop_, round.master_addr, round.master_port, spec_.trust.workers);
+}
+
+void WorkersStore::adopt(UniqueFd connection, const std::string& sent) {
+  const auto process = peer_process(connection.get());
+  const auto& admission = spec_.trust.workers;
+  const bool admitted = !admission || admission->clients == Admission::Clients::of_user || JobSockets().counts(process);
+  if (!admitted) log::warn("store: refused process {} of this host: it is none of the job's", process);
+  if (!server_ || !admitted) return;
+  log::debug("store: admitted process {} over the agent's socket", process);
+  server_->adopt(std::move(connection), sent);
 }
 
 // A store that worker 0 serves is not there yet; to a store at the endpoint the agent has a connection anyway.

@@ -32,6 +32,11 @@ class WorkersStore {
                         std::function<void(const Error&)> on_failure);
   // Call before the workers of a round dial it: the store of another agent asks this one who owns their sockets.
   void answer_for(const Round& round, bool at_endpoint);
+  // Returns whether this node serves the store of the round's workers.
+  bool serves(const Round& round) const { return server_ && round.self == 0; }
+  // A process of this user has connected to the agent's Unix socket for the store; sent: what it has sent. Closes the
+  // connection where this node serves no store, or admits only processes of the job and it is none.
+  void adopt(UniqueFd connection, const std::string& sent);
   // Call once the workers of a round run: warns if this node cannot reach their store.
   void probe(const Round& round, bool at_endpoint);
 

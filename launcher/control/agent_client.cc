@@ -1,15 +1,14 @@
 #include "ddprun/launcher/control/agent_client.h"
 
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/unix_socket.h"
 #include "ddprun/launcher/control/runtime_folder.h"
 
 namespace ddprun {
@@ -17,21 +16,14 @@ namespace {
 
 constexpr const char* no_answer = "the agent does not answer; is it frozen?";
 
-// The socket is nonblocking, since the queue of an agent that accepts nothing may be full.
+// The queue of an agent that accepts nothing may be full.
 UniqueFd connect_to(const std::filesystem::path& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const auto name = path.string();
-  if (name.size() >= sizeof(address.sun_path)) throw make_error(Errc::unreachable, "{}: the name is too long", name);
-  std::memcpy(address.sun_path, name.data(), name.size());
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    const int error = errno;
-    if (error == EAGAIN) throw make_error(Errc::timeout, "{}: {}", name, no_answer);
-    if (error == ECONNREFUSED) ::unlink(name.c_str());  // its agent was killed, and its process id is in use again
-    throw make_error(Errc::unreachable, "{}: {}", name, errno_text(error));
-  }
-  return socket;
+  auto socket = connect_unix(path);
+  if (socket) return socket;
+  const int cause = errno;
+  if (cause == EAGAIN) throw make_error(Errc::timeout, "{}: {}", path.string(), no_answer);
+  if (cause == ECONNREFUSED) ::unlink(path.c_str());  // its agent was killed, and its process id is in use again
+  throw make_error(Errc::unreachable, "{}: {}", path.string(), errno_text(cause));
 }
 
 // Waits for data or the end of the stream. Returns false if the deadline passes first.

@@ -15,6 +15,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
 #include "ddprun/launcher/control/runtime_folder.h"
+#include "ddprun/rendezvous/store/local_socket.h"
 
 namespace ddprun {
 namespace {
@@ -114,15 +115,17 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
     asio::async_read_until(connection->socket, asio::dynamic_buffer(connection->request, max_request), '\n',
                            [self = shared_from_this(), connection](error_code failure, std::size_t size) {
                              if (failure || !self->handlers_.status) return self->drop(connection);
-                             self->handle(connection, connection->request.substr(0, size - 1));
+                             const auto rest = connection->request.substr(size);
+                             self->handle(connection, connection->request.substr(0, size - 1), rest);
                            });
   }
 
-  void handle(const ConnectionPtr& connection, const std::string& request) {
+  void handle(const ConnectionPtr& connection, const std::string& request, const std::string& rest) {
     std::istringstream words(request);
     std::string verb;
     words >> verb;
-    if (verb == "attach") return hand_over(connection, words);
+    if (verb == "attach") return attach(connection, words);
+    if (verb == rendezvous::store_request) return handlers_.store(hand_over(connection), rest);
     if (verb == "signal") return send_signal(connection, words);
     constexpr std::string_view stop = "stop ";
     const bool is_stop = request.starts_with(stop);
@@ -133,13 +136,16 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
     if (is_stop) handlers_.stop(request.substr(stop.size()));
   }
 
-  void hand_over(const ConnectionPtr& connection, std::istringstream& words) {
+  void attach(const ConnectionPtr& connection, std::istringstream& words) {
     int rank = 0;
     if (!(words >> rank)) return drop(connection);
-    const auto attach = handlers_.attach;
+    handlers_.attach(rank, hand_over(connection));
+  }
+
+  UniqueFd hand_over(const ConnectionPtr& connection) {
     UniqueFd released(connection->socket.release());
     drop(connection);
-    attach(rank, std::move(released));
+    return released;
   }
 
   void send_signal(const ConnectionPtr& connection, std::istringstream& words) {

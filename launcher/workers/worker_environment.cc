@@ -6,6 +6,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/progress/training_memory.h"
 #include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "ddprun/rendezvous/store/local_socket.h"
 #include "ddprun/rendezvous/trust/token_descriptor.h"
 
 namespace ddprun {
@@ -42,6 +43,11 @@ Environment shared_environment(const Environment& agent, const WorkerEnvSpec& sp
     env.set(token_descriptor_variable, number(spec.token_descriptor));
   else
     env.unset(token_descriptor_variable);
+  if (!spec.store_socket.empty())
+    env.set(std::string(rendezvous::store_socket_variable),
+            rendezvous::store_socket_value(spec.store_socket, round.master_port));
+  else
+    env.unset(rendezvous::store_socket_variable);
   if (spec.pmi) {
     for (const auto* name : variables_of_other_starters) env.unset(name);
     env.set("PMI_SIZE", world_size);

@@ -22,8 +22,10 @@ struct WorkerEnvSpec {
   std::string timer_file;           // the watchdog's pipe; empty: no watchdog
   std::string training_memory;      // where a worker publishes its training (TrainingMemory::address()); empty: nowhere
   bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees only one GPU
-  int token_descriptor = -1;        // the job's token, which the workers inherit; -1: none
-  bool pmi = false;                 // the launcher serves PMI-1 to the workers
+  // The Unix socket at which this node's agent serves the workers' store (local_socket.h); empty: none.
+  std::string store_socket;
+  int token_descriptor = -1;                // the job's token, which the workers inherit; -1: none
+  bool pmi = false;                         // the launcher serves PMI-1 to the workers
   std::optional<std::uint64_t> recovery{};  // DDPRUN_RECOVERY; none: single workers are not replaced
   bool agent_store = true;  // an agent serves the store at the master address; false: worker rank 0 does
 };

@@ -308,11 +308,12 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& loop, Guardian& guardian, Cons
 
 WorkerGroup::~WorkerGroup() = default;
 
-void WorkerGroup::start(const Round& round) {
+void WorkerGroup::start(const Round& round, const std::string& store_socket) {
   auto& self = *impl_;
   if (self.phase != Impl::Phase::idle) throw make_error(Errc::internal, "workers of an earlier round still run");
   self.phase = Impl::Phase::running;
   self.round = round;
+  self.spec.exported.store_socket = store_socket;
   self.leftovers.begin_round();
   self.kills = 0;
   self.awaiting_cause = false;

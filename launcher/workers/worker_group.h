@@ -70,8 +70,8 @@ class WorkerGroup {
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   // REQUIRES: no process of an earlier round is left. Throws Errc::io when a worker cannot be started; stop() then ends
-  // those that were started.
-  void start(const Round& round);
+  // those that were started. store_socket: WorkerEnvSpec::store_socket.
+  void start(const Round& round, const std::string& store_socket = {});
   // Starts another process to replace a worker that has failed; the others continue to run. The rest of its process
   // group is killed. generation is the first one of the process group that the new worker is a member of
   // (DDPRUN_RECOVERY). Throws as start() does.

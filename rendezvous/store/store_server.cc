@@ -53,7 +53,9 @@ constexpr ConnectionId server_connection = 0;  // for requests of the server its
 struct Connection {
   Connection(ConnectionId number, UniqueFd fd)
       : id(number), socket(std::move(fd)), peer(rendezvous::peer_address(socket.get())), began(Clock::now()) {}
-  std::string peer_text() const { return format_host_port(peer.address, peer.port); }
+  std::string peer_text() const {
+    return peer.port == 0 ? "a process of this host" : format_host_port(peer.address, peer.port);
+  }
   std::size_t unsent() const { return output.size() + sealed.size() - sent; }
   // Flow control: no further requests are read from a client that does not read its replies.
   bool paused() const { return closing || unsent() > pause_reading_above_bytes; }
@@ -134,6 +136,9 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void announce_end(std::function<void()> on_change);
   std::size_t unaware() const;
   void set_hub(SessionHub* hub) { hub_ = hub; }
+  void adopt(UniqueFd client, std::string_view sent) {
+    serve_admitted(std::make_shared<Connection>(next_id_++, std::move(client)), sent);
+  }
   void on_accept_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> listener) {
     accept_bound_ = bound;
     accept_failed_ = std::move(listener);
@@ -154,6 +159,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
 
   void open_gate();
   void admit(rendezvous::AdmissionGate::Admitted client);
+  void serve_admitted(const ConnectionPtr& c, std::string_view sent);
   void ask(ConnectionId agent, const std::string& question);
   std::string refusal_of(std::string_view sent) const;
   void handle_confirm(const ConnectionPtr& c, const rendezvous::ConfirmRequest& request);
@@ -389,8 +395,12 @@ void StoreServer::Impl::admit(rendezvous::AdmissionGate::Admitted client) {
   c->by_token = client.by_token;
   c->channel = std::move(client.channel);
   log::debug("store: admitted {} by {}", c->peer_text(), c->by_token ? "its token" : "the owner of its socket");
+  serve_admitted(c, client.rest);
+}
+
+void StoreServer::Impl::serve_admitted(const ConnectionPtr& c, std::string_view sent) {
   watch(c);
-  if (receive(c, client.rest)) process(c);
+  if (receive(c, sent)) process(c);
   note_validated(c);
   mark_dirty(c);
   schedule_flush();
@@ -808,6 +818,9 @@ std::size_t StoreServer::unaware() const {
 }
 void StoreServer::erase_if(const std::function<bool(std::string_view)>& predicate) {
   impl_->erase_if(predicate);
+}
+void StoreServer::adopt(UniqueFd client, std::string_view sent) {
+  impl_->adopt(std::move(client), sent);
 }
 std::map<std::string, std::uint64_t> StoreServer::operations() const {
   return impl_->operations();

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/store/session_hub.h"
 #include "ddprun/rendezvous/trust/admission.h"
 
@@ -63,6 +64,9 @@ class StoreServer {
   void announce_end(std::function<void()> on_change);
   // The number of clients that have not asked since then.
   std::size_t unaware() const;
+
+  // Serves a client that has been admitted already, such as one of a Unix socket. sent: what was read of it so far.
+  void adopt(UniqueFd client, std::string_view sent);
 
   // The number of client requests that it has answered, by operation: "set", "get", ...; sessions are not counted.
   std::map<std::string, std::uint64_t> operations() const;

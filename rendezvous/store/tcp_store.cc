@@ -9,6 +9,7 @@
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/rendezvous/store/authenticate.h"
+#include "ddprun/rendezvous/store/local_socket.h"
 #include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/store/store_limits.h"
 #include "ddprun/rendezvous/store/store_state.h"
@@ -122,14 +123,31 @@ std::unique_ptr<TlsChannel> TcpStore::authenticate_within(int fd, Deadline deadl
   return authenticate(fd, *options_.credentials, deadline);
 }
 
+// Returns null if the agent does not serve the store there: it may be another agent than the one that set the variable.
+std::unique_ptr<TcpConnection> TcpStore::dial_local(Deadline deadline) try {
+  if (options_.local_socket.empty()) return nullptr;
+  auto connection =
+      std::make_unique<TcpConnection>(connect_local(options_.local_socket), nullptr, options_.grace, options_.stop);
+  has_ddprun_extensions_ = connection->handshake(deadline);
+  return connection;
+} catch (const Error& e) {
+  log::debug("store {}: not over the agent's socket: {}", endpoint_, e.what());
+  return nullptr;
+}
+
+std::unique_ptr<TcpConnection> TcpStore::dial_tcp(Deadline deadline) {
+  auto fd = connect_once(options_.host, options_.port, deadline, options_.stop);
+  auto channel = authenticate_within(fd.get(), deadline);
+  auto connection = std::make_unique<TcpConnection>(std::move(fd), std::move(channel), options_.grace, options_.stop);
+  has_ddprun_extensions_ = connection->handshake(deadline);
+  return connection;
+}
+
 // Returns the error, or nullopt on success.
 std::optional<Error> TcpStore::dial_once(Deadline deadline) {
   try {
-    auto fd = connect_once(options_.host, options_.port, deadline, options_.stop);
-    auto channel = authenticate_within(fd.get(), deadline);
-    auto connection = std::make_unique<TcpConnection>(std::move(fd), std::move(channel), options_.grace, options_.stop);
-    has_ddprun_extensions_ = connection->handshake(deadline);
-    connection_ = std::move(connection);
+    connection_ = dial_local(deadline);
+    if (!connection_) connection_ = dial_tcp(deadline);
     return std::nullopt;
   } catch (const AuthenticationError& e) {
     if (!refused_since_) refused_since_ = Clock::now();

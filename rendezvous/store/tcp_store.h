@@ -30,6 +30,9 @@ struct TcpStoreOptions {
   // After a stop request the call in progress and every later one fail with Errc::aborted at once; dialling too.
   std::stop_token stop{};
   std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
+  // The Unix socket of the server's agent (local_socket.h), used instead of host and port while it accepts; empty:
+  // none.
+  std::string local_socket = {};
   // The time for which to redial a server that does not know the token: it may be that of an earlier job.
   std::chrono::milliseconds refusal_patience{10'000};
 };
@@ -95,6 +98,8 @@ class TcpStore final : public Store {
   auto call_at_once(const char* verb, Deadline deadline, What what, Action action);
 
   std::unique_ptr<TlsChannel> authenticate_within(int fd, Deadline deadline);
+  std::unique_ptr<rendezvous::TcpConnection> dial_local(Deadline deadline);
+  std::unique_ptr<rendezvous::TcpConnection> dial_tcp(Deadline deadline);
   std::optional<Error> dial_once(Deadline deadline);
   void dial(Deadline deadline);
   std::string fetch(rendezvous::TcpConnection& connection, std::string_view wire_key, Deadline deadline) const;

@@ -30,6 +30,8 @@ class JobSockets {
 
   // inode: SocketOwner::inode.
   bool hold(std::uint64_t inode);
+  // Returns whether the process is one of the job.
+  bool counts(pid_t process) const;
 
  private:
   bool search(std::uint64_t inode);
@@ -37,7 +39,6 @@ class JobSockets {
   void add_children();
   void find_processes();
   void add(pid_t process);
-  bool counts(pid_t process) const;
   bool runs_program(pid_t process) const;
 
   const pid_t agent_;

@@ -1,12 +1,17 @@
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/read.hpp>
 #include <fmt/format.h>
 
 #include "ddprun/common/descriptors.h"
@@ -15,11 +20,13 @@
 #include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 #include "ddprun/rendezvous/membership/session_client.h"
 #include "ddprun/rendezvous/store/authenticate.h"
+#include "ddprun/rendezvous/store/local_socket.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/bench/helpers.h"
 #include "tests/bench/median.h"
 #include "tests/bench/subcommand.h"
+#include "tests/support/temp_dir.h"
 
 namespace ddprun::bench {
 namespace {
@@ -45,23 +52,49 @@ Known credentials(unsigned char fill, Transport transport) {
   return std::make_shared<Credentials>(Secret(bytes), "job", transport);
 }
 
+// Adopts the connections of a Unix socket, as an agent does.
+class LocalSocket {
+ public:
+  LocalSocket(boost::asio::io_context& loop, StoreServer& server, const std::string& path)
+      : server_(server), acceptor_(loop, {path}) {
+    accept();
+  }
+
+ private:
+  void accept() {
+    acceptor_.async_accept([this](boost::system::error_code error, boost::asio::local::stream_protocol::socket socket) {
+      if (error) return;
+      std::string request(store_request.size() + 1, '\0');
+      boost::asio::read(socket, boost::asio::buffer(request));
+      server_.adopt(UniqueFd(socket.release()), "");
+      accept();
+    });
+  }
+
+  StoreServer& server_;
+  boost::asio::local::stream_protocol::acceptor acceptor_;
+};
+
 // A rendezvous server in a process of its own. It admits everybody if known is null.
 class Server {
  public:
-  explicit Server(const Known& known)
-      : helper_([known](Line& line) {
+  explicit Server(const Known& known, const std::string& local_socket = "")
+      : helper_([known, local_socket](Line& line) {
           boost::asio::io_context loop;
           StoreServerOptions options{.host = "127.0.0.1"};
           if (known) options.admission = std::make_shared<Admission>(Admission{.credentials = known});
-          HostedEndpoint endpoint(loop, std::make_unique<StoreServer>(loop, options));
+          auto server = std::make_unique<StoreServer>(loop, options);
+          std::optional<LocalSocket> local;
+          if (!local_socket.empty()) local.emplace(loop, *server, local_socket);
+          HostedEndpoint endpoint(loop, std::move(server));
           line.say(std::to_string(endpoint.port()));
           loop.run();
         }) {
     port_ = static_cast<std::uint16_t>(std::stoi(helper_.line().hear()));
   }
   std::uint16_t port() const { return port_; }
-  TcpStore client(const Known& known) const {
-    return TcpStore({.host = "127.0.0.1", .port = port_, .credentials = known}, soon());
+  TcpStore client(const Known& known, const std::string& local_socket = "") const {
+    return TcpStore({.host = "127.0.0.1", .port = port_, .credentials = known, .local_socket = local_socket}, soon());
   }
 
  private:
@@ -110,19 +143,22 @@ class TrustBench {
     }
   }
 
-  // Measures the three by turns.
+  // Measures the four by turns.
   void gets() const {
     const auto tls = credentials(1, Transport::tls);
-    const Server open(nullptr), plain(tls), sealed(tls);
-    TcpStore clients[] = {open.client(nullptr), plain.client(nullptr), sealed.client(tls)};
-    const char* names[] = {"open", "plain", "tls"};
-    std::vector<double> times[3];
+    const testing::TempDir folder;
+    const auto path = (folder / "agent.sock").string();
+    const Server open(nullptr), plain(tls), sealed(tls), local(tls, path);
+    TcpStore clients[] = {open.client(nullptr), plain.client(nullptr), sealed.client(tls), local.client(nullptr, path)};
+    const char* names[] = {"open", "plain", "tls", "unix"};
+    std::vector<double> times[std::size(names)];
     for (auto& client : clients) client.set("key", std::string(64, 'v'), soon());
     for (int slice = 0; slice < 20; ++slice)
-      for (int kind = 0; kind < 3; ++kind)
+      for (std::size_t kind = 0; kind < std::size(names); ++kind)
         for (int i = 0; i < options_.gets / 20; ++i)
           times[kind].push_back(seconds_of([&] { clients[kind].get("key", soon()); }));
-    for (int kind = 0; kind < 3; ++kind) report("get of 64 bytes", names[kind], 1e6 * median(times[kind]), "us");
+    for (std::size_t kind = 0; kind < std::size(names); ++kind)
+      report("get of 64 bytes", names[kind], 1e6 * median(times[kind]), "us");
   }
 
   // Measures until every agent has been notified of the round.

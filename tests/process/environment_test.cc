@@ -61,8 +61,9 @@ TEST_CASE("a worker's environment is ddprun's own and torchrun's variables, and 
   CHECK(std::stoi(env["OMP_NUM_THREADS"]) > 0);  // placement_test.cc tests the number
   CHECK(env["TORCHELASTIC_ERROR_FILE"].ends_with("/error_0_1.json"));
   CHECK_THAT(env["DDPRUN_TRAINING_RECORD"], Catch::StartsWith("/proc/") && Catch::EndsWith(":1"));
-  for (const char* name :
-       {"MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_ERROR_FILE", "DDPRUN_TRAINING_RECORD"})
+  CHECK_THAT(env["DDPRUN_STORE_SOCKET"], Catch::StartsWith(env["MASTER_PORT"] + ":/") && Catch::EndsWith(".sock"));
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_ERROR_FILE",
+                           "DDPRUN_TRAINING_RECORD", "DDPRUN_STORE_SOCKET"})
     env.erase(name);
   std::set<std::string> unexpected;
   for (const auto& [name, value] : env)

@@ -1,6 +1,7 @@
 #include <set>
 
 #include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/store/local_socket.h"
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 #include "tests/support/listeners.h"
@@ -48,6 +49,64 @@ TEST_CASE("if the endpoint is a loopback address the workers' store listens on l
   for (auto* node : {&host, &guest}) node->wait_for_round(2);
   for (auto* node : {&host, &guest})
     for (const auto& address : listening_addresses(node->pid())) CHECK(address == "127.0.0.1");
+  job.finish();
+  for (auto* node : {&host, &guest}) CHECK(node->wait().code == 0);
+}
+
+namespace {
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+// Returns the path of the socket that the node's workers have been told of; empty if they have not.
+std::string store_socket(const Node& node) {
+  const auto value = node.variable("DDPRUN_STORE_SOCKET");
+  return ddprun::rendezvous::store_socket_path(
+      value, static_cast<std::uint16_t>(std::stoi("0" + value.substr(0, value.find(':')))));
+}
+
+}  // namespace
+
+TEST_CASE("C++ workers reach a store of their host's agent over its Unix socket, after a restart as well") {
+  Child job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", "--max_restarts=1", STALE_KEYS_PROGRAM},
+            {{"LOGLEVEL", "DEBUG"}});
+  const auto result = job.wait();
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::Contains("attempt 0: no stale key\n") && Catch::Contains("attempt 1: no stale key\n"));
+  CHECK(count(result.err, "over the agent's socket") >= 4);
+  CHECK(count(result.err, "by the owner of its socket") == 1);  // the agent itself, at the endpoint
+}
+
+TEST_CASE("a process of the user that is none of the job is refused at the agent's socket") {
+  const bool admitted = GENERATE(false, true);
+  Nodes job{.options = {"--nnodes=1", "--nproc_per_node=1"}};
+  auto node = job.host(admitted ? "plain_clients=user" : "plain_clients=job");
+  node.wait_for_round(1);
+  auto client = RawSocket(ddprun::rendezvous::connect_local(store_socket(node)));
+  client.send(ddprun::rendezvous::ValidateRequest{});
+  if (admitted) {
+    client.settle();
+  } else {
+    CHECK(client.closed_by_server());
+    node.wait_until([&] { return node.has_logged("it is none of the job's"); }, "a line about the refusal");
+  }
+  job.finish();
+  CHECK(node.wait().code == 0);
+}
+
+TEST_CASE("only workers of the node that serves the store are told of its socket") {
+  Nodes job{.options = {"--nnodes=2"}};
+  auto host = job.host();
+  auto guest = job.guest();
+  for (auto* node : {&host, &guest}) node->wait_for_round(2);
+  const auto& server = host.number("GROUP_RANK") == 0 ? host : guest;
+  const auto& other = &server == &host ? guest : host;
+  CHECK(store_socket(server).ends_with("/" + std::to_string(server.pid()) + ".sock"));
+  CHECK(store_socket(other).empty());
   job.finish();
   for (auto* node : {&host, &guest}) CHECK(node->wait().code == 0);
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
+#include <utility>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
@@ -16,6 +17,8 @@ namespace ddprun::testing {
 class RawSocket {
  public:
   explicit RawSocket(std::uint16_t port) : fd_(rendezvous::connect_once("127.0.0.1", port, soon())) {}
+
+  explicit RawSocket(UniqueFd connected) : fd_(std::move(connected)) {}
 
   // Connects and sends VALIDATE.
   static RawSocket validated(std::uint16_t port) {

@@ -9,6 +9,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/progress/training_memory.h"
 #include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "ddprun/rendezvous/store/local_socket.h"
 #include "ddprun/rendezvous/trust/token_descriptor.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_address.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_library.h"
@@ -127,6 +128,8 @@ WorkerEnv WorkerEnv::from(const Environment& environment) {
   env.use_agent_store = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True";
   env.restart_count = number(environment, "TORCHELASTIC_RESTART_COUNT", 0, any, "a number, 0 or more").value_or(0);
   env.max_restarts = number(environment, "TORCHELASTIC_MAX_RESTARTS", 0, any, "a number, 0 or more").value_or(0);
+  env.store_socket =
+      rendezvous::store_socket_path(environment.get(rendezvous::store_socket_variable).value_or(""), env.master_port);
   env.token_descriptor = number(environment, token_descriptor_variable, 0, any, "a descriptor").value_or(-1);
   env.recovery = number(environment, recovery_variable, 0, any, "a number, 0 or more");
   env.run_id = environment.get("TORCHELASTIC_RUN_ID").value_or("none");

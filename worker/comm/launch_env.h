@@ -18,6 +18,7 @@ struct WorkerEnv {
   int local_world_size = 1;               // 0 if ask_mpi() is to find it and the local rank
   std::string master_addr = "127.0.0.1";  // the store's address; empty if ask_mpi() is to find it
   std::uint16_t master_port = 29500;
+  std::string store_socket;      // DDPRUN_STORE_SOCKET: the Unix socket of the store (local_socket.h); empty: none
   int token_descriptor = -1;     // DDPRUN_TOKEN_FD: the inherited descriptor of the job's token; -1 if there is none
   bool use_agent_store = false;  // the launcher serves the store; otherwise rank 0 does
   int restart_count = 0;         // the job-wide generation

@@ -22,7 +22,8 @@ std::shared_ptr<TcpStore> connect_job_store(const WorkerEnv& env, const CommConf
   return std::make_shared<TcpStore>(TcpStoreOptions{.host = env.master_addr,
                                                     .port = env.master_port,
                                                     .grace = store_grace(config),
-                                                    .credentials = std::move(credentials)},
+                                                    .credentials = std::move(credentials),
+                                                    .local_socket = env.store_socket},
                                     deadline_after(config.timeout));
 }
 
