@@ -1,4 +1,4 @@
-// The accuracy of the main job on generated and on real digits.
+// The accuracy of the main job on generated and on real digits, and of a student with and without its teacher.
 #include <cmath>
 
 #include "tests/process/worker.h"
@@ -34,4 +34,27 @@ TEST_CASE("the accuracy after training on 8,000 real digits is at least 97.5 %")
   const auto result = run_job(two_ranks({"--data.dir=" + *folder + "/mnist-10k", "--train.epochs=10"}));
   CHECK_THAT(result.out, Catch::Contains("done: 630 steps"));
   CHECK(accuracy_of(result) >= 97.5);
+}
+
+TEST_CASE("a student of few samples is at least 3 points better with its teacher than without") {
+  const TempDir dir;
+  const auto taught = run_worker(
+      {config("mnist.cfg"), "--data.name=digits", "--train.max_steps=400", "--checkpoint.dir=" + dir.path().string()});
+  REQUIRE(accuracy_of(taught) > 90);
+  const auto weights = dir / "step_000400/model.safetensors";
+  constexpr int seeds = 3;
+  double gain = 0;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    Words job{
+        config("mnist_mlp.cfg"), "--data.name=digits", "--data.samples=200",    "--model.hidden=32",
+        "--model.dropout=0",     "--train.epochs=40",  "--train.batch_size=32", "--train.seed=" + std::to_string(seed)};
+    const double alone = accuracy_of(run_worker(job));
+    job.insert(job.end(), {"--train.task=distillation", "--distill.teacher=cnn", "--distill.weight=0.9",
+                           "--distill.weights=" + weights.string()});
+    const double with_teacher = accuracy_of(run_worker(job));
+    INFO("seed " << seed << ": " << alone << " % alone, " << with_teacher << " % with the teacher");
+    CHECK(with_teacher > alone);
+    gain += (with_teacher - alone) / seeds;
+  }
+  CHECK(gain >= 3);
 }
