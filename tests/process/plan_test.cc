@@ -1,5 +1,6 @@
 // ddprun-worker plan: the planned memory and traffic of a step, beside the report of a run.
 #include <algorithm>
+#include <sys/resource.h>
 #include <thread>
 
 #include <boost/json.hpp>
@@ -45,6 +46,43 @@ TEST_CASE("plan prints the memory that a run of as many ranks reports") {
                                           {"activations, at the peak", "activation_peak_bytes"}})
     CHECK(bytes_in(plan.out, row) == Approx(run.at(key).to_number<double>()).epsilon(0.1));
   CHECK(bytes_in(plan.out, "sent") == (ranks - 1) * run.at("gradient_bytes").to_number<double>());
+}
+
+namespace {
+
+// The largest resident memory of any process that this one has waited for.
+double largest_memory_of_children() {
+  rusage use{};
+  REQUIRE(::getrusage(RUSAGE_CHILDREN, &use) == 0);
+  return static_cast<double>(use.ru_maxrss) * 1024;
+}
+
+}  // namespace
+
+// The kernel's figure is that of the whole process, so that of a small model is subtracted.
+TEST_CASE("the memory that plan prints for a large model is what the kernel counts for its run") {
+  const auto job = [](const std::string& hidden) {
+    return Words{config("mnist_mlp.cfg"),   "--data.name=digits",  "--data.samples=640",
+                 "--data.test_samples=100", "--train.max_steps=4", "--model.hidden=" + hidden};
+  };
+  const auto planned = [&](const std::string& hidden) {
+    Words words{"plan", "--ranks=1"};
+    for (const auto& word : job(hidden)) words.push_back(word);
+    const auto plan = run_worker(words);
+    double sum = 0;
+    for (const char* row : {"parameters and buffers", "gradients", "optimizer state", "activations, at the peak"})
+      sum += bytes_in(plan.out, row);
+    return sum;
+  };
+  digest_of(run_worker(job("64 64")));
+  const double small = largest_memory_of_children();
+  digest_of(run_worker(job("4096 2048")));
+  const double measured = largest_memory_of_children() - small;
+  const double expected = planned("4096 2048") - planned("64 64");
+  INFO("measured " << measured << ", planned " << expected);
+  CHECK(expected > 150e6);
+  CHECK(measured > 0.95 * expected);
+  CHECK(measured < 1.15 * expected);  // 1.08 with scratch memory of the products
 }
 
 TEST_CASE("plan prints what ranks that divide the layers have and exchange") {
