@@ -1,17 +1,18 @@
 #include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <map>
-#include <netinet/in.h>
 #include <numeric>
 #include <sched.h>
-#include <sys/socket.h>
+#include <stdexcept>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <thread>
 
-#include <gloo/transport/tcp/address.h>
+#include <gloo/transport/tcp/device.h>
 
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/store/memory_store.h"
@@ -52,26 +53,28 @@ TEST_CASE("the thread that serves the sockets does not preempt running threads")
   CHECK(after[SCHED_OTHER] == before[SCHED_OTHER]);
 }
 
-// As the kernel does for a process that is killed while a connection waits for its accept().
-TEST_CASE("a connection that the peer resets as soon as it is made does not end Gloo's thread") {
-  const auto transport = comm::make_gloo_transport({.size = 2, .config = {.local_address = "127.0.0.1"}});
-  UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  socklen_t size = sizeof(address);
-  REQUIRE(::bind(listener.get(), generic, size) == 0);
-  REQUIRE(::listen(listener.get(), 1) == 0);
-  REQUIRE(::getsockname(listener.get(), generic, &size) == 0);
-  const UniqueFd connection(::socket(AF_INET, SOCK_STREAM, 0));
-  REQUIRE(::connect(connection.get(), generic, size) == 0);
-  listener.reset();
-
-  REQUIRE(::getpeername(connection.get(), generic, &size) == -1);  // everybody but Gloo
-  CHECK(errno == ENOTCONN);
-  CHECK_NOTHROW(::gloo::transport::tcp::Address::fromPeerName(connection.get()).str());
-  char byte;
-  CHECK(::recv(connection.get(), &byte, 1, 0) == -1);
-  CHECK(errno == ECONNRESET);
+TEST_CASE("an exception of a handler does not end Gloo's event thread") {
+  class Handler : public ::gloo::transport::tcp::Handler {
+   public:
+    void handleEvents(int) override {
+      if (calls++ == 0) throw std::runtime_error("once");
+      called_again.set_value();
+      throw std::runtime_error("and again");
+    }
+    int calls = 0;
+    std::promise<void> called_again;
+  };
+  Handler handler;  // outlives the thread
+  auto called_again = handler.called_again.get_future();
+  ::gloo::transport::tcp::attr attributes;
+  attributes.hostname = "127.0.0.1";
+  const auto device =
+      std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(::gloo::transport::tcp::CreateDevice(attributes));
+  const UniqueFd event(::eventfd(1, EFD_CLOEXEC));
+  device->registerDescriptor(event.get(), EPOLLIN, &handler);
+  CHECK(called_again.wait_for(contract::test_timeout) == std::future_status::ready);
+  eventfd_t one;
+  ::eventfd_read(event.get(), &one);
 }
 
 namespace {

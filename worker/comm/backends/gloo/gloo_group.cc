@@ -14,10 +14,10 @@
 
 #include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/backends/gloo/event_loop.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_collectives.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_version.h"
 #include "ddprun/worker/comm/backends/gloo/mesh_context.h"
-#include "ddprun/worker/comm/backends/gloo/reset_connections.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
 #include "ddprun/worker/comm/operations/composed.h"
@@ -72,10 +72,9 @@ class BatchThreads {
   sched_param parameters_{};
 };
 
-std::shared_ptr<::gloo::transport::tcp::Device> make_device(const std::string& address) {
+GlooDevice make_device(const std::string& address) {
   expect_tcp();
   expect_own_library();
-  survive_reset_connections();
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   // The device starts a loop thread. Woken by a socket whose lock a sender holds, it spins until the sender is done; if
@@ -83,7 +82,9 @@ std::shared_ptr<::gloo::transport::tcp::Device> make_device(const std::string& a
   const BlockedSignals blocked;
   const BatchThreads batch;
   try {
-    return std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(::gloo::transport::tcp::CreateDevice(attributes));
+    return create_device(attributes);
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     throw make_error(Errc::usage, "{} is not an address of this host: {}", address, error.what());
   }
@@ -195,7 +196,7 @@ class GlooTransport : public Transport {
     return ranks;
   }
 
-  std::shared_ptr<::gloo::transport::tcp::Device> device_;  // held until it moves to the context
+  GlooDevice device_;  // held until it moves to the context
   std::shared_ptr<MeshContext> context_;
   const Links links_;
   const int concurrency_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,10 @@ std::pair<std::string_view, std::string_view> parts_of(std::string_view value) {
   return {value.substr(0, PeerProof::nonce_bytes), value.substr(PeerProof::nonce_bytes)};
 }
 
+// A connection to a process that has died is refused within a moment.
+constexpr milliseconds connecting_timeout{200};
+constexpr milliseconds unanswered_timeout = std::chrono::minutes(10);
+
 milliseconds remaining(Deadline deadline) {
   const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
   return std::clamp(left, milliseconds(1), milliseconds(std::chrono::hours(24 * 365)));
@@ -38,15 +43,29 @@ milliseconds remaining(Deadline deadline) {
 MeshContext::~MeshContext() {
   if (!wakeups_) return;
   const LoopWakeups::Frequent frequent(*wakeups_);
+  if (!loop_.await_idle(connecting_timeout)) {
+    destroy_later();
+    return;
+  }
   interruptible_.reset();
   transportContext_.reset();
   device_.reset();
 }
 
-void MeshContext::connect(std::shared_ptr<::gloo::transport::tcp::Device> device, Store& store,
-                          const std::string& prefix, Deadline deadline) {
-  wakeups_.emplace(*device);
-  device_ = std::move(device);
+// A connection to a host that does not answer is given up by the kernel after minutes.
+void MeshContext::destroy_later() {
+  transportContext_.reset();
+  std::thread([context = std::move(interruptible_), device = std::move(device_), loop = loop_]() mutable {
+    loop.await_idle(unanswered_timeout);
+    context.reset();
+    device.reset();
+  }).detach();
+}
+
+void MeshContext::connect(GlooDevice device, Store& store, const std::string& prefix, Deadline deadline) {
+  wakeups_.emplace(*device.gloo);
+  loop_ = device.loop;
+  device_ = std::move(device.gloo);
   interruptible_ = std::make_shared<InterruptibleContext>(device_->createContext(rank, size));
   interruptible_->inner().setTimeout(remaining(deadline));
   transportContext_ = interruptible_;

@@ -7,10 +7,10 @@
 #include <string>
 
 #include <gloo/context.h>
-#include <gloo/transport/device.h>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/backends/gloo/event_loop.h"
 #include "ddprun/worker/comm/backends/gloo/interruptible_context.h"
 #include "ddprun/worker/comm/backends/gloo/loop_wakeups.h"
 
@@ -27,8 +27,7 @@ class MeshContext : public ::gloo::Context {
 
   // Throws Errc::timeout naming the ranks that did not join, Errc::unreachable naming one that could not be connected,
   // Errc::aborted after interrupt().
-  void connect(std::shared_ptr<::gloo::transport::tcp::Device> device, Store& store, const std::string& prefix,
-               Deadline deadline);
+  void connect(GlooDevice device, Store& store, const std::string& prefix, Deadline deadline);
   // REQUIRES: connected
   std::uint64_t bytes_sent() const { return interruptible_->bytes_sent(); }
   // Makes every pending and later transfer, on any thread, and a connect() in progress fail.
@@ -36,10 +35,12 @@ class MeshContext : public ::gloo::Context {
 
  private:
   void close_pairs() noexcept;
+  void destroy_later();
 
   std::shared_ptr<InterruptibleContext> interruptible_;  // the same object as transportContext_
   std::atomic<bool> interrupted_ = false;
   std::optional<LoopWakeups> wakeups_;
+  EventLoop loop_;
   std::atomic<bool> has_pairs_ = false;  // set after the members above
 };
 

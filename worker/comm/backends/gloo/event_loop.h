@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include <gloo/transport/tcp/attr.h>
+#include <gloo/transport/tcp/device.h>
+
+// Two weaknesses of the event loop of a Gloo device, which end the process when a peer is killed while a group forms:
+// - An exception of a handler leaves the loop's thread: the peer has reset a connection that has just been made, and
+// has
+//   no name; or (versions from 2023 on) a pair that has failed meanwhile is connected after all.
+// - From 2023 on the loop is shared by its device and by connections that are being made. If such a connection is the
+// last
+//   to let go of it, the loop's thread joins itself.
+// Gloo has no hook for either. So the program has a Loop::run() of its own, which calls libgloo's again after an
+// exception, and which tells which loop a device has; the dynamic linker prefers it where libgloo is a shared library.
+namespace ddprun::comm {
+
+// What is known of the event loop of one device. A value; any thread may use it.
+class EventLoop {
+ public:
+  EventLoop() = default;  // nothing is known
+  explicit EventLoop(std::weak_ptr<void> loop) : loop_(std::move(loop)), idle_uses_(loop_.use_count()) {}
+
+  // Returns whether connections are being made, or have just been made by its thread.
+  bool is_connecting() const { return loop_.use_count() > idle_uses_; }
+  // Waits while they are; returns false at the end of the time.
+  bool await_idle(std::chrono::milliseconds time) const;
+
+ private:
+  std::weak_ptr<void> loop_;
+  long idle_uses_ = 0;  // those of the device
+};
+
+struct GlooDevice {
+  std::shared_ptr<::gloo::transport::tcp::Device> gloo;
+  EventLoop loop;
+};
+
+// Creates a device, and with it its loop's thread. Throws what Gloo throws, and Errc::internal where libgloo has
+// another event loop than those that are known.
+GlooDevice create_device(const ::gloo::transport::tcp::attr& attributes);
+
+}  // namespace ddprun::comm
