@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "ddprun/common/host_device.h"
 
@@ -22,22 +23,33 @@ DDPRUN_HOST_DEVICE bool is_aligned(const T* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % (sizeof(T) * size) == 0;
 }
 
-// Accesses elements one by one where they are not aligned, so that a thread has the same elements either way.
+// Accesses elements one by one where they are not aligned, so that a thread has the same elements either way. On the host,
+// which emulates a device, GCC 14 would vectorize that as if they were aligned: the bytes are copied there.
 template <int size, class T>
 DDPRUN_HOST_DEVICE Pack<T, size> load_pack(const T* from, bool aligned) {
-  if (aligned) return *reinterpret_cast<const Pack<T, size>*>(from);
   Pack<T, size> result;
+#ifdef __CUDA_ARCH__
+  if (aligned) return *reinterpret_cast<const Pack<T, size>*>(from);
   for (int i = 0; i < size; ++i) result.elements[i] = from[i];
+#else
+  if (aligned && !is_aligned<size>(from)) __builtin_trap();  // as a device does
+  std::memcpy(&result, from, sizeof result);
+#endif
   return result;
 }
 
 template <int size, class T>
 DDPRUN_HOST_DEVICE void store_pack(const Pack<T, size>& pack, T* to, bool aligned) {
+#ifdef __CUDA_ARCH__
   if (aligned) {
     *reinterpret_cast<Pack<T, size>*>(to) = pack;
     return;
   }
   for (int i = 0; i < size; ++i) to[i] = pack.elements[i];
+#else
+  if (aligned && !is_aligned<size>(to)) __builtin_trap();
+  std::memcpy(to, &pack, sizeof pack);
+#endif
 }
 
 // out[k] = f(x[k]...)
