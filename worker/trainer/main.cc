@@ -28,6 +28,7 @@
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/trainer/commands/command.h"
 #include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/library_handlers.h"
 
 using namespace ddprun;
 using namespace ddprun::trainer;
@@ -210,6 +211,7 @@ int main(int argc, char** argv) {
   WorkerEnv place;
   bool training = false;
   occupy_standard_descriptors();
+  trainer::remove_handlers_of_ucx();
   try {
     log::init("ddprun-worker");
     place = WorkerEnv::from(Environment::capture());
