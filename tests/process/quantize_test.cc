@@ -137,7 +137,7 @@ TEST_CASE("convolutional networks are quantized, in int8 convolutions, and keep 
   const auto result = run_worker(with("quantize", job, quantize), variables);
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
-  CHECK(std::regex_search(result.out, std::regex("convolution,[^\n]*src_u8[^\n]*wei_s8[^\n]*dst_s32")));
+  CHECK(std::regex_search(result.out, std::regex("convolution,[^\n]*src[_:]u8[^\n]*wei[_:]s8[^\n]*dst[_:]s32")));
   const auto accuracy = row_of(result.out, "accuracy");
   CHECK(accuracy.before > 80);
   CHECK(accuracy.after >= accuracy.before - 0.3);
