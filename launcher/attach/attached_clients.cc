@@ -31,6 +31,9 @@ using Kind = AttachFrame::Kind;
 
 // The interval at which files are read, while a client follows them.
 constexpr std::chrono::milliseconds file_interval{100};
+// The interval at which output is sent to followers on other nodes, a window at a time: a rank that writes without end
+// keeps neither the agents nor the rendezvous server busy.
+constexpr std::chrono::milliseconds relay_interval{20};
 // The time that a client may take to read the rest at the end of the job.
 constexpr std::chrono::milliseconds end_timeout{500};
 
@@ -51,6 +54,7 @@ struct Connection {
 struct Elsewhere {
   std::uint64_t number = 0;  // the server's
   FollowerWindow window;
+  bool rests = false;  // until the next interval
 };
 
 // A rank of another node that a client of this one follows.
@@ -61,7 +65,8 @@ struct RemoteRank {
 
 struct Client {
   Client(int followed, Connection connected) : rank(followed), queue(followed), connection(std::move(connected)) {}
-  Client(int followed, std::uint64_t number) : rank(followed), queue(followed), elsewhere({number, {}}) {}
+  Client(int followed, std::uint64_t number)
+      : rank(followed), queue(followed), elsewhere(Elsewhere{.number = number}) {}
 
   int rank;
   FollowerQueue queue;
@@ -118,7 +123,8 @@ std::string full_text() {
 
 class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(asio::io_context& loop, Handlers handlers) : loop_(loop), timer_(loop), handlers_(std::move(handlers)) {}
+  Impl(asio::io_context& loop, Handlers handlers)
+      : loop_(loop), timer_(loop), relay_timer_(loop), handlers_(std::move(handlers)) {}
 
   void feed(int rank, Console::Stream stream, std::string_view bytes) {
     recent_.feed(rank, stream, bytes);
@@ -179,7 +185,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
     for (const auto& client : std::vector(clients_)) {
       if (!client->elsewhere) continue;
       for (read_files(client); !client->queue.empty(); read_files(client)) {
-        send_elsewhere(*client, RelayLimits::final_window);
+        send_window(*client, RelayLimits::final_window);
         if (!client->queue.empty()) break;
       }
     }
@@ -187,6 +193,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
 
   void finish(int exit_code) {
     timer_.cancel();
+    relay_timer_.cancel();
     const auto deadline = Deadline::in(end_timeout);
     for (const auto& client : std::exchange(clients_, {})) {
       if (!client->connection) continue;
@@ -202,6 +209,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
 
   void close_all() {
     timer_.cancel();
+    relay_timer_.cancel();
     for (const auto& client : std::exchange(clients_, {})) close(*client);
   }
 
@@ -216,9 +224,10 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void begin(const ClientPtr& client, const std::vector<OutputPiece>& earlier) {
-    for (const auto& piece : earlier) queue(client, kind_of(piece.stream), piece.bytes);
+    for (const auto& piece : earlier) client->queue.add(kind_of(piece.stream), piece.bytes);
     for (const auto& unseen : handlers_.unseen(client->rank))
-      if (!is_file(unseen)) queue(client, Kind::notice, unseen_text(client->rank, unseen));
+      if (!is_file(unseen)) client->queue.add(Kind::notice, unseen_text(client->rank, unseen));
+    send(client);
     follow_files(client);
   }
 
@@ -235,7 +244,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void send(const ClientPtr& client) {
-    const bool works = client->connection ? send_here(client) : send_elsewhere(*client, RelayLimits::window);
+    const bool works = client->connection ? send_here(client) : send_elsewhere(*client);
     const bool done = client->queue.closed() && sent_all(*client);
     if (!works || done) drop(client);
   }
@@ -335,13 +344,37 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   // Returns false if there is no way to the follower any more.
-  bool send_elsewhere(Client& client, std::size_t limit) {
-    auto& [number, window] = *client.elsewhere;
-    while (!client.queue.empty() && window.fits(client.queue.next_bytes(), limit)) {
+  bool send_elsewhere(Client& client) {
+    if (client.elsewhere->rests || !may_send(client, RelayLimits::window)) return true;
+    client.elsewhere->rests = true;
+    wait_for_interval();
+    return send_window(client, RelayLimits::window);
+  }
+
+  void wait_for_interval() {
+    if (std::exchange(waiting_, true)) return;
+    relay_timer_.expires_after(relay_interval);
+    relay_timer_.async_wait([self = shared_from_this()](error_code failure) {
+      self->waiting_ = false;
+      if (failure) return;
+      for (const auto& client : std::vector(self->clients_)) {
+        if (!client->elsewhere) continue;
+        client->elsewhere->rests = false;
+        self->send(client);
+      }
+    });
+  }
+
+  static bool may_send(Client& client, std::size_t limit) {
+    return !client.queue.empty() && client.elsewhere->window.fits(client.queue.next_bytes(), limit);
+  }
+
+  bool send_window(Client& client, std::size_t limit) {
+    while (may_send(client, limit)) {
       auto frame = client.queue.next();
-      const RankOutput output{number, relayed_kind(frame->kind), std::move(frame->content)};
+      const RankOutput output{client.elsewhere->number, relayed_kind(frame->kind), std::move(frame->content)};
       if (!handlers_.relay(output).empty()) return false;
-      window.sent(output);
+      client.elsewhere->window.sent(output);
     }
     return true;
   }
@@ -422,11 +455,13 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
 
   asio::io_context& loop_;
   asio::steady_timer timer_;
+  asio::steady_timer relay_timer_;
   Handlers handlers_;
   RecentOutput recent_;
   std::vector<ClientPtr> clients_;
   std::uint64_t last_number_ = 0;
-  bool looking_ = false;
+  bool looking_ = false;  // timer_ runs
+  bool waiting_ = false;  // relay_timer_ runs
 };
 
 AttachedClients::AttachedClients(asio::io_context& loop, Handlers handlers)

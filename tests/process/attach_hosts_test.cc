@@ -1,5 +1,6 @@
 #include <csignal>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -26,16 +27,18 @@ bool contains(const std::string& text, const std::string& part) {
 struct TwoNodes {
   Machine zero, one;
   Words options;
+  std::string backend = "c10d";
+  std::string conf;
   std::string nnodes = "2";
   std::vector<int> ranks{0, 1, 2};
   std::string endpoint = "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port());
 
   Words options_of(int node) const {
     Words words{"--nnodes=" + nnodes,
-                "--rdzv_backend=c10d",
+                "--rdzv_backend=" + backend,
                 endpoint,
                 "--node_rank=" + std::to_string(ranks.at(static_cast<std::size_t>(node))),
-                node == 0 ? "--rdzv_conf=is_host=true" : "--rdzv_conf=is_host=false",
+                std::string("--rdzv_conf=is_host=") + (node == 0 ? "true" : "false") + conf,
                 "--shutdown_timeout=5"};
     words.insert(words.end(), options.begin(), options.end());
     return words;
@@ -80,6 +83,32 @@ TEST_CASE("attach follows a rank of another node to the end of the job, and ends
   CHECK(result.err == "warned " + text + "\n");
   CHECK(zero.wait().code == 7);
   CHECK(one.wait().code == 7);
+}
+
+TEST_CASE("attach follows and signals a rank of another node over TLS, and with the static rendezvous") {
+  const TempDir folder;
+  TwoNodes nodes;
+  SECTION("TLS") {
+    const auto token = folder / "token";
+    std::ofstream(token) << std::string(64, 'a') << "\n";
+    std::filesystem::permissions(token, std::filesystem::perms(0600));
+    nodes.conf = ",token_file=" + token.string();
+  }
+  SECTION("static") {
+    nodes.backend = "static";
+  }
+  auto zero = nodes.start(0, before(0), {});
+  auto one = nodes.start(1, before(1), {"out=after 1\\n"});
+  zero.wait_until([&] { return nodes.up(); }, "the workers");
+  auto attached = nodes.zero.attach({"1"});
+  attached.wait_for_out("before 1\n");
+  CHECK(nodes.one.ask({"0", "--signal=WINCH"}).code == 0);
+  nodes.release();
+  const auto result = attached.wait();
+  CHECK(result.code == 0);
+  CHECK(result.out == "before 1\nafter 1\n");
+  CHECK(zero.wait().code == 0);
+  CHECK(one.wait().code == 0);
 }
 
 TEST_CASE("what a rank of another node writes last is shown, also much of it") {

@@ -1,14 +1,17 @@
 #include "ddprun/launcher/attach/attached_clients.h"
 
+#include <chrono>
 #include <fcntl.h>
 #include <optional>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
 
+#include "ddprun/common/deadline.h"
 #include "ddprun/launcher/attach/attach_protocol.h"
 #include "ddprun/launcher/attach/follower_queue.h"
 #include "ddprun/launcher/attach/remote_signals.h"
@@ -47,6 +50,12 @@ struct Node {
     for (const auto& message : std::exchange(sent, {}))
       if (const auto* one = std::get_if<Message>(&message)) found.push_back(*one);
     return found;
+  }
+  // Runs until a message has been sent.
+  void run_until_sent() {
+    loop.restart();
+    const auto deadline = Deadline::in(std::chrono::seconds(10));
+    while (sent.empty() && !deadline.expired()) loop.run_one_until(*deadline.when());
   }
   // The contents of what was sent to followers elsewhere since the last call.
   std::string take_output() {
@@ -131,12 +140,15 @@ TEST_CASE("a follower elsewhere gets the last lines of a rank, then what it writ
   node.clients.received(FollowRank{.number = 9, .rank = 1});
   node.clients.feed(0, out, "of another rank\n");
   node.clients.feed(1, Console::Stream::err, "after\n");
-  const auto output = node.take<RankOutput>();
-  REQUIRE(output.size() == 2);
-  CHECK(output[0].number == 9);
-  CHECK(output[0].content == "before\n");
-  CHECK(output[1].kind == OutputKind::err);
-  CHECK(output[1].content == "after\n");
+  const auto before = node.take<RankOutput>();
+  REQUIRE(before.size() == 1);
+  CHECK(before[0].number == 9);
+  CHECK(before[0].content == "before\n");
+  node.run_until_sent();
+  const auto after = node.take<RankOutput>();
+  REQUIRE(after.size() == 1);
+  CHECK(after[0].kind == OutputKind::err);
+  CHECK(after[0].content == "after\n");
   node.clients.received(UnfollowRank{9});
   node.clients.feed(1, out, "more\n");
   CHECK(node.sent.empty());
@@ -147,10 +159,13 @@ TEST_CASE("a follower elsewhere that takes nothing has a window in flight, and m
   node.clients.received(FollowRank{.number = 9, .rank = 1});
   const std::string piece(RelayLimits::piece / 2, 'x');
   for (int i = 0; i < 16; ++i) node.clients.feed(1, out, piece);
-  const auto bytes = node.take_output().size();
+  auto bytes = node.take_output().size();
+  node.run_until_sent();
+  bytes += node.take_output().size();
   CHECK(bytes > RelayLimits::window / 2);
   CHECK(bytes < RelayLimits::window);
-  node.clients.feed(1, out, piece);
+  node.loop.restart();
+  node.loop.run();  // until no timer is left
   CHECK(node.sent.empty());
   node.clients.received(OutputTaken{9, static_cast<std::uint32_t>(piece.size() + 32)});
   CHECK(node.take_output().size() <= RelayLimits::piece);
@@ -160,6 +175,17 @@ TEST_CASE("a follower elsewhere that takes nothing has a window in flight, and m
   node.clients.flush();
   CHECK(node.take_output().size() < RelayLimits::final_window);
   CHECK(node.sent.empty());
+}
+
+TEST_CASE("what is written in an interval is sent to a follower elsewhere at once") {
+  Node node;
+  node.clients.received(FollowRank{.number = 9, .rank = 1});
+  for (int i = 0; i < 100; ++i) node.clients.feed(1, out, "x\n");
+  CHECK(node.take<RankOutput>().size() == 1);
+  node.run_until_sent();
+  const auto rest = node.take<RankOutput>();
+  REQUIRE(rest.size() == 1);
+  CHECK(rest[0].content.size() == 198);
 }
 
 TEST_CASE("a follower elsewhere of a rank that is not here, and one too many, are refused") {
