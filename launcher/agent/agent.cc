@@ -15,6 +15,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/printable.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/common/version.h"
 #include "ddprun/launcher/agent/agent_state.h"
@@ -446,7 +447,7 @@ class Agent {
 
   void on_relayed(const RelayMessage& message) {
     if (const auto* asked = std::get_if<SignalRank>(&message))
-      relay(SignalAnswer{asked->number, signal_own_rank(asked->rank, asked->signal_number, asked->who)});
+      relay(SignalAnswer{asked->number, signal_own_rank(asked->rank, asked->signal_number, printable(asked->who))});
     else if (const auto* answer = std::get_if<SignalAnswer>(&message))
       remote_signals_.answered(*answer);
     else

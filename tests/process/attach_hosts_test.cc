@@ -2,6 +2,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -113,16 +114,22 @@ TEST_CASE("attach follows and signals a rank of another node over TLS, and with 
 
 TEST_CASE("what a rank of another node writes last is shown, also much of it") {
   TwoNodes nodes;
+  const int code = GENERATE(0, 7);
+  CAPTURE(code);
   const Words much{"out=" + std::string(60'000, 'x') + "\\n", "err=" + std::string(60'000, 'y') + "\\n",
-                   "out=" + std::string(60'000, 'z') + "\\n"};
+                   "out=" + std::string(60'000, 'z') + "\\n", "exit=" + std::to_string(code)};
   auto zero = nodes.start(0, before(0), {});
   auto one = nodes.start(1, before(1), much);
   zero.wait_until([&] { return nodes.up(); }, "the workers");
   auto attached = nodes.zero.attach({"1"});
   attached.wait_for_out("before 1\n");
-  nodes.release();
+  nodes.zero.release();
+  // All other nodes have succeeded, so that the job ends as soon as this one reports the end of its worker.
+  const auto status = [&] { return Child({DDPRUN_PROGRAM, "status", nodes.endpoint}).wait().out; };
+  zero.wait_until([&] { return contains(status(), "exited with 0"); }, "the end of rank 0");
+  nodes.one.release();
   const auto result = attached.wait();
-  CHECK(result.code == 0);
+  CHECK(result.code == code);
   CHECK(result.out == "before 1\n" + std::string(60'000, 'x') + "\n" + std::string(60'000, 'z') + "\n");
   CHECK(result.err == "warned 1\n" + std::string(60'000, 'y') + "\n");
 }
@@ -298,18 +305,27 @@ TEST_CASE("an agent serves 16 clients and followers elsewhere at a time") {
   zero.wait_until([&] { return nodes.up(); }, "the workers");
   std::deque<Child> attached;
   for (int i = 0; i < 16; ++i)
-    attached.emplace_back(Words{DDPRUN_PROGRAM, "attach", "1"}, nodes.zero.variables()).wait_for_out("before 1\n");
+    attached.emplace_back(Words{DDPRUN_PROGRAM, "attach", "1"}, nodes.machine(i == 0 ? 1 : 0).variables())
+        .wait_for_out("before 1\n");
   for (const int node : {0, 1}) {
+    CAPTURE(node);
     const auto result = nodes.machine(node).ask({"1"});
     CHECK(result.code == 1);
     CHECK(result.err == "[ddprun] error: 16 clients are attached already\n");
   }
-  attached.front().signal(SIGKILL);
-  attached.pop_front();
-  auto next = nodes.zero.attach({"1"});
-  next.wait_for_out("before 1\n");
+  attached.back().signal(SIGKILL);
+  attached.pop_back();
+  // The agents learn of the end of that client in their own time.
+  std::optional<Child> next;
+  zero.wait_until(
+      [&] {
+        next.emplace(Words{DDPRUN_PROGRAM, "attach", "1"}, nodes.zero.variables());
+        next->wait_until([&] { return !next->out().empty() || !next->err().empty(); }, "an answer");
+        return contains(next->out(), "before 1\n");
+      },
+      "space for one more");
   nodes.release();
-  CHECK(next.wait().code == 0);
+  CHECK(next->wait().code == 0);
   for (auto& each : attached) CHECK(each.wait().code == 0);
 }
 
