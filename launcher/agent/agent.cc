@@ -135,6 +135,8 @@ class Agent {
       backend_->rendezvous().join(spec_.node, spec_.policy, [this](const RendezvousEvent& event) {
         if (events_) events_->on(event);
         watch_.on(event);
+        if (const auto* broken = std::get_if<ContactBroken>(&event)) attached_.session_lost(broken->text);
+        if (const auto* lost = std::get_if<ContactLost>(&event)) attached_.session_lost(lost->error.what());
         act(state_.on(event));
       });
     } catch (const Error& e) {

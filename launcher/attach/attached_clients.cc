@@ -163,6 +163,12 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
+  void session_lost(const std::string& reason) {
+    std::erase_if(clients_, [](const auto& client) { return client->elsewhere.has_value(); });
+    for (const auto& client : std::vector(clients_))
+      if (client->remote) queue(client, Kind::notice, reason);
+  }
+
   void round_started() {
     recent_.begin_round();
     workers_started();
@@ -485,6 +491,10 @@ void AttachedClients::received(const RelayMessage& message) {
 
 void AttachedClients::session_began() {
   impl_->session_began();
+}
+
+void AttachedClients::session_lost(const std::string& reason) {
+  impl_->session_lost(reason);
 }
 
 void AttachedClients::round_started() {

@@ -50,6 +50,8 @@ class AttachedClients {
   void received(const RelayMessage& message);
   // A session with the rendezvous server has begun, in which no request has been made.
   void session_began();
+  // The session has ended; the reason is for the clients that follow ranks of other nodes.
+  void session_lost(const std::string& reason);
   // The workers of a round have been started: follows ranks that are no longer here to their new nodes, and the files
   // of the new workers.
   void round_started();

@@ -177,6 +177,20 @@ TEST_CASE("a client that does not read delays neither the other node nor the ren
   CHECK(one.wait().code == 0);
 }
 
+TEST_CASE("attach says that the agent of its rank, which served the rendezvous, was lost, and ends with the job") {
+  TwoNodes nodes;
+  auto zero = nodes.start(0, before(0), {});
+  auto one = nodes.start(1, before(1), {});
+  zero.wait_until([&] { return nodes.up(); }, "the workers");
+  auto attached = nodes.one.attach({"0"});
+  attached.wait_for_out("before 0\n");
+  zero.signal(SIGKILL);
+  const auto result = attached.wait();
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "lost the rendezvous server at 127.0.0.1:"));
+  CHECK(one.wait().code == 1);
+}
+
 TEST_CASE("attach says that the host of its rank was lost, and ends with the job") {
   TwoNodes nodes;
   auto zero = nodes.start(0, before(0), {});
@@ -247,6 +261,24 @@ TEST_CASE("attach follows a rank to the node that replaces its own") {
   CHECK(result.out == "first 1 of 2\nsecond 1 of 2\n");
   CHECK(zero.wait().code == 0);
   CHECK(two.wait().code == 0);
+}
+
+TEST_CASE("attach goes on with a rank after the agent that served the rendezvous was replaced") {
+  TwoNodes nodes;
+  nodes.options = {"--max_restarts=1"};
+  auto zero = nodes.start(0, before(0), {});
+  auto one = nodes.start(1, before(1), {});
+  zero.wait_until([&] { return nodes.up(); }, "the workers");
+  auto attached = nodes.one.attach({"0"});
+  attached.wait_for_out("before 0\n");
+  zero.signal(SIGKILL);
+  attached.wait_for_err("lost the rendezvous server at 127.0.0.1:");
+  auto again = nodes.start(0, {"out=again\\n"}, {});
+  attached.wait_for_out("again\n");
+  nodes.release();
+  CHECK(attached.wait().code == 0);
+  CHECK(again.wait().code == 0);
+  CHECK(one.wait().code == 0);
 }
 
 TEST_CASE("attach follows a rank that comes to the client's own node, and says that another one is gone") {

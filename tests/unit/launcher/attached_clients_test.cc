@@ -213,6 +213,9 @@ TEST_CASE("a follower elsewhere of a rank that is not here, and one too many, ar
 TEST_CASE("followers elsewhere go with the session, and with the rank") {
   Node node;
   node.clients.received(FollowRank{.number = 9, .rank = 1});
+  SECTION("the end of the session") {
+    node.clients.session_lost("lost");
+  }
   SECTION("a new session") {
     node.clients.session_began();
   }
@@ -295,6 +298,11 @@ TEST_CASE("a client asks again in a new session, and follows its rank to another
   Node node;
   Reader remote(node, 5), local(node, 1);
   const auto number = node.take<FollowRank>().at(0).number;
+  node.clients.session_lost("lost the server");
+  const auto notice = only(remote.read());
+  CHECK(notice.kind == Kind::notice);
+  CHECK(notice.content == "lost the server");
+  CHECK(local.read().empty());
   node.clients.session_began();
   const auto again = node.take<FollowRank>();
   REQUIRE(again.size() == 1);
