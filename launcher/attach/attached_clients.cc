@@ -70,8 +70,8 @@ struct Client {
 
   int rank;
   FollowerQueue queue;
-  std::optional<Connection> connection;  // either this
-  std::optional<Elsewhere> elsewhere;    // or that
+  std::optional<Connection> connection;  // set for a client of this node
+  std::optional<Elsewhere> elsewhere;    // set for a follower on another node
   std::optional<RemoteRank> remote;      // unset: the rank is on this node
   std::vector<FollowedFile> files;
 };

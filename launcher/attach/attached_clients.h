@@ -19,8 +19,8 @@ namespace ddprun {
 
 // The clients of ddprun attach: each follows the output of one rank over a connection of the control socket. The output
 // of a rank of another node comes from the agent there (agent_relay.h), for which this one is the follower; and agents
-// of other nodes follow ranks of this one. Who reads slowly loses output, with a notice of how much; it never delays a
-// worker, nor the messages of the rendezvous: a follower elsewhere has at most RelayLimits::window in flight.
+// of other nodes follow ranks of this one. A client that reads slowly loses output, with a notice of how much; it never
+// delays a worker, nor the messages of the rendezvous: a follower elsewhere has at most RelayLimits::window in flight.
 //
 // Ownership: owns the connections; the loop must outlive it. Threads: single-threaded on the loop, which calls the
 // handlers. Errors: none thrown; a connection that fails is closed.
@@ -46,7 +46,8 @@ class AttachedClients {
   void feed(int rank, Console::Stream stream, std::string_view bytes);
   // A client asks for a rank: it gets the end of the rank's output, then what is new.
   void attach(int rank, UniqueFd connection);
-  // A client elsewhere, or the agent that has a rank which a client here follows, has sent a message.
+  // The agent of another node has sent a message: one that follows a rank of this node, or one whose rank a client here
+  // follows.
   void received(const RelayMessage& message);
   // A session with the rendezvous server has begun, in which no request has been made.
   void session_began();
@@ -57,8 +58,8 @@ class AttachedClients {
   void round_started();
   // The same for a worker that was started in another's place.
   void worker_replaced();
-  // What the workers have written until now precedes the message to the rendezvous that comes next: sends as much of it
-  // to followers elsewhere as may be in flight.
+  // Call before a report to the rendezvous that may end the job: sends followers elsewhere what the workers have
+  // written until now, as far as it may be in flight.
   void flush();
   // The job has ended. Waits briefly for clients that have not read everything.
   void finish(int exit_code);

@@ -47,9 +47,10 @@ class FollowerQueue {
   bool closed_ = false;
 };
 
-// How much a follower on another node may be sent before it says that it has taken some of it. A value.
+// The output that is in flight to a follower on another node: sent, and not known to be taken. A value, without I/O.
 class FollowerWindow {
  public:
+  // Returns whether no more than limit is in flight with a piece of this size.
   bool fits(std::size_t content_bytes, std::size_t limit) const;
   void sent(const RankOutput& output) { in_flight_ += relayed_bytes(output); }
   void taken(std::size_t bytes) { in_flight_ -= bytes < in_flight_ ? bytes : in_flight_; }

@@ -24,7 +24,7 @@ AgentRecord parse_agent_record(std::string_view text) {
     const auto document = json::parse(json::string_view(text.data(), text.size()));
     const auto& object = document.as_object();
     const auto& own = object.at("own").as_string();
-    const auto* relays = object.if_contains("relays");  // agents before session protocol 10 do not
+    const auto* relays = object.if_contains("relays");  // absent in records of older agents
     return {.pid = object.at("pid").to_number<std::int64_t>(),
             .endpoint = std::string(object.at("endpoint").as_string()),
             .grace = std::chrono::seconds(object.at("grace_s").to_number<std::int64_t>()),
