@@ -10,6 +10,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/agent_relay.h"
 
 // The interface between an agent and a job's rendezvous, whatever the back end (static, c10d, etcd).
 //
@@ -210,6 +211,13 @@ class Rendezvous {
   virtual void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) = 0;
   // This node leaves on purpose (a signal). The other nodes see a change of membership.
   virtual void leave(const std::string& reason) = 0;
+
+  // Messages to and from the agents of other nodes (agent_relay.h), where agents hold sessions with one server.
+  virtual bool relays() const { return false; }
+  // Returns false if it cannot be sent: there is no session at present, or relays() is false.
+  virtual bool relay(const RelayMessage& /*message*/) { return false; }
+  // Call before join().
+  virtual void on_relay(RelayHandlers /*handlers*/) {}
 };
 
 }  // namespace ddprun

@@ -15,6 +15,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/printable.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/common/version.h"
 #include "ddprun/launcher/agent/agent_state.h"
@@ -27,6 +28,7 @@
 #include "ddprun/launcher/agent/training_watch.h"
 #include "ddprun/launcher/agent/workers_store.h"
 #include "ddprun/launcher/attach/attached_clients.h"
+#include "ddprun/launcher/attach/remote_signals.h"
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/dashboard/screen_text.h"
 #include "ddprun/launcher/output/console.h"
@@ -83,7 +85,9 @@ class Agent {
         watchdog_(make_watchdog(spec)),
         training_(loop_, spec.node.nproc),
         attached_(loop_, {.refusal = [this](int rank) { return no_such_rank(rank); },
-                          .unseen = [this](int rank) { return group_.unseen_streams(local_rank_of(rank)); }}),
+                          .unseen = [this](int rank) { return group_.unseen_streams(local_rank_of(rank)); },
+                          .relay = [this](const RelayMessage& message) { return relay(message); }}),
+        remote_signals_([this](const RelayMessage& message) { return relay(message); }),
         watch_(loop_, watch_spec(spec)),
         signals_(loop_),
         guardian_watch_(loop_, guardian),
@@ -120,11 +124,19 @@ class Agent {
       watch_.ask_others_at(server_at(backend_->endpoint(), spec_.trust.credentials));
       backend_->on_server_failure(accept_bound(), [this](const Error& e) { act(state_.on_fault(e)); });
       open_control_socket();
+      backend_->rendezvous().on_relay({.received = [this](const RelayMessage& message) { on_relayed(message); },
+                                       .connected =
+                                           [this] {
+                                             remote_signals_.session_began();
+                                             attached_.session_began();
+                                           }});
       report_training();
       if (events_) events_->joining();
       backend_->rendezvous().join(spec_.node, spec_.policy, [this](const RendezvousEvent& event) {
         if (events_) events_->on(event);
         watch_.on(event);
+        if (const auto* broken = std::get_if<ContactBroken>(&event)) attached_.session_lost(broken->text);
+        if (const auto* lost = std::get_if<ContactLost>(&event)) attached_.session_lost(lost->error.what());
         act(state_.on(event));
       });
     } catch (const Error& e) {
@@ -293,7 +305,7 @@ class Agent {
       remove_token_file();
       store_.answer_for(*round_, backend_->serves_workers());
       group_.start(action.round, store_.serves(*round_) ? control_->path().string() : "");
-      attached_.workers_started();
+      attached_.round_started();
       if (spec_.policy.agent_store) hint_.start();
       store_.probe(*round_, backend_->serves_workers());
       if (events_) events_->workers_started(group_.workers());
@@ -349,7 +361,7 @@ class Agent {
       }
     }
     replaced_ += static_cast<int>(action.local_ranks.size());
-    attached_.workers_started();
+    attached_.worker_replaced();
     store_.announce(round_->generation, action);
     if (events_) events_->workers_started(some_workers(action.local_ranks));
   }
@@ -364,12 +376,19 @@ class Agent {
 
   void execute(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
   void execute(const KillWorkers&) { group_.kill(); }
-  void execute(const ReportSuccess& action) { backend_->rendezvous().report_success(action.generation); }
-  void execute(const ReportPreempted& action) { backend_->rendezvous().report_preempted(action.generation); }
+  void execute(const ReportSuccess& action) {
+    attached_.flush();
+    backend_->rendezvous().report_success(action.generation);
+  }
+  void execute(const ReportPreempted& action) {
+    attached_.flush();
+    backend_->rendezvous().report_preempted(action.generation);
+  }
   void execute(const RequestStop& action) {
     if (backend_) backend_->rendezvous().request_stop(action.who);
   }
   void execute(const ReportFailure& action) {
+    attached_.flush();
     backend_->rendezvous().report_failure(action.generation, action.failures);
   }
   void execute(const LeaveJob& action) {
@@ -394,7 +413,8 @@ class Agent {
             .status = [this] { return to_json(record()); },
             .view = [this] { return watch_.snapshot(); },
             .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); },
-            .signal = [this](int rank, int number, const std::string& who) { return signal_rank(rank, number, who); },
+            .signal = [this](int rank, int number, const std::string& who,
+                             const auto& reply) { signal_rank(rank, number, who, reply); },
             .attach = [this](int rank, UniqueFd c) { attached_.attach(rank, std::move(c)); },
             .store = [this](UniqueFd c, const std::string& sent) { store_.adopt(std::move(c), sent); }});
     if (!control_->path().empty()) guardian_.remove_with_job(control_->path());
@@ -410,13 +430,39 @@ class Agent {
     return local_rank >= 0 && local_rank < self().nproc ? "" : fmt::format("rank {} is not on this node", rank);
   }
 
-  std::string signal_rank(int rank, int signal_number, const std::string& requester) {
+  // Returns why the signal was not sent; empty if it was.
+  std::string signal_own_rank(int rank, int signal_number, const std::string& requester) {
     const auto refusal = no_such_rank(rank);
     return refusal.empty() ? send_requested_signal(group_, local_rank_of(rank), signal_number, requester) : refusal;
   }
 
+  void signal_rank(int rank, int signal_number, const std::string& requester, const ControlSocket::SignalReply& reply) {
+    if (no_such_rank(rank).empty()) return reply(signal_own_rank(rank, signal_number, requester));
+    remote_signals_.ask(rank, signal_number, requester, reply);
+  }
+
+  bool relays() const { return backend_ && backend_->rendezvous().relays(); }
+
+  // Sends a message to the agent of another node. Returns why it cannot be sent; empty if it was.
+  std::string relay(const RelayMessage& message) {
+    if (!relays()) return "the agents of this job have no connection to each other";
+    return backend_->rendezvous().relay(message) ? "" : "this agent has no connection to the rendezvous server now";
+  }
+
+  void on_relayed(const RelayMessage& message) {
+    if (const auto* asked = std::get_if<SignalRank>(&message))
+      relay(SignalAnswer{asked->number, signal_own_rank(asked->rank, asked->signal_number, printable(asked->who))});
+    else if (const auto* answer = std::get_if<SignalAnswer>(&message))
+      remote_signals_.answered(*answer);
+    else
+      attached_.received(message);
+  }
+
   AgentRecord record() const {
-    return own_record(spec_, backend_ ? backend_->endpoint() : "", round_, training_.with_training(group_.reports()));
+    auto record =
+        own_record(spec_, backend_ ? backend_->endpoint() : "", round_, training_.with_training(group_.reports()));
+    record.relays = relays();
+    return record;
   }
 
   // Reports workers to the rendezvous for ddprun status.
@@ -487,6 +533,7 @@ class Agent {
   std::unique_ptr<Watchdog> watchdog_;  // null: not enabled
   TrainingWatch training_;
   AttachedClients attached_;
+  RemoteSignals remote_signals_;
   NodeUsageMeter usage_;
   dashboard::JobWatch watch_;
   asio::signal_set signals_;

@@ -104,11 +104,19 @@ JobHere job_here(const Request& request, const Environment& environment) {
   return here;
 }
 
-// The agent of this machine that has the rank.
+// Returns whether the agent can ask that of the rank's node. A spare node does not know how many ranks there are.
+bool passes_on(const LocalAgent& agent, int rank) {
+  const int ranks = agent.record.own.world_size;
+  return agent.record.relays && (ranks == 0 || rank < ranks);
+}
+
+// The agent of this machine that has the rank, or one that asks the agent that has it.
 LocalAgent agent_of(const Request& request, const Environment& environment) {
   auto here = job_here(request, environment);
   for (auto& agent : here.agents)
     if (node_of(agent.record.own, request.rank)) return std::move(agent);
+  for (auto& agent : here.agents)
+    if (passes_on(agent, request.rank)) return std::move(agent);
   std::optional<JobStatus> whole;
   try {
     whole = job_at(here.endpoint, here.run_id);

@@ -12,8 +12,9 @@ bool is_attach_command(const std::vector<std::string>& arguments);
 
 // Follows the output of one rank of a running job until the job ends, or sends the rank's worker a signal (--signal).
 // Its standard output and standard error go to those of this process. Returns the exit code: the job's, or 0 for a
-// signal. Throws Errc::usage, Errc::unreachable (also when the rank is not on this machine), Errc::timeout,
-// Errc::connection_lost (the agent ended before the job did), Errc::io. REQUIRES: is_attach_command(arguments).
+// signal. Throws Errc::usage, Errc::unreachable (also when no agent of this machine passes requests for the rank on),
+// Errc::timeout, Errc::connection_lost (the agent ended before the job did), Errc::io. REQUIRES:
+// is_attach_command(arguments).
 int run_attach_command(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace ddprun

@@ -9,6 +9,7 @@
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/attach/recent_output.h"
 #include "ddprun/launcher/output/output.h"
+#include "ddprun/rendezvous/agent_relay.h"
 
 namespace boost::asio {
 class io_context;
@@ -16,21 +17,24 @@ class io_context;
 
 namespace ddprun {
 
-// The clients of ddprun attach: each follows the output of one rank of this node over a connection of the control
-// socket. A client that reads slowly loses output, with a notice of how much; it never delays a worker.
+// The clients of ddprun attach: each follows the output of one rank over a connection of the control socket. The output
+// of a rank of another node comes from the agent there (agent_relay.h), for which this one is the follower; and agents
+// of other nodes follow ranks of this one. A client that reads slowly loses output, with a notice of how much; it never
+// delays a worker, nor the messages of the rendezvous: a follower elsewhere has at most RelayLimits::window in flight.
 //
 // Ownership: owns the connections; the loop must outlive it. Threads: single-threaded on the loop, which calls the
 // handlers. Errors: none thrown; a connection that fails is closed.
 class AttachedClients {
  public:
-  static constexpr std::size_t max_clients = 16;
-  static constexpr std::size_t max_queued = std::size_t{256} * 1024;  // bytes queued for one client
+  static constexpr std::size_t max_clients = 16;  // connections, and followers elsewhere
 
   struct Handlers {
     // Returns why this rank cannot be followed here; empty if it can.
     std::function<std::string(int rank)> refusal;
     // Returns the streams of the rank that do not pass through this process.
     std::function<std::vector<UnseenStream>(int rank)> unseen;
+    // Sends a message to the agent of another node. Returns why it cannot be sent; empty if it was.
+    std::function<std::string(const RelayMessage&)> relay;
   };
 
   AttachedClients(boost::asio::io_context& loop, Handlers handlers);
@@ -42,9 +46,21 @@ class AttachedClients {
   void feed(int rank, Console::Stream stream, std::string_view bytes);
   // A client asks for a rank: it gets the end of the rank's output, then what is new.
   void attach(int rank, UniqueFd connection);
-  // Workers have been started: refuses the clients whose ranks are no longer here, and follows the files of the new
-  // workers.
-  void workers_started();
+  // The agent of another node has sent a message: one that follows a rank of this node, or one whose rank a client here
+  // follows.
+  void received(const RelayMessage& message);
+  // A session with the rendezvous server has begun, in which no request has been made.
+  void session_began();
+  // The session has ended; the reason is for the clients that follow ranks of other nodes.
+  void session_lost(const std::string& reason);
+  // The workers of a round have been started: follows ranks that are no longer here to their new nodes, and the files
+  // of the new workers.
+  void round_started();
+  // The same for a worker that was started in another's place.
+  void worker_replaced();
+  // Call before a report to the rendezvous that may end the job: sends followers elsewhere what the workers have
+  // written until now, as far as it may be in flight.
+  void flush();
   // The job has ended. Waits briefly for clients that have not read everything.
   void finish(int exit_code);
 

@@ -1,5 +1,7 @@
 #include "ddprun/launcher/attach/recent_output.h"
 
+#include <algorithm>
+
 namespace ddprun {
 namespace {
 
@@ -26,9 +28,9 @@ void RecentOutput::feed(int rank, Console::Stream stream, std::string_view bytes
   auto& kept = ranks_[rank];
   if (bytes.size() > max_bytes) {
     bytes.remove_prefix(bytes.size() - max_bytes);
-    kept = {.pieces = {}, .bytes = 0, .complete = false};
+    kept = {.pieces = {}, .bytes = 0, .former = 0, .complete = false, .round_complete = false};
   }
-  const bool fits = !kept.pieces.empty() && kept.pieces.back().stream == stream &&
+  const bool fits = kept.pieces.size() > kept.former && kept.pieces.back().stream == stream &&
                     kept.pieces.back().bytes.size() + bytes.size() <= piece_bytes;
   if (fits)
     kept.pieces.back().bytes += bytes;
@@ -41,6 +43,7 @@ void RecentOutput::feed(int rank, Console::Stream stream, std::string_view bytes
 void RecentOutput::drop_oldest(Kept& kept) {
   while (kept.bytes > max_bytes) {
     kept.complete = false;
+    kept.round_complete &= kept.former > 0;
     auto& oldest = kept.pieces.front().bytes;
     const auto excess = kept.bytes - max_bytes;
     if (excess < oldest.size()) {
@@ -50,7 +53,24 @@ void RecentOutput::drop_oldest(Kept& kept) {
     }
     kept.bytes -= oldest.size();
     kept.pieces.pop_front();
+    kept.former -= std::min<std::size_t>(kept.former, 1);
   }
+}
+
+void RecentOutput::begin_round() {
+  for (auto& [rank, kept] : ranks_) {
+    kept.former = kept.pieces.size();
+    kept.round_complete = true;
+  }
+}
+
+std::vector<OutputPiece> RecentOutput::last_of_round(int rank) const {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return {};
+  const auto& kept = found->second;
+  std::vector<OutputPiece> pieces(kept.pieces.begin() + static_cast<std::ptrdiff_t>(kept.former), kept.pieces.end());
+  if (!kept.round_complete) drop_broken_line(pieces);
+  return pieces;
 }
 
 std::vector<OutputPiece> RecentOutput::last(int rank) const {

@@ -26,14 +26,20 @@ class RecentOutput {
   static constexpr std::size_t max_bytes = std::size_t{16} * 1024;  // bytes of one worker, both streams together
 
   void feed(int rank, Console::Stream stream, std::string_view bytes);
+  // Workers of a new round have been started.
+  void begin_round();
   // The pieces in the order in which this process read them. If earlier output was dropped, they begin a line.
   std::vector<OutputPiece> last(int rank) const;
+  // The same for what was fed since begin_round().
+  std::vector<OutputPiece> last_of_round(int rank) const;
 
  private:
   struct Kept {
     std::deque<OutputPiece> pieces;
     std::size_t bytes = 0;
-    bool complete = true;  // nothing was dropped
+    std::size_t former = 0;      // number of pieces of earlier rounds
+    bool complete = true;        // nothing was dropped
+    bool round_complete = true;  // nothing of this round was dropped
   };
   static void drop_oldest(Kept& kept);
 

@@ -14,6 +14,7 @@ struct AgentRecord {
   std::int64_t pid = 0;
   std::string endpoint;            // that of the rendezvous server, which knows the whole job
   std::chrono::seconds grace{30};  // period between SIGTERM and SIGKILL for its workers
+  bool relays = false;             // it passes requests about ranks on to the agents of other nodes
   JobStatus own;                   // the job with this node only
 };
 

@@ -152,7 +152,9 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
     int rank = 0, signal_number = 0;
     std::string requester;
     if (!(words >> rank >> signal_number >> std::ws) || !std::getline(words, requester)) return drop(connection);
-    answer(connection, handlers_.signal(rank, signal_number, requester));
+    handlers_.signal(rank, signal_number, requester, [weak = weak_from_this(), connection](const std::string& problem) {
+      if (const auto self = weak.lock()) self->answer(connection, problem);
+    });
   }
 
   void answer(const ConnectionPtr& connection, const std::string& text, bool stays_open = false) {

@@ -24,12 +24,15 @@ namespace ddprun {
 // loop, which calls the handlers. Errors: none thrown; an invalid request closes its connection.
 class ControlSocket {
  public:
+  using SignalReply = std::function<void(const std::string& problem)>;
+
   struct Handlers {
     std::function<std::string()> status;  // the answer to "status" and "stop", without a newline
     std::function<std::string()> view;    // the answer to "view", without a newline
     std::function<void(const std::string& requester)> stop;
-    // Sends the worker of a rank a signal. Returns the answer: empty, or why the signal was not sent.
-    std::function<std::string(int rank, int signal_number, const std::string& requester)> signal;
+    // Sends the worker of a rank a signal. reply gets the answer, at once or later: empty, or why the signal was not
+    // sent. It may be called after this object was destroyed.
+    std::function<void(int rank, int signal_number, const std::string& requester, SignalReply reply)> signal;
     std::function<void(int rank, UniqueFd connection)> attach;
     // A worker of this host wants to use the workers' store (local_socket.h); sent: what followed the request.
     std::function<void(UniqueFd connection, const std::string& sent)> store;

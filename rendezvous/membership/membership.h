@@ -97,6 +97,8 @@ class Membership {
   bool has(const std::string& node) const { return nodes_.contains(node); }
   const JobPolicy& policy() const { return policy_; }
   std::int64_t generation() const { return round_.generation; }
+  // The round whose workers run; null if none do.
+  const Round* running_round() const { return phase_ == Phase::running ? &round_ : nullptr; }
   int restarts_used() const { return restarts_used_; }
   JobStatus status(Time now) const;
 

@@ -1,6 +1,7 @@
 #include "ddprun/rendezvous/membership/membership_hub.h"
 
 #include <algorithm>
+#include <concepts>
 #include <map>
 #include <set>
 #include <type_traits>
@@ -13,6 +14,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
 #include "ddprun/rendezvous/membership/foreign_agent.h"
+#include "ddprun/rendezvous/membership/relay_table.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
 
 namespace ddprun {
@@ -38,6 +40,7 @@ struct Job {
   asio::steady_timer timer;
   bool armed = false;
   std::map<std::string, SessionId> sessions;  // node id -> its current session
+  RelayTable relay;
 };
 using JobPtr = std::shared_ptr<Job>;
 
@@ -109,6 +112,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     sessions_.erase(found);
     if (session.job && is_current_session(id, session)) {
       session.job->sessions.erase(session.node);
+      // At the end of a job all nodes close their sessions, which concerns nobody.
+      if (!session.job->membership.ended()) node_left(session.job, session.node, "was lost: its connection closed");
       deliver(session.job, session.job->membership.session_closed(now(), session.node, "its connection closed"));
     }
     if (session_end_) session_end_();
@@ -267,19 +272,25 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
         before == job->sessions.end() ? std::nullopt : std::optional(before->second);
     job->sessions[join.node.id] = id;
     auto messages = job->membership.join(now(), join.node, join.policy, addresses);
-    if (superseded) restore_or_close(job, join.node.id, *superseded, messages);
+    if (superseded && restore_or_close(job, join.node.id, *superseded, messages))
+      node_left(job, join.node.id, "opened a new session");
     deliver(job, std::move(messages));
   }
 
-  // A node's new session replaces its old one, unless the new one was refused: then the old one stays.
-  void restore_or_close(const JobPtr& job, const std::string& node, SessionId superseded,
+  // A node's new session replaces its old one, unless the new one was refused: then the old one stays. Returns whether
+  // it was replaced.
+  bool restore_or_close(const JobPtr& job, const std::string& node, SessionId superseded,
                         MembershipMessages& messages) {
     const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);
-    if (!refused) return sender_.close(superseded);
+    if (!refused) {
+      sender_.close(superseded);
+      return true;
+    }
     const SessionId refused_session = std::exchange(job->sessions[node], superseded);
     sender_.send(refused_session, encode(ServerFrame{std::get<JoinRefused>(std::move(messages.front().what))}));
     sender_.close(refused_session);
     messages.erase(messages.begin());
+    return false;
   }
 
   JobPtr job_for(const JobPolicy& policy) {
@@ -329,8 +340,33 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const std::string node = session.node;
     job->sessions.erase(node);
     sender_.close(id);
+    node_left(job, node, "left: " + frame.reason);
     deliver(job, job->membership.leave(now(), node, frame.reason));
   }
+
+  template <class Message>
+  requires std::constructible_from<RelayMessage, Message>
+  void handle(SessionId, const Session& session, Message& message) {
+    const JobPtr job = session.job;
+    relay(job, job->relay.received(session.node, std::move(message), job->membership.running_round()));
+  }
+
+  // ---- messages among the agents
+
+  void relay(const JobPtr& job, RelayTable::Deliveries deliveries) {
+    for (auto& delivery : deliveries) {
+      const auto session = job->sessions.find(delivery.node);
+      if (session == job->sessions.end()) continue;
+      std::visit([&](auto& one) { sender_.send(session->second, encode(ServerFrame(std::move(one)))); },
+                 delivery.message);
+    }
+  }
+
+  void node_left(const JobPtr& job, const std::string& node, const std::string& how) {
+    relay(job, job->relay.node_left(node, how));
+  }
+
+  // ---- messages of the membership
 
   void deliver(const JobPtr& job, MembershipMessages messages) {
     for (auto& message : messages)
@@ -357,8 +393,11 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       if constexpr (ends_session) {
         job->sessions.erase(session);
         sender_.close(id);
+        node_left(job, to[i], "was lost");
       }
     }
+    if constexpr (std::is_same_v<What, RoundStarted>)
+      if (const auto* round = job->membership.running_round()) relay(job, job->relay.round_started(*round));
   }
 
   void arm(const JobPtr& job) {

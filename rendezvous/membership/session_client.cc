@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <csignal>
 #include <deque>
 #include <memory>
@@ -57,12 +58,14 @@ std::int64_t wall_clock_us() {
 // One join(): from the first dial to the end of the last session. Its coroutine keeps it alive; stop() ends that.
 class SessionClient::Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(asio::io_context& loop, SessionClientOptions options, NodeInfo self, JobPolicy policy, Handler handler)
+  Session(asio::io_context& loop, SessionClientOptions options, NodeInfo self, JobPolicy policy, Handler handler,
+          RelayHandlers relay)
       : options_(std::move(options)),
         endpoint_(format_host_port(options_.host, options_.port)),
         self_(std::move(self)),
         policy_(std::move(policy)),
         handler_(std::move(handler)),
+        relay_(std::move(relay)),
         loop_(loop),
         socket_(loop),
         lookup_(loop),
@@ -77,6 +80,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   void stop() {
     handler_ = nullptr;
+    relay_ = {};
     close();
   }
 
@@ -84,6 +88,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     if (!established_ || closed_) return;
     write(rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{encode(frame)})));
   }
+
+  bool has_session() const { return established_ && !closed_ && !end_reason_; }
 
   // Without a session no server knows of this node, so it decides by itself.
   void request_stop(const std::string& who) {
@@ -99,6 +105,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   // The owner may exit right after this, so the frame is written now if the socket accepts it.
   void leave(const std::string& reason) {
     handler_ = nullptr;
+    relay_ = {};
     if (established_ && !closed_ && outgoing_.empty()) {
       const std::string bytes = sealed(
           rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{encode(NodeFrame{SessionLeave{reason}})})));
@@ -339,6 +346,11 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     close();
     emit(std::move(frame));
   }
+  template <class Message>
+  requires std::constructible_from<RelayMessage, Message>
+  void handle(Message&& message) {
+    if (const auto received = relay_.received) received(RelayMessage(std::forward<Message>(message)));
+  }
 
   // The handler may call or destroy the owner.
   void emit(RendezvousEvent event) {
@@ -383,6 +395,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     liveness_clock_.advance(StallAwareClock::Clock::now());
     last_heard_ = liveness_clock_.elapsed();
     schedule_heartbeat();
+    if (const auto connected = relay_.connected) connected();
   }
 
   void schedule_heartbeat() {
@@ -491,6 +504,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   NodeInfo self_;
   const JobPolicy policy_;
   Handler handler_;
+  RelayHandlers relay_;
 
   asio::io_context& loop_;
   tcp::socket socket_;
@@ -531,7 +545,7 @@ SessionClient::~SessionClient() {
 
 void SessionClient::join(const NodeInfo& self, const JobPolicy& policy, Handler handler) {
   if (session_) session_->stop();
-  session_ = std::make_shared<Session>(loop_, options_, self, policy, std::move(handler));
+  session_ = std::make_shared<Session>(loop_, options_, self, policy, std::move(handler), relay_handlers_);
   session_->start();
 }
 
@@ -557,6 +571,12 @@ void SessionClient::request_stop(const std::string& who) {
 
 void SessionClient::report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) {
   if (session_) session_->send(SessionFailure{generation, wall_clock_us(), failures});
+}
+
+bool SessionClient::relay(const RelayMessage& message) {
+  if (!session_ || !session_->has_session()) return false;
+  std::visit([this](const auto& one) { session_->send(one); }, message);
+  return true;
 }
 
 void SessionClient::leave(const std::string& reason) {

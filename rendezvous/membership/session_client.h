@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddprun/rendezvous/rendezvous.h"
@@ -58,11 +59,15 @@ class SessionClient final : public Rendezvous {
   void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override;
   void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;
+  bool relays() const override { return true; }
+  bool relay(const RelayMessage& message) override;
+  void on_relay(RelayHandlers handlers) override { relay_handlers_ = std::move(handlers); }
 
  private:
   class Session;
   boost::asio::io_context& loop_;
   const SessionClientOptions options_;
+  RelayHandlers relay_handlers_;
   std::shared_ptr<Session> session_;
 };
 

@@ -21,6 +21,12 @@ enum class Kind : std::uint8_t {
   beat = 0x10,
   status = 0x20,
   stop = 0x21,
+  follow = 0x30,
+  unfollow = 0x31,
+  output = 0x32,
+  taken = 0x33,
+  signal = 0x34,
+  signalled = 0x35,
   refused = 0x81,
   dropped = 0x82,
   waiting = 0x83,
@@ -452,6 +458,46 @@ std::string encode_one(const RequestAnswer& frame) {
   return out.take();
 }
 
+std::string encode_one(const FollowRank& frame) {
+  Writer out(Kind::follow);
+  out.integer(frame.number);
+  out.integer<std::int32_t>(frame.rank);
+  out.integer<std::uint8_t>(frame.again);
+  return out.take();
+}
+std::string encode_one(const UnfollowRank& frame) {
+  Writer out(Kind::unfollow);
+  out.integer(frame.number);
+  return out.take();
+}
+std::string encode_one(const RankOutput& frame) {
+  Writer out(Kind::output);
+  out.integer(frame.number);
+  out.integer(static_cast<std::uint8_t>(frame.kind));
+  out.text(frame.content, RelayLimits::piece);
+  return out.take();
+}
+std::string encode_one(const OutputTaken& frame) {
+  Writer out(Kind::taken);
+  out.integer(frame.number);
+  out.integer(frame.bytes);
+  return out.take();
+}
+std::string encode_one(const SignalRank& frame) {
+  Writer out(Kind::signal);
+  out.integer(frame.number);
+  out.integer<std::int32_t>(frame.rank);
+  out.integer<std::int32_t>(frame.signal_number);
+  out.text(frame.who, Limits::name);
+  return out.take();
+}
+std::string encode_one(const SignalAnswer& frame) {
+  Writer out(Kind::signalled);
+  out.integer(frame.number);
+  out.text(frame.problem, Limits::text);
+  return out.take();
+}
+
 }  // namespace
 
 std::optional<std::uint16_t> announced_version(std::string_view frame_head) {
@@ -515,6 +561,45 @@ RoundProposed read_proposed(Reader& in) {
   return {.round = std::move(round), .reason = in.text("reason", Limits::text)};
 }
 
+std::uint64_t read_number(Reader& in) {
+  return in.integer<std::uint64_t>("number", 0, std::numeric_limits<std::uint64_t>::max());
+}
+
+std::optional<RelayMessage> read_relay_message(Kind kind, Reader& in) {
+  constexpr auto last_kind = static_cast<std::uint8_t>(RankOutput::Kind::refused);
+  switch (kind) {
+    case Kind::follow:
+      return FollowRank{
+          .number = read_number(in), .rank = in.integer<std::int32_t>("rank", 0, any_int), .again = in.flag("again")};
+    case Kind::unfollow:
+      return UnfollowRank{read_number(in)};
+    case Kind::output:
+      return RankOutput{.number = read_number(in),
+                        .kind = static_cast<RankOutput::Kind>(in.integer<std::uint8_t>("kind of output", 0, last_kind)),
+                        .content = in.text("output", RelayLimits::piece)};
+    case Kind::taken:
+      return OutputTaken{
+          .number = read_number(in),
+          .bytes = in.integer<std::uint32_t>("bytes taken", 0, std::numeric_limits<std::uint32_t>::max())};
+    case Kind::signal:
+      return SignalRank{.number = read_number(in),
+                        .rank = in.integer<std::int32_t>("rank", 0, any_int),
+                        .signal_number = in.integer<std::int32_t>("signal", 1, Limits::signals),
+                        .who = in.text("who", Limits::name)};
+    case Kind::signalled:
+      return SignalAnswer{.number = read_number(in), .problem = in.text("problem", Limits::text)};
+    default:
+      return std::nullopt;
+  }
+}
+
+template <class Frame>
+Frame read_relayed(std::uint8_t kind, Reader& in) {
+  auto message = read_relay_message(static_cast<Kind>(kind), in);
+  if (!message) throw make_error(Errc::protocol, "session frame of unknown kind {:#04x}", kind);
+  return std::visit([](auto&& one) { return Frame(std::forward<decltype(one)>(one)); }, std::move(*message));
+}
+
 NodeFrame read_node_frame(Reader& in) {
   const auto kind = in.integer<std::uint8_t>("kind", 0, 255);
   switch (static_cast<Kind>(kind)) {
@@ -540,7 +625,7 @@ NodeFrame read_node_frame(Reader& in) {
     case Kind::stop:
       return read_stop_request(in);
     default:
-      throw make_error(Errc::protocol, "session frame of unknown kind {:#04x}", kind);
+      return read_relayed<NodeFrame>(kind, in);
   }
 }
 
@@ -568,7 +653,7 @@ ServerFrame read_server_frame(Reader& in) {
     case Kind::answer:
       return RequestAnswer{in.text("answer", Limits::answer)};
     default:
-      throw make_error(Errc::protocol, "session frame of unknown kind {:#04x}", kind);
+      return read_relayed<ServerFrame>(kind, in);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "ddprun/rendezvous/agent_relay.h"
 #include "ddprun/rendezvous/membership/membership_message.h"
 
 // The frames of a session between an agent and the rendezvous server: encoding and decoding, no I/O. SESSIONS.md has
@@ -13,7 +14,7 @@
 // field.
 namespace ddprun {
 
-inline constexpr std::uint16_t session_protocol_version = 9;
+inline constexpr std::uint16_t session_protocol_version = 10;
 
 // The version in a JOIN, STATUS or STOP of any version, of which the first bytes are given; nullopt for other frames.
 std::optional<std::uint16_t> announced_version(std::string_view frame_head);
@@ -26,6 +27,7 @@ struct SessionLimits {
   static constexpr std::int32_t workers = 4096;     // workers of a node
   static constexpr std::uint32_t failures = 128;    // failures of a report, so that its frame stays below 8 MiB
   static constexpr std::uint32_t answer = 4 << 20;  // bytes of the answer to STATUS and STOP
+  static constexpr std::int32_t signals = 64;       // the highest number of a signal
   static constexpr std::int64_t milliseconds = 1'000'000'000'000;
   static constexpr std::int64_t keep_alive_milliseconds =
       86'400'000;  // its product with the attempts must not overflow
@@ -70,8 +72,10 @@ struct StopRequest {
   std::string run_id;
   std::string who;  // for messages
 };
+// The messages of agent_relay.h go to the server, and from it to the agent that they concern.
 using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionLeave,
-                               SessionPreempted, SessionNode, StatusRequest, StopRequest>;
+                               SessionPreempted, SessionNode, StatusRequest, StopRequest, FollowRank, UnfollowRank,
+                               RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Frames from the server to an agent.
 struct SessionShutdown {  // the server shuts down and may be restarted; the session ends
@@ -88,7 +92,8 @@ struct RequestAnswer {
   std::string jobs;  // JSON (job_status.h)
 };
 using ServerFrame = std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed,
-                                 SessionStarted, JobEnded, SessionShutdown, RequestAnswer>;
+                                 SessionStarted, JobEnded, SessionShutdown, RequestAnswer, FollowRank, UnfollowRank,
+                                 RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Texts beyond their limit are cut. REQUIRES: the other limits are kept.
 std::string encode(const NodeFrame& frame);

@@ -161,6 +161,10 @@ class StaticRendezvous final : public Rendezvous {
     later([this, reason] { propose(reason); });
   }
 
+  bool relays() const override { return client_ != nullptr; }
+  bool relay(const RelayMessage& message) override { return client_ && client_->relay(message); }
+  void on_relay(RelayHandlers handlers) override { relay_handlers_ = std::move(handlers); }
+
   void leave(const std::string& reason) override {
     handler_ = nullptr;
     if (client_) client_->leave(reason);
@@ -222,6 +226,7 @@ class StaticRendezvous final : public Rendezvous {
   void begin_session() {
     client_ =
         std::make_unique<SessionClient>(loop_, SessionClientOptions{.host = endpoint_.host, .port = endpoint_.port});
+    client_->on_relay(relay_handlers_);
     client_->join(self_, policy_, [this](RendezvousEvent event) {
       auto* started = std::get_if<RoundStarted>(&event);
       if (started && policy_.agent_store) set_master(started->round);
@@ -272,6 +277,7 @@ class StaticRendezvous final : public Rendezvous {
   NodeInfo self_;
   JobPolicy policy_;
   Handler handler_;
+  RelayHandlers relay_handlers_;
   std::unique_ptr<SessionClient> client_;  // if all agents are ddprun's
 
   std::shared_ptr<Store> job_store_;  // if a torchrun agent takes part

@@ -31,6 +31,12 @@ void write_session_seeds(const std::filesystem::path& folder) {
       {'\0', encode(NodeFrame{SessionBeat{}})},
       {'\0', encode(NodeFrame{SessionReady{0, 4000}})},
       {'\1', encode(NodeFrame{SessionReady{0, 0}})},
+      {'\0', encode(NodeFrame{FollowRank{.number = 1, .rank = 1}})},
+      {'\1', encode(NodeFrame{RankOutput{.number = 1, .content = "line\n"}})},
+      {'\0', encode(NodeFrame{OutputTaken{.number = 1, .bytes = 37}})},
+      {'\0', encode(NodeFrame{SignalRank{.number = 2, .rank = 1, .signal_number = 10, .who = "root"}})},
+      {'\1', encode(NodeFrame{SignalAnswer{.number = 2, .problem = "no"}})},
+      {'\0', encode(NodeFrame{UnfollowRank{1}})},
       {'\0', encode(NodeFrame{SessionSuccess{0}})},
       {'\1', encode(NodeFrame{SessionFailure{0, 9, {{.rank = 1, .exit_code = 7}}}})},
       {'\1', encode(NodeFrame{SessionLeave{"SIGTERM"}})}};

@@ -1,11 +1,10 @@
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 
 #include "ddprun/common/host_port.h"
 #include "tests/process/launch.h"
+#include "tests/process/machine.h"
 #include "tests/support/catch.h"
-#include "tests/support/free_port.h"
 #include "tests/support/temp_dir.h"
 
 // ddprun attach: the output of one rank of a running job, and signals to it.
@@ -17,33 +16,6 @@ namespace {
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-// A folder for control sockets of its own, and a file for whose creation the workers wait.
-struct Machine {
-  TempDir folder;
-  TempDir runtime;
-
-  Variables variables() const { return {{"DDPRUN_RUNTIME_DIR", runtime.path().string()}}; }
-  std::string file(const std::string& name) const { return (folder / name).string(); }
-  void release() const { std::ofstream(file("go")).put('\n'); }
-  bool exists(const std::string& name) const { return std::filesystem::exists(folder / name); }
-  bool exist(const std::string& name, int workers) const {
-    for (int rank = 0; rank < workers; ++rank)
-      if (!exists(name + std::to_string(rank))) return false;
-    return true;
-  }
-  // Each worker executes the first verbs, prints a line, waits to be released, and executes the others.
-  Child start(const Words& options, Words first, const Words& then) const {
-    first.insert(first.end(), {"touch=" + file("up${local_rank}"), "wait-file=" + file("go")});
-    first.insert(first.end(), then.begin(), then.end());
-    return Child(command(options, first), variables());
-  }
-  Child attach(Words words) const {
-    words.insert(words.begin(), {DDPRUN_PROGRAM, "attach"});
-    return Child(words, variables());
-  }
-  Child::Result ask(const Words& words) const { return attach(words).wait(); }
-};
 
 const Words before{"out=before ${local_rank}\\n", "err=warned ${local_rank}\\n"};
 
@@ -192,29 +164,6 @@ TEST_CASE("mistakes about a rank are named in one line") {
       "no job of run id 'other' of this user runs on this machine; use --rdzv_endpoint=HOST:PORT for a job elsewhere");
   machine.release();
   job.wait();
-}
-
-TEST_CASE("attach finds a rank at any agent of this machine, and names the host of one elsewhere") {
-  const Machine here, there;
-  const auto endpoint = "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port());
-  const Words options{"--nnodes=2", "--rdzv_backend=c10d", endpoint};
-  auto first = here.start(options, {"out=rank\\n"}, {});
-  auto second = there.start(options, {"out=rank\\n"}, {});
-  first.wait_until([&] { return here.exists("up0") && there.exists("up0"); }, "the workers");
-  const bool zero_here = here.ask({"0", "--signal=WINCH"}).code == 0;
-  const auto rank_here = zero_here ? "0" : "1", rank_there = zero_here ? "1" : "0";
-  auto attached = here.attach({rank_here, endpoint});
-  attached.wait_for_out("rank\n");
-  for (const auto& words : {Words{rank_there}, Words{rank_there, endpoint}}) {
-    const auto result = here.ask(words);
-    CHECK(result.code == 1);
-    CHECK(contains(result.err, "rank " + std::string(rank_there) + " of job none runs on host " + local_host_name()));
-  }
-  here.release();
-  there.release();
-  CHECK(attached.wait().code == 0);
-  CHECK(first.wait().code == 0);
-  CHECK(second.wait().code == 0);
 }
 
 TEST_CASE("attach ends with an error if the agent is killed") {

@@ -3,6 +3,7 @@
 //                                       the verbs between run only for this RANK / TORCHELASTIC_RESTART_COUNT /
 //                                       DDPRUN_RECOVERY
 //   out=TEXT err=TEXT                   writes TEXT; \n and \r are escapes
+//   rank=TEXT                           writes "TEXT RANK of WORLD_SIZE" as a line
 //   env                                 prints the environment, sorted
 //   terminal  descriptors               prints which streams are terminals, of what size; its open descriptors
 //   ignore=N  answer=N                  ignores signal N; answers it with "got N" and exit code 0
@@ -136,6 +137,7 @@ bool run(const std::string& verb, const std::string& value) {
   if (verb == "if-attempt") return variable("TORCHELASTIC_RESTART_COUNT") == value;
   if (verb == "if-replacement") return variable("DDPRUN_RECOVERY") == value;
   if (verb == "out") write_text(1, unescaped(value));
+  if (verb == "rank") write_text(1, value + " " + variable("RANK") + " of " + variable("WORLD_SIZE") + "\n");
   if (verb == "err") write_text(2, unescaped(value));
   if (verb == "env") print_environment();
   if (verb == "terminal") print_terminal();

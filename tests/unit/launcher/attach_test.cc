@@ -60,6 +60,24 @@ TEST_CASE("of output in one large block, and of a line without an end, the end i
   CHECK(recent.last(1).empty());
 }
 
+TEST_CASE("the output of a round is kept apart from what was written before, also when that is dropped") {
+  RecentOutput recent;
+  recent.feed(0, out, "former\n");
+  CHECK(text_of(recent.last_of_round(0)) == "former\n");
+  recent.begin_round();
+  CHECK(recent.last_of_round(0).empty());
+  CHECK(recent.last_of_round(1).empty());
+  recent.feed(0, out, "now\n");
+  recent.feed(1, out, "other\n");
+  CHECK(text_of(recent.last_of_round(0)) == "now\n");
+  CHECK(text_of(recent.last_of_round(1)) == "other\n");
+  CHECK(text_of(recent.last(0)) == "former\nnow\n");
+  recent.feed(0, err, std::string(RecentOutput::max_bytes - 4, 'x'));
+  CHECK(text_of(recent.last_of_round(0)) == "now\n" + std::string(RecentOutput::max_bytes - 4, 'x'));
+  recent.feed(0, out, "\nend\n");
+  CHECK(text_of(recent.last_of_round(0)) == "end\n");
+}
+
 TEST_CASE("frames are read again from any pieces of their bytes") {
   using Kind = AttachFrame::Kind;
   const auto bytes =

@@ -7,6 +7,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
@@ -79,10 +80,15 @@ TEST_CASE("the status of a job that trains says how far it is") {
 }
 
 TEST_CASE("an agent record survives a round trip through JSON, and invalid text is refused") {
-  const AgentRecord record{.pid = 17, .endpoint = "127.0.0.1:400", .grace = 7s, .own = example()};
+  const AgentRecord record{.pid = 17, .endpoint = "127.0.0.1:400", .grace = 7s, .relays = true, .own = example()};
   const auto again = parse_agent_record(to_json(record));
   CHECK(to_json(again) == to_json(record));
   CHECK(again.grace == 7s);
+  CHECK(again.relays);
+  auto text = to_json(record);
+  const std::string relays = ",\"relays\":true";
+  text.erase(text.find(relays), relays.size());
+  CHECK_FALSE(parse_agent_record(text).relays);  // of an older agent
   CHECK(again.own.nodes.size() == 2);
   CHECK_THROWS_AS(parse_agent_record("{}"), Error);
   CHECK_THROWS_AS(parse_agent_record("no"), Error);
@@ -126,11 +132,13 @@ TEST_CASE("an agent's socket answers its user, and nobody else who can reach it"
   {
     const testing::AsUser agent(agent_user);
     made.emplace(loop, environment,
-                 ControlSocket::Handlers{.status = [] { return std::string("here"); },
-                                         .view = {},
-                                         .stop = {},
-                                         .signal = [](int, int, const std::string&) { return std::string("sent"); },
-                                         .attach = [&](int rank, const UniqueFd&) { attached = rank; }});
+                 ControlSocket::Handlers{
+                     .status = [] { return std::string("here"); },
+                     .view = {},
+                     .stop = {},
+                     .signal = [&](int, int, const std::string&,
+                                   const auto& reply) { boost::asio::post(loop, [reply] { reply("sent"); }); },
+                     .attach = [&](int rank, const UniqueFd&) { attached = rank; }});
   }
   const auto& control = *made;
   REQUIRE_FALSE(control.path().empty());

@@ -85,7 +85,23 @@ NodeUsage example_usage() {
           .shared_memory_used = 4};
 }
 
-std::vector<NodeFrame> node_frames() {
+std::vector<RelayMessage> relayed_messages() {
+  return {FollowRank{.number = 1, .rank = 3, .again = true},
+          UnfollowRank{2},
+          RankOutput{.number = 3, .kind = RankOutput::Kind::err, .content = std::string("a\0b", 3)},
+          OutputTaken{.number = 4, .bytes = 77},
+          SignalRank{.number = 5, .rank = 2, .signal_number = 10, .who = "ddprun attach (root on host b)"},
+          SignalAnswer{.number = 6, .problem = "its worker does not run"}};
+}
+
+template <class Frame>
+std::vector<Frame> with_relayed(std::vector<Frame> frames) {
+  for (const auto& message : relayed_messages())
+    frames.push_back(std::visit([](const auto& one) { return Frame(one); }, message));
+  return frames;
+}
+
+std::vector<NodeFrame> own_node_frames() {
   return {example_join(),
           SessionJoin{.node = {.id = "new"}},
           SessionBeat{},
@@ -104,7 +120,11 @@ std::vector<NodeFrame> node_frames() {
           StopRequest{"job", "root on host b"}};
 }
 
-std::vector<ServerFrame> server_frames() {
+std::vector<NodeFrame> node_frames() {
+  return with_relayed(own_node_frames());
+}
+
+std::vector<ServerFrame> own_server_frames() {
   return {SessionBeat{},
           JoinRefused{"no"},
           NodeDropped{"silent"},
@@ -116,6 +136,10 @@ std::vector<ServerFrame> server_frames() {
           SessionStarted{7, "10.0.0.1", 4000},
           RequestAnswer{"{}"},
           JobEnded{{.exit_code = 137, .reason = "rank 5 failed", .failures = {example_failure()}}}};
+}
+
+std::vector<ServerFrame> server_frames() {
+  return with_relayed(own_server_frames());
 }
 
 }  // namespace
@@ -176,7 +200,7 @@ TEST_CASE("every field of what a node tells of its machine survives encoding") {
 }
 
 TEST_CASE("every field of a failure and a job result survives encoding") {
-  const auto ended = std::get<JobEnded>(decode_server_frame(encode(server_frames().back())));
+  const auto ended = std::get<JobEnded>(decode_server_frame(encode(own_server_frames().back())));
   CHECK(ended.result.exit_code == 137);
   CHECK_FALSE(ended.result.success);
   CHECK(ended.result.reason == "rank 5 failed");
@@ -192,6 +216,37 @@ TEST_CASE("every field of a failure and a job result survives encoding") {
   CHECK(failure.label == "tensor 1");
   CHECK(failure.consequence);
   CHECK(failure.usage_error);
+}
+
+TEST_CASE("every field of a message among agents survives encoding") {
+  const auto decoded = [](const auto& message) {
+    return std::get<std::decay_t<decltype(message)>>(decode_node_frame(encode(NodeFrame(message))));
+  };
+  const auto follow = decoded(FollowRank{.number = 1, .rank = 3, .again = true});
+  CHECK(follow.number == 1);
+  CHECK(follow.rank == 3);
+  CHECK(follow.again);
+  const auto output = decoded(RankOutput{.number = 3, .kind = RankOutput::Kind::notice, .content = "n"});
+  CHECK(output.number == 3);
+  CHECK(output.kind == RankOutput::Kind::notice);
+  CHECK(output.content == "n");
+  const auto taken = decoded(OutputTaken{.number = 4, .bytes = 77});
+  CHECK(taken.number == 4);
+  CHECK(taken.bytes == 77);
+  const auto signal = decoded(SignalRank{.number = 5, .rank = 2, .signal_number = 10, .who = "root"});
+  CHECK(signal.rank == 2);
+  CHECK(signal.signal_number == 10);
+  CHECK(signal.who == "root");
+  CHECK(decoded(SignalAnswer{.number = 6, .problem = "p"}).problem == "p");
+}
+
+TEST_CASE("a piece of output and a signal beyond their limits are refused") {
+  CHECK_THROWS_AS(decode_node_frame(encode(NodeFrame(SignalRank{.number = 1, .rank = 0, .signal_number = 0}))), Error);
+  CHECK_THROWS_AS(decode_node_frame(encode(NodeFrame(SignalRank{.number = 1, .rank = 0, .signal_number = 65}))), Error);
+  auto bytes = encode(NodeFrame(RankOutput{.number = 1, .content = std::string(RelayLimits::piece, 'x')}));
+  CHECK(std::get<RankOutput>(decode_node_frame(bytes)).content.size() == RelayLimits::piece);
+  bytes[10] = 1;  // the lowest byte of the length
+  CHECK_THROWS_WITH(decode_node_frame(bytes + 'x'), Catch::Contains("output is 16385"));
 }
 
 TEST_CASE("ranks of a round follow from the order of its members") {

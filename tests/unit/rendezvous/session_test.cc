@@ -166,9 +166,13 @@ namespace {
 // Stands in for a server's connections.
 class Sent final : public SessionSender {
  public:
-  void send(SessionId session, std::string frame) override { last[session] = decode_server_frame(frame); }
+  void send(SessionId session, std::string frame) override {
+    last[session] = decode_server_frame(frame);
+    all[session].push_back(last[session]);
+  }
   void close(SessionId) override {}
   std::map<SessionId, ServerFrame> last;
+  std::map<SessionId, std::vector<ServerFrame>> all;
 };
 
 }  // namespace
@@ -187,6 +191,66 @@ TEST_CASE("failures are ordered by when they were observed, whatever the clocks 
   hub.on_frame(2, encode(NodeFrame{SessionFailure{
                       0, ahead + 9'000'000, {{.rank = 1, .exit_code = 4, .time_us = ahead + 2'000'000}}}}));
   CHECK(std::get<JobEnded>(sent.last.at(1)).result.exit_code == 4);
+}
+
+namespace {
+
+// Two nodes whose sessions have these ids run a round of two ranks.
+struct RunningPair {
+  asio::io_context loop;
+  Sent sent;
+  MembershipHub hub{loop, sent};
+
+  explicit RunningPair(const JobPolicy& policy) {
+    for (const SessionId id : {1, 2}) join(id, std::to_string(id), policy);
+    for (const SessionId id : {1, 2}) hub.on_frame(id, encode(NodeFrame{SessionReady{0, 1}}));
+    sent.all.clear();
+  }
+  void join(SessionId id, const std::string& node, const JobPolicy& policy) {
+    hub.on_open(id, {.peer_address = "127.0.0.1", .local_address = "127.0.0.1"});
+    hub.on_frame(id, encode(NodeFrame{SessionJoin{{.id = node, .host = "h" + node}, policy}}));
+  }
+  template <class Frame>
+  Frame frame(SessionId id, std::size_t index) const {
+    return std::get<Frame>(sent.all.at(id).at(index));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the server passes a request on to the node of the rank, and tells of its loss before it ends the job") {
+  RunningPair pair(quick(2, 2));
+  pair.hub.on_frame(1, encode(NodeFrame{FollowRank{.number = 7, .rank = 1}}));
+  const auto number = pair.frame<FollowRank>(2, 0).number;
+  pair.hub.on_frame(2, encode(NodeFrame{RankOutput{.number = number, .content = "line\n"}}));
+  CHECK(pair.frame<RankOutput>(1, 0).number == 7);
+  CHECK(pair.frame<RankOutput>(1, 0).content == "line\n");
+  SECTION("by its connection") {
+    pair.hub.on_close(2);
+    CHECK(pair.frame<RankOutput>(1, 1).content == "host h2, which has rank 1, was lost: its connection closed");
+  }
+  SECTION("by its own decision") {
+    pair.hub.on_frame(2, encode(NodeFrame{SessionLeave{"SIGTERM"}}));
+    CHECK(pair.frame<RankOutput>(1, 1).content == "host h2, which has rank 1, left: SIGTERM");
+  }
+  CHECK(pair.frame<JobEnded>(1, 2).result.exit_code == 1);
+}
+
+TEST_CASE("a new session of a node knows no requests, and gets those of others in the next round") {
+  const auto policy = quick(2, 2, 1);
+  RunningPair pair(policy);
+  pair.hub.on_frame(1, encode(NodeFrame{FollowRank{.number = 7, .rank = 1}}));
+  pair.hub.on_frame(2, encode(NodeFrame{FollowRank{.number = 7, .rank = 0}}));
+  pair.join(3, "2", policy);
+  CHECK(pair.frame<UnfollowRank>(1, 2).number == pair.frame<FollowRank>(1, 0).number);
+  CHECK(pair.frame<RankOutput>(1, 1).content == "host h2, which has rank 1, opened a new session");
+  pair.sent.all.clear();
+  for (const SessionId id : {1, 3}) pair.hub.on_frame(id, encode(NodeFrame{SessionReady{1, 1}}));
+  REQUIRE(pair.sent.all.at(3).size() == 2);
+  CHECK(pair.frame<SessionStarted>(3, 0).generation == 1);
+  CHECK(pair.frame<FollowRank>(3, 1).rank == 1);
+  CHECK(pair.frame<FollowRank>(3, 1).again);
+  CHECK(pair.sent.all.at(1).size() == 1);
 }
 
 TEST_CASE("a report with invalid times reaches the job result with valid ones") {
