@@ -51,7 +51,7 @@ struct Connection {
 };
 
 // A follower on another node.
-struct Elsewhere {
+struct RemoteFollower {
   std::uint64_t number = 0;  // the server's
   FollowerWindow window;
   bool rests = false;  // until the next interval
@@ -66,13 +66,13 @@ struct RemoteRank {
 struct Client {
   Client(int followed, Connection connected) : rank(followed), queue(followed), connection(std::move(connected)) {}
   Client(int followed, std::uint64_t number)
-      : rank(followed), queue(followed), elsewhere(Elsewhere{.number = number}) {}
+      : rank(followed), queue(followed), remote_follower(RemoteFollower{.number = number}) {}
 
   int rank;
   FollowerQueue queue;
-  std::optional<Connection> connection;  // set for a client of this node
-  std::optional<Elsewhere> elsewhere;    // set for a follower on another node
-  std::optional<RemoteRank> remote;      // unset: the rank is on this node
+  std::optional<Connection> connection;           // set for a client of this node
+  std::optional<RemoteFollower> remote_follower;  // set for a follower on another node
+  std::optional<RemoteRank> remote;               // unset: the rank is on this node
   std::vector<FollowedFile> files;
 };
 using ClientPtr = std::shared_ptr<Client>;
@@ -142,9 +142,9 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
     clients_.push_back(client);
     notice_close(client);
     if (full) return refuse(client, full_text());
-    const auto elsewhere = handlers_.refusal(rank);
-    if (elsewhere.empty()) return begin(client, recent_.last(rank));
-    follow_elsewhere(client, elsewhere, false);
+    const auto refusal = handlers_.refusal(rank);
+    if (refusal.empty()) return begin(client, recent_.last(rank));
+    follow_elsewhere(client, refusal, false);
   }
 
   void received(const RelayMessage& message) {
@@ -155,7 +155,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void session_began() {
-    std::erase_if(clients_, [](const auto& client) { return client->elsewhere.has_value(); });
+    std::erase_if(clients_, [](const auto& client) { return client->remote_follower.has_value(); });
     for (const auto& client : std::vector(clients_)) {
       if (!client->remote) continue;
       client->remote->untaken = 0;
@@ -164,7 +164,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void session_lost(const std::string& reason) {
-    std::erase_if(clients_, [](const auto& client) { return client->elsewhere.has_value(); });
+    std::erase_if(clients_, [](const auto& client) { return client->remote_follower.has_value(); });
     for (const auto& client : std::vector(clients_))
       if (client->remote) queue(client, Kind::notice, reason);
   }
@@ -177,19 +177,19 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
   void workers_started() {
     for (const auto& client : std::vector(clients_)) {
       if (client->queue.closed() || client->remote) continue;
-      const auto elsewhere = handlers_.refusal(client->rank);
-      if (elsewhere.empty())
+      const auto refusal = handlers_.refusal(client->rank);
+      if (refusal.empty())
         follow_files(client);
-      else if (client->elsewhere)
+      else if (client->remote_follower)
         drop(client);  // the server sends its follower to the other node
       else
-        move_elsewhere(client, elsewhere);
+        move_elsewhere(client, refusal);
     }
   }
 
   void flush() {
     for (const auto& client : std::vector(clients_)) {
-      if (!client->elsewhere) continue;
+      if (!client->remote_follower) continue;
       for (read_files(client); !client->queue.empty(); read_files(client)) {
         send_window(*client, RelayLimits::final_window);
         if (!client->queue.empty()) break;
@@ -337,22 +337,23 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void end_for(const UnfollowRank& request) {
-    std::erase_if(clients_,
-                  [&](const auto& client) { return client->elsewhere && client->elsewhere->number == request.number; });
+    std::erase_if(clients_, [&](const auto& client) {
+      return client->remote_follower && client->remote_follower->number == request.number;
+    });
   }
 
   void go_on(const OutputTaken& taken) {
     for (const auto& client : std::vector(clients_)) {
-      if (!client->elsewhere || client->elsewhere->number != taken.number) continue;
-      client->elsewhere->window.taken(taken.bytes);
+      if (!client->remote_follower || client->remote_follower->number != taken.number) continue;
+      client->remote_follower->window.taken(taken.bytes);
       send(client);
     }
   }
 
   // Returns false if there is no way to the follower any more.
   bool send_elsewhere(Client& client) {
-    if (client.elsewhere->rests || !may_send(client, RelayLimits::window)) return true;
-    client.elsewhere->rests = true;
+    if (client.remote_follower->rests || !may_send(client, RelayLimits::window)) return true;
+    client.remote_follower->rests = true;
     wait_for_interval();
     return send_window(client, RelayLimits::window);
   }
@@ -364,23 +365,23 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
       self->waiting_ = false;
       if (failure) return;
       for (const auto& client : std::vector(self->clients_)) {
-        if (!client->elsewhere) continue;
-        client->elsewhere->rests = false;
+        if (!client->remote_follower) continue;
+        client->remote_follower->rests = false;
         self->send(client);
       }
     });
   }
 
   static bool may_send(Client& client, std::size_t limit) {
-    return !client.queue.empty() && client.elsewhere->window.fits(client.queue.next_bytes(), limit);
+    return !client.queue.empty() && client.remote_follower->window.fits(client.queue.next_bytes(), limit);
   }
 
   bool send_window(Client& client, std::size_t limit) {
     while (may_send(client, limit)) {
       auto frame = client.queue.next();
-      const RankOutput output{client.elsewhere->number, relayed_kind(frame->kind), std::move(frame->content)};
+      const RankOutput output{client.remote_follower->number, relayed_kind(frame->kind), std::move(frame->content)};
       if (!handlers_.relay(output).empty()) return false;
-      client.elsewhere->window.sent(output);
+      client.remote_follower->window.sent(output);
     }
     return true;
   }
