@@ -47,8 +47,9 @@ done
       write_script(folder_ / folder / "ddprun-worker", worker);
     }
     write_script(folder_ / "commands" / "srun", starter);
-    // Programs of others, and those that build or measure: it is enough that they exist.
-    for (const auto* name : {"apt-get", "cmake", "cpack", "ctest", "mpirun", "ninja", "pip", "sbatch", "valgrind"})
+    // Programs of others, and those that build, measure or kill: it is enough that they exist.
+    for (const auto* name :
+         {"apt-get", "cmake", "cpack", "ctest", "mpirun", "ninja", "pip", "pkill", "sbatch", "valgrind"})
       write_script(folder_ / "commands" / name, shell);
     for (const auto* name : {"build/bin/ddprun-bench", "build/tests/reducer_test", "mpi_program"})
       write_script(folder_ / name, shell);
