@@ -9,7 +9,6 @@
 
 #include <gloo/transport/tcp/loop.h>
 
-#include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
 
 namespace ddprun::comm {
@@ -30,6 +29,21 @@ constexpr std::chrono::seconds start_timeout{10};
 Run run_of_libgloo() {
   static const auto run = reinterpret_cast<Run>(::dlsym(RTLD_NEXT, GLOO_LOOP_RUN));
   return run;
+}
+
+// The object of this program that has the address; null if none has.
+const void* object_at(const void* address) {
+  Dl_info object;
+  return ::dladdr(address, &object) != 0 ? object.dli_fbase : nullptr;
+}
+
+// Returns whether libgloo's threads run the function below. They do not in a shared library that hides it, such as that
+// for C and Python, and where libgloo is linked statically: then nothing is known of the loops.
+bool takes_the_place_of_libgloos() {
+  static const bool does =
+      object_at(::dlsym(RTLD_DEFAULT, GLOO_LOOP_RUN)) == object_at(reinterpret_cast<const void*>(&object_at)) &&
+      run_of_libgloo();
+  return does;
 }
 
 // Where the thread of a new loop tells the creator of its device which loop it runs.
@@ -101,11 +115,10 @@ bool EventLoop::await_idle(milliseconds time) const {
 }
 
 GlooDevice create_device(const ::gloo::transport::tcp::attr& attributes) {
-  if (!run_of_libgloo()) throw Error(Errc::internal, "this Gloo has another event loop than those that are known");
   const auto creation = new_loop().begin();
   auto device =
       std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(::gloo::transport::tcp::CreateDevice(attributes));
-  auto* const loop = new_loop().await();
+  auto* const loop = takes_the_place_of_libgloos() ? new_loop().await() : nullptr;
   return {std::move(device), loop ? event_loop_of(*loop) : EventLoop()};
 }
 

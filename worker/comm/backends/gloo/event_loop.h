@@ -8,14 +8,13 @@
 #include <gloo/transport/tcp/device.h>
 
 // Two weaknesses of the event loop of a Gloo device, which end the process when a peer is killed while a group forms:
-// - An exception of a handler leaves the loop's thread: the peer has reset a connection that has just been made, and
-// has
-//   no name; or (versions from 2023 on) a pair that has failed meanwhile is connected after all.
+// - An exception of a handler leaves the loop's thread: the peer has reset a connection that has just been made, and so
+//   has no name; or (versions from 2023 on) a pair that has failed meanwhile is connected after all.
 // - From 2023 on the loop is shared by its device and by connections that are being made. If such a connection is the
-// last
-//   to let go of it, the loop's thread joins itself.
+//   last to let go of it, the loop's thread joins itself.
 // Gloo has no hook for either. So the program has a Loop::run() of its own, which calls libgloo's again after an
-// exception, and which tells which loop a device has; the dynamic linker prefers it where libgloo is a shared library.
+// exception, and which tells which loop a device has. The dynamic linker prefers it where libgloo is a shared library
+// and the program shows the function. The library for C and Python hides it: there both weaknesses remain.
 namespace ddprun::comm {
 
 // What is known of the event loop of one device. A value; any thread may use it.
@@ -39,8 +38,7 @@ struct GlooDevice {
   EventLoop loop;
 };
 
-// Creates a device, and with it its loop's thread. Throws what Gloo throws, and Errc::internal where libgloo has
-// another event loop than those that are known.
+// Creates a device, and with it its loop's thread. Throws what Gloo throws.
 GlooDevice create_device(const ::gloo::transport::tcp::attr& attributes);
 
 }  // namespace ddprun::comm
