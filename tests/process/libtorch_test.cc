@@ -152,5 +152,11 @@ TEST_CASE("libtorch: a rank is killed, and the job resumes to the losses of an u
   INFO(result.out << result.err);
   CHECK(result.code == 0);
   CHECK_THAT(result.err, Catch::Contains("SIGKILL"));
-  check_close(losses_of(result.out), losses_of(undisturbed.out));
+  const auto losses = losses_of(result.out);
+  auto expected = losses_of(undisturbed.out);
+  // The checkpoint may have a step whose loss the killed rank did not live to print.
+  REQUIRE(std::regex_search(result.out, found, std::regex("rank 1 of 2, pid [0-9]+, begins at step ([1-9][0-9]*)")));
+  const auto unprinted = "rank 1 step " + found[1].str();
+  if (!losses.contains(unprinted)) expected.erase(unprinted);
+  check_close(losses, expected);
 }
