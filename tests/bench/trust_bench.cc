@@ -38,7 +38,7 @@ using Transport = Credentials::Transport;
 
 struct Options {
   int handshakes = 500;
-  int gets = 4000;
+  int gets = 40'000;  // in slices that are long beside the time until the server polls
   int sessions = 1000;
 };
 
