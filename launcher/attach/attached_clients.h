@@ -56,7 +56,7 @@ class AttachedClients {
   // The workers of a round have been started: follows ranks that are no longer here to their new nodes, and the files
   // of the new workers.
   void round_started();
-  // The same for a worker that was started in another's place.
+  // A worker has been started in the place of another: follows its files.
   void worker_replaced();
   // Call before a report to the rendezvous that may end the job: sends followers elsewhere what the workers have
   // written until now, as far as it may be in flight.

@@ -30,7 +30,7 @@ class RecentOutput {
   void begin_round();
   // The pieces in the order in which this process read them. If earlier output was dropped, they begin a line.
   std::vector<OutputPiece> last(int rank) const;
-  // The same for what was fed since begin_round().
+  // Returns what last() does, of what was fed since begin_round().
   std::vector<OutputPiece> last_of_round(int rank) const;
 
  private:

@@ -2,7 +2,7 @@
 
 #include "tests/support/catch.h"
 
-// What the rendezvous server decides about requests among the agents of a job.
+// Tests of the decisions of the rendezvous server about requests among the agents of a job.
 using namespace ddprun;
 
 namespace {

@@ -23,8 +23,8 @@ DDPRUN_HOST_DEVICE bool is_aligned(const T* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % (sizeof(T) * size) == 0;
 }
 
-// Accesses elements one by one where they are not aligned, so that a thread has the same elements either way. On the host,
-// which emulates a device, GCC 14 would vectorize that as if they were aligned: the bytes are copied there.
+// Accesses elements one by one where they are not aligned, so that a thread has the same elements either way. On the
+// host, which emulates a device, GCC 14 would vectorize that as if they were aligned: the bytes are copied there.
 template <int size, class T>
 DDPRUN_HOST_DEVICE Pack<T, size> load_pack(const T* from, bool aligned) {
   Pack<T, size> result;
