@@ -10,6 +10,7 @@
 #include <gloo/transport/pair.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/gloo/peer_proof.h"
 #include "ddprun/worker/comm/bootstrap/await_ranks.h"
@@ -55,6 +56,7 @@ MeshContext::~MeshContext() {
 // A connection to a host that does not answer is given up by the kernel after minutes.
 void MeshContext::destroy_later() {
   transportContext_.reset();
+  const BlockedSignals blocked;
   std::thread([context = std::move(interruptible_), device = std::move(device_), loop = loop_]() mutable {
     loop.await_idle(unanswered_timeout);
     context.reset();
