@@ -1,13 +1,9 @@
 #include "ddprun/rendezvous/trust/client_hello.h"
 
-#include <array>
 #include <cstring>
 #include <optional>
 #include <string>
 
-#include <openssl/evp.h>
-
-#include "ddprun/common/error.h"
 #include "ddprun/rendezvous/trust/key_derivation.h"
 
 namespace ddprun {
@@ -16,17 +12,8 @@ namespace {
 constexpr std::size_t record_head = 5, code_bytes = 32;
 constexpr unsigned client_hello = 1, pre_shared_key = 41;
 
-using Hash = std::array<unsigned char, 32>;
-
-Hash sha256(std::string_view bytes) {
-  Hash hash{};
-  if (::EVP_Digest(bytes.data(), bytes.size(), hash.data(), nullptr, ::EVP_sha256(), nullptr) != 1)
-    throw Error(Errc::internal, "OpenSSL cannot compute SHA-256");
-  return hash;
-}
-
-std::string_view view(const Hash& hash) {
-  return {reinterpret_cast<const char*>(hash.data()), hash.size()};
+std::string_view view(const AuthenticationCode& code) {
+  return {reinterpret_cast<const char*>(code.data()), code.size()};
 }
 
 // HKDF-Expand-Label (RFC 8446, 7.1), for 32 bytes.
@@ -97,22 +84,7 @@ std::optional<std::string_view> find_codes(std::string_view hello) {
   return std::nullopt;
 }
 
-// Returns the code of a right ClientHello; empty for any other.
-std::string_view right_code(std::string_view message, const Secret& binder_key) {
-  Fields head(message);
-  if (head.number(1) != client_hello || head.number(3) != head.left() || !head.ok()) return {};
-  const auto codes = find_codes(message.substr(4));
-  if (!codes || codes->size() != 1 + code_bytes || codes->front() != static_cast<char>(code_bytes)) return {};
-  const auto code = codes->substr(1);
-  // The code is computed over everything before the list of codes, whose size takes two bytes.
-  const auto text = message.substr(0, message.size() - codes->size() - 2);
-  const auto expected = authentication_code(binder_key.bytes(), view(sha256(text)));
-  return equal_in_constant_time(code, view(expected)) ? code : std::string_view();
-}
-
-}  // namespace
-
-Secret binder_key_of(const Secret& psk) {
+Secret binder_key_of(const Secret& psk, const Sha256Algorithm& sha256) {
   constexpr AuthenticationCode no_salt{};
   const auto bytes = psk.bytes();
   auto early = authentication_code(no_salt, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
@@ -120,15 +92,31 @@ Secret binder_key_of(const Secret& psk) {
   return expand(binder, "finished", {});
 }
 
-HelloVerdict judge_client_hello(std::string_view bytes, const Secret& binder_key, std::size_t max_bytes) {
+}  // namespace
+
+HelloJudge::HelloJudge(const Secret& pre_shared_key) : binder_key_(binder_key_of(pre_shared_key, sha256_)) {}
+
+std::string_view HelloJudge::right_code(std::string_view message) const {
+  Fields head(message);
+  if (head.number(1) != client_hello || head.number(3) != head.left() || !head.ok()) return {};
+  const auto codes = find_codes(message.substr(4));
+  if (!codes || codes->size() != 1 + code_bytes || codes->front() != static_cast<char>(code_bytes)) return {};
+  const auto code = codes->substr(1);
+  // The code is computed over everything before the list of codes, whose size takes two bytes.
+  const auto text = message.substr(0, message.size() - codes->size() - 2);
+  const auto expected = binder_key_.code_of(view(sha256_(text)));
+  return equal_in_constant_time(code, view(expected)) ? code : std::string_view();
+}
+
+HelloVerdict HelloJudge::judge(std::string_view bytes, std::size_t max_bytes) const {
   using Kind = HelloVerdict::Kind;
   if (bytes.size() > 1 && bytes[1] != 3) return {Kind::wrong};  // the version of all records since SSL 3
   if (bytes.size() < record_head) return {Kind::incomplete};
   const auto size = record_head + Fields(bytes.substr(3)).number(2);
-  if (size > max_bytes || bytes.size() > size) return {Kind::wrong};
+  if (size > max_bytes) return {Kind::wrong};
   if (bytes.size() > record_head && bytes[record_head] != static_cast<char>(client_hello)) return {Kind::wrong};
   if (bytes.size() < size) return {Kind::incomplete};
-  const auto code = right_code(bytes.substr(record_head), binder_key);
+  const auto code = right_code(bytes.substr(record_head, size - record_head));
   return {code.empty() ? Kind::wrong : Kind::right, code};
 }
 

@@ -6,17 +6,15 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "ddprun/rendezvous/trust/mac_key.h"
 #include "ddprun/rendezvous/trust/secret.h"
 
 // The first message of a TLS connection, judged before TLS begins: at the cost of one hash, a server knows whether the
 // client knows the key, and that the message is no copy of an earlier one.
 namespace ddprun {
 
-// The key of the codes ("binders") by which a ClientHello proves that its sender knows a pre-shared key (RFC 8446,
-// 4.2.11.2). Throws Errc::internal if OpenSSL fails.
-Secret binder_key_of(const Secret& pre_shared_key);
-
 // A verdict on the bytes with which a connection begins: a record with a whole ClientHello, as a TlsChannel sends it.
+// The bytes after that record do not matter: a server cannot tell whether they were sent before its answer.
 struct HelloVerdict {
   enum class Kind {
     incomplete,  // more bytes are needed
@@ -26,8 +24,27 @@ struct HelloVerdict {
   Kind kind = Kind::incomplete;
   std::string_view code{};  // the code of a right one, within the bytes that were passed
 };
-// A message longer than max_bytes is wrong. Throws Errc::internal if OpenSSL fails.
-HelloVerdict judge_client_hello(std::string_view bytes, const Secret& binder_key, std::size_t max_bytes);
+
+// Judges the ClientHellos of those who should know a pre-shared key, by the codes ("binders") with which they prove it
+// (RFC 8446, 4.2.11.2). A flood of strangers costs a server mostly this: the algorithms are looked up and the key is
+// prepared once.
+//
+// Ownership: owns the prepared key. Threads: any. Errors: both functions throw
+// Errc::internal if OpenSSL fails.
+class HelloJudge {
+ public:
+  explicit HelloJudge(const Secret& pre_shared_key);
+
+  // A message longer than max_bytes is wrong.
+  HelloVerdict judge(std::string_view bytes, std::size_t max_bytes) const;
+
+ private:
+  // Returns the code of a right ClientHello; empty for any other.
+  std::string_view right_code(std::string_view message) const;
+
+  const Sha256Algorithm sha256_;
+  const MacKey binder_key_;
+};
 
 // The newest ClientHellos of a server. A client makes a new one for each connection, so one that comes again is a
 // replay. It would also fail in the handshake, which costs much more.

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "ddprun/rendezvous/trust/client_hello.h"
 #include "ddprun/rendezvous/trust/key_derivation.h"
 
 namespace ddprun {
@@ -19,7 +18,7 @@ Credentials::Credentials(Secret token, std::string job, Transport transport)
       job_(std::move(job)),
       transport_(transport),
       challenge_key_(derive_key(token_.bytes(), challenge_purpose)),
-      binder_key_(binder_key_of(derive_key(token_.bytes(), tls_purpose))) {}
+      hello_judge_(derive_key(token_.bytes(), tls_purpose)) {}
 
 const TlsContext& Credentials::tls_client() const {
   return context(client_, TlsContext::Role::client);

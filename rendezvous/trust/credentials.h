@@ -4,6 +4,7 @@
 #include <mutex>
 #include <string>
 
+#include "ddprun/rendezvous/trust/client_hello.h"
 #include "ddprun/rendezvous/trust/secret.h"
 #include "ddprun/rendezvous/trust/tls_channel.h"
 
@@ -28,8 +29,7 @@ class Credentials {
   const TlsContext& tls_client() const;
   const TlsContext& tls_server() const;
   const Secret& challenge_key() const { return challenge_key_; }
-  // The key for judge_client_hello().
-  const Secret& binder_key() const { return binder_key_; }
+  const HelloJudge& hello_judge() const { return hello_judge_; }
 
  private:
   const TlsContext& context(std::unique_ptr<TlsContext>& place, TlsContext::Role role) const;
@@ -37,7 +37,8 @@ class Credentials {
   const Secret token_;
   const std::string job_;
   const Transport transport_;
-  const Secret challenge_key_, binder_key_;
+  const Secret challenge_key_;
+  const HelloJudge hello_judge_;
   mutable std::mutex mutex_;  // guards the members below
   mutable std::unique_ptr<TlsContext> client_, server_;
 };

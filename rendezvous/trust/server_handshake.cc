@@ -67,7 +67,7 @@ ServerHandshake::State ServerHandshake::go_on_with_tls(std::string_view received
 
 ServerHandshake::State ServerHandshake::judge_hello(std::string_view received) {
   hello_ += received;
-  const auto verdict = judge_client_hello(hello_, credentials_->binder_key(), max_bytes);
+  const auto verdict = credentials_->hello_judge().judge(hello_, max_bytes);
   if (verdict.kind == HelloVerdict::Kind::incomplete) return State::open;
   if (verdict.kind == HelloVerdict::Kind::wrong) {
     output_ = alert;

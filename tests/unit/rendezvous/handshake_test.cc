@@ -1,6 +1,7 @@
 // Both sides of the authentication of a connection, in memory.
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
@@ -176,19 +177,33 @@ TEST_CASE("the first message of an admitted client is refused when it comes agai
   CHECK(third.feed(ClientHandshake(known).take_output()) == ServerHandshake::State::open);
 }
 
+TEST_CASE("bytes after the first message have one result, together with it or apart") {
+  const auto known = credentials(1, Transport::tls);
+  const auto hello = ClientHandshake(known).take_output();
+  const std::string begun("\x17\x03\x03\x00\x36", 5), wrong = begun + std::string(0x36, 'w');
+  for (const auto& [after, expected] :
+       {std::pair(begun, ServerHandshake::State::open), std::pair(wrong, ServerHandshake::State::refused)}) {
+    SeenHellos seen_once, seen_twice;
+    ServerHandshake together(&known, seen_once), apart(&known, seen_twice);
+    CHECK(together.feed(hello + after) == expected);
+    CHECK(apart.feed(hello) == ServerHandshake::State::open);
+    CHECK(apart.feed(after) == expected);
+  }
+}
+
 TEST_CASE("any changed bit of a first message is noticed before TLS begins") {
   const auto known = credentials(1, Transport::tls);
   const auto hello = ClientHandshake(known).take_output();
-  REQUIRE(judge_client_hello(hello, known.binder_key(), ServerHandshake::max_bytes).kind == HelloVerdict::Kind::right);
+  REQUIRE(known.hello_judge().judge(hello, ServerHandshake::max_bytes).kind == HelloVerdict::Kind::right);
   for (std::size_t at = 0; at < hello.size(); ++at) {
     auto changed = hello;
     changed[at] = static_cast<char>(changed[at] ^ 1);
-    const auto verdict = judge_client_hello(changed, known.binder_key(), ServerHandshake::max_bytes);
+    const auto verdict = known.hello_judge().judge(changed, ServerHandshake::max_bytes);
     // The code covers the message, not the version and type of the record around it.
     CHECK((at < 5 || verdict.kind == HelloVerdict::Kind::wrong));
   }
   const auto other = credentials(2, Transport::tls);
-  CHECK(judge_client_hello(hello, other.binder_key(), ServerHandshake::max_bytes).kind == HelloVerdict::Kind::wrong);
+  CHECK(other.hello_judge().judge(hello, ServerHandshake::max_bytes).kind == HelloVerdict::Kind::wrong);
 }
 
 TEST_CASE("the first messages that a server remembers are limited") {
