@@ -416,7 +416,8 @@ class Agent {
             .signal = [this](int rank, int number, const std::string& who,
                              const auto& reply) { signal_rank(rank, number, who, reply); },
             .attach = [this](int rank, UniqueFd c) { attached_.attach(rank, std::move(c)); },
-            .store = [this](UniqueFd c, const std::string& sent) { store_.adopt(std::move(c), sent); }});
+            .store = [this](std::uint16_t port, UniqueFd connection,
+                            const std::string& sent) { store_.adopt(port, std::move(connection), sent); }});
     if (!control_->path().empty()) guardian_.remove_with_job(control_->path());
   }
 

@@ -56,12 +56,13 @@ void WorkersStore::answer_for(const Round& round, bool at_endpoint) {
   confirmer_ = std::make_unique<SocketConfirmer>(loop_, round.master_addr, round.master_port, spec_.trust.workers);
 }
 
-void WorkersStore::adopt(UniqueFd connection, const std::string& sent) {
+void WorkersStore::adopt(std::uint16_t port, UniqueFd connection, const std::string& sent) {
+  if (!server_ || server_->port() != port) return;
   const auto process = peer_process(connection.get());
   const auto& admission = spec_.trust.workers;
   const bool admitted = !admission || admission->clients == Admission::Clients::of_user || JobSockets().counts(process);
   if (!admitted) log::warn("store: refused process {} of this host: it is none of the job's", process);
-  if (!server_ || !admitted) return;
+  if (!admitted) return;
   log::debug("store: admitted process {} over the agent's socket", process);
   server_->adopt(std::move(connection), sent);
 }

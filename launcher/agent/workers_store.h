@@ -34,9 +34,9 @@ class WorkersStore {
   void answer_for(const Round& round, bool at_endpoint);
   // Returns whether this node serves the store of the round's workers.
   bool serves(const Round& round) const { return server_ && round.self == 0; }
-  // A process of this user has connected to the agent's Unix socket for the store; sent: what it has sent. Closes the
-  // connection where this node serves no store, or admits only processes of the job and it is none.
-  void adopt(UniqueFd connection, const std::string& sent);
+  // A process of this user has connected to the agent's Unix socket for the store at this port; sent: what it has sent.
+  // Closes the connection where this node serves no such store, or admits only processes of the job and it is none.
+  void adopt(std::uint16_t port, UniqueFd connection, const std::string& sent);
   // Call once the workers of a round run: warns if this node cannot reach their store.
   void probe(const Round& round, bool at_endpoint);
 

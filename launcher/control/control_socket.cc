@@ -54,7 +54,7 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
     try {
       const auto folder = own_runtime_folder(environment);
       agent_sockets(folder);  // removes the sockets of agents that were killed
-      listen(folder / (std::to_string(::getpid()) + ".sock"));
+      listen(folder / own_socket_name());
     } catch (const Error& e) {
       log::warn("ddprun status and ddprun stop will not find this agent: {}", e.what());
     }
@@ -125,7 +125,7 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
     std::string verb;
     words >> verb;
     if (verb == "attach") return attach(connection, words);
-    if (verb == rendezvous::store_request) return handlers_.store(hand_over(connection), rest);
+    if (verb == rendezvous::store_request) return open_store(connection, words, rest);
     if (verb == "signal") return send_signal(connection, words);
     constexpr std::string_view stop = "stop ";
     const bool is_stop = request.starts_with(stop);
@@ -140,6 +140,12 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
     int rank = 0;
     if (!(words >> rank)) return drop(connection);
     handlers_.attach(rank, hand_over(connection));
+  }
+
+  void open_store(const ConnectionPtr& connection, std::istringstream& words, const std::string& sent) {
+    std::uint16_t port = 0;
+    if (!(words >> port)) return drop(connection);
+    handlers_.store(port, hand_over(connection), sent);
   }
 
   UniqueFd hand_over(const ConnectionPtr& connection) {

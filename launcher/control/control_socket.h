@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -17,8 +18,8 @@ namespace ddprun {
 // The Unix socket in the runtime folder over which ddprun status and ddprun stop of the same user reach this agent; the
 // kernel reports the user of a connection, and those of other users except root are closed (SO_PEERCRED in unix(7)). A
 // request is one line, "status", "view", "end", "stop REQUESTER", "signal RANK NUMBER REQUESTER", "attach RANK" or
-// "store"; so is the answer. After "stop" the connection stays open until the agent exits; "end" is answered then, with
-// the text given to tell_end(); after "attach" and "store" the connection belongs to the handler.
+// "store PORT"; so is the answer. After "stop" the connection stays open until the agent exits; "end" is answered then,
+// with the text given to tell_end(); after "attach" and "store" the connection belongs to the handler.
 //
 // Ownership: owns the socket, which the destructor removes; the loop must outlive it. Threads: single-threaded on the
 // loop, which calls the handlers. Errors: none thrown; an invalid request closes its connection.
@@ -34,8 +35,9 @@ class ControlSocket {
     // sent. It may be called after this object was destroyed.
     std::function<void(int rank, int signal_number, const std::string& requester, SignalReply reply)> signal;
     std::function<void(int rank, UniqueFd connection)> attach;
-    // A worker of this host wants to use the workers' store (local_socket.h); sent: what followed the request.
-    std::function<void(UniqueFd connection, const std::string& sent)> store;
+    // A worker of this host wants to use the workers' store that listens at this port (local_socket.h); sent: what
+    // followed the request.
+    std::function<void(std::uint16_t port, UniqueFd connection, const std::string& sent)> store;
   };
 
   // If the socket cannot be created, a warning gives the reason and the agent runs without it.

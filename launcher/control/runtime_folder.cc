@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* variable = "DDPRUN_RUNTIME_DIR";
+constexpr const char* socket_suffix = ".sock";
 
 // Returns why agents do not use a folder; empty when only this user can enter it. It calls lstat(2), since another user
 // may have put a symbolic link there.
@@ -66,12 +67,24 @@ std::vector<fs::path> more_folders_in_tmp() {
   return folders;
 }
 
+// Process ids have a meaning within their namespace only. Without /proc the inode is 0.
+std::string name_end() {
+  struct stat info {};
+  const bool known = ::stat("/proc/self/ns/pid", &info) == 0;
+  return fmt::format("-{}{}", known ? info.st_ino : 0, socket_suffix);
+}
+
+// Returns the process id in the name of a socket that an agent of this namespace has made.
 std::optional<pid_t> owner_of(const fs::path& socket) {
   const auto name = socket.filename().string();
   pid_t pid = 0;
   const auto [end, status] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  const bool named = status == std::errc{} && pid > 0 && std::string_view(end) == ".sock";
+  const bool named = status == std::errc{} && pid > 0 && std::string_view(end) == name_end();
   return named ? std::optional(pid) : std::nullopt;
+}
+
+bool is_dead(pid_t process) {
+  return ::kill(process, 0) != 0 && errno == ESRCH;
 }
 
 }  // namespace
@@ -106,17 +119,20 @@ void check_runtime_folder(const Environment& environment) {
     throw make_error(Errc::usage, "{} = {}: {}; no agent uses it", variable, folder, reason);
 }
 
+std::string own_socket_name() {
+  return std::to_string(::getpid()) + name_end();
+}
+
 std::vector<fs::path> agent_sockets(const fs::path& folder) {
   std::vector<fs::path> sockets;
   if (!is_private_folder(folder)) return sockets;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const auto pid = owner_of(entry.path());
-    if (!pid) continue;
-    if (::kill(*pid, 0) == 0 || errno != ESRCH)
-      sockets.push_back(entry.path());
-    else
+    if (entry.path().extension() != socket_suffix) continue;
+    if (const auto pid = owner_of(entry.path()); pid && is_dead(*pid))
       fs::remove(entry.path(), ignored);
+    else
+      sockets.push_back(entry.path());
   }
   std::sort(sockets.begin(), sockets.end());
   return sockets;

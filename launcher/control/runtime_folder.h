@@ -1,12 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "ddprun/common/environment.h"
 
-// The folder with the control sockets of this user's agents on this machine, one each, named <pid>.sock. Other users
-// cannot enter it.
+// The folder with the control sockets of this user's agents on this machine, one each, named <pid>-<namespace>.sock.
+// Other users cannot enter it. Agents of several process id namespaces may share it, as in containers that share /tmp.
 namespace ddprun {
 
 // If $DDPRUN_RUNTIME_DIR is set, only that; otherwise, in order of preference, $XDG_RUNTIME_DIR/ddprun,
@@ -23,8 +24,11 @@ std::filesystem::path own_runtime_folder(const Environment& environment);
 // it. A missing one is valid.
 void check_runtime_folder(const Environment& environment);
 
-// The sockets in a folder; those of processes that do not exist any more are removed. Empty if other users may write to
-// the folder.
+// The file name of this process's socket: with its process id and the inode of its process id namespace.
+std::string own_socket_name();
+
+// The sockets in a folder. Those of processes of this namespace that do not exist any more are removed; of the others
+// nobody here knows before he connects. Empty if other users may write to the folder.
 std::vector<std::filesystem::path> agent_sockets(const std::filesystem::path& folder);
 
 }  // namespace ddprun

@@ -18,10 +18,11 @@ std::string store_socket_value(std::string_view path, std::uint16_t master_port)
 // Returns the path; empty if the value is of another port, or not of this form.
 std::string store_socket_path(std::string_view value, std::uint16_t master_port);
 
-// The first line on the connection. What follows is the store's protocol (PROTOCOL.md).
+// The first word on the connection. MASTER_PORT follows on the same line: an agent that serves another store, as that
+// of a later round, closes the connection. What follows is the store's protocol (PROTOCOL.md).
 inline constexpr std::string_view store_request = "store";
 
 // Connects, and sends the request. Throws Errc::unreachable.
-UniqueFd connect_local(const std::string& path);
+UniqueFd connect_local(const std::string& path, std::uint16_t master_port);
 
 }  // namespace ddprun::rendezvous

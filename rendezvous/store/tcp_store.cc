@@ -126,8 +126,8 @@ std::unique_ptr<TlsChannel> TcpStore::authenticate_within(int fd, Deadline deadl
 // Returns null if the agent does not serve the store there: it may be another agent than the one that set the variable.
 std::unique_ptr<TcpConnection> TcpStore::dial_local(Deadline deadline) try {
   if (options_.local_socket.empty()) return nullptr;
-  auto connection =
-      std::make_unique<TcpConnection>(connect_local(options_.local_socket), nullptr, options_.grace, options_.stop);
+  auto connection = std::make_unique<TcpConnection>(connect_local(options_.local_socket, options_.port), nullptr,
+                                                    options_.grace, options_.stop);
   has_ddprun_extensions_ = connection->handshake(deadline);
   return connection;
 } catch (const Error& e) {

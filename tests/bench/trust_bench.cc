@@ -64,8 +64,8 @@ class LocalSocket {
   void accept() {
     acceptor_.async_accept([this](boost::system::error_code error, boost::asio::local::stream_protocol::socket socket) {
       if (error) return;
-      std::string request(store_request.size() + 1, '\0');
-      boost::asio::read(socket, boost::asio::buffer(request));
+      std::string request;
+      for (char byte = 0; byte != '\n'; request += byte) boost::asio::read(socket, boost::asio::buffer(&byte, 1));
       server_.adopt(UniqueFd(socket.release()), "");
       accept();
     });

@@ -281,12 +281,36 @@ TEST_CASE("a frozen agent does not hide the others") {
   const auto result = machine.ask({"status"});
   CHECK(result.code == 0);
   CHECK(contains(result.out, "job other "));
-  CHECK(contains(result.err, std::to_string(frozen.pid()) + ".sock: the agent does not answer; is it frozen?"));
+  CHECK(contains(result.err, "/" + std::to_string(frozen.pid()) + "-"));
+  CHECK(contains(result.err, ".sock: the agent does not answer; is it frozen?"));
   frozen.signal(SIGCONT);
   for (auto* child : {&frozen, &other}) {
     child->signal(SIGTERM);
     child->wait();
   }
+}
+
+// As in containers that share the folder.
+TEST_CASE("agents with the same process id in two namespaces have a socket each, which neither removes") {
+  const Words apart{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+  const auto inside = [&](Words words) {
+    words.insert(words.begin(), apart.begin(), apart.end());
+    return words;
+  };
+  if (Child(inside({"/bin/true"}), {}).wait().code != 0) SKIP("it takes the right to make namespaces");
+  const Machine machine;
+  const auto start = [&](const std::string& id) {
+    return Child(inside(command({"--rdzv_id=" + id}, {"pause"})), machine.variables());
+  };
+  auto first = start("first"), second = start("second");
+  first.wait_until(
+      [&] {
+        const auto seen = machine.ask({"status"}).out;
+        return contains(seen, "job first ") && contains(seen, "job second ");
+      },
+      "both jobs");
+  for (const char* id : {"first", "second"}) CHECK(machine.ask({"stop", std::string("--rdzv_id=") + id}).code == 0);
+  for (auto* child : {&first, &second}) child->wait();
 }
 
 TEST_CASE("an agent that accepts no connections does not stop status and stop") {

@@ -61,11 +61,13 @@ std::size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
+std::uint16_t store_port(const Node& node) {
+  return static_cast<std::uint16_t>(std::stoi(node.variable("MASTER_PORT")));
+}
+
 // Returns the path of the socket that the node's workers have been told of; empty if they have not.
 std::string store_socket(const Node& node) {
-  const auto value = node.variable("DDPRUN_STORE_SOCKET");
-  return ddprun::rendezvous::store_socket_path(
-      value, static_cast<std::uint16_t>(std::stoi("0" + value.substr(0, value.find(':')))));
+  return ddprun::rendezvous::store_socket_path(node.variable("DDPRUN_STORE_SOCKET"), store_port(node));
 }
 
 }  // namespace
@@ -86,7 +88,7 @@ TEST_CASE("a process of the user that is none of the job is refused at the agent
   Nodes job{.options = {"--nnodes=1", "--nproc_per_node=1"}};
   auto node = job.host(admitted ? "plain_clients=user" : "plain_clients=job");
   node.wait_for_round(1);
-  auto client = RawSocket(ddprun::rendezvous::connect_local(store_socket(node)));
+  auto client = RawSocket(ddprun::rendezvous::connect_local(store_socket(node), store_port(node)));
   client.send(ddprun::rendezvous::ValidateRequest{});
   if (admitted) {
     client.settle();
@@ -98,6 +100,17 @@ TEST_CASE("a process of the user that is none of the job is refused at the agent
   CHECK(node.wait().code == 0);
 }
 
+TEST_CASE("the agent's socket leads to the store of the requested port only") {
+  Nodes job{.options = {"--nnodes=1", "--nproc_per_node=1"}};
+  auto node = job.host("plain_clients=user");
+  node.wait_for_round(1);
+  const auto other_port = static_cast<std::uint16_t>(store_port(node) ^ 1);
+  auto client = RawSocket(ddprun::rendezvous::connect_local(store_socket(node), other_port));
+  CHECK(client.closed_by_server());
+  job.finish();
+  CHECK(node.wait().code == 0);
+}
+
 TEST_CASE("only workers of the node that serves the store are told of its socket") {
   Nodes job{.options = {"--nnodes=2"}};
   auto host = job.host();
@@ -105,7 +118,7 @@ TEST_CASE("only workers of the node that serves the store are told of its socket
   for (auto* node : {&host, &guest}) node->wait_for_round(2);
   const auto& server = host.number("GROUP_RANK") == 0 ? host : guest;
   const auto& other = &server == &host ? guest : host;
-  CHECK(store_socket(server).ends_with("/" + std::to_string(server.pid()) + ".sock"));
+  CHECK_THAT(store_socket(server), Catch::Contains("/" + std::to_string(server.pid()) + "-"));
   CHECK(store_socket(other).empty());
   job.finish();
   for (auto* node : {&host, &guest}) CHECK(node->wait().code == 0);

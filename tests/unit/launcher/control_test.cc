@@ -107,13 +107,16 @@ TEST_CASE("the runtime folder belongs to its owner alone, and sockets of dead pr
   CHECK(runtime_folders(Environment({{"XDG_RUNTIME_DIR", base.path().string()}, {"DDPRUN_RUNTIME_DIR", "/only"}})) ==
         std::vector<std::filesystem::path>{"/only"});
 
-  const auto own = folder / (std::to_string(::getpid()) + ".sock");
-  std::ofstream(own).put('\n');
-  std::ofstream(folder / "4194305.sock").put('\n');  // larger than the largest process id
-  std::ofstream(folder / "note.txt").put('\n');
-  CHECK(agent_sockets(folder) == std::vector{own});
-  CHECK_FALSE(std::filesystem::exists(folder / "4194305.sock"));
-  CHECK(std::filesystem::exists(folder / "note.txt"));
+  const auto own = folder / own_socket_name();
+  const auto name_end = own.filename().string().substr(std::to_string(::getpid()).size());
+  // The process id is larger than the largest one; another namespace may know it.
+  const auto dead = folder / ("4194305" + name_end), elsewhere = folder / "4194305-1.sock", other = folder / "note.txt";
+  for (const auto& file : {own, dead, elsewhere, other}) std::ofstream(file).put('\n');
+  auto expected = std::vector{own, elsewhere};
+  std::sort(expected.begin(), expected.end());
+  CHECK(agent_sockets(folder) == expected);
+  CHECK_FALSE(std::filesystem::exists(dead));
+  CHECK(std::filesystem::exists(other));
 
   std::filesystem::permissions(folder, std::filesystem::perms::all);
   CHECK(agent_sockets(folder).empty());  // others could have put the sockets there

@@ -22,7 +22,7 @@ TEST_CASE("a store whose agent's socket is not there is reached at its address")
   const auto soon = Deadline::in(std::chrono::seconds(20));
   const std::string absent = GENERATE("/nonexistent/agent.sock", "/proc/self/fd", std::string(200, 'x'));
   CAPTURE(absent);
-  CHECK_THROWS_AS(connect_local(absent), Error);
+  CHECK_THROWS_AS(connect_local(absent, server.port()), Error);
   TcpStore store({.host = "127.0.0.1", .port = server.port(), .local_socket = absent}, soon);
   CHECK(store.add("key", 1, soon) == 1);
 }
