@@ -29,7 +29,9 @@
 #include "ddprun/launcher/agent/workers_store.h"
 #include "ddprun/launcher/attach/attached_clients.h"
 #include "ddprun/launcher/attach/remote_signals.h"
+#include "ddprun/launcher/chaos/fault_injector.h"
 #include "ddprun/launcher/control/control_socket.h"
+#include "ddprun/launcher/dashboard/recovery_summary.h"
 #include "ddprun/launcher/dashboard/screen_text.h"
 #include "ddprun/launcher/output/console.h"
 #include "ddprun/launcher/output/log_folder.h"
@@ -309,9 +311,28 @@ class Agent {
       if (spec_.policy.agent_store) hint_.start();
       store_.probe(*round_, backend_->serves_workers());
       if (events_) events_->workers_started(group_.workers());
+      if (spec_.faults && !faults_) inject_faults();
     } catch (const Error& e) {
       act(state_.on_workers_failed({not_started(0, e)}));
     }
+  }
+
+  void inject_faults() {
+    faults_ = std::make_unique<FaultInjector>(
+        loop_, *spec_.faults, self().group_rank,
+        FaultInjector::Workers{.running = [this] { return fault_targets(); },
+                               .send =
+                                   [this](int local_rank, int signal_number) {
+                                     return send_requested_signal(group_, local_rank, signal_number, "--chaos");
+                                   }});
+  }
+
+  std::vector<FaultTarget> fault_targets() const {
+    std::vector<FaultTarget> targets;
+    if (finish_) return targets;
+    for (const auto& worker : group_.workers())
+      if (worker.started && !worker.exit) targets.push_back({worker.local_rank, worker.pid});
+    return targets;
   }
 
   // All nodes have read the file. A later job of the same Slurm step must not find it.
@@ -489,6 +510,7 @@ class Agent {
   // Other nodes may still need the endpoint that this process serves: to receive the job result, or for another job.
   void execute(const Finish& action) {
     finish_ = action;
+    faults_.reset();
     attached_.finish(action.exit_code);
     if (!backend_) return loop_.stop();
     backend_->drain(signal_ ? signalled_drain_timeout : drain_timeout, [this] { loop_.stop(); });
@@ -517,6 +539,8 @@ class Agent {
     watch_.finish(finish.exit_code);
     if (control_) control_->tell_end(watch_.snapshot());
     show_curve();
+    if (round_ && round_->self == 0)
+      for (const auto& line : dashboard::recovery_summary(watch_.view())) log::info("{}", line);
     store_.close_connections();
     backend_.reset();
     store_.close();
@@ -543,6 +567,7 @@ class Agent {
   StoreHint hint_;
   AgentState state_;
   WorkersStore store_;
+  std::unique_ptr<FaultInjector> faults_;  // null: none are injected, or not yet
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // the round whose workers were started last

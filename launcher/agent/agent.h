@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddprun/launcher/agent/replacements.h"
+#include "ddprun/launcher/chaos/fault_schedule.h"
 #include "ddprun/launcher/cluster/job_trust.h"
 #include "ddprun/launcher/dashboard/job_watch.h"
 #include "ddprun/launcher/report/events.h"
@@ -29,9 +30,10 @@ struct AgentSpec {
   NodeInfo node;
   JobPolicy policy;
   GroupSpec group;
-  HealthCheck health_check;  // without a command there is none
-  std::string log_dir;       // the value of --log_dir
-  bool keep_logs = false;    // the user asked for log files
+  HealthCheck health_check;         // without a command there is none
+  std::optional<FaultPlan> faults;  // none: no fault is injected
+  std::string log_dir;              // the value of --log_dir
+  bool keep_logs = false;           // the user asked for log files
   std::chrono::milliseconds grace{30'000};
   EventTarget events;
   RestartRules restarts;

@@ -141,6 +141,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.log_dir = o.log_dir;
   spec.keep_logs = !o.log_dir.empty() || spec.group.output.redirects.any() || spec.group.output.tee.any();
   spec.health_check = {.command = o.health_check, .host = host, .timeout = choice.policy.join_timeout};
+  if (!o.chaos.empty()) spec.faults = parse_faults(o.chaos);
   spec.group.input = parse_worker_input(o.stdin_ranks);
   spec.grace = std::chrono::seconds(o.shutdown_timeout);
   spec.group.uninterruptible_timeout =

@@ -42,6 +42,7 @@ struct LaunchOptions {
   double uninterruptible_timeout = 0;
   std::string local_addr;
   std::string health_check;
+  std::string chaos;
   std::string stdin_ranks = "all";
   std::string role = "default";
   std::string start_method = "spawn";

@@ -267,8 +267,7 @@ void JobModel::generation_started(Milliseconds now, const Round& round) {
 void JobModel::recovered(Milliseconds& duration, const char* phase, Milliseconds value) {
   if (value.count() < 0) return;
   duration = value;
-  view_.totals.recovery_seconds[phase] += seconds_of(value);
-  ++view_.totals.recovery_counts[phase];
+  view_.totals.recovery_times[phase].push_back(value);
 }
 
 RankView* JobModel::own_rank(int local_rank) {
@@ -368,7 +367,7 @@ void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
 }
 
 void JobModel::first_step(Milliseconds noticed, const TrainingRecord& record) {
-  // A process that was kept reports the first step since its own start.
+  // A process that was kept may report the first step of the process group before.
   const Milliseconds told(record.first_step_ms);
   const auto now = told < phase_began_ ? noticed : std::clamp(told, std::min(accounted_, noticed), noticed);
   const auto before = std::exchange(highest_, std::max(highest_, record.step));
@@ -377,6 +376,7 @@ void JobModel::first_step(Milliseconds noticed, const TrainingRecord& record) {
   if (view_.generations.empty()) return;
   auto& generation = view_.generations.back();
   generation.from_step = replays ? before : record.step - record.steps;
+  if (generation.recovers) count_repeated_steps(generation, before, record);
   generations_changed_ = view_.version;
   if (generation.recovers && generation.replacement > 0)
     recovered(generation.heal, "heal", now - phase_began_);
@@ -384,6 +384,14 @@ void JobModel::first_step(Milliseconds noticed, const TrainingRecord& record) {
     recovered(generation.restart, "restart", now - phase_began_);
   phase_began_ = now;
   if (!replays && generation.recovers) regained(now);
+}
+
+// A process that starts again counts its steps from the one that it resumed at; one that is kept, from its own start.
+void JobModel::count_repeated_steps(const GenerationView& generation, std::int64_t before,
+                                    const TrainingRecord& record) {
+  const auto resumed = generation.replacement > 0 ? std::min(before, record.step - 1) : record.step - record.steps;
+  constexpr std::int64_t interrupted = 1;
+  view_.totals.repeated_steps += std::max<std::int64_t>(0, before - resumed) + interrupted;
 }
 
 void JobModel::regained(Milliseconds now) {
@@ -394,6 +402,7 @@ void JobModel::regained(Milliseconds now) {
   const auto spent = [](Milliseconds part) { return std::max(Milliseconds(0), part); };
   const auto all = spent(generation.detect) + spent(generation.agree) + spent(generation.restart) +
                    spent(generation.heal) + spent(generation.replay);
+  if (generation.recovers) view_.totals.complete_recoveries.push_back(all);
   add_event(
       now, "recovered",
       fmt::format("generation {} trains again after {}", generation.generation,

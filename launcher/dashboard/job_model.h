@@ -81,6 +81,7 @@ class JobModel {
   void change_leader();
   void take_totals(const TrainingRecord& record);
   void first_step(Milliseconds noticed, const TrainingRecord& record);
+  void count_repeated_steps(const GenerationView& generation, std::int64_t before, const TrainingRecord& record);
   void regained(Milliseconds now);
   void generation_started(Milliseconds now, const Round& round);
   void recovered(Milliseconds& duration, const char* phase, Milliseconds value);

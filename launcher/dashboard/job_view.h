@@ -138,9 +138,10 @@ struct Totals {
   std::int64_t tokens = 0;  // 0: the samples have none
   double step_seconds = 0;
   std::array<std::int64_t, TrainingRecord::step_bounds.size() + 1> step_counts{};
-  std::map<std::string, std::int64_t> recoveries;       // by fault, see fault_names
-  std::map<std::string, double> recovery_seconds;       // seconds by phase
-  std::map<std::string, std::int64_t> recovery_counts;  // the number of recoveries in recovery_seconds
+  std::map<std::string, std::int64_t> recoveries;                   // by fault, see fault_names
+  std::map<std::string, std::vector<Milliseconds>> recovery_times;  // durations by phase, of each recovery that had it
+  std::vector<Milliseconds> complete_recoveries;                    // durations of those after which the job trained
+  std::int64_t repeated_steps = 0;  // steps that were computed again, interrupted ones included
 };
 
 struct JobView {

@@ -103,12 +103,14 @@ void JobWatch::on(const RendezvousEvent& event) {
                         [&](const ContactBroken& e) { model_.contact_broken(now, e.text); },
                         [&](const ContactLost& e) { model_.ended(now, {.reason = e.error.what()}); }},
              event);
+  watch_recovery();
   if (journal_) journal_->update(model_);
 }
 
 void JobWatch::failed(const std::vector<WorkerFailure>& failures) {
   refresh();
   model_.failed(wall_clock(), failures);
+  watch_recovery();
   if (journal_) journal_->update(model_);
 }
 
@@ -116,6 +118,10 @@ void JobWatch::workers_replaced(const std::vector<int>& local_ranks, int restart
   refresh();  // gets the last records of those that have failed
   model_.workers_replaced(wall_clock(), local_ranks, restarts_used);
   if (journal_) journal_->update(model_);
+}
+
+void JobWatch::watch_recovery() {
+  if (model_.view().state == State::recovering) wait();
 }
 
 void JobWatch::changed(const std::vector<WorkerReport>& workers) {

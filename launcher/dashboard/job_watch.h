@@ -64,6 +64,8 @@ class JobWatch {
 
  private:
   void wait();
+  // Reads the records at short intervals from now on.
+  void watch_recovery();
   void refresh();
   void publish();
   std::string details(int rank) const;

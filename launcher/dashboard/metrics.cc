@@ -144,9 +144,10 @@ void write_recoveries(MetricsWriter& out, const JobView& view) {
     out.sample(static_cast<double>(found == view.totals.recoveries.end() ? 0 : found->second), {{"fault", fault}});
   }
   out.begin("ddprun_recovery_duration_seconds", "summary", "Time of a recovery, by phase.");
-  for (const auto& [phase, seconds] : view.totals.recovery_seconds) {
-    out.write("_sum", seconds, {{"phase", phase}});
-    out.write("_count", static_cast<double>(view.totals.recovery_counts.at(phase)), {{"phase", phase}});
+  for (const auto& [phase, times] : view.totals.recovery_times) {
+    const auto all = std::accumulate(times.begin(), times.end(), Milliseconds(0));
+    out.write("_sum", std::chrono::duration<double>(all).count(), {{"phase", phase}});
+    out.write("_count", static_cast<double>(times.size()), {{"phase", phase}});
   }
   out.begin("ddprun_restarts", "counter", "Restarts after failures, of --max_restarts.");
   out.sample(view.restarts_used, {{"cause", "failure"}});

@@ -142,6 +142,18 @@ TEST_CASE("each step counts in the bucket of its duration") {
   CHECK(account.record().first_step_ms == 1'001'000);
 }
 
+TEST_CASE("the record has the time of the first step in the present process group") {
+  auto account = started();
+  account.steps_done(at(1), step(1, 0.001));
+  account.steps_done(at(2), step(2, 0.001));
+  account.start(at(3), {});
+  CHECK(account.record().first_step_ms == 0);
+  account.steps_done(at(4), step(3, 0.001));
+  account.steps_done(at(5), step(4, 0.001));
+  CHECK(account.record().first_step_ms == 1'004'000);
+  CHECK(account.record().steps == 4);
+}
+
 TEST_CASE("a rank is late by what it takes on its own beyond the median of all") {
   const auto own = [](double seconds) { return StepTimes{.forward = Seconds(seconds), .wait = Seconds(100)}; };
   const std::vector<StepTimes> ranks{own(20), own(60), own(22), own(10)};

@@ -25,6 +25,7 @@ void TrainingAccount::start(Now now, Place place) {
   record_.rank = place.rank;
   record_.world_size = place.size;
   record_.time_ms = now.wall.count();
+  record_.first_step_ms = 0;
   accounted_ = now.steady;
   checkpoint_under_way_ = false;
 }
@@ -46,6 +47,7 @@ void TrainingAccount::steps_repeated(Now now, const Steps& steps) {
 void TrainingAccount::note_position(Now now, const Steps& steps) {
   accounted_ = now.steady;
   record_.time_ms = now.wall.count();
+  if (record_.first_step_ms == 0) record_.first_step_ms = record_.time_ms;
   record_.step = steps.step;
   record_.total_steps = steps.total;
   record_.epoch = steps.epoch;
@@ -58,7 +60,6 @@ void TrainingAccount::note_position(Now now, const Steps& steps) {
 }
 
 void TrainingAccount::count_step(const Steps& steps) {
-  if (record_.steps == 0) record_.first_step_ms = record_.time_ms;
   record_.steps += steps.count;
   record_.samples += steps.samples;
   record_.tokens += steps.tokens;

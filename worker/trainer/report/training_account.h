@@ -40,6 +40,7 @@ class TrainingAccount {
     int rank_steps = 1;                                // the number of steps of rank_times
   };
 
+  // A session in a process group begins.
   void start(Now now, Place place);
   void steps_done(Now now, const Steps& steps);
   // Repeats the same steps after a fault, or those of a process that this one replaces: notes the position of the run,

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include "ddprun/launcher/chaos/fault_schedule.h"
+
+namespace ddprun {
+
+// A worker of this node that runs.
+struct FaultTarget {
+  int local_rank = 0;
+  pid_t pid = 0;
+};
+
+// Injects the faults of a plan into this node's workers while the agent runs. A fault that is due while no worker runs
+// waits for the next one.
+//
+// Ownership: the loop outlives it; what it has frozen it lets run again in the destructor. Threads: single-threaded on
+// the loop. Errors: a signal that cannot be sent is a warning.
+class FaultInjector {
+ public:
+  struct Workers {
+    std::function<std::vector<FaultTarget>()> running;
+    // Sends a worker a signal. Returns why it was not sent; empty if it was.
+    std::function<std::string(int local_rank, int signal_number)> send;
+  };
+
+  FaultInjector(boost::asio::io_context& loop, const FaultPlan& plan, int node, Workers workers);
+  ~FaultInjector();
+  FaultInjector(const FaultInjector&) = delete;
+  FaultInjector& operator=(const FaultInjector&) = delete;
+
+ private:
+  struct Freeze {
+    FaultTarget target;
+    FaultSchedule::Time end;
+  };
+
+  void wait();
+  void act();
+  void inject(const Fault& fault, const FaultTarget& target);
+  void send(const FaultTarget& target, int signal_number);
+  void let_run(const FaultTarget& target);
+
+  boost::asio::steady_timer timer_;
+  FaultSchedule schedule_;
+  const Workers workers_;
+  std::vector<Freeze> freezes_;
+};
+
+}  // namespace ddprun

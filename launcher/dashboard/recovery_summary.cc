@@ -1,0 +1,65 @@
+#include "ddprun/launcher/dashboard/recovery_summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace ddprun::dashboard {
+namespace {
+
+// The phases of a recovery in their order.
+constexpr std::string_view phases[] = {"detect", "agree", "restart", "heal", "replay"};
+
+// Returns the nearest-rank percentile. REQUIRES: the times are sorted and not empty.
+Milliseconds percentile(const std::vector<Milliseconds>& sorted, int percent) {
+  const auto rank = (sorted.size() * static_cast<std::size_t>(percent) + 99) / 100;
+  return sorted[std::max<std::size_t>(rank, 1) - 1];
+}
+
+std::string distribution(std::string_view name, std::vector<Milliseconds> times) {
+  std::ranges::sort(times);
+  if (times.size() == 1) return fmt::format("{} {} ms", name, times[0].count());
+  return fmt::format("{} p50 {}, p99 {}, max {} ms", name, percentile(times, 50).count(), percentile(times, 99).count(),
+                     times.back().count());
+}
+
+std::string time_line(const JobView& view) {
+  std::vector<std::string> lost;
+  for (std::size_t i = 0; i < part_names.size(); ++i) {
+    const auto part = static_cast<Part>(i);
+    if (part != Part::training && part != Part::startup && view.seconds[i] >= 5e-4)
+      lost.push_back(fmt::format("{} {:.3f} s", name_of(part), view.seconds[i]));
+  }
+  const auto seconds = [&](Part part) { return view.seconds[static_cast<std::size_t>(part)]; };
+  return fmt::format("goodput {:.2f} %: {:.3f} s of training; lost: {}; startup {:.3f} s", 100 * goodput(view),
+                     seconds(Part::training), lost.empty() ? "nothing" : fmt::format("{}", fmt::join(lost, ", ")),
+                     seconds(Part::startup));
+}
+
+std::string recovery_line(const JobView& view) {
+  const auto& totals = view.totals;
+  std::vector<std::string> faults, times;
+  for (const auto& [fault, count] : totals.recoveries) faults.push_back(fmt::format("{} {}", fault, count));
+  if (!totals.complete_recoveries.empty()) times.push_back(distribution("in all", totals.complete_recoveries));
+  for (const auto phase : phases)
+    if (const auto found = totals.recovery_times.find(std::string(phase)); found != totals.recovery_times.end())
+      times.push_back(distribution(phase, found->second));
+  const int number = view.recoveries();
+  return fmt::format("{} {} ({}){}{}", number, number == 1 ? "recovery" : "recoveries", fmt::join(faults, ", "),
+                     times.empty() ? "" : ": ", fmt::join(times, "; "));
+}
+
+}  // namespace
+
+std::vector<std::string> recovery_summary(const JobView& view) {
+  if (view.recoveries() == 0 || !view.training || !std::isfinite(goodput(view))) return {};
+  std::vector lines{time_line(view), recovery_line(view)};
+  if (const auto steps = view.totals.repeated_steps; steps > 0)
+    lines.push_back(fmt::format("{} {} computed again", number_text(steps), steps == 1 ? "step was" : "steps were"));
+  return lines;
+}
+
+}  // namespace ddprun::dashboard
