@@ -20,7 +20,7 @@ TEST_CASE("the variable of a store's socket is for workers with the same MASTER_
 TEST_CASE("a store whose agent's socket is not there is reached at its address") {
   const StoreServerThread server({.host = "127.0.0.1"});
   const auto soon = Deadline::in(std::chrono::seconds(20));
-  const std::string absent = GENERATE("/nonexistent/agent.sock", "/proc/self/fd", std::string(200, 'x'));
+  const auto absent = GENERATE(as<std::string>(), "/nonexistent/agent.sock", "/proc/self/fd", std::string(200, 'x'));
   CAPTURE(absent);
   CHECK_THROWS_AS(connect_local(absent, server.port()), Error);
   TcpStore store({.host = "127.0.0.1", .port = server.port(), .local_socket = absent}, soon);
