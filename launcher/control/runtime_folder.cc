@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* variable = "DDPRUN_RUNTIME_DIR";
-constexpr const char* socket_suffix = ".sock";
+constexpr std::string_view socket_suffix = ".sock";
 
 // Returns why agents do not use a folder; empty when only this user can enter it. It calls lstat(2), since another user
 // may have put a symbolic link there.
@@ -74,13 +74,19 @@ std::string name_end() {
   return fmt::format("-{}{}", known ? info.st_ino : 0, socket_suffix);
 }
 
-// Returns the process id in the name of a socket that an agent of this namespace has made.
-std::optional<pid_t> owner_of(const fs::path& socket) {
-  const auto name = socket.filename().string();
+struct SocketName {
   pid_t pid = 0;
-  const auto [end, status] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  const bool named = status == std::errc{} && pid > 0 && std::string_view(end) == name_end();
-  return named ? std::optional(pid) : std::nullopt;
+  bool own_namespace = false;
+};
+// Returns nullopt for a file that is no agent's socket.
+std::optional<SocketName> parse_socket_name(const std::string& name) {
+  SocketName parsed;
+  const auto [end, status] = std::from_chars(name.data(), name.data() + name.size(), parsed.pid);
+  const std::string_view rest(end);
+  if (status != std::errc{} || parsed.pid <= 0 || !rest.starts_with('-') || !rest.ends_with(socket_suffix))
+    return std::nullopt;
+  parsed.own_namespace = rest == name_end();
+  return parsed;
 }
 
 bool is_dead(pid_t process) {
@@ -128,8 +134,9 @@ std::vector<fs::path> agent_sockets(const fs::path& folder) {
   if (!is_private_folder(folder)) return sockets;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() != socket_suffix) continue;
-    if (const auto pid = owner_of(entry.path()); pid && is_dead(*pid))
+    const auto name = parse_socket_name(entry.path().filename().string());
+    if (!name) continue;
+    if (name->own_namespace && is_dead(name->pid))
       fs::remove(entry.path(), ignored);
     else
       sockets.push_back(entry.path());

@@ -27,8 +27,9 @@ void check_runtime_folder(const Environment& environment);
 // The file name of this process's socket: with its process id and the inode of its process id namespace.
 std::string own_socket_name();
 
-// The sockets in a folder. Those of processes of this namespace that do not exist any more are removed; of the others
-// nobody here knows before he connects. Empty if other users may write to the folder.
+// The sockets in a folder. Those of this namespace's processes that do not exist any more are removed. Sockets of other
+// namespaces are all returned: a client that connects learns whether their process exists. Empty if other users may
+// write to the folder.
 std::vector<std::filesystem::path> agent_sockets(const std::filesystem::path& folder);
 
 }  // namespace ddprun

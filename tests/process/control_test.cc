@@ -224,7 +224,7 @@ TEST_CASE("the socket of an agent that was killed is ignored and removed") {
 
 TEST_CASE("the socket of a killed agent is removed also where its process id is in use again") {
   const Machine machine;
-  const auto socket = machine.runtime / (std::to_string(::getpid()) + ".sock");
+  const auto socket = machine.runtime / (std::to_string(::getpid()) + "-1.sock");
   const auto left = bound_socket(socket);
   CHECK(machine.ask({"status"}).code == 1);
   CHECK_FALSE(std::filesystem::exists(socket));
@@ -315,7 +315,7 @@ TEST_CASE("agents with the same process id in two namespaces have a socket each,
 
 TEST_CASE("an agent that accepts no connections does not stop status and stop") {
   const Machine machine;
-  const auto path = machine.runtime / (std::to_string(::getpid()) + ".sock");
+  const auto path = machine.runtime / (std::to_string(::getpid()) + "-1.sock");
   const auto agent = bound_socket(path);
   REQUIRE(::listen(agent.get(), 0) == 0);
   const auto address = unix_address(path);

@@ -110,7 +110,8 @@ TEST_CASE("the runtime folder belongs to its owner alone, and sockets of dead pr
   const auto own = folder / own_socket_name();
   const auto name_end = own.filename().string().substr(std::to_string(::getpid()).size());
   // The process id is larger than the largest one; another namespace may know it.
-  const auto dead = folder / ("4194305" + name_end), elsewhere = folder / "4194305-1.sock", other = folder / "note.txt";
+  const auto dead = folder / ("4194305" + name_end), elsewhere = folder / "4194305-1.sock",
+             other = folder / "other.sock";
   for (const auto& file : {own, dead, elsewhere, other}) std::ofstream(file).put('\n');
   auto expected = std::vector{own, elsewhere};
   std::sort(expected.begin(), expected.end());
