@@ -102,7 +102,8 @@ CommandLine::Page page_of(const GivenOption& option) {
   if (option.name != "print_completion") return Page::none;
   if (option.value == "bash") return Page::bash_completion;
   if (option.value == "zsh") return Page::zsh_completion;
-  throw make_error(Errc::usage, "--print_completion = {}: expected bash or zsh", *option.value);
+  if (option.value == "tcsh") return Page::tcsh_completion;
+  throw make_error(Errc::usage, "--print_completion = {}: expected bash, zsh or tcsh", *option.value);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ inline constexpr const char* usage_line = "usage: ddprun [options] train.cfg|scr
 // A parsed command line: the launcher's options come before the script; those after the script are passed to it.
 struct CommandLine {
   // A page that is printed instead of starting a job.
-  enum class Page { none, help, version, bash_completion, zsh_completion, man } page = Page::none;
+  enum class Page { none, help, version, bash_completion, zsh_completion, tcsh_completion, man } page = Page::none;
   std::vector<std::string> command;  // the script and its arguments; empty only with a page
 };
 

@@ -120,6 +120,17 @@ std::string names(const std::vector<OptionHelp>& options, Wanted wanted) {
   return list;
 }
 
+std::string with_replaced_underscores(const std::string& text, const char* replacement) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '_')
+      result += replacement;
+    else
+      result += c;
+  }
+  return result;
+}
+
 // Escapes text for the brackets of zsh's _arguments.
 std::string in_brackets(const std::string& text) {
   std::string result;
@@ -160,6 +171,26 @@ std::string zsh_arguments(const std::vector<OptionHelp>& options) {
   return text;
 }
 
+// The rules for an option's value, attached or as the next word; none where any text may follow.
+std::string tcsh_values(const OptionHelp& option) {
+  if (!option.path && option.values.empty()) return "";
+  const auto list = option.path ? "f" : fmt::format("({})", fmt::join(option.values, " "));
+  const auto spellings = with_replaced_underscores(option.name, "[-_]");
+  auto rules = fmt::format("  'n@--{0}@{1}@' 'c@--{0}=@{1}@' \\\n", spellings, list);
+  if (option.short_name != 0) rules += fmt::format("  'n@-{}@{}@' \\\n", option.short_name, list);
+  return rules;
+}
+
+// The rules for names. A dash in the typed part of a name chooses the spelling with dashes.
+std::string tcsh_names(const std::vector<OptionHelp>& options) {
+  std::string with_dashes;
+  for (const auto& option : options)
+    if (option.name.find('_') != std::string::npos)
+      with_dashes += (with_dashes.empty() ? "--" : " --") + with_replaced_underscores(option.name, "-");
+  return fmt::format("  'C@--*-*@({})@' \\\n  'c@--@({})@' \\\n", with_dashes,
+                     names(options, [](const auto&) { return true; }));
+}
+
 }  // namespace
 
 std::string bash_completion(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands) {
@@ -193,6 +224,15 @@ std::string zsh_completion(const std::vector<OptionHelp>& options, const std::ve
          fmt::format("  '(-)1: :_alternative \"commands:command:({})\" \"scripts:script:_files\"' \\\n",
                      names(subcommands)) +
          "  '*::arguments:_files'\n";
+}
+
+// tcsh takes the first rule that fits: values, names, paths, then the first argument, which may be a subcommand.
+std::string tcsh_completion(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands) {
+  std::string text =
+      "# tcsh completion for ddprun, printed by \"ddprun --print-completion tcsh\"\n"
+      "complete ddprun \\\n";
+  for (const auto& option : options) text += tcsh_values(option);
+  return text + tcsh_names(options) + fmt::format("  'C@*/@f@' 'p@1@`echo {}; ls -p`@'\n", names(subcommands));
 }
 
 }  // namespace ddprun

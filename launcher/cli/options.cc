@@ -81,8 +81,8 @@ std::vector<OptionInfo> page_options() {
   return {{.name = "help", .short_name = 'h', .flag = true, .help = "prints this page"},
           {.name = "version", .flag = true, .added = true, .help = "prints the version and those of the libraries"},
           {.name = "print_completion",
-           .help = "prints the completion script for a shell: bash or zsh",
-           .values = {"bash", "zsh"}},
+           .help = "prints the completion script for a shell: bash, zsh or tcsh",
+           .values = {"bash", "zsh", "tcsh"}},
           {.name = "man", .flag = true, .added = true, .help = "prints the manual page (ddprun --man | man -l -)"}};
 }
 

@@ -62,6 +62,8 @@ std::string page_text(CommandLine::Page page, const LaunchSettings& settings) {
       return bash_completion(option_help(settings), subcommands());
     case Page::zsh_completion:
       return zsh_completion(option_help(settings), subcommands());
+    case Page::tcsh_completion:
+      return tcsh_completion(option_help(settings), subcommands());
     case Page::man:
       return man_page(option_help(settings), subcommands(), project_version());
     case Page::none:

@@ -79,7 +79,7 @@ TEST_CASE("bash completes values, attached or as the next argument") {
   CHECK(offered("ddprun --nproc a") == Words{"<auto>"});
   CHECK(offered("ddprun --rdzv-backend=st") == Words{"<static>"});
   CHECK(offered("ddprun -t ") == Words{"<0>", "<1>", "<2>", "<3>"});
-  CHECK(offered("ddprun --print-completion ") == Words{"<bash>", "<zsh>"});
+  CHECK(offered("ddprun --print-completion ") == Words{"<bash>", "<zsh>", "<tcsh>"});
 }
 
 TEST_CASE("bash completes paths and the script, and leaves the script's arguments alone") {
@@ -156,6 +156,21 @@ TEST_CASE("an interactive zsh completes a whole line") {
   shell.wait_for("args:status --collectives --rdzv_id=shop\r\n");
   shell.type("ddprun stop --js\t\n");
   shell.wait_for("args:stop --js\r\n");
+}
+
+TEST_CASE("an interactive tcsh completes names in both spellings, values, paths and the first argument") {
+  if (program("tcsh").empty()) SKIP("there is no tcsh here");
+  const TempDir folder;
+  std::ofstream(folder / "train.cfg").put('\n');
+  std::ofstream(folder / "rules") << page({"--print-completion=tcsh"});
+  TerminalChild shell({program("tcsh"), "-f"}, {{"TERM", "xterm"}});
+  shell.type("set prompt=''; set edit; cd " + folder.path().string() + "; source rules; alias ddprun 'echo args:'\n");
+  shell.type("echo read''y\n");
+  shell.wait_for("ready\r\n");
+  shell.type("ddprun --nproc_per_n\tc\t--rdzv-b\tst\t--log-dir=./tr\t--stand\ttr\t\n");
+  shell.wait_for("args: --nproc_per_node cpu --rdzv-backend static --log-dir=./train.cfg --standalone train.cfg\r\n");
+  shell.type("ddprun statu\t\n");
+  shell.wait_for("args: status\r\n");
 }
 
 TEST_CASE("groff accepts the manual page without warnings, and the page has every option") {

@@ -92,8 +92,9 @@ TEST_CASE("a script is required, except for pages") {
   CHECK(parse_command_line({"--man"}, s).page == Page::man);
   CHECK(parse_command_line({"--print-completion=bash"}, s).page == Page::bash_completion);
   CHECK(parse_command_line({"--print-completion", "zsh"}, s).page == Page::zsh_completion);
+  CHECK(parse_command_line({"--print-completion=tcsh"}, s).page == Page::tcsh_completion);
   CHECK_THROWS_WITH(parse_command_line({"--print-completion=fish"}, s),
-                    "--print_completion = fish: expected bash or zsh");
+                    "--print_completion = fish: expected bash, zsh or tcsh");
 }
 
 TEST_CASE("an abbreviation that torchrun accepts keeps its meaning, whatever options were added") {
