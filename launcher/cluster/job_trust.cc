@@ -19,6 +19,8 @@ namespace fs = std::filesystem;
 using Backend = RendezvousChoice::Backend;
 
 constexpr std::chrono::seconds slurm_patience{20};
+// Set by the manifests of scripts/k8s: the file of a Secret that is mounted in each pod.
+constexpr const char* k8s_token_file = "DDPRUN_K8S_TOKEN_FILE";
 constexpr std::chrono::milliseconds first_pause{20}, longest_pause{500};
 
 // Returns why the servers of this agent cannot determine who owns a client's socket; empty if they can.
@@ -109,6 +111,7 @@ FoundToken find_token(const RendezvousChoice& choice, const Environment& environ
                       std::shared_ptr<TokenFile>& made) {
   if (!choice.token_file.empty()) return {read_token_file(choice.token_file), {}};
   if (sources.from_starter) return {Secret::from_hex(sources.from_starter->view()), {}};
+  if (const auto file = environment.get(k8s_token_file).value_or(""); !file.empty()) return {read_token_file(file), {}};
   if (sources.cluster && is_slurm_step(*sources.cluster)) return slurm_token(*sources.cluster, environment, made);
   return {{}, "its agents have no token; --rdzv_conf=token_file=FILE gives them one"};
 }

@@ -30,6 +30,10 @@ def check_job(job, service):
     check(environment["DDPRUN_K8S_SERVICE"]["value"] == pod["subdomain"], "subdomain and DDPRUN_K8S_SERVICE differ")
     field = environment["DDPRUN_K8S_JOB"]["valueFrom"]["fieldRef"]["fieldPath"]
     check(field == "metadata.labels['batch.kubernetes.io/job-name']", "DDPRUN_K8S_JOB is not the job's name")
+    volumes = {entry["name"]: entry for entry in pod["volumes"]}
+    mounts = {entry["mountPath"] + "/token": entry["name"] for entry in pod["containers"][0]["volumeMounts"]}
+    token = volumes[mounts[environment["DDPRUN_K8S_TOKEN_FILE"]["value"]]]["secret"]
+    check(token["defaultMode"] == 0o400, "ddprun refuses a token that others may read")
     check(service["metadata"]["name"] == pod["subdomain"], "the pods' subdomain is no Service")
     check(service["spec"]["clusterIP"] == "None", "the Service is not headless")
     check(service["spec"]["publishNotReadyAddresses"], "pods that are not ready yet have no name")

@@ -90,6 +90,22 @@ TEST_CASE("a token comes from a file or from the starter, and never stands in a 
         std::string::npos);
 }
 
+// The kubelet mounts a Secret's file behind two symbolic links, with the mode that the manifest names.
+TEST_CASE("the pods of a Kubernetes job find the token in a mounted Secret") {
+  const TempDir folder;
+  const auto file = token_file(folder);
+  REQUIRE(::chmod(file.c_str(), 0400) == 0);
+  const auto mounted = (folder / "mounted").string();
+  std::filesystem::create_symlink(file, mounted);
+  const Variables variables{{"DDPRUN_K8S_TOKEN_FILE", mounted}};
+  const auto chosen = trust(with(far, {{"require_auth", "true"}}), {}, variables);
+  CHECK(hex_of(chosen) == digits);
+  CHECK(chosen.notice.empty());
+  CHECK_FALSE(trust({}, {}, variables).credentials);  // one pod alone
+  CHECK_THROWS_WITH(trust(far, {}, {{"DDPRUN_K8S_TOKEN_FILE", (folder / "none").string()}}),
+                    Catch::Contains("token file " + (folder / "none").string()));
+}
+
 TEST_CASE("a token file that others may read is refused") {
   const TempDir folder;
   const auto file = token_file(folder);
