@@ -214,6 +214,8 @@ TEST_CASE("a dashboard attaches to a job that runs without one, and says how the
   browser.open(page_of(attached));
   browser.wait_for("view.job !== null && view.job.state === 'training' && view.ranks.length === 2");
   browser.wait_for("view.collectives.length > 0");
+  // How many epochs there will be is not in what the rendezvous server tells.
+  browser.wait_for("/Epoch\\d+$/m.test([...$('tiles').children].map((tile) => tile.textContent).join('\\n'))");
   const auto victims = workers_of(job.training.marker, "1");
   REQUIRE(victims.size() == 1);
   ::kill(victims[0], SIGKILL);
