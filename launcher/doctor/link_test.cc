@@ -16,6 +16,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/trust/secret.h"
 
 namespace ddprun::doctor {
 namespace {
@@ -135,7 +136,7 @@ double receive_stream(Stream& stream) {
 void serve(Stream& stream, const std::string& token) {
   std::string theirs(token.size(), '\0');
   stream.read(theirs.data(), theirs.size());
-  if (theirs != token) return;
+  if (!equal_in_constant_time(theirs, token)) return;
   stream.set_deadline(Deadline::in(link_timeout));
   for (;;) {
     switch (stream.read_value<Request>()) {
