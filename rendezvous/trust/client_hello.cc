@@ -10,7 +10,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t record_head = 5, code_bytes = 32;
-constexpr unsigned client_hello = 1, pre_shared_key = 41;
+constexpr unsigned client_hello = 1, pre_shared_key_extension = 41;
 
 std::string_view view(const AuthenticationCode& code) {
   return {reinterpret_cast<const char*>(code.data()), code.size()};
@@ -75,7 +75,7 @@ std::optional<std::string_view> find_codes(std::string_view hello) {
   while (extensions.ok() && !extensions.empty()) {
     const auto type = extensions.number(2);
     const auto body = extensions.sized(2);
-    if (type != pre_shared_key || !extensions.empty()) continue;
+    if (type != pre_shared_key_extension || !extensions.empty()) continue;
     Fields keys(body);
     keys.sized(2);  // identities
     const auto codes = keys.sized(2);
