@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <chrono>
 #include <fstream>
+#include <regex>
+#include <vector>
 
 #include "ddprun/common/atomic_file.h"
 #include "tests/process/launch.h"
@@ -47,6 +51,8 @@ class DoctorHosts {
                                            "; " + command + " exec sh -c \"$RUN\"'\n");
   }
 
+  // Sets the bandwidth of the host's link.
+  void limit(int host, const std::string& rate) { hosts_.limit(host, rate); }
   // Runs on host 0 as an ip command.
   void ip(int host, const std::string& words) const {
     std::string line;
@@ -86,6 +92,25 @@ TEST_CASE("ddprun doctor passes healthy hosts and writes a hostfile of them") {
   const auto hostfile = lines_of(read_whole_file(hosts.file("passed")));
   REQUIRE(hostfile.size() == 3);
   CHECK(hostfile[2].starts_with("n2 slots="));
+}
+
+TEST_CASE("ddprun doctor measures limited links of four hosts within a tenth, and within ten seconds") {
+  DoctorHosts hosts(4);
+  for (int i = 0; i < 4; ++i) hosts.limit(i, "50mbit");
+  const auto began = std::chrono::steady_clock::now();
+  const auto result = hosts.examine();
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  static const std::regex rate("([0-9.]+) Mbit/s");
+  std::vector<double> rates;
+  for (std::sregex_iterator found(result.out.begin(), result.out.end(), rate), end; found != end; ++found)
+    rates.push_back(std::stod((*found)[1]));
+  REQUIRE(rates.size() == 12);  // both directions of six links
+  std::sort(rates.begin(), rates.end());
+  CHECK(rates[6] == Approx(50).epsilon(0.1));
+  CHECK(rates.front() > 35);  // a busy machine delays a single test
+  CHECK(rates.back() < 55);
 }
 
 TEST_CASE("ddprun doctor names a broken link, a full /dev/shm, a wrong name and a host that does not answer") {
