@@ -72,6 +72,21 @@ void write_handshake_seeds(const std::filesystem::path& folder) {
   write_seed(folder, number, split + encode(OwnerQuestion{7, {{"10.0.0.1", 4000}, {"10.0.0.2", 29400}}}));
 }
 
+// Writes requests to the server of a page; http_fuzz puts its port in place of "@".
+void write_http_seeds(const std::filesystem::path& folder) {
+  const std::string host = "Host: localhost:@\r\n", end = "\r\n";
+  int number = 0;
+  for (const auto& request :
+       {"GET / HTTP/1.1\r\n" + host + end, "GET /events HTTP/1.1\r\n" + host + "Last-Event-ID: 5e-1\r\n" + end,
+        "GET /rank?rank=1 HTTP/1.1\r\n" + host + "Authorization: Bearer 0123\r\n" + end,
+        "GET /state HTTP/1.0\r\n" + host + "Cookie: a=1; ddprun_@=0123\r\n" + end,
+        "GET /login HTTP/1.1\r\nHost: [::1]:@\r\n" + end, "POST / HTTP/1.1\r\nHost: 127.0.0.1:@\r\n" + end,
+        "GET / HTTP/1.1\r\n" + host + "Content-Length: 2\r\n" + end + "ab",
+        "GET / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n" + end + "1\r\na\r\n0\r\n" + end,
+        "GET / HTTP/1.1\r\n" + host + end + "GET /metrics HTTP/1.1\r\nHost: host\r\n" + end})
+    write_seed(folder, number++, request);
+}
+
 // Writes small files for each reader of data_fuzz, and of the two below, which the first byte chooses.
 void write_data_seeds(const std::filesystem::path& folder) {
   using namespace std::string_literals;
@@ -143,6 +158,7 @@ int main(int argc, char** argv) {
   write_session_seeds(folder / "session_fuzz");
   write_data_seeds(folder / "data_fuzz");
   write_handshake_seeds(folder / "handshake_fuzz");
+  write_http_seeds(folder / "http_fuzz");
   write_checkpoint_seeds(folder / "checkpoint_fuzz");
   write_tokenizer_seeds(folder / "tokenizer_fuzz");
   write_redistribution_seeds(folder / "redistribution_fuzz");
