@@ -236,6 +236,7 @@ TEST_CASE("a generation that a newer one supersedes does not form, also if it be
     ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
       auto elastic = make_elastic(backend, rank, port);
       elastic.reconfigure(0, members_upto(2));
+      connect(port)->barrier("formed", 2, Deadline::in(test_timeout));
       if (rank == 0) {
         elastic.abort_before(2, "rank 1 was lost");
         if (const auto failure = failure_of([&] { elastic.group().barrier()->wait(); });
