@@ -32,6 +32,7 @@ class C10dBackend final : public RendezvousBackend {
     client_ = std::make_unique<SessionClient>(
         loop_, SessionClientOptions{.host = dialled_host(),
                                     .port = options_.port,
+                                    .within_process = [this] { return connect_within(); },
                                     .before_retry = [this] { try_to_host(); },
                                     .on_addresses = [this](const auto& addresses) { decide(addresses); },
                                     .rejoin_timeout = options_.store_timeout,
@@ -76,6 +77,8 @@ class C10dBackend final : public RendezvousBackend {
     hosted_ = std::make_unique<HostedEndpoint>(loop_, std::move(server));
     if (server_failed_) hosted_->server().on_accept_failure(failure_bound_, server_failed_);
   }
+
+  UniqueFd connect_within() { return hosted_ ? hosted_->server().connect_within() : UniqueFd(); }
 
   // With is_host=true the endpoint's name need not resolve to this host, so this agent dials itself over loopback,
   // where it listens on all interfaces.

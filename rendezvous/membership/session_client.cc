@@ -224,7 +224,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   // Returns the problem; empty on success.
   asio::awaitable<std::string> authenticate() {
-    if (!options_.credentials) co_return "";
+    channel_.reset();
+    if (!options_.credentials || within_process_) co_return "";
     try {
       channel_ = co_await rendezvous::async_authenticate(socket_, *options_.credentials);
       co_return "";
@@ -266,6 +267,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   // Returns the problem; empty on success.
   asio::awaitable<std::string> connect() {
+    if (connect_within_process()) co_return "";
     const auto addresses = co_await lookup_.resolve(options_.host, options_.port);
     if (!addresses) co_return "no answer";
     unresolved_ = addresses->found.empty();
@@ -274,6 +276,16 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     const auto endpoints = rendezvous::tcp_endpoints(*addresses);
     const auto [failure, endpoint] = co_await asio::async_connect(socket_, endpoints, awaited);
     co_return failure ? failure.message() : "";
+  }
+
+  // In a job of several nodes the server has to see the address from which this node comes.
+  bool connect_within_process() {
+    within_process_ = false;
+    if (policy_.max_nodes > 1 || !options_.within_process) return false;
+    auto connection = options_.within_process();
+    if (!connection) return false;
+    socket_.assign(tcp::v4(), connection.release());  // Asio only reads and writes the descriptor
+    return within_process_ = true;
   }
 
   static std::vector<std::string> texts(const rendezvous::HostAddresses& addresses) {
@@ -524,6 +536,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   unsigned attempts_ = 0;
   bool timed_out_ = false;
   bool connected_ = false;
+  bool within_process_ = false;            // the connection does not leave this process
   bool refused_ = false;                   // this attempt ended in the authentication
   bool unresolved_ = false;                // this attempt ended in the lookup of the host's name
   bool name_problem_ = false;              // that lookup ended the attempt that last_problem_ describes

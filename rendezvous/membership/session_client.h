@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/rendezvous.h"
 #include "ddprun/rendezvous/trust/credentials.h"
 
@@ -19,6 +20,9 @@ namespace ddprun {
 struct SessionClientOptions {
   std::string host;
   std::uint16_t port = 29400;
+  // Called for each dial of a job of one node: a connection to the server in this process, which needs no
+  // authentication; an empty descriptor: the server is dialled at its address.
+  std::function<UniqueFd()> within_process;
   // Called before each redial, so that an agent on the endpoint's host can start to serve it.
   std::function<void()> before_retry;
   // Called with the numeric addresses of a host name each time it has been looked up, before they are dialled.

@@ -822,6 +822,15 @@ void StoreServer::erase_if(const std::function<bool(std::string_view)>& predicat
 void StoreServer::adopt(UniqueFd client, std::string_view sent) {
   impl_->adopt(std::move(client), sent);
 }
+
+UniqueFd StoreServer::connect_within() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    throw make_error(Errc::io, "cannot connect to the server of this process: {}", errno_text(errno));
+  UniqueFd client(ends[0]);
+  adopt(UniqueFd(ends[1]), "");
+  return client;
+}
 std::map<std::string, std::uint64_t> StoreServer::operations() const {
   return impl_->operations();
 }

@@ -68,6 +68,9 @@ class StoreServer {
   // Serves a client that has been admitted already, such as one of a Unix socket. sent: what was read of it so far.
   void adopt(UniqueFd client, std::string_view sent);
 
+  // A connection from the server's own process, admitted as adopt() does. Throws Errc::io.
+  UniqueFd connect_within();
+
   // The number of client requests that it has answered, by operation: "set", "get", ...; sessions are not counted.
   std::map<std::string, std::uint64_t> operations() const;
 

@@ -261,12 +261,9 @@ struct Endpoint {
 };
 
 // Returns the last event of an agent that joins.
-std::string outcome_of_joining(std::uint16_t port, std::shared_ptr<const Credentials> known) {
-  boost::asio::io_context loop;
-  SessionClient agent(loop,
-                      {.host = "127.0.0.1", .port = port, .credentials = std::move(known), .refusal_patience = 0ms});
+std::string outcome_of_joining(boost::asio::io_context& loop, SessionClient& agent, const JobPolicy& policy) {
   std::string outcome;
-  agent.join({.id = "a", .host = "a"}, {.join_timeout = 60s}, [&](const RendezvousEvent& event) {
+  agent.join({.id = "a", .host = "a"}, policy, [&](const RendezvousEvent& event) {
     if (const auto* lost = std::get_if<ContactLost>(&event)) outcome = lost->error.what();
     if (std::holds_alternative<RoundProposed>(event)) agent.ready(0, 1);
     if (std::holds_alternative<RoundStarted>(event)) outcome = "started";
@@ -274,6 +271,13 @@ std::string outcome_of_joining(std::uint16_t port, std::shared_ptr<const Credent
   });
   loop.run();
   return outcome;
+}
+
+std::string outcome_of_joining(std::uint16_t port, std::shared_ptr<const Credentials> known) {
+  boost::asio::io_context loop;
+  SessionClient agent(loop,
+                      {.host = "127.0.0.1", .port = port, .credentials = std::move(known), .refusal_patience = 0ms});
+  return outcome_of_joining(loop, agent, {.join_timeout = 60s});
 }
 
 }  // namespace
@@ -287,6 +291,20 @@ TEST_CASE("an agent that knows the token joins, one with another is refused, one
   const auto told = outcome_of_joining(port, nullptr);
   CHECK(told.find(fmt::format("version {} of the session protocol sent no token", session_protocol_version)) !=
         std::string::npos);
+}
+
+TEST_CASE("the agent of a job of one node joins the server of its process without a token, and of several does not") {
+  boost::asio::io_context loop;
+  HostedEndpoint hosted(loop, std::make_unique<StoreServer>(loop, token_only(credentials(1))));
+  SessionClient agent(loop, {.host = "127.0.0.1",
+                             .port = 1,  // nobody listens there
+                             .within_process = [&] { return hosted.server().connect_within(); }});
+  CHECK(outcome_of_joining(loop, agent, {.max_nodes = 1, .join_timeout = 60s}) == "started");
+  loop.restart();
+  SessionClient one_of_two(
+      loop, {.host = "127.0.0.1", .port = 1, .within_process = [&] { return hosted.server().connect_within(); }});
+  CHECK_THAT(outcome_of_joining(loop, one_of_two, {.run_id = "other", .max_nodes = 2, .join_timeout = 100ms}),
+             Catch::Contains("127.0.0.1:1"));
 }
 
 // The server acts like one that closes a connection with bytes of it unread.
