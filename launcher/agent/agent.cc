@@ -15,6 +15,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/pipe.h"
 #include "ddprun/common/printable.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/common/version.h"
@@ -57,14 +58,6 @@ constexpr milliseconds signalled_drain_timeout{200};
 bool ignored(int signal_number) {
   struct sigaction action {};
   return ::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-// A handler, not SIG_IGN, since an exec resets it and workers start with the default.
-void catch_sigpipe() {
-  struct sigaction action {};
-  action.sa_handler = [](int) {};
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGPIPE, &action, nullptr);
 }
 
 // A store or rendezvous server that has accepted no client for this long, or for the join timeout, ends the job.

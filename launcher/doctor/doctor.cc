@@ -1,6 +1,5 @@
 #include "ddprun/launcher/doctor/doctor.h"
 
-#include <csignal>
 #include <memory>
 #include <sstream>
 
@@ -11,6 +10,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/pipe.h"
 #include "ddprun/common/random.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/common/version.h"
@@ -157,8 +157,8 @@ std::optional<int> run_doctor(const std::vector<std::string>& arguments, const E
     write_standard_output(help_text(subcommand));
     return exit_success;
   }
-  raise_descriptor_limit();          // each probe needs three pipes
-  std::signal(SIGPIPE, [](int) {});  // a probe that has ended reads no request; an exec resets a handler
+  raise_descriptor_limit();  // each probe needs three pipes
+  catch_sigpipe();           // a probe that has ended reads no request
   const auto measurements = Examination(hosts_of(line), environment, program).run();
   const auto diagnosis = diagnose(measurements);
   write_standard_output(report_text(measurements, diagnosis));

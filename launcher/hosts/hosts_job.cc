@@ -92,6 +92,7 @@ class HostsJob {
         state_(hosts_of(spec), spec.policy) {}
 
   int run() {
+    catch_sigpipe();  // an agent that has ended reads no request and no signal
     for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2}) signals_.add(signal);
     if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
     wait_for_signal();

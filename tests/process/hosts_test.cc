@@ -52,6 +52,23 @@ TEST_CASE("workers started by --hosts end with the starting ddprun, also after S
   job.wait_until([&] { return marker.processes() == 0; }, "end of all");
 }
 
+TEST_CASE("an agent that ends before it has read its launch request ends the job with an error, not with SIGPIPE") {
+  const TempDir folder;
+  std::ofstream(folder / "ssh") << "exec <&-\n"
+                                   "version=$("
+                                << DDPRUN_PROGRAM
+                                << " --version </dev/null | sed -n 's/^ddprun //p')\n"
+                                   "printf '\\001%s here %s - -\\n' \"${2##*--remote_agent=}\" \"$version\"\n"
+                                   "echo the line broke >&2\n"
+                                   "exit 255\n";
+  const auto job = run_child(command({"--hosts=far", "--ssh=/bin/sh " + (folder / "ssh").string()}, {"pause"}));
+  INFO(job.err);
+  CHECK(job.signal_number == 0);
+  CHECK(job.code == 1);
+  CHECK(job.err.find("far") != std::string::npos);
+  CHECK(job.err.find("the line broke") != std::string::npos);
+}
+
 TEST_CASE("errors about hosts are one line and exit code 2") {
   const auto job = run_child(command({"--hosts=a:0"}, {}));
   CHECK(job.code == 2);
