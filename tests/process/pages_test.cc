@@ -169,7 +169,9 @@ TEST_CASE("an interactive tcsh completes names in both spellings, values, paths 
   shell.wait_for("ready\r\n");
   shell.type("ddprun --nproc_per_n\tc\t--rdzv-b\tst\t--log-dir=./tr\t--stand\ttr\t\n");
   shell.wait_for("args: --nproc_per_node cpu --rdzv-backend static --log-dir=./train.cfg --standalone train.cfg\r\n");
-  shell.type("ddprun statu\t\n");
+  shell.type("ddprun statu\t");
+  shell.wait_for("status");  // tcsh starts a process for these words, and then reads what was typed before it ended
+  shell.type("\n");
   shell.wait_for("args: status\r\n");
 }
 
