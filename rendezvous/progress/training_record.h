@@ -30,7 +30,7 @@ struct TrainingRecord {
   double gradient_norm = unknown;  // before clipping
   double samples_per_s = unknown;  // over all ranks, and over the last second or the last step, whichever is longer
   double seconds_left = unknown;
-  std::int64_t first_step_ms = 0;  // when the first step of the present process group was done, since the epoch; 0: none
+  std::int64_t first_step_ms = 0;  // when the present process group did its first step, since the epoch; 0: not yet
   // Counted by this process since its first step: steps and samples of all ranks, and this rank's time by activity.
   std::int64_t steps = 0;
   std::int64_t samples = 0;

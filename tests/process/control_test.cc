@@ -290,7 +290,7 @@ TEST_CASE("a frozen agent does not hide the others") {
   }
 }
 
-// As in containers that share the folder.
+// Containers may share the folder.
 TEST_CASE("agents with the same process id in two namespaces have a socket each, which neither removes") {
   const Words apart{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
   const auto inside = [&](Words words) {
