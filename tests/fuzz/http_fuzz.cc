@@ -38,7 +38,7 @@ class Server {
     tcp::socket client(loop_, tcp::v4());
     // A port of one address is free again a minute after a connection, which is too late for thousands a second.
     client.bind({asio::ip::address_v4(first_client + clients_++ % 0xffff), 0});
-    client.connect({asio::ip::address_v4::loopback(), server_.port()});
+    connect(client);
     boost::system::error_code ignored;
     std::string answers;
     bool closed = false;
@@ -54,6 +54,16 @@ class Server {
   }
 
  private:
+  // A connect() that waits would be interrupted by libFuzzer's alarm.
+  void connect(tcp::socket& client) {
+    bool connected = false;
+    client.async_connect({asio::ip::address_v4::loopback(), server_.port()}, [&](boost::system::error_code failure) {
+      require(!failure);
+      connected = true;
+    });
+    while (!connected) loop_.run_one();
+  }
+
   static constexpr std::uint32_t first_client = 0x7f010000;  // 127.1.0.0
 
   asio::io_context loop_;
