@@ -112,7 +112,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     sessions_.erase(found);
     if (session.job && is_current_session(id, session)) {
       session.job->sessions.erase(session.node);
-      // At the end of a job all nodes close their sessions: nobody has to be told of that.
+      // At the end of a job all nodes close their sessions: the others need no message about it.
       if (!session.job->membership.ended()) node_left(session.job, session.node, "was lost: its connection closed");
       deliver(session.job, session.job->membership.session_closed(now(), session.node, "its connection closed"));
     }
