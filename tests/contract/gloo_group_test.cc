@@ -5,13 +5,16 @@
 #include <filesystem>
 #include <future>
 #include <map>
+#include <netinet/in.h>
 #include <numeric>
 #include <sched.h>
 #include <stdexcept>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <thread>
 
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 
 #include "ddprun/common/unique_fd.h"
@@ -53,6 +56,18 @@ TEST_CASE("the thread that serves the sockets does not preempt running threads")
   CHECK(after[SCHED_OTHER] == before[SCHED_OTHER]);
 }
 
+namespace {
+
+using GlooDevice = std::shared_ptr<::gloo::transport::tcp::Device>;
+
+GlooDevice loopback_device() {
+  ::gloo::transport::tcp::attr attributes;
+  attributes.hostname = "127.0.0.1";
+  return std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(::gloo::transport::tcp::CreateDevice(attributes));
+}
+
+}  // namespace
+
 TEST_CASE("an exception of a handler does not end Gloo's event thread") {
   class Handler : public ::gloo::transport::tcp::Handler {
    public:
@@ -66,15 +81,83 @@ TEST_CASE("an exception of a handler does not end Gloo's event thread") {
   };
   Handler handler;  // outlives the thread
   auto called_again = handler.called_again.get_future();
-  ::gloo::transport::tcp::attr attributes;
-  attributes.hostname = "127.0.0.1";
-  const auto device =
-      std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(::gloo::transport::tcp::CreateDevice(attributes));
+  const auto device = loopback_device();
   const UniqueFd event(::eventfd(1, EFD_CLOEXEC));
   device->registerDescriptor(event.get(), EPOLLIN, &handler);
   CHECK(called_again.wait_for(contract::test_timeout) == std::future_status::ready);
   eventfd_t one;
   ::eventfd_read(event.get(), &one);
+}
+
+namespace {
+
+// Keeps the event thread of a device from its other events while it exists.
+class OccupiedLoop {
+ public:
+  explicit OccupiedLoop(::gloo::transport::tcp::Device& device) : event_(::eventfd(1, EFD_CLOEXEC)) {
+    device.registerDescriptor(event_.get(), EPOLLIN, &handler_);
+    handler_.entered.get_future().wait();
+  }
+  OccupiedLoop(const OccupiedLoop&) = delete;
+  OccupiedLoop& operator=(const OccupiedLoop&) = delete;
+  ~OccupiedLoop() {
+    eventfd_t one;
+    ::eventfd_read(event_.get(), &one);
+    handler_.release.set_value();
+    handler_.left.get_future().wait();
+  }
+
+ private:
+  struct Handler : ::gloo::transport::tcp::Handler {
+    void handleEvents(int) override {
+      entered.set_value();
+      release.get_future().wait();
+      left.set_value();
+    }
+    std::promise<void> entered, release, left;
+  };
+
+  Handler handler_;
+  const UniqueFd event_;
+};
+
+// Returns once the event thread has handled all that was ready when the function was called: a descriptor that stays
+// ready is handled once in each iteration.
+void await_iteration(::gloo::transport::tcp::Device& device) {
+  struct Handler : ::gloo::transport::tcp::Handler {
+    void handleEvents(int) override {
+      if (++calls == 2) twice.set_value();
+    }
+    int calls = 0;
+    std::promise<void> twice;
+  };
+  Handler handler;
+  const UniqueFd event(::eventfd(1, EFD_CLOEXEC));
+  device.registerDescriptor(event.get(), EPOLLIN, &handler);
+  handler.twice.get_future().wait();
+  device.unregisterDescriptor(event.get(), &handler);
+}
+
+void connect_and_reset(const sockaddr_storage& address) {
+  const UniqueFd peer(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)) == 0);
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(peer.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+}  // namespace
+
+// getpeername() fails then, and the exception leaves the pair with a descriptor that the event thread does not know.
+TEST_CASE("a pair of Gloo whose peer reset the connection before it was accepted can be closed") {
+  const auto device = loopback_device();
+  const auto context = device->createContext(0, 2);
+  auto& pair = context->createPair(1);
+  {
+    const OccupiedLoop occupied(*device);
+    connect_and_reset(::gloo::transport::tcp::Address(pair->address().bytes()).getSockaddr());
+  }
+  await_iteration(*device);
+  CHECK_NOTHROW(pair->close());
 }
 
 namespace {

@@ -16,10 +16,13 @@ namespace {
 
 using std::chrono::milliseconds;
 using GlooLoop = ::gloo::transport::tcp::Loop;
+using GlooHandler = ::gloo::transport::tcp::Handler;
 using Run = void (*)(GlooLoop*);
+using Unregister = void (*)(GlooLoop*, int, GlooHandler*);
 
-// The mangled name of gloo::transport::tcp::Loop::run().
+// The mangled names of gloo::transport::tcp::Loop::run() and unregisterDescriptor(int, Handler*).
 #define GLOO_LOOP_RUN "_ZN4gloo9transport3tcp4Loop3runEv"
+#define GLOO_LOOP_UNREGISTER "_ZN4gloo9transport3tcp4Loop20unregisterDescriptorEiPNS1_7HandlerE"
 
 // An event whose handler fails each time does not keep a processor busy.
 constexpr milliseconds pause_after_exception{1};
@@ -29,6 +32,11 @@ constexpr std::chrono::seconds start_timeout{10};
 Run run_of_libgloo() {
   static const auto run = reinterpret_cast<Run>(::dlsym(RTLD_NEXT, GLOO_LOOP_RUN));
   return run;
+}
+
+Unregister unregister_of_libgloo() {
+  static const auto unregister = reinterpret_cast<Unregister>(::dlsym(RTLD_NEXT, GLOO_LOOP_UNREGISTER));
+  return unregister;
 }
 
 // The object of this program that has the address; null if none has.
@@ -93,7 +101,7 @@ EventLoop event_loop_of(Loop& loop) {
 
 }  // namespace
 
-// Weak, so that a libgloo that is linked statically keeps its own.
+// Both are weak, so that a libgloo that is linked statically keeps its own.
 extern "C" __attribute__((weak, visibility("default"))) void ddprun_run_gloo_loop(GlooLoop* loop) __asm__(
     GLOO_LOOP_RUN);
 extern "C" void ddprun_run_gloo_loop(GlooLoop* loop) {
@@ -105,6 +113,16 @@ extern "C" void ddprun_run_gloo_loop(GlooLoop* loop) {
       log::debug("gloo: an event failed: {}", error.what());
       std::this_thread::sleep_for(pause_after_exception);
     }
+  }
+}
+
+extern "C" __attribute__((weak, visibility("default"))) void ddprun_unregister_gloo_descriptor(
+    GlooLoop* loop, int fd, GlooHandler* handler) __asm__(GLOO_LOOP_UNREGISTER);
+extern "C" void ddprun_unregister_gloo_descriptor(GlooLoop* loop, int fd, GlooHandler* handler) {
+  try {
+    unregister_of_libgloo()(loop, fd, handler);
+  } catch (const std::exception& error) {
+    log::debug("gloo: a descriptor was not registered: {}", error.what());
   }
 }
 

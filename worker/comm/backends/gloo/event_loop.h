@@ -7,14 +7,17 @@
 #include <gloo/transport/tcp/attr.h>
 #include <gloo/transport/tcp/device.h>
 
-// Two weaknesses of the event loop of a Gloo device, which end the process when a peer is killed while a group forms:
+// Three weaknesses of the event loop of a Gloo device, which end the process when a peer is killed while a group forms:
 // - An exception of a handler leaves the loop's thread: the peer has reset a connection that has just been made, and so
 //   has no name; or (versions from 2023 on) a pair that has failed meanwhile is connected after all.
+// - After such an exception the pair has a descriptor that is not in the loop. Closing the pair removes it from the
+//   loop all the same, and the error of the kernel is an exception in a function that is noexcept.
 // - From 2023 on the loop is shared by its device and by connections that are being made. If such a connection is the
 //   last to let go of it, the loop's thread joins itself.
-// Gloo has no hook for either. So the program has a Loop::run() of its own, which calls libgloo's again after an
-// exception, and which tells which loop a device has. The dynamic linker prefers it where libgloo is a shared library
-// and the program shows the function. The library for C and Python hides it: there both weaknesses remain.
+// Gloo has no hook for them. So the program has a Loop::run() of its own, which calls libgloo's again after an
+// exception, and which tells which loop a device has, and a Loop::unregisterDescriptor() of its own, which calls
+// libgloo's and ignores its exception. The dynamic linker prefers them where libgloo is a shared library and the
+// program shows the functions. The library for C and Python hides them: there the weaknesses remain.
 namespace ddprun::comm {
 
 // What is known of the event loop of one device. A value; any thread may use it.
