@@ -1,6 +1,7 @@
 // A store server that requires authentication, over loopback and the machine's other addresses.
 #include <algorithm>
 #include <atomic>
+#include <poll.h>
 #include <sys/socket.h>
 #include <thread>
 
@@ -315,8 +316,8 @@ TEST_CASE(
   std::thread server([&] {
     UniqueFd accepted;
     while (!accepted) accepted = accept_from(listener.get());
-    const linger at_once{.l_onoff = 1, .l_linger = 0};
-    ::setsockopt(accepted.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    pollfd unread{.fd = accepted.get(), .events = POLLIN, .revents = 0};
+    ::poll(&unread, 1, -1);
   });
   const auto outcome = outcome_of_joining(port, credentials(1));
   server.join();
