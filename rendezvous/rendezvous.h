@@ -107,6 +107,13 @@ struct WorkerFailure {
   bool usage_error = false;  // the user's mistake, found at start-up; message is the sentence to print
 };
 
+// The other workers of a node that reports failed ones.
+enum class Survivors : std::uint8_t {
+  stopped,  // the node stops them
+  run,      // they run, and so may the whole job's, with replacements for the failed ones; otherwise all are restarted
+  run_or_end,  // does what run does, but otherwise the job ends (--restart=failed)
+};
+
 // The training as a worker reports it: the whole job's and, from lateness on, its rank's. An unknown number is NaN.
 struct TrainingReport {
   std::int64_t step = 0;  // the last one done
@@ -147,8 +154,9 @@ struct NodeUsage {
 
 // The report of a node about itself while a round lasts.
 struct NodeReport {
-  std::vector<WorkerReport> workers;    // those that have changed
-  int replaced = 0;                     // workers replaced while the others ran, in all rounds; they count as restarts
+  std::vector<WorkerReport> workers;  // those that have changed
+  // Workers that this node replaced by its own decision, in all rounds; they count as restarts.
+  int replaced = 0;
   std::optional<NodeUsage> usage = {};  // nullopt: nothing new
 };
 
@@ -160,8 +168,9 @@ struct JobResult {
   std::vector<WorkerFailure> failures;  // the root cause first
 };
 
-// Events for an agent. Order within a round: RoundProposed, then this node calls ready(), then RoundStarted. After
-// ContactBroken the next round event is another RoundProposed.
+// Events for an agent. Order within a round: RoundProposed, then this node calls ready(), then RoundStarted; while the
+// round runs, any number of the three about replacements. After ContactBroken the next round event is another
+// RoundProposed.
 struct RendezvousWaiting {  // a message for the user: what the rendezvous waits for, and which nodes are missing
   std::string text;
 };
@@ -172,6 +181,17 @@ struct RoundProposed {  // stop the running workers, then call ready()
 struct RoundStarted {  // all members are ready: start the workers
   Round round;
 };
+struct RecoveryAsked {  // call answer_recovery(): this node serves the store of the round's workers
+  std::int64_t generation = 0;
+};
+struct WorkersReplaced {  // replace those of these workers that are this node's; all others keep their processes
+  std::int64_t generation = 0;
+  int restarts_used = 0;  // job-wide, these included
+  std::vector<WorkerFailure> failures;
+};
+struct ReplacementRefused {  // stop the workers: those that this node reported as failed are not replaced
+  std::int64_t generation = 0;
+};
 struct JobEnded {  // stop the workers and exit with the job result's code
   JobResult result;
 };
@@ -181,8 +201,8 @@ struct ContactBroken {  // the rendezvous was lost and is being redialled; no ro
 struct ContactLost {  // the rendezvous was lost for good, or refused this node; the last event
   Error error;
 };
-using RendezvousEvent =
-    std::variant<RendezvousWaiting, RoundProposed, RoundStarted, JobEnded, ContactBroken, ContactLost>;
+using RendezvousEvent = std::variant<RendezvousWaiting, RoundProposed, RoundStarted, RecoveryAsked, WorkersReplaced,
+                                     ReplacementRefused, JobEnded, ContactBroken, ContactLost>;
 
 // One agent's handle on the rendezvous.
 // Ownership: the RendezvousBackend (backend.h) owns it. The destructor closes the connection as a crash would.
@@ -207,8 +227,14 @@ class Rendezvous {
   virtual void report_node(std::int64_t generation, const NodeReport& report) = 0;
   // Stops the whole job at the request of `who`. JobEnded follows on every node.
   virtual void request_stop(const std::string& who) = 0;
-  // A local worker failed. RoundProposed or JobEnded follows on every node.
-  virtual void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) = 0;
+  // Local workers failed. RoundProposed, WorkersReplaced or JobEnded follows on every node; WorkersReplaced only if
+  // the survivors run, and ReplacementRefused before the others if they run in vain. Back ends other than c10d take
+  // only Survivors::stopped.
+  virtual void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures,
+                              Survivors survivors) = 0;
+  // The answer to RecoveryAsked: refusal is the reason why the round's workers cannot continue in their processes,
+  // empty if they can.
+  virtual void answer_recovery(std::int64_t /*generation*/, const std::string& /*refusal*/) {}
   // This node leaves on purpose (a signal). The other nodes see a change of membership.
   virtual void leave(const std::string& reason) = 0;
 

@@ -351,13 +351,25 @@ class Agent {
   std::vector<WorkerCondition> conditions() const {
     std::vector<WorkerCondition> conditions;
     if (!round_ || !spec_.restarts.single_workers) return conditions;
-    const auto able = store_.able(round_->generation);
-    if (able.empty()) return conditions;
+    const auto able = store_.able(*round_);
     for (const auto& worker : group_.workers())
-      conditions.push_back({.able = able.at(static_cast<std::size_t>(worker.local_rank)),
-                            .running = !worker.exit,
-                            .started = worker.started});
+      conditions.push_back(
+          {.able = !able.empty() && able.at(static_cast<std::size_t>(self().first_rank + worker.local_rank)),
+           .running = !worker.exit,
+           .started = worker.started});
     return conditions;
+  }
+
+  void execute(const AnswerRecovery& action) {
+    auto refusal = action.refusal;
+    if (refusal.empty()) {
+      const auto able = store_.able(*round_);
+      const auto unable = std::find(able.begin(), able.end(), false);
+      if (able.empty()) refusal = "no rank has announced that it can recover";
+      if (unable != able.end())
+        refusal = fmt::format("rank {} has not announced that it can recover", unable - able.begin());
+    }
+    backend_->rendezvous().answer_recovery(action.generation, refusal);
   }
 
   // The living workers wait for the members of the next generation, in which the replacements join.
@@ -374,9 +386,9 @@ class Agent {
         return act(state_.on_workers_failed({not_started(local_rank, e)}, workers));
       }
     }
-    replaced_ += static_cast<int>(action.local_ranks.size());
-    attached_.worker_replaced();
-    store_.announce(round_->generation, action);
+    if (!spec_.restarts.asks_server) replaced_ += static_cast<int>(action.local_ranks.size());
+    if (!action.local_ranks.empty()) attached_.worker_replaced();
+    store_.announce(*round_, action);
     if (events_) events_->workers_started(some_workers(action.local_ranks));
   }
 
@@ -388,7 +400,10 @@ class Agent {
     return workers;
   }
 
-  void execute(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
+  void execute(const StopWorkers& action) {
+    if (action.ends_round && round_ && spec_.restarts.single_workers) store_.announce_end(*round_);
+    group_.stop(action.signal_number, spec_.grace);
+  }
   void execute(const KillWorkers&) { group_.kill(); }
   void execute(const ReportSuccess& action) {
     attached_.flush();
@@ -403,7 +418,7 @@ class Agent {
   }
   void execute(const ReportFailure& action) {
     attached_.flush();
-    backend_->rendezvous().report_failure(action.generation, action.failures);
+    backend_->rendezvous().report_failure(action.generation, action.failures, action.survivors);
   }
   void execute(const LeaveJob& action) {
     watch_.leaving(action.reason);
@@ -564,7 +579,7 @@ class Agent {
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // the round whose workers were started last
-  int replaced_ = 0;            // number of workers of this node that were replaced, in all rounds
+  int replaced_ = 0;            // number of workers that this node replaced by its own decision, in all rounds
   std::deque<AgentAction> queue_;
   bool acting_ = false;
   std::optional<int> signal_;

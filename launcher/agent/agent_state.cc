@@ -74,6 +74,26 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
   return actions;
 }
 
+// Returns whether this node's workers of the generation run and are not being stopped.
+bool AgentState::trains(std::int64_t generation) const {
+  return workers_running_ && !stopping_ && !proposed_ && current_ == generation;
+}
+
+AgentActions AgentState::on_event(const RecoveryAsked& event) {
+  return {AnswerRecovery{event.generation, trains(event.generation) ? "" : "the workers of its node 0 have stopped"}};
+}
+
+AgentActions AgentState::on_event(const WorkersReplaced& event) {
+  if (!trains(event.generation)) return {};
+  unreported_.clear();
+  return replace_as(replacements_.follow(event), event.failures);
+}
+
+AgentActions AgentState::on_event(const ReplacementRefused& event) {
+  if (!trains(event.generation)) return {};
+  return stop_workers({});
+}
+
 AgentActions AgentState::on_event(const JobEnded& event) {
   const auto& result = event.result;
   AgentActions actions;
@@ -105,6 +125,10 @@ AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures,
                                            const std::vector<WorkerCondition>& workers) {
   if (!end_ && current_ && !proposed_ && !stopping_) {
     std::stable_sort(failures.begin(), failures.end(), is_likelier_cause);
+    if (const auto survivors = replacements_.survivors(failures, workers); survivors != Survivors::stopped) {
+      unreported_.insert(unreported_.end(), failures.begin(), failures.end());
+      return {ReportFailure{*current_, std::move(failures), survivors}};
+    }
     const auto refusal = replacements_.refusal(failures, workers);
     if (refusal.reason.empty()) return replace_workers(failures);
     const int code = exit_code_of(failures.front());
@@ -114,19 +138,22 @@ AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures,
       return end_by_failures(std::move(failures), refusal.reason + " (--restart=failed)",
                              refusal.by_workers ? exit_usage : code);
   }
-  AgentActions actions{StopWorkers{SIGTERM}};
+  AgentActions actions{StopWorkers{.signal_number = SIGTERM, .ends_round = true}};
   stopping_ = true;
   if (end_ || !current_) return actions;
-  unreported_ = failures;
+  unreported_.insert(unreported_.end(), failures.begin(), failures.end());
   actions.push_back(ReportFailure{*current_, std::move(failures)});
   return actions;
 }
 
 // The other workers keep their processes.
 AgentActions AgentState::replace_workers(const std::vector<WorkerFailure>& failures) {
+  return replace_as(replacements_.replace(failures), failures);
+}
+
+AgentActions AgentState::replace_as(ReplaceWorkers replace, const std::vector<WorkerFailure>& failures) const {
   AgentActions actions;
-  const int before = replacements_.restarts();
-  auto replace = replacements_.replace(failures);
+  const int before = replace.restarts_used - static_cast<int>(failures.size());
   for (int i = 0; i < static_cast<int>(failures.size()); ++i) {
     const auto& failure = failures[static_cast<std::size_t>(i)];
     actions.push_back(
@@ -207,7 +234,7 @@ AgentActions AgentState::on_fault(const Error& error) {
 }
 
 AgentActions AgentState::stop_workers(AgentActions actions) {
-  if (!std::exchange(stopping_, true)) actions.push_back(StopWorkers{SIGTERM});
+  if (!std::exchange(stopping_, true)) actions.push_back(StopWorkers{.signal_number = SIGTERM, .ends_round = true});
   return actions;
 }
 
@@ -218,7 +245,7 @@ AgentActions AgentState::end_with(Finish end, AgentActions actions, int stop_sig
     actions.push_back(*end_);
   } else if (!stopping_ || stop_signal != SIGTERM) {
     stopping_ = true;
-    actions.push_back(StopWorkers{stop_signal});
+    actions.push_back(StopWorkers{.signal_number = stop_signal});
   }
   return actions;
 }

@@ -25,6 +25,8 @@ struct StartWorkers {
 };
 struct StopWorkers {  // signal, grace period, SIGKILL; AgentState::on_workers_stopped() follows
   int signal_number = 0;
+  // No worker of the round is replaced any more, for which those that have lost one wait.
+  bool ends_round = false;
 };
 struct KillWorkers {};  // ends the grace period
 struct ReportSuccess {
@@ -39,6 +41,11 @@ struct RequestStop {  // asks the rendezvous to stop the whole job
 struct ReportFailure {
   std::int64_t generation = 0;
   std::vector<WorkerFailure> failures;
+  Survivors survivors = Survivors::stopped;
+};
+struct AnswerRecovery {  // whether the round's workers have announced that they can recover
+  std::int64_t generation = 0;
+  std::string refusal;  // why they cannot, whatever they have announced; may be empty
 };
 struct LeaveJob {
   std::string reason;
@@ -52,8 +59,9 @@ struct Finish {  // no worker runs any more: end the agent
   std::vector<WorkerFailure> failures;  // for the summary, the root cause first
   std::string last_line;                // for the log, after the summary; may be empty
 };
-using AgentAction = std::variant<PrepareRound, StartWorkers, ReplaceWorkers, StopWorkers, KillWorkers, ReportSuccess,
-                                 ReportPreempted, RequestStop, ReportFailure, LeaveJob, Announce, Finish>;
+using AgentAction =
+    std::variant<PrepareRound, StartWorkers, ReplaceWorkers, StopWorkers, KillWorkers, ReportSuccess, ReportPreempted,
+                 RequestStop, ReportFailure, AnswerRecovery, LeaveJob, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
 // The state machine of one node's agent: rendezvous events, ends of workers and signals in, actions out. No I/O and no
@@ -87,10 +95,15 @@ class AgentState {
   AgentActions on_event(const RendezvousWaiting& event);
   AgentActions on_event(const RoundProposed& event);
   AgentActions on_event(const RoundStarted& event);
+  AgentActions on_event(const RecoveryAsked& event);
+  AgentActions on_event(const WorkersReplaced& event);
+  AgentActions on_event(const ReplacementRefused& event);
   AgentActions on_event(const JobEnded& event);
   AgentActions on_event(const ContactBroken& event);
   AgentActions on_event(const ContactLost& event);
   AgentActions replace_workers(const std::vector<WorkerFailure>& failures);
+  AgentActions replace_as(ReplaceWorkers replace, const std::vector<WorkerFailure>& failures) const;
+  bool trains(std::int64_t generation) const;
   AgentActions end_by_failures(std::vector<WorkerFailure> failures, const std::string& why, int exit_code);
   AgentActions stop_workers(AgentActions before);
   AgentActions end_with(Finish end, AgentActions before, int stop_signal);

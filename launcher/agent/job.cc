@@ -66,18 +66,18 @@ void check_can_be_read_again(const std::filesystem::path& config) {
 }
 
 RestartRules restart_rules(const LaunchOptions& o, const RendezvousChoice& choice) {
-  const bool possible = choice.backend == RendezvousChoice::Backend::c10d && choice.policy.max_nodes == 1 &&
-                        !o.no_agent_store && o.mpi == "none";
+  const bool possible = choice.backend == RendezvousChoice::Backend::c10d && !o.no_agent_store && o.mpi == "none";
   if (o.restart == "failed" && !possible)
     throw make_error(Errc::usage,
-                     "--restart = failed: single workers are replaced in a job of one node, with --rdzv_backend=c10d, "
-                     "without --no_agent_store and without --mpi");
+                     "--restart = failed: single workers are replaced with --rdzv_backend=c10d, without "
+                     "--no_agent_store and without --mpi");
   if (o.restart == "failed" && o.max_restarts == 0)
     throw make_error(Errc::usage, "--restart = failed: it needs --max_restarts");
   return {.scope = o.restart == "all"      ? RestartScope::all
                    : o.restart == "failed" ? RestartScope::failed
                                            : RestartScope::automatic,
           .single_workers = possible && o.restart != "all" && o.max_restarts > 0,
+          .asks_server = choice.policy.max_nodes > 1,
           .max_restarts = o.max_restarts};
 }
 
@@ -130,7 +130,8 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                          .pmi = o.mpi == "pmi1",
                          .agent_store = !o.no_agent_store};
   spec.restarts = restart_rules(o, choice);
-  if (spec.restarts.single_workers && spec.node.nproc > 1) spec.group.exported.recovery = 0;
+  if (spec.restarts.single_workers && (spec.node.nproc > 1 || choice.policy.max_nodes > 1))
+    spec.group.exported.recovery = 0;
   if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // throws now, not when workers start
   spec.group.output = output_spec(o, spec.node.nproc, host);
   spec.group.host = host;

@@ -9,27 +9,41 @@
 namespace ddprun {
 
 void Replacements::begin(const Round& round) {
-  one_node_ = round.members.size() == 1;
+  group_rank_ = round.self;
   restarts_of_rounds_ = round.restarts_used;
   generation_ = 0;
   joined_in_.assign(static_cast<std::size_t>(round.world_size), 0);
 }
 
+Survivors Replacements::survivors(const std::vector<WorkerFailure>& failures,
+                                  const std::vector<WorkerCondition>& workers) const {
+  const bool asks = possible() && rules_.asks_server && !workers.empty() &&
+                    std::ranges::none_of(failures, &WorkerFailure::usage_error) && obstacle(failures, workers).empty();
+  if (!asks) return Survivors::stopped;
+  return rules_.scope == RestartScope::failed ? Survivors::run_or_end : Survivors::run;
+}
+
+std::string Replacements::obstacle(const std::vector<WorkerFailure>& failures,
+                                   const std::vector<WorkerCondition>& workers) {
+  for (const auto& failure : failures) {
+    const auto& worker = workers[static_cast<std::size_t>(failure.local_rank)];
+    // Its replacement would be a second process of the rank.
+    if (worker.running) return fmt::format("the process of rank {} still runs", failure.rank);
+    if (!worker.started) return "it was not started";
+  }
+  return "";
+}
+
 Refusal Replacements::refusal(const std::vector<WorkerFailure>& failures,
                               const std::vector<WorkerCondition>& workers) const {
-  if (rules_.scope == RestartScope::all || !rules_.single_workers || !one_node_)
-    return {"single workers are not replaced"};
+  if (!possible()) return {"single workers are not replaced"};
   if (std::ranges::any_of(failures, &WorkerFailure::usage_error)) return {"its settings are refused"};
+  if (rules_.asks_server) return {workers.empty() ? "it was not started" : obstacle(failures, workers)};
   const auto unable = std::ranges::find(workers, false, &WorkerCondition::able);
   if (unable != workers.end())
     return {fmt::format("rank {} has not announced that it can recover", unable - workers.begin()), true};
   if (workers.size() != joined_in_.size()) return {"no rank has announced that it can recover", true};
-  for (const auto& failure : failures) {
-    const auto& worker = workers[static_cast<std::size_t>(failure.local_rank)];
-    // Its replacement would be a second process of the rank.
-    if (worker.running) return {fmt::format("the process of rank {} still runs", failure.rank)};
-    if (!worker.started) return {"it was not started"};
-  }
+  if (const auto reason = obstacle(failures, workers); !reason.empty()) return {reason};
   if (failures.size() == joined_in_.size()) return {"no rank is left"};
   if (restarts() + static_cast<int>(failures.size()) > rules_.max_restarts) return {"no restart is left"};
   return {};
@@ -41,11 +55,20 @@ std::string Replacements::budget_text() const {
 }
 
 ReplaceWorkers Replacements::replace(const std::vector<WorkerFailure>& failures) {
-  ++generation_;
   replaced_ += static_cast<int>(failures.size());
+  return next_generation(failures);
+}
+
+ReplaceWorkers Replacements::follow(const WorkersReplaced& decided) {
+  restarts_of_rounds_ = decided.restarts_used;
+  return next_generation(decided.failures);
+}
+
+ReplaceWorkers Replacements::next_generation(const std::vector<WorkerFailure>& failures) {
+  ++generation_;
   ReplaceWorkers action{.generation = generation_, .local_ranks = {}, .members = {}, .restarts_used = restarts()};
   for (const auto& failure : failures) {
-    action.local_ranks.push_back(failure.local_rank);
+    if (failure.group_rank == group_rank_) action.local_ranks.push_back(failure.local_rank);
     joined_in_.at(static_cast<std::size_t>(failure.rank)) = generation_;
   }
   for (int rank = 0; rank < static_cast<int>(joined_in_.size()); ++rank)

@@ -18,14 +18,15 @@ enum class RestartScope {
 struct RestartRules {
   RestartScope scope = RestartScope::automatic;
   bool single_workers = false;  // this agent can replace a worker while the others run
+  bool asks_server = false;     // the rendezvous server decides about it: the job may have several nodes
   int max_restarts = 0;
 };
 
-// Replaces workers of this node, while the others keep their processes. It names the members of the next generation of
-// their process group.
+// Replaces workers, while the others keep their processes. It names the members of the next generation of their process
+// group.
 struct ReplaceWorkers {
   std::uint64_t generation = 0;      // that of the process group within the round
-  std::vector<int> local_ranks;      // the workers to start again
+  std::vector<int> local_ranks;      // the workers of this node to start again; others are those of other nodes
   std::vector<std::string> members;  // by rank, each a member_name()
   int restarts_used = 0;             // restarts of the job's budget that are used, these included
 };
@@ -43,7 +44,8 @@ struct Refusal {
   bool by_workers = false;  // the workers cannot do what --restart=failed asks of them
 };
 
-// Decides which failures of a one-node job lead to replacements, and the budget of restarts that they use. Pure.
+// Decides which failures in a job of one node lead to replacements, and the budget of restarts that they use; in a job
+// of several nodes the rendezvous server decides (membership.h), and this follows. Pure.
 //
 // A value. Threads: not thread-safe.
 class Replacements {
@@ -53,10 +55,15 @@ class Replacements {
   // The workers of a round have been started.
   void begin(const Round& round);
 
-  // workers are all of this node, by local rank; empty if nothing is known about them.
+  // Returns the condition of the node's other workers to be reported with failures; stopped unless the rendezvous
+  // server may decide on replacements. workers are all of this node, by local rank.
+  Survivors survivors(const std::vector<WorkerFailure>& failures, const std::vector<WorkerCondition>& workers) const;
+  // Returns why this node does not replace the workers. Empty workers: nothing is known about them.
   Refusal refusal(const std::vector<WorkerFailure>& failures, const std::vector<WorkerCondition>& workers) const;
   // Counts the failures as restarts.
   ReplaceWorkers replace(const std::vector<WorkerFailure>& failures);
+  // The rendezvous server has decided that the failed workers, of whichever nodes, are replaced.
+  ReplaceWorkers follow(const WorkersReplaced& decided);
 
   RestartScope scope() const { return rules_.scope; }
   int max_restarts() const { return rules_.max_restarts; }
@@ -67,8 +74,13 @@ class Replacements {
   std::string budget_text() const;  // "all 3 restarts used"
 
  private:
+  bool possible() const { return rules_.scope != RestartScope::all && rules_.single_workers; }
+  // Returns why a failed worker of this node can be replaced by nobody.
+  static std::string obstacle(const std::vector<WorkerFailure>& failures, const std::vector<WorkerCondition>& workers);
+  ReplaceWorkers next_generation(const std::vector<WorkerFailure>& failures);
+
   RestartRules rules_;
-  bool one_node_ = false;
+  int group_rank_ = 0;  // of this node
   int restarts_of_rounds_ = 0;
   int replaced_ = 0;  // replacements in all rounds
   std::uint64_t generation_ = 0;

@@ -44,6 +44,7 @@ std::uint16_t WorkersStore::provide(const std::string& address, bool at_endpoint
   port_.reset();
   if (!spec_.policy.agent_store) return port_.emplace().port();
   if (at_endpoint) return 0;
+  announced_ = 0;
   server_ = std::make_unique<StoreServer>(
       loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.workers});
   server_->on_accept_failure(accept_bound, std::move(on_failure));
@@ -76,19 +77,29 @@ void WorkersStore::probe(const Round& round, bool at_endpoint) {
       [this, round](const auto& problem) { warn_of_unreachable(round, spec_.node.address, problem); });
 }
 
-std::vector<bool> WorkersStore::able(std::int64_t generation) const {
+std::vector<bool> WorkersStore::able(const Round& round) const {
   std::vector<bool> able;
-  if (!server_) return able;
-  const RecoveryKeys keys{generation};
-  for (int rank = 0; rank < spec_.node.nproc; ++rank) able.push_back(server_->find(on_wire(keys.able(rank))) == "1");
+  if (!serves(round)) return able;
+  const RecoveryKeys keys{round.generation};
+  for (int rank = 0; rank < round.world_size; ++rank) able.push_back(server_->find(on_wire(keys.able(rank))) == "1");
   return able;
 }
 
-void WorkersStore::announce(std::int64_t generation, const ReplaceWorkers& replacements) {
-  const RecoveryKeys keys{generation};
+void WorkersStore::announce(const Round& round, const ReplaceWorkers& replacements) {
+  announce(round, replacements.generation, replacements.members);
+}
+
+void WorkersStore::announce_end(const Round& round) {
+  announce(round, announced_ + 1, {});
+}
+
+void WorkersStore::announce(const Round& round, std::uint64_t generation, const std::vector<std::string>& members) {
+  if (!serves(round)) return;
+  announced_ = generation;
+  const RecoveryKeys keys{round.generation};
   auto& store = server_->session_sender();
-  store.set_key(on_wire(keys.newest()), std::to_string(replacements.generation));
-  store.set_key(on_wire(keys.members(replacements.generation)), member_list(replacements.members));
+  store.set_key(on_wire(keys.newest()), std::to_string(generation));
+  store.set_key(on_wire(keys.members(generation)), member_list(members));
 }
 
 std::map<std::string, std::uint64_t> WorkersStore::operations() const {

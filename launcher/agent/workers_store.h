@@ -40,10 +40,14 @@ class WorkersStore {
   // Call once the workers of a round run: warns if this node cannot reach their store.
   void probe(const Round& round, bool at_endpoint);
 
-  // Returns by local rank whether a worker can recover, as announced in this one-node job's store; empty if unknown.
-  std::vector<bool> able(std::int64_t generation) const;
-  // Announces the members of the next generation to the living workers, which wait for it.
-  void announce(std::int64_t generation, const ReplaceWorkers& replacements);
+  // Returns by rank whether a worker of the round can recover, as announced in its store; empty if another node serves
+  // it.
+  std::vector<bool> able(const Round& round) const;
+  // Where this node serves the store, announces the members of the next generation to the living workers, which wait
+  // for it.
+  void announce(const Round& round, const ReplaceWorkers& replacements);
+  // Announces to those that wait that no generation follows: the workers of the round are being stopped.
+  void announce_end(const Round& round);
 
   // The number of requests by operation that clients sent to the server; empty where another process serves the store.
   std::map<std::string, std::uint64_t> operations() const;
@@ -52,12 +56,15 @@ class WorkersStore {
   void close();              // the server; its clients lose their connections
 
  private:
+  void announce(const Round& round, std::uint64_t generation, const std::vector<std::string>& members);
+
   boost::asio::io_context& loop_;
   const AgentSpec& spec_;
   std::unique_ptr<StoreServer> server_;
   std::optional<ReservedPort> port_;            // set instead where worker 0 serves the store
   std::unique_ptr<StoreProbe> probe_;           // probes a store elsewhere
   std::unique_ptr<SocketConfirmer> confirmer_;  // for a store on another host
+  std::uint64_t announced_ = 0;                 // the newest generation of the round's workers
 };
 
 }  // namespace ddprun

@@ -99,6 +99,8 @@ void JobWatch::on(const RendezvousEvent& event) {
                           groups_.clear();
                           model_.round_started(now, e.round);
                         },
+                        // The agent reports these as they are carried out, by workers_replaced().
+                        [&](const RecoveryAsked&) {}, [&](const WorkersReplaced&) {}, [&](const ReplacementRefused&) {},
                         [&](const JobEnded& e) { model_.ended(now, e.result); },
                         [&](const ContactBroken& e) { model_.contact_broken(now, e.text); },
                         [&](const ContactLost& e) { model_.ended(now, {.reason = e.error.what()}); }},

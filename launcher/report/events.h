@@ -61,6 +61,9 @@ class EventReporter {
   void on_event(const RendezvousWaiting& event);
   void on_event(const RoundProposed& event);
   void on_event(const RoundStarted& event);
+  void on_event(const RecoveryAsked&) {}
+  void on_event(const WorkersReplaced&) {}  // workers_replaced() has them
+  void on_event(const ReplacementRefused&) {}
   void on_event(const JobEnded& event);
   void on_event(const ContactBroken& event);
   void on_event(const ContactLost& event);

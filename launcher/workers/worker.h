@@ -20,7 +20,8 @@ struct Worker {
   int exec_error = 0;  // set once it has ended: the errno with which its program could not be executed
   int stopped_by = 0;  // the signal that stopped it, until it is continued
   bool failed = false;
-  int sent_signal = 0;  // the last one that this agent sent, with the reason
+  bool reported = false;  // its failure has been reported; it is replaced, or all workers are stopped
+  int sent_signal = 0;    // the last one that this agent sent, with the reason
   std::string sent_reason;
   std::optional<int> aborted;  // it called MPI_Abort with this exit code
   std::string complaint;       // its fault although it exited with 0

@@ -151,7 +151,7 @@ std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
                                .error_files_stay = logs.enabled(),
                                .memory = memory};
   for (auto& worker : workers) {
-    if ((!worker.exit && worker.blocked.empty()) || worker.preempted()) continue;
+    if (worker.reported || (!worker.exit && worker.blocked.empty()) || worker.preempted()) continue;
     if (pmi && worker.exit && worker.exit->success()) worker.complaint = pmi->complaint(worker.local_rank);
     if (worker.exit && worker.ended_well()) continue;
     worker.failed = true;
@@ -245,9 +245,10 @@ void WorkerGroup::Impl::kill_everything() {
   arm(kill_interval);
 }
 
-// Takes the next step once all workers have exited.
+// Takes the next step once all workers have exited, and none waits for a decision about its replacement.
 void WorkerGroup::Impl::advance() {
   if (phase == Phase::idle || !all_exited()) return;
+  if (phase == Phase::running && std::ranges::any_of(workers, &Worker::reported)) return;
   if (leftovers.none()) return finish();
   if (phase == Phase::running) {
     phase = Phase::leftovers;
@@ -283,7 +284,10 @@ void WorkerGroup::Impl::report_failures(bool cause_may_follow) {
   auto found = failures();
   const bool only_consequences = std::all_of(found.begin(), found.end(), [](const auto& f) { return f.consequence; });
   if (found.empty()) return;
-  if (!only_consequences || !cause_may_follow || all_exited()) return handlers.failed(std::move(found));
+  if (!only_consequences || !cause_may_follow || all_exited()) {
+    for (auto& worker : workers) worker.reported |= worker.failed;
+    return handlers.failed(std::move(found));
+  }
   if (std::exchange(awaiting_cause, true)) return;
   timer.expires_after(cause_timeout);
   timer.async_wait([this](boost::system::error_code failure) {

@@ -51,7 +51,8 @@ class WorkerGroup {
   struct Handlers {
     // No process of the round is left; called before succeeded, preempted and stopped.
     std::function<void(const std::vector<WorkerStatus>&)> ended;
-    // One or more workers failed; called once a round, and again after replace(); not after stop().
+    // One or more workers failed, which replace() or stop() follows, now or later; called again for others that fail
+    // meanwhile. Not called after stop().
     std::function<void(std::vector<WorkerFailure>)> failed;
     // All workers exited with 0, and none of their processes is left.
     std::function<void()> succeeded;

@@ -440,7 +440,8 @@ void EtcdRendezvous::report_success(std::int64_t generation) {
   if (session_) session_->update([&](JobNode& node) { node.success(now(), generation); });
 }
 
-void EtcdRendezvous::report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) {
+void EtcdRendezvous::report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures,
+                                    Survivors /*survivors*/) {
   if (session_) session_->update([&](JobNode& node) { node.failure(now(), generation, failures); });
 }
 

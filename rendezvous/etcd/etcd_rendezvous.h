@@ -37,7 +37,8 @@ class EtcdRendezvous final : public Rendezvous {
   void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) override;
   void ready(std::int64_t generation, std::uint16_t worker_store_port) override;
   void report_success(std::int64_t generation) override;
-  void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override;
+  void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures,
+                      Survivors survivors) override;
   void report_preempted(std::int64_t generation) override;
   // Has no effect: the state of workers is not kept in etcd.
   void report_node(std::int64_t generation, const NodeReport& report) override;

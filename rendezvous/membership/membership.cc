@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -12,7 +11,6 @@
 #include "ddprun/rendezvous/membership/membership_text.h"
 #include "ddprun/rendezvous/membership/node_commands.h"
 #include "ddprun/rendezvous/membership/rank_assignment.h"
-#include "ddprun/rendezvous/membership/worker_failure.h"
 
 namespace ddprun {
 namespace {
@@ -150,24 +148,6 @@ MembershipMessages Membership::report_completion(Time now, const std::string& id
   return take_messages();
 }
 
-MembershipMessages Membership::failure(Time now, const std::string& id, std::int64_t generation,
-                                       const std::vector<WorkerFailure>& failures) {
-  record_activity(now, id);
-  Node* node = current_member(id, generation, Phase::running);
-  if (!node || node->failed) return take_messages();
-  node->failed = true;
-  std::copy(failures.begin(), failures.end(), std::back_inserter(failures_));
-  if (failures.empty())
-    failures_.push_back({.host = node->info.host, .message = "its agent could not run the workers and gave no reason"});
-  if (!judgement_due_) {
-    judgement_due_ = now + (member_count() > 1 ? options_.settle : std::chrono::milliseconds(0));
-    ++liveness_event_;
-    for (auto& entry : nodes_) entry.second.heard_since_failure = false;
-  }
-  check_failures(now);
-  return take_messages();
-}
-
 MembershipMessages Membership::leave(Time now, const std::string& id, const std::string& reason) {
   liveness_clock_.advance(now);
   if (nodes_.contains(id))
@@ -293,6 +273,8 @@ void Membership::remove(Time now, const std::vector<std::string>& lost, const st
   } else if (phase_ != Phase::ended && changes_round) {
     change_round(now, why, failures);
   } else if (phase_ == Phase::running) {
+    if (!nodes_.contains(round_.members.front().node_id))
+      refuse_replacement(now, std::exchange(asking_, {}), "the node that serves the workers' store has left");
     finish_if_all_succeeded();
   }
 }
@@ -302,8 +284,7 @@ void Membership::remove(Time now, const std::vector<std::string>& lost, const st
 // The current round has lost a member or gained one.
 void Membership::change_round(Time now, const std::string& why, Pending failures) {
   if (!has_min_nodes() && !policy_.may_be_replaced()) return end_by_loss(why, failures);
-  judgement_due_.reset();
-  failures_.clear();
+  forget_failures();
   if (has_min_nodes())
     propose(now, why);
   else
@@ -337,8 +318,7 @@ void Membership::propose(Time now, const std::string& why) {
   preempted_ = false;
   form_deadline_.reset();
   last_call_.reset();
-  judgement_due_.reset();
-  failures_.clear();
+  forget_failures();
   last_change_.clear();
   ready_deadline_ = now + policy_.join_timeout;
   worker_store_port_ = 0;
@@ -425,36 +405,6 @@ void Membership::finish_if_all_succeeded() {
                              count_text(static_cast<int>(round_.members.size()), "node"))});
 }
 
-void Membership::judge_failures(Time now) {
-  std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
-  const WorkerFailure& cause = failures_.front();
-  if (cause.usage_error) {  // a restart would end the same way
-    auto reason = job_result_text(cause, static_cast<int>(round_.members.size()));
-    return end({.exit_code = exit_code_of(cause), .reason = std::move(reason), .failures = std::move(failures_)});
-  }
-  if (restarts_used_ < policy_.max_restarts) {
-    ++restarts_used_;
-    const std::string why =
-        fmt::format("{}; restart {} of {}", failure_text(cause), restarts_used_, policy_.max_restarts);
-    return change_round(now, why);
-  }
-  const std::string budget = policy_.max_restarts == 0   ? ""
-                             : policy_.max_restarts == 1 ? "; the one restart is used"
-                                                         : fmt::format("; all {} restarts used", policy_.max_restarts);
-  end({.exit_code = exit_code_of(cause), .reason = failure_text(cause) + budget, .failures = std::move(failures_)});
-}
-
-// The job cannot continue after a loss. If failures were observed before the loss, the first of them is the cause.
-void Membership::end_by_loss(const std::string& why, Pending failures) {
-  std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
-  JobResult result{.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)};
-  if (failures == Pending::cause && !result.failures.empty()) {
-    result.exit_code = exit_code_of(result.failures.front());
-    result.reason = fmt::format("{}; then {}", failure_text(result.failures.front()), why);
-  }
-  end(std::move(result));
-}
-
 void Membership::end(JobResult result) {
   if (is_full()) drop_surplus(surplus());
   phase_ = Phase::ended;
@@ -522,15 +472,6 @@ void Membership::check_ready(Time now) {
       fmt::format("not ready for generation {} after {}", round_.generation, duration_text(policy_.join_timeout));
   post(stuck, NodeDropped{.text = fmt::format("this node counts as lost: {}", what), .may_return = false});
   remove(now, stuck, fmt::format("node {} was lost: {}", first, what), Pending::consequence);
-}
-
-void Membership::check_failures(Time now) {
-  if (phase_ != Phase::running || !judgement_due_) return;
-  const bool all_reported = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
-    const Node& node = entry.second;
-    return !node.member || node.failed || node.succeeded;
-  });
-  if (all_reported || (now >= *judgement_due_ && !any_member_suspect())) judge_failures(now);
 }
 
 // Drops the nodes that a full job does not need: none of its members is lost.

@@ -37,6 +37,10 @@ struct MembershipOptions {
 // few nodes are left. A round starts when every member has reported that it runs no workers, so no node ever runs in
 // two rounds. Events of another generation and duplicates are ignored.
 //
+// While a round runs, workers that have failed are replaced one by one, and all others keep their processes, if their
+// node let its other workers run, the budget allows it, and the node of group rank 0, to whose store workers announce
+// that they can recover, answers that all have. Otherwise the failure leads to a proposal or to the end.
+//
 // Nodes that rejoin at a new server report their last round: the next generation is above the highest reported, the
 // restarts used are the most reported, and nodes keep their ranks.
 //
@@ -67,7 +71,10 @@ class Membership {
   MembershipMessages preempted(Time now, const std::string& node, std::int64_t generation);
   // Times in failures are by the server's clock.
   MembershipMessages failure(Time now, const std::string& node, std::int64_t generation,
-                             const std::vector<WorkerFailure>& failures);
+                             const std::vector<WorkerFailure>& failures, Survivors survivors = Survivors::stopped);
+  // The node's answer to RecoveryAsked: the reason why workers are not replaced; empty if they are.
+  MembershipMessages recovery_answered(Time now, const std::string& node, std::int64_t generation,
+                                       const std::string& refusal);
   // The node leaves the job at once.
   MembershipMessages leave(Time now, const std::string& node, const std::string& reason);
   // The node's connection has closed without leave(); `how` appears in messages.
@@ -150,7 +157,14 @@ class Membership {
   void start_round(Time now);
   MembershipMessages report_completion(Time now, const std::string& node, std::int64_t generation, bool preempted);
   void finish_if_all_succeeded();
+  std::string replacement_refusal(const Node& node, const std::vector<WorkerFailure>& failures) const;
+  void ask_whether_all_recover(const std::string& node);
+  void replace_failed();
+  void refuse_replacement(Time now, const std::vector<std::string>& nodes, const std::string& refusal,
+                          std::optional<int> exit_code = std::nullopt);
+  void await_judgement(Time now, Node& node);
   void judge_failures(Time now);
+  void forget_failures();
   void end_by_loss(const std::string& why, Pending failures);
   void end(JobResult result);
 
@@ -208,8 +222,10 @@ class Membership {
   std::optional<Time> heartbeat_due_;   // when the node with the oldest heartbeat counts as lost
   std::uint64_t liveness_event_ = 0;
   std::vector<WorkerFailure> failures_;
-  std::string last_change_;  // why the job is forming again; empty before the first round
-  std::string announced_;    // the current waiting text, and its number
+  std::vector<std::string> asking_;    // the nodes of failures_, while it is unknown whether these are replaced
+  bool ends_unless_replaced_ = false;  // one of them asked for that
+  std::string last_change_;            // why the job is forming again; empty before the first round
+  std::string announced_;              // the current waiting text, and its number
   std::uint64_t announcement_ = 0;
   MembershipMessages messages_;
 };

@@ -333,7 +333,11 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       const std::int64_t age = std::max<std::int64_t>(0, frame.sent_us - failure.time_us);
       failure.time_us = std::max<std::int64_t>(0, here - age);
     }
-    deliver(job, job->membership.failure(now(), session.node, frame.generation, frame.failures));
+    deliver(job, job->membership.failure(now(), session.node, frame.generation, frame.failures, frame.survivors));
+  }
+  void handle(SessionId, const Session& session, SessionRecovery& frame) {
+    const JobPtr job = session.job;
+    deliver(job, job->membership.recovery_answered(now(), session.node, frame.generation, frame.refusal));
   }
   void handle(SessionId id, const Session& session, SessionLeave& frame) {
     const JobPtr job = session.job;

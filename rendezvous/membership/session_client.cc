@@ -354,6 +354,13 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     round_->master_port = frame.master_port;
     emit(RoundStarted{*round_});
   }
+  void handle(RecoveryAsked&& frame) { emit(std::move(frame)); }
+  void handle(WorkersReplaced&& frame) {
+    if (!round_ || round_->generation != frame.generation) return;
+    round_->restarts_used = frame.restarts_used;  // a rejoin reports it
+    emit(std::move(frame));
+  }
+  void handle(ReplacementRefused&& frame) { emit(std::move(frame)); }
   void handle(JobEnded&& frame) {
     close();
     emit(std::move(frame));
@@ -582,8 +589,13 @@ void SessionClient::request_stop(const std::string& who) {
   if (session_) session_->request_stop(who);
 }
 
-void SessionClient::report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) {
-  if (session_) session_->send(SessionFailure{generation, wall_clock_us(), failures});
+void SessionClient::report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures,
+                                   Survivors survivors) {
+  if (session_) session_->send(SessionFailure{generation, wall_clock_us(), survivors, failures});
+}
+
+void SessionClient::answer_recovery(std::int64_t generation, const std::string& refusal) {
+  if (session_) session_->send(SessionRecovery{generation, refusal});
 }
 
 bool SessionClient::relay(const RelayMessage& message) {

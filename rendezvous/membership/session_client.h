@@ -60,7 +60,9 @@ class SessionClient final : public Rendezvous {
   void report_success(std::int64_t generation) override;
   void report_preempted(std::int64_t generation) override;
   void report_node(std::int64_t generation, const NodeReport& report) override;
-  void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override;
+  void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures,
+                      Survivors survivors) override;
+  void answer_recovery(std::int64_t generation, const std::string& refusal) override;
   void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;
   bool relays() const override { return true; }

@@ -18,6 +18,7 @@ enum class Kind : std::uint8_t {
   leave = 0x05,
   preempted = 0x06,
   node = 0x07,
+  recovery = 0x08,
   beat = 0x10,
   status = 0x20,
   stop = 0x21,
@@ -35,6 +36,9 @@ enum class Kind : std::uint8_t {
   ended = 0x86,
   shutdown = 0x87,
   answer = 0x88,
+  recovery_asked = 0x89,
+  replaced = 0x8A,
+  not_replaced = 0x8B,
 };
 
 using Limits = SessionLimits;
@@ -378,6 +382,7 @@ std::string encode_one(const SessionFailure& frame) {
   Writer out(Kind::failure);
   out.integer(frame.generation);
   out.integer(frame.sent_us);
+  out.integer(static_cast<std::uint8_t>(frame.survivors));
   write(out, frame.failures);
   return out.take();
 }
@@ -388,6 +393,12 @@ std::string encode_text(Kind kind, std::string_view text) {
 }
 std::string encode_one(const SessionLeave& frame) {
   return encode_text(Kind::leave, frame.reason);
+}
+std::string encode_one(const SessionRecovery& frame) {
+  Writer out(Kind::recovery);
+  out.integer(frame.generation);
+  out.text(frame.refusal, Limits::text);
+  return out.take();
 }
 std::string encode_one(const SessionPreempted& frame) {
   Writer out(Kind::preempted);
@@ -444,6 +455,23 @@ std::string encode_one(const SessionStarted& frame) {
   out.integer(frame.generation);
   out.text(frame.master_addr, Limits::name);
   out.integer(frame.master_port);
+  return out.take();
+}
+std::string encode_one(const RecoveryAsked& frame) {
+  Writer out(Kind::recovery_asked);
+  out.integer(frame.generation);
+  return out.take();
+}
+std::string encode_one(const WorkersReplaced& frame) {
+  Writer out(Kind::replaced);
+  out.integer(frame.generation);
+  out.integer<std::int32_t>(frame.restarts_used);
+  write(out, frame.failures);
+  return out.take();
+}
+std::string encode_one(const ReplacementRefused& frame) {
+  Writer out(Kind::not_replaced);
+  out.integer(frame.generation);
   return out.take();
 }
 std::string encode_one(const JobEnded& frame) {
@@ -525,8 +553,21 @@ SessionJoin read_join(Reader& in) {
 }
 
 SessionFailure read_failure_report(Reader& in) {
+  constexpr auto last = static_cast<std::uint8_t>(Survivors::run_or_end);
   return {.generation = in.integer<std::int64_t>("generation", 0, any_long),
           .sent_us = in.integer<std::int64_t>("time sent", 0, any_long),
+          .survivors = static_cast<Survivors>(in.integer<std::uint8_t>("survivors", 0, last)),
+          .failures = read_failures(in)};
+}
+
+SessionRecovery read_recovery(Reader& in) {
+  const auto generation = in.integer<std::int64_t>("generation", 0, any_long);
+  return {.generation = generation, .refusal = in.text("refusal", Limits::text)};
+}
+
+WorkersReplaced read_replaced(Reader& in) {
+  return {.generation = in.integer<std::int64_t>("generation", 0, any_long),
+          .restarts_used = in.integer<std::int32_t>("restarts used", 0, any_int),
           .failures = read_failures(in)};
 }
 
@@ -614,6 +655,8 @@ NodeFrame read_node_frame(Reader& in) {
       return SessionSuccess{in.integer<std::int64_t>("generation", 0, any_long)};
     case Kind::failure:
       return read_failure_report(in);
+    case Kind::recovery:
+      return read_recovery(in);
     case Kind::leave:
       return SessionLeave{in.text("reason", Limits::text)};
     case Kind::preempted:
@@ -646,6 +689,12 @@ ServerFrame read_server_frame(Reader& in) {
       return SessionStarted{.generation = in.integer<std::int64_t>("generation", 0, any_long),
                             .master_addr = in.text("master address", Limits::name),
                             .master_port = in.integer<std::uint16_t>("master port", 0, 65535)};
+    case Kind::recovery_asked:
+      return RecoveryAsked{in.integer<std::int64_t>("generation", 0, any_long)};
+    case Kind::replaced:
+      return read_replaced(in);
+    case Kind::not_replaced:
+      return ReplacementRefused{in.integer<std::int64_t>("generation", 0, any_long)};
     case Kind::ended:
       return JobEnded{read_job_result(in)};
     case Kind::shutdown:

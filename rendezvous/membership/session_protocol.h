@@ -14,7 +14,7 @@
 // field.
 namespace ddprun {
 
-inline constexpr std::uint16_t session_protocol_version = 10;
+inline constexpr std::uint16_t session_protocol_version = 11;
 
 // The version in a JOIN, STATUS or STOP of any version, of which the first bytes are given; nullopt for other frames.
 std::optional<std::uint16_t> announced_version(std::string_view frame_head);
@@ -51,7 +51,13 @@ struct SessionSuccess {
 struct SessionFailure {
   std::int64_t generation = 0;
   std::int64_t sent_us = 0;  // the sender's clock at sending, to which its failures' time_us are relative
+  Survivors survivors = Survivors::stopped;
   std::vector<WorkerFailure> failures;
+};
+// The answer to RecoveryAsked.
+struct SessionRecovery {
+  std::int64_t generation = 0;
+  std::string refusal;  // why the workers cannot continue in their processes; empty: they can
 };
 struct SessionLeave {
   std::string reason;
@@ -73,9 +79,9 @@ struct StopRequest {
   std::string who;  // for messages
 };
 // The messages of agent_relay.h go to the server, and from it to the agent that they concern.
-using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionLeave,
-                               SessionPreempted, SessionNode, StatusRequest, StopRequest, FollowRank, UnfollowRank,
-                               RankOutput, OutputTaken, SignalRank, SignalAnswer>;
+using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionRecovery,
+                               SessionLeave, SessionPreempted, SessionNode, StatusRequest, StopRequest, FollowRank,
+                               UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Frames from the server to an agent.
 struct SessionShutdown {  // the server shuts down and may be restarted; the session ends
@@ -91,9 +97,10 @@ struct SessionStarted {
 struct RequestAnswer {
   std::string jobs;  // JSON (job_status.h)
 };
-using ServerFrame = std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed,
-                                 SessionStarted, JobEnded, SessionShutdown, RequestAnswer, FollowRank, UnfollowRank,
-                                 RankOutput, OutputTaken, SignalRank, SignalAnswer>;
+using ServerFrame =
+    std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, SessionStarted, RecoveryAsked,
+                 WorkersReplaced, ReplacementRefused, JobEnded, SessionShutdown, RequestAnswer, FollowRank,
+                 UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Texts beyond their limit are cut. REQUIRES: the other limits are kept.
 std::string encode(const NodeFrame& frame);

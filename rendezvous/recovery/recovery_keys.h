@@ -21,7 +21,8 @@ struct RecoveryKeys {
 
   // "1" while the worker of this rank can recover; another value once it no longer can. A replacement inherits it.
   std::string able(int rank) const;
-  // The members of a generation, by rank: member_list(). It is set once, and after newest().
+  // The members of a generation, by rank: member_list(); none if all workers are being stopped instead. It is set once,
+  // and after newest().
   std::string members(std::uint64_t generation) const;
   std::string newest() const;  // the generation that was decided last, as a decimal number
   // The prefix of the keys of all generations' groups.

@@ -146,8 +146,9 @@ class StaticRendezvous final : public Rendezvous {
     end_here(exit_for_signal(SIGTERM), "stopped by " + who);
   }
 
-  void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override {
-    if (client_) return client_->report_failure(generation, failures);
+  void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures,
+                      Survivors survivors) override {
+    if (client_) return client_->report_failure(generation, failures, survivors);
     if (generation != generation_ || !started_ || failures.empty()) return;
     const std::string cause = job_result_text(failures.front(), policy_.max_nodes);
     if (restarts_used_ == policy_.max_restarts || failures.front().usage_error) {

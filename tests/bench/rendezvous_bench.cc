@@ -74,7 +74,9 @@ class Agents {
     run_until_all_started();
   }
   // A worker of the first agent has failed: all join the next round.
-  void fail() { clients_.front()->report_failure(generation_, {{.host = names_.front(), .exit_code = 1}}); }
+  void fail() {
+    clients_.front()->report_failure(generation_, {{.host = names_.front(), .exit_code = 1}}, Survivors::stopped);
+  }
   void run_until_all_started() {
     started_ = 0;
     loop_.restart();

@@ -38,7 +38,8 @@ void write_session_seeds(const std::filesystem::path& folder) {
       {'\1', encode(NodeFrame{SignalAnswer{.number = 2, .problem = "no"}})},
       {'\0', encode(NodeFrame{UnfollowRank{1}})},
       {'\0', encode(NodeFrame{SessionSuccess{0}})},
-      {'\1', encode(NodeFrame{SessionFailure{0, 9, {{.rank = 1, .exit_code = 7}}}})},
+      {'\1', encode(NodeFrame{SessionFailure{0, 9, Survivors::run, {{.rank = 1, .exit_code = 7}}}})},
+      {'\0', encode(NodeFrame{SessionRecovery{.refusal = "no"}})},
       {'\1', encode(NodeFrame{SessionLeave{"SIGTERM"}})}};
   std::string conversation;
   int number = 0;

@@ -1,10 +1,7 @@
 #include <csignal>
-#include <map>
 #include <random>
 
-#include <boost/json.hpp>
-
-#include "tests/process/training.h"
+#include "tests/process/recorded_training.h"
 #include "tests/support/catch.h"
 
 // A job that loses a worker continues in the other workers' processes, and ends with the same bits.
@@ -12,67 +9,10 @@ using namespace ddprun::testing;
 
 namespace {
 
-constexpr int ranks = 4;
-constexpr std::chrono::seconds bound{120};
-
-// The job has 80 steps of four ranks.
 Words job_of(const Training& training, const Words& launch, const Words& more = {}) {
-  Words overrides{"--metrics.file=" + (training.folder / "metrics.jsonl").string(), "--train.batch_size=10",
-                  "--data.samples=1600"};
-  overrides.insert(overrides.end(), more.begin(), more.end());
   Words all{"--standalone", "--nproc_per_node=4"};
   all.insert(all.end(), launch.begin(), launch.end());
-  return training.job(all, overrides);
-}
-
-// Returns the steps of the records, in their order.
-std::vector<std::int64_t> recorded_steps(const Training& training) {
-  std::vector<std::int64_t> steps;
-  std::ifstream file(training.folder / "metrics.jsonl");
-  for (std::string line; std::getline(file, line) && !file.eof();) {
-    const auto record = boost::json::parse(line).as_object();
-    if (record.contains("step")) steps.push_back(record.at("step").to_number<std::int64_t>());
-  }
-  return steps;
-}
-
-std::vector<std::int64_t> first_steps(std::int64_t count) {
-  std::vector<std::int64_t> steps;
-  for (std::int64_t step = 1; step <= count; ++step) steps.push_back(step);
-  return steps;
-}
-
-// Returns the process ids of the workers that exist, by rank.
-std::map<int, pid_t> workers_by_rank(const Training& training) {
-  std::map<int, pid_t> all;
-  for (int rank = 0; rank < ranks; ++rank)
-    for (const pid_t pid : workers_of(training.marker, std::to_string(rank))) all[rank] = pid;
-  return all;
-}
-
-void wait_for_step(Child& child, const Training& training, std::int64_t step) {
-  child.wait_until(
-      [&] {
-        const auto steps = recorded_steps(training);
-        return !steps.empty() && steps.back() >= step;
-      },
-      "step " + std::to_string(step), bound);
-}
-
-// Kills the worker of a rank, and returns once its replacement runs.
-void replace(Child& child, const Training& training, int rank) {
-  const auto before = workers_by_rank(training);
-  REQUIRE(before.size() == ranks);
-  REQUIRE(::kill(before.at(rank), SIGKILL) == 0);
-  child.wait_until(
-      [&] {
-        const auto now = workers_by_rank(training);
-        return now.size() == ranks && now.at(rank) != before.at(rank);
-      },
-      "a replacement for rank " + std::to_string(rank), bound);
-  auto now = workers_by_rank(training);
-  now[rank] = before.at(rank);
-  CHECK(now == before);  // the others keep their processes
+  return training.job(all, recorded(training, more));
 }
 
 std::string undisturbed_digest(const Words& more = {}) {
@@ -88,12 +28,6 @@ std::size_t descriptors_of(pid_t pid) {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd"))
     ++count;
-  return count;
-}
-
-int occurrences(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
 }
 

@@ -60,7 +60,7 @@ ddprun_process_test(recovery_test
   TIMEOUT 300)
 add_dependencies(recovery_test ddprun-worker)
 ddprun_process_test(recovery_in_process_test
-  SOURCES recovery_in_process_test.cc
+  SOURCES recovery_in_process_test.cc recovery_nodes_test.cc
   LIBS ddprun::common Boost::json
   TIMEOUT 600)
 add_dependencies(recovery_in_process_test ddprun-worker)

@@ -96,6 +96,7 @@ void AgentSession::handle_frame(const Packet& packet) {
   if (const auto* waiting = std::get_if<RendezvousWaiting>(&frame)) return handler_(packet.job, *waiting);
   if (const auto* proposed = std::get_if<RoundProposed>(&frame)) {
     proposal_ = packet.frame;
+    restarts_used_ = proposed->round.restarts_used;
     own_index_ = packet.index;
     RoundProposed own = *proposed;
     own.round.self = own_index_;
@@ -108,6 +109,12 @@ void AgentSession::handle_frame(const Packet& packet) {
     round.master_addr = started->master_addr;
     round.master_port = started->master_port;
     return handler_(packet.job, RoundStarted{std::move(round)});
+  }
+  if (const auto* asked = std::get_if<RecoveryAsked>(&frame)) return handler_(packet.job, *asked);
+  if (const auto* refused = std::get_if<ReplacementRefused>(&frame)) return handler_(packet.job, *refused);
+  if (const auto* replaced = std::get_if<WorkersReplaced>(&frame)) {
+    restarts_used_ = replaced->restarts_used;
+    return handler_(packet.job, *replaced);
   }
   if (const auto* ended = std::get_if<JobEnded>(&frame)) {
     close();
@@ -136,7 +143,7 @@ void AgentSession::end_session(Errc code, const std::string& why) {
   if (proposal_) {
     const Round& round = std::get<RoundProposed>(*proposal_).round;
     self_.former =
-        FormerRound{.generation = round.generation, .group_rank = own_index_, .restarts_used = round.restarts_used};
+        FormerRound{.generation = round.generation, .group_rank = own_index_, .restarts_used = restarts_used_};
   }
   ++simulation_.checker.counts().rejoins;
   handler_(-1, ContactBroken{why});

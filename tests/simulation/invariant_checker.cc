@@ -22,8 +22,9 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 }  // namespace
 
 void InvariantChecker::Counts::add(const Counts& other) {
-  for (const auto field : {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::results,
-                           &Counts::successes, &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins})
+  for (const auto field :
+       {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::results, &Counts::successes,
+        &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins, &Counts::replaced})
     this->*field += other.*field;
 }
 
@@ -169,6 +170,33 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
                   [key](const AgentFacts& agent) { return agent.started >= key || agent.proposed_round > key; });
 }
 
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const RecoveryAsked& what) {
+  const auto& round = jobs_.at(static_cast<std::size_t>(number)).rounds.at(what.generation).round;
+  require(to.size() == 1 && to.front() == round.members.front().node_id, "a node other than group rank 0 is asked");
+}
+
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const WorkersReplaced& what) {
+  Job& job = jobs_.at(static_cast<std::size_t>(number));
+  require(job.rounds.rbegin()->first == what.generation, "replacements in a round that is not the latest");
+  RoundFacts& facts = job.rounds.rbegin()->second;
+  const auto count = static_cast<int>(what.failures.size());
+  counts_.replaced += count;
+  const int before = std::max(facts.round.restarts_used, job.restarts_before);
+  require(count > 0 && what.restarts_used == before + count, "{} replacements after {} restarts make {}", count, before,
+          what.restarts_used);
+  require(what.restarts_used <= job.policy.max_restarts, "restart {} of {}", what.restarts_used,
+          job.policy.max_restarts);
+  facts.round.restarts_used = what.restarts_used;
+  facts.replacements.push_back(what);
+  const std::pair key(number, what.generation);
+  // A node whose workers are done meanwhile has none that continue.
+  expect_delivery(number, to, "replacements", [this, key, count = facts.replacements.size()](const AgentFacts& agent) {
+    const auto& round = jobs_.at(static_cast<std::size_t>(key.first)).rounds.at(key.second);
+    return (agent.started == key && agent.replacements >= count) || agent.proposed_round > key ||
+           round.succeeded.contains(agent.id);
+  });
+}
+
 void InvariantChecker::on(int number, const std::vector<std::string>&, const JobEnded& what) {
   ++counts_.results;
   Job& job = jobs_.at(static_cast<std::size_t>(number));
@@ -217,6 +245,25 @@ void InvariantChecker::workers_started(const AgentFacts& agent, int number, cons
               round.generation, agent.id, id, running.second);
   }
   running_[{number, round.generation}].insert(agent.id);
+}
+
+void InvariantChecker::workers_replaced(AgentFacts& agent, int number, std::int64_t generation,
+                                        std::uint64_t group_generation, const std::vector<int>& local_ranks,
+                                        const std::set<int>& failed) {
+  const auto& facts = jobs_.at(static_cast<std::size_t>(number)).rounds.at(generation);
+  require(group_generation == agent.replacements + 1 && group_generation <= facts.replacements.size(),
+          "node {} begins generation {} of the group after {} of {}", agent.id, group_generation, agent.replacements,
+          facts.replacements.size());
+  agent.replacements = group_generation;
+  std::set<int> own;
+  for (const auto& failure : facts.replacements[group_generation - 1].failures)
+    if (facts.round.members.at(static_cast<std::size_t>(failure.group_rank)).node_id == agent.id)
+      own.insert(failure.local_rank);
+  require(own == std::set<int>(local_ranks.begin(), local_ranks.end()) && own.size() == local_ranks.size(),
+          "node {} replaces {} workers, {} of its own have failed", agent.id, local_ranks.size(), own.size());
+  for (const int local_rank : local_ranks)
+    require(failed.contains(local_rank), "node {} replaces worker {}, which has not failed", agent.id, local_rank);
+  if (!local_ranks.empty()) running_[{number, generation}].insert(agent.id);
 }
 
 void InvariantChecker::workers_ended(const AgentFacts& agent) {

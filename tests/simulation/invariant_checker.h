@@ -23,6 +23,7 @@ struct AgentFacts {
   Time disturbed_until{};                               // stopped or cut off: it may miss messages
   std::pair<int, std::int64_t> proposed_round{-1, -1};  // latest round proposed to it: job and generation
   std::pair<int, std::int64_t> started{-1, -1};         // latest round whose workers it started
+  std::uint64_t replacements = 0;                       // number of replacements in that round, on any node
 };
 using AgentFactsPtr = std::shared_ptr<AgentFacts>;
 
@@ -36,6 +37,8 @@ using AgentFactsPtr = std::shared_ptr<AgentFacts>;
 //   5. no message follows a job result, and every agent exits with its exit code (the time bound: SimulatedJob)
 //   6. no worker reads a key of another generation
 //   7. a node's session is never replaced by an earlier one
+//   8. failed workers are replaced once each and by their node; all nodes of a round count the same generations of its
+//      workers' group, and each counts as a restart
 class InvariantChecker {
  public:
   explicit InvariantChecker(VirtualTime& time) : time_(time) {}
@@ -44,6 +47,7 @@ class InvariantChecker {
     int proposals = 0, starts = 0, drops = 0, failures = 0, results = 0, successes = 0, servers = 0, reads = 0;
     int rejoins = 0;     // sessions that were lost and redialled
     int superseded = 0;  // sessions that a later one of the same node replaced
+    int replaced = 0;    // workers that were replaced while the others ran
 
     void add(const Counts& other);
   };
@@ -66,6 +70,9 @@ class InvariantChecker {
   void message_sent(int job, const MembershipMessage& message);
 
   void workers_started(const AgentFacts& agent, int job, const Round& round);
+  // group_generation: that of the workers' process group. failed: the local ranks whose workers have failed.
+  void workers_replaced(AgentFacts& agent, int job, std::int64_t generation, std::uint64_t group_generation,
+                        const std::vector<int>& local_ranks, const std::set<int>& failed);
   void workers_ended(const AgentFacts& agent);
   void agent_ended(const AgentFacts& agent, int job, bool by_job_result);
   // A worker of this generation has read the key of rank, whose value is to be "job/generation/rank".
@@ -77,6 +84,7 @@ class InvariantChecker {
     Round round;
     std::set<std::string> members;
     std::set<std::string> ready, succeeded, started;
+    std::vector<WorkersReplaced> replacements;
   };
   struct Job {
     JobPolicy policy;
@@ -91,6 +99,9 @@ class InvariantChecker {
 
   void on(int number, const std::vector<std::string>& to, const RoundProposed& what);
   void on(int number, const std::vector<std::string>& to, const RoundStarted& what);
+  void on(int number, const std::vector<std::string>& to, const RecoveryAsked& what);
+  void on(int number, const std::vector<std::string>& to, const WorkersReplaced& what);
+  void on(int, const std::vector<std::string>&, const ReplacementRefused&) {}
   void on(int number, const std::vector<std::string>&, const JobEnded& what);
   void on(int number, const std::vector<std::string>& to, const NodeDropped& what);
   void on(int number, const std::vector<std::string>& to, const JoinRefused& what);

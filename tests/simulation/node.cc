@@ -28,7 +28,7 @@ Node::Node(Simulation& simulation, NodeSpec spec, Host& host, Host& endpoint, Fi
 
 void Node::start() {
   if (up()) return;
-  agent_ = std::make_shared<Agent>();
+  agent_ = std::make_shared<Agent>(spec_.rules);
   Agent& agent = *agent_;
   agent.process = std::make_shared<Process>(simulation_.time);
   agent.facts = std::make_shared<AgentFacts>();
@@ -150,21 +150,47 @@ void Node::execute(Agent& agent, const StartWorkers& action) {
   simulation_.note(spec_.name, "starts the workers of generation {}", action.round.generation);
   simulation_.checker.workers_started(*agent.facts, agent.job, action.round);
   agent.facts->started = {agent.job, action.round.generation};
+  agent.facts->replacements = 0;
   agent.generation = action.round.generation;
+  agent.round = action.round;
   agent.self = action.round.members.at(static_cast<std::size_t>(action.round.self));
   agent.stopping = false;
   agent.workers.clear();
+  agent.failed.clear();
   agent.running = spec_.nproc;
-  const WorkerEnvSpec exported{.run_id = spec_.policy.run_id, .max_restarts = spec_.policy.max_restarts};
-  for (int local_rank = 0; local_rank < spec_.nproc; ++local_rank) {
-    const auto environment = worker_environment(Environment(), exported, action.round, local_rank, "");
-    const auto exited = [this, weak = std::weak_ptr(agent_), local_rank](int code) {
-      if (const auto life = weak.lock()) worker_exited(life, local_rank, code);
-    };
-    agent.workers.push_back(
-        std::make_shared<Worker>(simulation_, host_, find_host_, environment, agent.job, draw_plan(), exited));
-  }
+  for (int local_rank = 0; local_rank < spec_.nproc; ++local_rank)
+    agent.workers.push_back(make_worker(agent, local_rank, draw_plan()));
   for (const auto& worker : agent.workers) worker->start();
+}
+
+std::shared_ptr<Worker> Node::make_worker(Agent& agent, int local_rank, const Worker::Plan& plan) {
+  const WorkerEnvSpec exported{.run_id = spec_.policy.run_id, .max_restarts = spec_.policy.max_restarts};
+  const auto environment = worker_environment(Environment(), exported, agent.round, local_rank, "");
+  const auto exited = [this, weak = std::weak_ptr(agent_), local_rank](int code) {
+    if (const auto life = weak.lock()) worker_exited(life, local_rank, code);
+  };
+  return std::make_shared<Worker>(simulation_, host_, find_host_, environment, agent.job, plan, exited);
+}
+
+void Node::execute(Agent& agent, const ReplaceWorkers& action) {
+  simulation_.note(spec_.name, "starts {} replacements of generation {}", action.local_ranks.size(), agent.generation);
+  simulation_.checker.workers_replaced(*agent.facts, agent.job, agent.generation, action.generation, action.local_ranks,
+                                       agent.failed);
+  for (const int local_rank : action.local_ranks) {
+    auto plan = draw_plan();
+    plan.replacement = true;
+    auto& worker = agent.workers.at(static_cast<std::size_t>(local_rank));
+    worker = make_worker(agent, local_rank, plan);
+    worker->start();
+    agent.failed.erase(local_rank);
+    ++agent.running;
+  }
+}
+
+// Some workers have not announced that they can recover.
+void Node::execute(Agent& agent, const AnswerRecovery& action) {
+  const bool able = !simulation_.random.one_in(8);
+  agent.session->send(SessionRecovery{action.generation, !able && action.refusal.empty() ? "no" : action.refusal});
 }
 
 void Node::execute(Agent& agent, const StopWorkers& action) {
@@ -188,7 +214,7 @@ void Node::execute(Agent& agent, const ReportSuccess& action) {
 }
 
 void Node::execute(Agent& agent, const ReportFailure& action) {
-  agent.session->send(SessionFailure{action.generation, wall_clock_us(), action.failures});
+  agent.session->send(SessionFailure{action.generation, wall_clock_us(), action.survivors, action.failures});
 }
 
 void Node::execute(Agent& agent, const LeaveJob& action) {
@@ -237,15 +263,17 @@ void Node::reap(Agent& agent, int local_rank, int exit_code) {
   if (agent.running == 0) simulation_.checker.workers_ended(*agent.facts);
   if (!was_stopping && exit_code != 0) {
     simulation_.note(spec_.name, "worker {} failed with {}", local_rank, exit_code);
+    agent.failed.insert(local_rank);
     const auto& self = agent.self;
     return act(agent, agent.state.on_workers_failed({{.rank = self.first_rank + local_rank,
                                                       .local_rank = local_rank,
                                                       .group_rank = self.group_rank,
                                                       .host = spec_.name,
                                                       .exit_code = exit_code,
-                                                      .time_us = wall_clock_us()}}));
+                                                      .time_us = wall_clock_us()}},
+                                                    std::vector<WorkerCondition>(agent.workers.size())));
   }
-  if (agent.running > 0) return;
+  if (agent.running > 0 || (!was_stopping && !agent.failed.empty())) return;
   act(agent, was_stopping ? agent.state.on_workers_stopped() : agent.state.on_workers_succeeded());
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct NodeSpec {
   std::chrono::microseconds longest_stop{};  // the longest time that a worker takes to end after a signal
   std::chrono::microseconds longest_work{};
   int one_worker_fails_in = 7;
+  RestartRules rules = {};
 };
 
 // A machine on which an agent is started any number of times. The agent is the real AgentState; this class is the
@@ -56,6 +58,8 @@ class Node {
  private:
   // One run of the agent.
   struct Agent {
+    explicit Agent(const RestartRules& rules) : state({}, rules) {}
+
     ProcessPtr process;
     AgentFactsPtr facts;
     AgentState state;
@@ -66,8 +70,10 @@ class Node {
     int job = -1;
     std::vector<std::shared_ptr<Worker>> workers;
     std::int64_t generation = 0;  // generation of the workers
+    Round round;
     RoundMember self;
-    int running = 0;  // workers that have not exited
+    int running = 0;       // workers that have not exited
+    std::set<int> failed;  // local ranks whose workers failed and have not been replaced
     bool stopping = false;
     bool result = false;
     std::deque<AgentAction> queue;
@@ -83,12 +89,15 @@ class Node {
   void execute(Agent& agent, const KillWorkers& action);
   void execute(Agent& agent, const ReportSuccess& action);
   void execute(Agent& agent, const ReportFailure& action);
+  void execute(Agent& agent, const AnswerRecovery& action);
+  void execute(Agent& agent, const ReplaceWorkers& action);
   void execute(Agent& agent, const LeaveJob& action);
   template <class Action>
   void execute(Agent&, const Action&) {}  // actions that do not concern rounds
   void execute(Agent& agent, const Finish& action);
 
   Worker::Plan draw_plan();
+  std::shared_ptr<Worker> make_worker(Agent& agent, int local_rank, const Worker::Plan& plan);
   void worker_exited(const AgentPtr& agent, int local_rank, int exit_code);
   void reap(Agent& agent, int local_rank, int exit_code);
   void stop_worker(const AgentPtr& agent, std::size_t index, Duration after);

@@ -24,7 +24,8 @@ ServerFrame to_frame(const What& what) {
 }
 
 const char* name_of(const MembershipMessage::What& what) {
-  static constexpr const char* names[] = {"REFUSED", "DROPPED", "WAITING", "PROPOSED", "STARTED", "ENDED"};
+  static constexpr const char* names[] = {"REFUSED",     "DROPPED",  "WAITING",      "PROPOSED", "STARTED",
+                                          "CAN_RECOVER", "REPLACED", "NOT_REPLACED", "ENDED"};
   return names[what.index()];
 }
 
@@ -163,8 +164,15 @@ void Server::handle(SessionId id, const SessionFailure& frame) {
   const Session session = sessions_.at(id);
   simulation_.note(who, "receives FAILURE {} of {}", frame.generation, session.node);
   simulation_.checker.reported_failure(session.job->number);
-  deliver(session.job,
-          session.job->membership.failure(simulation_.time.now(), session.node, frame.generation, frame.failures));
+  deliver(session.job, session.job->membership.failure(simulation_.time.now(), session.node, frame.generation,
+                                                       frame.failures, frame.survivors));
+}
+
+void Server::handle(SessionId id, const SessionRecovery& frame) {
+  const Session session = sessions_.at(id);
+  simulation_.note(who, "receives RECOVERY {} '{}' of {}", frame.generation, frame.refusal, session.node);
+  deliver(session.job, session.job->membership.recovery_answered(simulation_.time.now(), session.node, frame.generation,
+                                                                 frame.refusal));
 }
 
 void Server::handle(SessionId id, const SessionLeave& frame) {

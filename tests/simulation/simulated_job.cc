@@ -22,6 +22,7 @@ void SimulatedJob::build(const Schedule& schedule) {
   RandomSource& random = simulation_.random;
   const JobPolicy policy = draw_policy(schedule);
   const bool lasting_store = random.percent(50);
+  const bool replaces = random.percent(50);  // workers can recover
   const Duration store_timeout = random.percent(70) ? 30s : 0s;
   const bool standalone = schedule.all_nodes || random.percent(60);
   const int spares = schedule.all_nodes || policy.fixed_ranks ? 0 : random.between(0, 4);
@@ -46,6 +47,7 @@ void SimulatedJob::build(const Schedule& schedule) {
     spec.store_timeout = store_timeout;
     spec.longest_stop = schedule.all_nodes ? 50ms : 4s;
     spec.longest_work = 10s;
+    spec.rules = {.single_workers = replaces, .asks_server = true, .max_restarts = policy.max_restarts};
     if (schedule.all_nodes) spec.one_worker_fails_in = 2 * count;
     Host& own = host(spec.name);
     nodes_.push_back(std::make_unique<Node>(simulation_, spec, own, *endpoint_,

@@ -24,6 +24,7 @@ void sweep_and_check_reach(std::uint64_t first, std::uint64_t last) {
   CHECK(result.counts.results - result.counts.successes > 100);
   CHECK(result.counts.rejoins > 100);
   CHECK(result.counts.superseded > 10);
+  CHECK(result.counts.replaced > 100);
   CHECK(result.counts.reads > 1000);
 }
 

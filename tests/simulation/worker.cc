@@ -107,6 +107,10 @@ bool Worker::advance() {
     case Step::will:
       if (received_.empty()) return false;
       received_.erase(0, 1);
+      if (plan_.replacement) {
+        work();
+        return false;
+      }
       step_ = Step::neighbour;
       send(encode(WaitGetRequest{key(fmt::format("rank/{}", neighbour))}));
       return true;
@@ -125,13 +129,7 @@ bool Worker::advance() {
     case Step::barrier:
       if (received_.empty()) return false;
       received_.erase(0, 1);
-      step_ = Step::work;
-      process_->after(plan_.work, [self = shared_from_this()] {
-        if (self->plan_.exit_code != 0) return self->finish(self->plan_.exit_code);
-        self->step_ = Step::done;
-        self->process_->after(give_up_after, [self] { self->finish(gave_up); });
-        self->send(encode(AddRequest{self->key("done"), 1}) + encode(ClearLastWillRequest{}));
-      });
+      work();
       return false;
     case Step::work:
       return false;
@@ -142,6 +140,16 @@ bool Worker::advance() {
       return false;
   }
   return false;
+}
+
+void Worker::work() {
+  step_ = Step::work;
+  process_->after(plan_.work, [self = shared_from_this()] {
+    if (self->plan_.exit_code != 0) return self->finish(self->plan_.exit_code);
+    self->step_ = Step::done;
+    self->process_->after(give_up_after, [self] { self->finish(gave_up); });
+    self->send(encode(AddRequest{self->key("done"), 1}) + encode(ClearLastWillRequest{}));
+  });
 }
 
 void Worker::finish(int exit_code) {

@@ -23,6 +23,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
     Duration start_up{};
     Duration work{};
     int exit_code = 0;
+    bool replacement = false;  // it takes the place of one that failed while it worked
   };
   using Exited = std::function<void(int exit_code)>;
 
@@ -42,6 +43,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void dial();
   void handle_packet(const std::string& bytes);
   bool advance();
+  void work();
   void broken();
   void finish(int exit_code);
   void send(const std::string& bytes);

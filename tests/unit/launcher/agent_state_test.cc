@@ -33,7 +33,13 @@ struct Name {
   std::string operator()(const ReportPreempted& a) const { return fmt::format("preempted {}", a.generation); }
   std::string operator()(const RequestStop& a) const { return "request stop: " + a.who; }
   std::string operator()(const ReportFailure& a) const {
-    return fmt::format("failure {} of rank {}", a.generation, a.failures.at(0).rank);
+    const auto* others = a.survivors == Survivors::stopped ? ""
+                         : a.survivors == Survivors::run   ? ", others run"
+                                                           : ", run or end";
+    return fmt::format("failure {} of rank {}{}", a.generation, a.failures.at(0).rank, others);
+  }
+  std::string operator()(const AnswerRecovery& a) const {
+    return fmt::format("answer {}: '{}'", a.generation, a.refusal);
   }
   std::string operator()(const LeaveJob&) const { return "leave"; }
   std::string operator()(const Announce&) const { return ""; }
@@ -459,4 +465,75 @@ TEST_CASE("a worker that dies while the others stop is not replaced") {
   ReplacingFixture f;
   f.state.on(RoundProposed{round_of(1), "node b joined"});
   CHECK(names(f.killed({1}, {true, true})) == "stop 15; failure 0 of rank 1");
+}
+
+namespace {
+
+// The agent of the second of two nodes with two workers each, in a job whose rendezvous server decides on replacements.
+struct AskingFixture {
+  explicit AskingFixture(RestartScope scope = RestartScope::automatic)
+      : state({}, {.scope = scope, .single_workers = true, .asks_server = true, .max_restarts = 3}) {
+    Round round = round_of(4);
+    round.members.push_back({.node_id = "b", .host = "b", .group_rank = 1, .nproc = 2, .first_rank = 2});
+    round.world_size = 4;
+    round.self = 1;
+    state.on(RoundProposed{round, "why"});
+    state.on(RoundStarted{round});
+  }
+  static WorkerFailure failure_of(int rank) {
+    return {.rank = rank, .local_rank = rank % 2, .group_rank = rank / 2, .host = "h", .signal_number = 9};
+  }
+  std::string killed(int rank, const std::vector<WorkerCondition>& workers = std::vector<WorkerCondition>(2)) {
+    return names(state.on_workers_failed({failure_of(rank)}, workers));
+  }
+  AgentActions replaced(const std::vector<int>& ranks, int restarts_used) {
+    WorkersReplaced event{.generation = 4, .restarts_used = restarts_used, .failures = {}};
+    for (const int rank : ranks) event.failures.push_back(failure_of(rank));
+    return state.on(event);
+  }
+
+  AgentState state;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "in a job of several nodes a failed worker is reported while the others run, and replaced when that is decided") {
+  AskingFixture f;
+  CHECK(f.killed(2) == "failure 4 of rank 2, others run");
+  const auto actions = f.replaced({2}, 1);
+  CHECK(names(actions) == "replace 0 in 1: 0.0 1.0 2.1 3.0");
+  CHECK_THAT(announced(actions), Catch::Contains("rank 2") && Catch::Contains("restart 1 of 3: a replacement"));
+  CHECK(names(f.replaced({0}, 2)) == "replace  in 2: 0.2 1.0 2.1 3.0");  // that of another node
+  CHECK(names(f.replaced({1, 3}, 3)) == "replace 1 in 3: 0.2 1.3 2.1 3.3");
+  CHECK(AskingFixture(RestartScope::failed).killed(2) == "failure 4 of rank 2, run or end");
+}
+
+TEST_CASE("an agent whose failed workers are not replaced stops the others, and takes part in what follows") {
+  AskingFixture f;
+  f.killed(2);
+  CHECK(names(f.state.on(ReplacementRefused{4})) == "stop 15");
+  CHECK(names(f.state.on(RoundProposed{round_of(5), "why"})).empty());  // they are stopping
+  CHECK(names(f.state.on_workers_stopped()) == "prepare 5");
+}
+
+TEST_CASE("a failed worker that nobody can replace stops the others at once") {
+  CHECK(AskingFixture().killed(2, {{.running = true}, {}}) == "stop 15; failure 4 of rank 2");
+  CHECK(AskingFixture().killed(2, {{.started = false}, {}}) == "stop 15; failure 4 of rank 2");
+  CHECK(AskingFixture().killed(2, {}) == "stop 15; failure 4 of rank 2");
+  AskingFixture f;
+  CHECK(names(f.state.on_workers_failed({{.rank = 2, .exit_code = 2, .usage_error = true}},
+                                        std::vector<WorkerCondition>(2))) == "stop 15; failure 4 of rank 2");
+  AskingFixture ends(RestartScope::failed);
+  const auto actions = ends.state.on_workers_failed({AskingFixture::failure_of(2)}, {{.running = true}, {}});
+  CHECK_THAT(announced(actions), Catch::Contains("the process of rank 2 still runs (--restart=failed)"));
+}
+
+TEST_CASE("whether workers can recover is answered for the round that runs") {
+  AskingFixture f;
+  CHECK(names(f.state.on(RecoveryAsked{4})) == "answer 4: ''");
+  CHECK(names(f.state.on(RecoveryAsked{3})) == "answer 3: 'the workers of its node 0 have stopped'");
+  f.state.on(RoundProposed{round_of(5), "why"});
+  CHECK(names(f.state.on(RecoveryAsked{4})) == "answer 4: 'the workers of its node 0 have stopped'");
+  CHECK(names(f.replaced({2}, 1)).empty());
 }

@@ -59,6 +59,14 @@ class Job {
     failure.host = node;
     deliver(membership_.failure(now_, node, generation, {failure}));
   }
+  // A worker of the node was killed; its other workers run.
+  void lose_worker(const std::string& node, int rank, Survivors survivors = Survivors::run) {
+    const WorkerFailure failure{.rank = rank, .host = node, .signal_number = 9, .last_lines = "lines\n"};
+    deliver(membership_.failure(now_, node, membership_.generation(), {failure}, survivors));
+  }
+  void answer(const std::string& node, const std::string& refusal = "") {
+    deliver(membership_.recovery_answered(now_, node, membership_.generation(), refusal));
+  }
   void leave(const std::string& node) {
     forget(node);
     deliver(membership_.leave(now_, node, "SIGTERM"));
@@ -84,6 +92,8 @@ class Job {
   std::map<std::string, RoundProposed> proposed;
   std::map<std::string, Round> started;
   std::map<std::string, JobResult> ended;
+  std::map<std::string, std::vector<WorkersReplaced>> replaced;  // all of them
+  std::vector<std::string> asked, not_replaced;                  // the nodes, in order
   int proposals = 0;
 
  private:
@@ -107,6 +117,9 @@ class Job {
     what.round.self = static_cast<int>(index);
     started[node] = std::move(what.round);
   }
+  void record(const std::string& node, std::size_t, const RecoveryAsked&) { asked.push_back(node); }
+  void record(const std::string& node, std::size_t, const WorkersReplaced& what) { replaced[node].push_back(what); }
+  void record(const std::string& node, std::size_t, const ReplacementRefused&) { not_replaced.push_back(node); }
   void record(const std::string& node, std::size_t, const JobEnded& what) { ended[node] = what.result; }
 
   void deliver(const MembershipMessages& messages) {
@@ -648,6 +661,156 @@ TEST_CASE("a node that joins between a failure and its judgement does not cancel
     CHECK(job.running().restarts_used == 1);
     CHECK(job.running().members.size() == 3);
   }
+}
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+// Three nodes of two ranks each, in the order of their ranks.
+Job three_nodes(int max_restarts) {
+  Job job({.min_nodes = 3, .max_nodes = 3, .max_restarts = max_restarts});
+  for (const auto* node : {"a", "b", "c"}) job.join(node, std::nullopt, 2);
+  job.ready_all();
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a failed worker is replaced, with the same answer for all nodes, if all ranks can recover") {
+  Job job = three_nodes(3);
+  job.lose_worker("b", 3);
+  CHECK(job.asked == Names{"a"});
+  CHECK(job.replaced.empty());
+  job.lose_worker("c", 4);  // it is part of the answer
+  CHECK(job.asked == Names{"a"});
+  job.answer("b");  // only group rank 0 knows
+  CHECK(job.replaced.empty());
+  job.answer("a");
+  REQUIRE(job.replaced.size() == 3);
+  for (const auto& [node, decided] : job.replaced) {
+    REQUIRE(decided.size() == 1);
+    CHECK(decided[0].restarts_used == 2);
+    REQUIRE(decided[0].failures.size() == 2);
+    CHECK(decided[0].failures[0].rank + decided[0].failures[1].rank == 7);
+    CHECK(decided[0].failures[0].last_lines.empty());
+  }
+  job.pass(5s);
+  CHECK(job.proposals == 1);  // no other round
+  job.answer("a");            // nothing was asked
+  CHECK(job.replaced["a"].size() == 1);
+  job.lose_worker("a", 0);
+  job.answer("a");
+  CHECK(job.replaced["c"].size() == 2);
+  CHECK(job.membership().restarts_used() == 3);
+  for (const auto* node : {"a", "b", "c"}) job.success(node);
+  CHECK(job.ended["b"].success);
+}
+
+TEST_CASE("if a rank cannot recover, the nodes that wait stop their workers, and the failure counts once") {
+  Job job = three_nodes(1);
+  job.lose_worker("b", 2);
+  job.answer("a", "rank 5 has not announced that it can recover");
+  CHECK(job.not_replaced == Names{"b"});
+  CHECK(job.replaced.empty());
+  job.pass(1s);
+  CHECK(job.proposals == 2);
+  CHECK(job.membership().restarts_used() == 1);
+  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("rank 2") && Catch::Contains("restart 1 of 1"));
+}
+
+TEST_CASE("failures of nodes that stopped their workers, of all ranks, or beyond the budget are not replaced") {
+  SECTION("another node has stopped its workers before") {
+    Job job = three_nodes(3);
+    job.fail("c", {.rank = 5, .exit_code = 1});
+    job.lose_worker("b", 2);
+    CHECK(job.asked.empty());
+    CHECK(job.not_replaced == Names{"b"});
+  }
+  SECTION("another node stops its workers while the question is open") {
+    Job job = three_nodes(3);
+    job.lose_worker("b", 2);
+    job.fail("c", {.rank = 5, .exit_code = 1});
+    job.answer("a");
+    CHECK(job.not_replaced == Names{"b"});
+    CHECK(job.replaced.empty());
+    job.pass(1s);
+    CHECK(job.membership().restarts_used() == 1);
+  }
+  SECTION("no restart is left") {
+    Job job = three_nodes(1);
+    job.lose_worker("b", 2);
+    job.lose_worker("c", 4);
+    CHECK(job.not_replaced == Names{"c"});
+    job.answer("a");
+    CHECK(job.not_replaced == Names{"c", "b"});
+    job.pass(1s);
+    CHECK(job.membership().restarts_used() == 1);
+    job.ready_all();
+    job.lose_worker("b", 2);
+    job.pass(1s);
+    CHECK_THAT(job.ended["a"].reason, Catch::Contains("the one restart is used"));
+  }
+  SECTION("no rank is left") {
+    Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 3, .last_call = 0ms});
+    job.join_and_start({"a"});
+    job.lose_worker("a", 0);
+    CHECK(job.asked.empty());
+    CHECK(job.not_replaced == Names{"a"});
+  }
+  SECTION("the workers of another node are done") {
+    Job job = three_nodes(3);
+    job.success("c");
+    job.lose_worker("b", 2);
+    CHECK(job.not_replaced == Names{"b"});
+  }
+  SECTION("the failure names a rank of another node") {
+    Job job = three_nodes(3);
+    job.lose_worker("b", 0);
+    CHECK(job.not_replaced == Names{"b"});
+  }
+}
+
+TEST_CASE("a job that is to replace workers or end, ends with the reason where it cannot replace them") {
+  Job job = three_nodes(3);
+  job.lose_worker("b", 2, Survivors::run_or_end);
+  SECTION("the workers cannot recover") {
+    job.answer("a", "rank 5 has not announced that it can recover");
+    CHECK(job.ended["c"].exit_code == 2);
+    CHECK_THAT(job.ended["c"].reason,
+               Catch::Contains("rank 5 has not announced that it can recover (--restart=failed)"));
+  }
+  SECTION("a node has stopped its workers") {
+    job.fail("c", {.rank = 5, .exit_code = 1});
+    job.answer("a");
+    CHECK(job.ended["c"].exit_code == 137);
+  }
+}
+
+TEST_CASE("the loss of a node while a question is open leads to a round without it, and forgets the question") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 3, .last_call = 0ms});
+  for (const auto* node : {"a", "b"}) job.join(node, std::nullopt, 2);
+  job.ready_all();
+  job.lose_worker("b", 2);
+  job.lose("a");
+  CHECK(job.proposed["b"].round.members.size() == 1);
+  job.ready_all();
+  job.answer("b");
+  CHECK(job.replaced.empty());
+  CHECK(job.membership().restarts_used() == 0);
+  job.lose_worker("b", 1);
+  job.answer("b");
+  CHECK(job.replaced["b"].size() == 1);
+}
+
+TEST_CASE("a node 0 that is done and leaves while it is asked does not leave the others waiting") {
+  Job job = three_nodes(3);
+  job.lose_worker("b", 2);
+  job.success("a");
+  job.lose("a");
+  CHECK(job.not_replaced == Names{"b"});
+  job.pass(1s);
+  CHECK(job.membership().forming());  // for another node in its place
 }
 
 TEST_CASE("a failure of an old generation is ignored") {

@@ -107,7 +107,9 @@ std::vector<NodeFrame> own_node_frames() {
           SessionBeat{},
           SessionReady{3, 29501},
           SessionSuccess{3},
-          SessionFailure{3, 123, {example_failure(), example_failure()}},
+          SessionFailure{3, 123, Survivors::stopped, {example_failure(), example_failure()}},
+          SessionFailure{3, 123, Survivors::run_or_end, {example_failure()}},
+          SessionRecovery{3, "rank 1 has not announced that it can recover"},
           SessionLeave{"SIGTERM"},
           SessionPreempted{3},
           SessionNode{3,
@@ -135,6 +137,9 @@ std::vector<ServerFrame> own_server_frames() {
           example_round_of_two_commands(),
           SessionStarted{7, "10.0.0.1", 4000},
           RequestAnswer{"{}"},
+          RecoveryAsked{7},
+          WorkersReplaced{7, 2, {example_failure()}},
+          ReplacementRefused{7},
           JobEnded{{.exit_code = 137, .reason = "rank 5 failed", .failures = {example_failure()}}}};
 }
 
@@ -318,7 +323,8 @@ TEST_CASE("the error for another protocol version names both versions") {
 TEST_CASE("texts beyond the limit are cut, and the largest report fits a frame") {
   WorkerFailure failure = example_failure();
   failure.message = failure.last_lines = failure.error_file = std::string(40'000, 'x');
-  const std::string bytes = encode(NodeFrame{SessionFailure{1, 1, std::vector<WorkerFailure>(200, failure)}});
+  const std::string bytes =
+      encode(NodeFrame{SessionFailure{1, 1, Survivors::run, std::vector<WorkerFailure>(200, failure)}});
   CHECK(bytes.size() < (8u << 20));
   const auto report = std::get<SessionFailure>(decode_node_frame(bytes));
   CHECK(report.failures.size() == SessionLimits::failures);

@@ -79,12 +79,18 @@ class Agent {
 
   void succeed() { rendezvous_.report_success(started->generation); }
   void fail(int exit_code) {
-    rendezvous_.report_failure(started->generation, {{.rank = 1, .host = name_, .exit_code = exit_code, .time_us = 5}});
+    rendezvous_.report_failure(started->generation, {{.rank = 1, .host = name_, .exit_code = exit_code, .time_us = 5}},
+                               Survivors::stopped);
+  }
+  void lose_worker(int rank) {
+    rendezvous_.report_failure(started->generation, {{.rank = rank, .host = name_, .signal_number = 9, .time_us = 5}},
+                               Survivors::run);
   }
   bool runs(std::int64_t generation) const { return started && started->generation == generation; }
 
   std::optional<RoundProposed> proposed;
   std::optional<Round> started;
+  std::optional<WorkersReplaced> replaced;
   std::optional<JobResult> ended;
   std::optional<Error> lost;
   std::string waiting;
@@ -98,6 +104,9 @@ class Agent {
     rendezvous_.ready(what.round.generation, 4242);
   }
   void record(RoundStarted what) { started = what.round; }
+  void record(RecoveryAsked what) { rendezvous_.answer_recovery(what.generation, ""); }
+  void record(WorkersReplaced what) { replaced = std::move(what); }
+  void record(ReplacementRefused) {}
   void record(JobEnded what) { ended = what.result; }
   void record(ContactBroken what) {
     started.reset();
@@ -161,6 +170,23 @@ TEST_CASE("a failure restarts every node while restarts are left, then ends the 
   CHECK(b.ended->failures[0].host == "a");
 }
 
+TEST_CASE("a worker of one node is replaced while those of all nodes keep their processes") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port())), second(loop, to(server->port()));
+  Agent a(first, "a", quick(2, 2, 2)), b(second, "b", quick(2, 2, 2));
+  REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0); }));
+  b.lose_worker(3);
+  REQUIRE(loops.run_until([&] { return a.replaced && b.replaced; }));
+  CHECK(a.replaced->restarts_used == 1);
+  REQUIRE(a.replaced->failures.size() == 1);
+  CHECK(a.replaced->failures[0].rank == 3);
+  b.fail(9);  // the node stops its workers
+  REQUIRE(loops.run_until([&] { return a.runs(1) && b.runs(1); }));
+  CHECK(a.started->restarts_used == 2);
+}
+
 namespace {
 
 // Stands in for a server's connections.
@@ -187,9 +213,11 @@ TEST_CASE("failures are ordered by when they were observed, whatever the clocks 
   }
   for (SessionId id : {1, 2}) hub.on_frame(id, encode(NodeFrame{SessionReady{0, 1}}));
   const std::int64_t ahead = 3'600'000'000;  // the clock of node 2
-  hub.on_frame(1, encode(NodeFrame{SessionFailure{0, 9'000'000, {{.rank = 0, .exit_code = 3, .time_us = 8'900'000}}}}));
-  hub.on_frame(2, encode(NodeFrame{SessionFailure{
-                      0, ahead + 9'000'000, {{.rank = 1, .exit_code = 4, .time_us = ahead + 2'000'000}}}}));
+  hub.on_frame(1, encode(NodeFrame{SessionFailure{.sent_us = 9'000'000,
+                                                  .failures = {{.rank = 0, .exit_code = 3, .time_us = 8'900'000}}}}));
+  hub.on_frame(
+      2, encode(NodeFrame{SessionFailure{.sent_us = ahead + 9'000'000,
+                                         .failures = {{.rank = 1, .exit_code = 4, .time_us = ahead + 2'000'000}}}}));
   CHECK(std::get<JobEnded>(sent.last.at(1)).result.exit_code == 4);
 }
 
@@ -261,9 +289,8 @@ TEST_CASE("a report with invalid times reaches the job result with valid ones") 
   hub.on_frame(1, encode(NodeFrame{SessionJoin{{.id = "1"}, quick(1, 1)}}));
   hub.on_frame(1, encode(NodeFrame{SessionReady{0, 1}}));
   constexpr auto most = std::numeric_limits<std::int64_t>::max();
-  hub.on_frame(1,
-               encode(NodeFrame{SessionFailure{
-                   0, 0, {{.rank = 0, .exit_code = 3, .time_us = most}, {.rank = 1, .exit_code = 4, .time_us = 0}}}}));
+  hub.on_frame(1, encode(NodeFrame{SessionFailure{.failures = {{.rank = 0, .exit_code = 3, .time_us = most},
+                                                               {.rank = 1, .exit_code = 4, .time_us = 0}}}}));
   for (const auto& failure : std::get<JobEnded>(sent.last.at(1)).result.failures)
     CHECK((failure.time_us >= 0 && failure.time_us < most / 2));
 }

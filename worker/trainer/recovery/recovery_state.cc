@@ -17,6 +17,7 @@ Request RecoveryState::on_failure(const std::string& reason) {
 
 Request RecoveryState::on_plan(const MembershipPlan& plan) {
   generation_ = plan.generation;
+  if (plan.members.empty()) return on_no_plan();
   const auto found = std::ranges::find(plan.members, self_);
   if (found == plan.members.end())
     return GiveUp{

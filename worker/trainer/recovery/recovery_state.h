@@ -10,7 +10,8 @@
 
 namespace ddprun::trainer {
 
-// The members of one generation of a job's process group, by rank, as decided by the launcher.
+// The members of one generation of a job's process group, by rank, as decided by the launcher; none if no generation
+// follows, since all workers are being stopped.
 struct MembershipPlan {
   std::uint64_t generation = 0;
   std::vector<std::string> members;

@@ -99,12 +99,16 @@ TEST_CASE("a replacement joins without a state and receives it") {
   CHECK(state.own() == 3);
 }
 
-TEST_CASE("a rank gives up with the first failure when no plan follows, or when it is no member of the next one") {
+TEST_CASE("a rank gives up with the first failure when no plan follows, or one without members, or one without it") {
   RecoveryState waiting("1.0", 6, 0);
   waiting.on_failure("rank 0 is frozen");
   waiting.on_plan(plan(1, {"0.0", "1.0"}));
   waiting.on_failure("rank 0 did not join");
   CHECK(name(waiting.on_no_plan()) == "give up: rank 0 is frozen");
+
+  RecoveryState stopped("1.0", 6, 0);
+  stopped.on_failure("rank 0 died");
+  CHECK(name(stopped.on_plan(plan(1, {}))) == "give up: rank 0 died");
 
   RecoveryState fenced("1.0", 6, 0);
   fenced.on_failure("the link is cut");
