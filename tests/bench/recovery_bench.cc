@@ -24,6 +24,7 @@
 #include "tests/bench/median.h"
 #include "tests/bench/process.h"
 #include "tests/bench/subcommand.h"
+#include "tests/support/free_port.h"
 #include "tests/support/processes.h"
 #include "tests/support/temp_dir.h"
 
@@ -35,6 +36,7 @@ namespace json = boost::json;
 struct Options {
   std::vector<std::string> backends{"shm", "gloo"};
   std::vector<int> ranks{4, 8};
+  int nodes = 1;  // number of agents, all on this host
   int kills = 5;
   int batch = 16;  // batch size of a rank
   unsigned seed = 1;
@@ -80,7 +82,11 @@ struct Phases {
 class Job {
  public:
   Job(const Options& options, const std::string& backend, int ranks)
-      : ranks_(ranks), recoveries_(folder_ / "recoveries"), process_(start(options, backend)) {}
+      : ranks_(ranks), recoveries_(folder_ / "recoveries") {
+    write_config(options, backend);
+    const auto port = testing::free_port();
+    for (int node = 0; node < options.nodes; ++node) agents_.push_back(start(options, node, port));
+  }
 
   // Returns the median time of an undisturbed step, in ms.
   double step_ms() {
@@ -119,19 +125,29 @@ class Job {
   }
 
  private:
-  Process start(const Options& options, const std::string& backend) {
+  void write_config(const Options& options, const std::string& backend) {
     samples_ = static_cast<std::int64_t>(options.batch) * ranks_;
     std::ofstream(folder_ / "train.cfg")
         << "[model]\nname = cnn\n[data]\nname = digits\nsamples = " << 200 * samples_
         << "\ntest_samples = 100\n[train]\nepochs = 1000000\nlog_every = 0\nbatch_size = " << options.batch
         << "\n[eval]\nevery_epochs = 0\n[metrics]\nfile = " << (folder_ / "metrics").string()
         << "\n[recovery]\nfile = " << (folder_ / "recoveries").string() << "\n[dist]\nbackend = " << backend << "\n";
+  }
+
+  Process start(const Options& options, int node, int port) const {
     auto environment = Environment::capture();
     environment.set("OMP_NUM_THREADS", "1");
     environment.set("DDPRUN_BENCH_JOB", folder_.path().string());
-    return Process({beside("ddprun"), "--standalone", fmt::format("--nproc_per_node={}", ranks_),
-                    fmt::format("--max_restarts={}", options.kills), (folder_ / "train.cfg").string()},
-                   {.environment = environment.entries(), .show_errors = false, .own_group = true});
+    std::vector<std::string> words{beside("ddprun"), fmt::format("--nproc_per_node={}", ranks_ / options.nodes),
+                                   fmt::format("--max_restarts={}", options.kills)};
+    if (options.nodes == 1)
+      words.emplace_back("--standalone");
+    else
+      words.insert(words.end(),
+                   {fmt::format("--nnodes={}", options.nodes), fmt::format("--rdzv_endpoint=127.0.0.1:{}", port),
+                    fmt::format("--rdzv_conf=is_host={}", node == 0)});
+    words.push_back((folder_ / "train.cfg").string());
+    return Process(words, {.environment = environment.entries(), .show_errors = false, .own_group = true});
   }
 
   pid_t pid_of(int rank) const {
@@ -165,7 +181,7 @@ class Job {
   const testing::TempDir folder_;
   std::int64_t samples_ = 0;  // samples of a step
   Lines recoveries_;
-  const Process process_;
+  std::vector<Process> agents_;
 };
 
 double percentile(std::vector<double> values, double share) {
@@ -224,6 +240,9 @@ void run(const Options& options, bool json) {
   if (!json)
     fmt::print("{:<8}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>10}{:>10}\n", "backend", "ranks", "kills",
                "step ms", "detect", "plan", "form", "heal", "session", "replay", "p50", "p99", "max");
+  for (const int ranks : options.ranks)
+    if (ranks % options.nodes != 0)
+      throw make_error(Errc::usage, "--ranks = {}: --nodes = {} does not divide it", ranks, options.nodes);
   for (const auto& backend : options.backends)
     for (const int ranks : options.ranks) print(measure(options, backend, ranks), json);
 }
@@ -243,6 +262,9 @@ Run recovery_bench(CLI::App& subcommand) {
       ->delimiter(',')
       ->capture_default_str();
   subcommand.add_option("--ranks", options->ranks, "each a row")->delimiter(',')->capture_default_str();
+  subcommand.add_option("--nodes", options->nodes, "agents, all on this host, with an equal share of the ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   subcommand.add_option("--kills", options->kills, "of each row")->check(CLI::PositiveNumber)->capture_default_str();
   subcommand.add_option("--batch", options->batch, "samples of a rank's step")
       ->check(CLI::PositiveNumber)
