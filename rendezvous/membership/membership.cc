@@ -104,12 +104,18 @@ void Membership::admit(Time now, const NodeInfo& info, const SessionAddresses& a
           .last_heard = liveness_clock_.elapsed()};
   node.member = member;
   node.rank = rank;
-  node.rank_of = info.former ? std::max(rank_of, info.former->generation) : rank_of;
+  node.rank_of = info.former ? std::max(rank_of, generation_here(*info.former)) : rank_of;
   if (rank) return;
   if (const auto old = former_ranks_.find(info.id); old != former_ranks_.end())
     node.rank = old->second;
   else if (info.former)
     node.rank = info.former->group_rank;
+}
+
+// A round at an earlier server counts as one before those of this server, whatever its generation: a node that stayed
+// keeps its rank.
+std::int64_t Membership::generation_here(const FormerRound& former) const {
+  return round_.members.empty() ? former.generation : std::min(former.generation, round_.generation - 1);
 }
 
 void Membership::resume_after(const FormerRound& former) {

@@ -144,6 +144,7 @@ class Membership {
   bool record_departure(Time now, const Node& node);
   MembershipMessages reject_flapping(Time now, const NodeInfo& info);
   void resume_after(const FormerRound& former);
+  std::int64_t generation_here(const FormerRound& former) const;
   std::string flapping_text(const std::string& host) const;
   void record_activity(Time now, const std::string& node);
   Node* current_member(const std::string& node, std::int64_t generation, Phase phase);

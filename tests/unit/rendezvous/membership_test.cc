@@ -932,6 +932,15 @@ TEST_CASE("at a new server a node of the previous round replaces a lost one befo
   CHECK(job.ranks() == Ranks{{"a", 0}, {"b", 1}});
 }
 
+TEST_CASE("a node that comes from an earlier server takes no rank of a node that stayed at this one") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  job.join_and_start({"a", "b"});
+  job.lose("b");
+  job.rejoin("c", {.generation = 7, .group_rank = 0});
+  CHECK(job.ranks() == Ranks{{"a", 0}, {"c", 1}});
+  CHECK(job.proposed["a"].round.generation == 8);
+}
+
 TEST_CASE("a node that rejoins late at a new server leads to a later generation") {
   Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
   job.join_and_start({"a"});
