@@ -143,20 +143,58 @@ TEST_CASE("a slow link does not change the result of a training") {
   CHECK(two.sent(1) - before >= steps * two.gradient_bytes());
 }
 
-TEST_CASE("a worker of one host is killed during the training, which resumes over Gloo and hierarchical") {
+namespace {
+
+// Kills rank 1 once there is a checkpoint. Returns what the first host's agent has logged, and
+// whether rank 0 kept its process.
+struct KilledOnOneHost {
+  std::string log;
+  bool kept;
+};
+
+KilledOnOneHost kill_on_one_host(const Backend& backend, const Words& options) {
+  const auto expected = expected_parameters(backend);
+  const TrainingHosts two(backend);
+  auto first = two.start(0, options);
+  auto second = two.start(1, options);
+  wait_for_checkpoint(second, two);
+  const auto others = workers_of(two.training.marker, "0");
+  const auto workers = workers_of(two.training.marker, "1");
+  REQUIRE((others.size() == 1 && workers.size() == 1));
+  REQUIRE(::kill(workers.front(), SIGKILL) == 0);
+  bool kept = true;
+  first.wait_until(
+      [&] {
+        const auto now = workers_of(two.training.marker, "1");
+        if (now.empty() || now == workers) return false;
+        kept = workers_of(two.training.marker, "0") == others;
+        return true;
+      },
+      "another worker", timeout);
+  CHECK(joint_parameters(first, second) == expected);
+  return {first.err(), kept};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a worker of one host is killed during the training: that of the other host goes on over Gloo and hierarchical") {
   need_isolated_hosts();
   for (const auto& backend : backends_of_hosts) {
     INFO(backend.name);
-    const auto expected = expected_parameters(backend);
-    const TrainingHosts two(backend);
-    auto first = two.start(0, {"--max_restarts=1"});
-    auto second = two.start(1, {"--max_restarts=1"});
-    wait_for_checkpoint(second, two);
-    const auto workers = workers_of(two.training.marker, "1");
-    REQUIRE(workers.size() == 1);
-    REQUIRE(::kill(workers.front(), SIGKILL) == 0);
-    CHECK(joint_parameters(first, second) == expected);
-    CHECK(first.err().find("new round") != std::string::npos);
+    const auto killed = kill_on_one_host(backend, {"--max_restarts=1"});
+    CHECK(killed.kept);
+    CHECK(killed.log.find("restart 1 of 1: a replacement for this rank alone") != std::string::npos);
+    CHECK(killed.log.find("new round") == std::string::npos);
+  }
+}
+
+TEST_CASE("a worker of one host is killed during the training, which resumes from its checkpoint with --restart=all") {
+  need_isolated_hosts();
+  for (const auto& backend : backends_of_hosts) {
+    INFO(backend.name);
+    const auto killed = kill_on_one_host(backend, {"--max_restarts=1", "--restart=all"});
+    CHECK(killed.log.find("new round") != std::string::npos);
   }
 }
 
