@@ -4,9 +4,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/rendezvous/progress/rank_record.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/registry/backends.h"
 #include "tests/support/forked_ranks.h"
@@ -18,6 +20,9 @@ using namespace std::chrono_literals;
 
 inline const std::vector<std::string> backends = {"gloo", "shm", "hierarchical"};
 inline constexpr auto test_timeout = 60s;  // limit of a test; groups have to be much faster
+inline constexpr auto heartbeat = 100ms;
+// A bound for silence that a running rank keeps beside many other processes: thirty heartbeats.
+inline constexpr auto silence_bound = 3s;
 
 inline std::shared_ptr<TcpStore> connect(std::uint16_t port) {
   return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, Deadline::in(test_timeout));
@@ -28,7 +33,7 @@ inline GroupOptions options_for(const std::string& backend, int rank, int size, 
   GroupOptions options{.rank = rank,
                        .size = size,
                        .connect_store = [port] { return connect(port); },
-                       .config = {.timeout = 10min, .heartbeat = 100ms}};
+                       .config = {.timeout = 10min, .heartbeat = heartbeat}};
   // Simulates two hosts: pairs of ranks alternate between them.
   if (backend == "hierarchical") options.config.host = rank / 2 % 2 == 0 ? "one" : "other";
   return options;
@@ -63,6 +68,19 @@ inline std::string reduce_until_failure(ProcessGroup& group, Store& store) {
 
 inline void await(const testing::ForkedRanks& ranks, const std::string& key) {
   connect(ranks.store_port())->wait({key}, Deadline::in(test_timeout));
+}
+
+// Waits until a rank of the first group has sent so many more heartbeats: the time that has passed for the group,
+// whatever the load of the machine.
+inline void await_heartbeats(Store& store, int rank, std::uint64_t count) {
+  const auto key = text_of(RankRecordKey{"group/0/", rank});
+  const auto beat = [&] {
+    const auto record = decode_rank_record(store.get(key, Deadline::in(test_timeout)));
+    return record ? record->beat : 0;
+  };
+  const auto deadline = Deadline::in(test_timeout);
+  for (const auto last = beat() + count; beat() < last; std::this_thread::sleep_for(heartbeat / 4))
+    if (deadline.expired()) throw std::runtime_error("rank " + std::to_string(rank) + " sends no heartbeats");
 }
 
 // The name of a rank in error messages.

@@ -135,7 +135,7 @@ TEST_CASE("a member that freezes before it joins ends the agreement within the b
     INFO(backend);
     ForkedRanks ranks(3, [&](int process, std::uint16_t port) -> std::string {
       const auto store = connect(port);
-      auto elastic = make_elastic(backend, process, port, 10min, 1s);
+      auto elastic = make_elastic(backend, process, port, 10min, silence_bound);
       elastic.reconfigure(0, members_upto(3));
       if (process == 1) store->wait({"never"}, Deadline::in(test_timeout));
       return failure_of([&] { elastic.reconfigure(1, members_upto(3)); });
@@ -179,7 +179,7 @@ TEST_CASE("the cause of a frozen member's loss is the group's failure") {
     INFO(backend);
     ForkedRanks ranks(3, [&](int process, std::uint16_t port) -> std::string {
       const auto store = connect(port);
-      auto elastic = make_elastic(backend, process, port, 10min, 1s);
+      auto elastic = make_elastic(backend, process, port, 10min, silence_bound);
       elastic.reconfigure(0, members_upto(3));
       reduce_until_failure(elastic.group(), *store);
       const auto lost = text_of(elastic.lost());

@@ -1,6 +1,5 @@
 // Ranks that are started without ddprun: rank 0 serves the store.
 #include <csignal>
-#include <unistd.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
@@ -46,23 +45,26 @@ TEST_CASE("ranks connect to MASTER_ADDR and MASTER_PORT, and rank 0 stays until 
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(40s)) == "3");
 }
 
+// The heartbeats of rank 1 go to the frozen store. The freeze lasts until another client has waited there for twice the
+// time that a client of a store allows by default.
 TEST_CASE("rank 0, which serves the store, may be frozen for as long as any other rank") {
   constexpr int size = 2;
   const auto port = free_port();
   ForkedRanks ranks(size, [port](int rank, std::uint16_t outside) {
     TcpStore test({.host = "127.0.0.1", .port = outside}, Deadline::in(30s));
-    const auto world =
-        init_process_group({.config = {.timeout = 60s, .freeze_bound = 30s}, .env = place(rank, size, port)});
+    const auto world = init_process_group(
+        {.config = {.timeout = 60s, .freeze_bound = 60s, .heartbeat = 100ms}, .env = place(rank, size, port)});
     test.barrier("up", size + 1, Deadline::in(30s));
-    test.wait({"resumed"}, Deadline::in(30s));
+    test.wait({"resumed"}, Deadline::in(60s));
     std::vector<std::int64_t> sum = {rank};
     allreduce(world->group(), sum, ReduceOp::sum);
     return std::to_string(sum[0]);
   });
   TcpStore test({.host = "127.0.0.1", .port = ranks.store_port()}, Deadline::in(30s));
   test.barrier("up", size + 1, Deadline::in(30s));
+  TcpStore client({.host = "127.0.0.1", .port = port}, Deadline::in(30s));
   ranks.signal(0, SIGSTOP);
-  ::usleep(4'000'000);  // the freeze has this length: there is no event to wait for
+  CHECK_THROWS_WITH(client.num_keys(Deadline::in(2 * TcpStoreOptions{}.grace)), Catch::Contains("no reply"));
   ranks.signal(0, SIGCONT);
   test.set("resumed", "", Deadline::in(30s));
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(40s)) == "1");
@@ -93,14 +95,15 @@ TEST_CASE("when rank 0 dies with the store, the others name it") {
 TEST_CASE("if ranks are missing the error names them") {
   constexpr int size = 3;
   const auto port = free_port();
-  ForkedRanks ranks(size, [port](int rank, std::uint16_t) -> std::string {
+  ForkedRanks ranks(size, [port](int rank, std::uint16_t outside) -> std::string {
     if (rank == 2) return "";
-    init_process_group({.config = {.timeout = 1s}, .env = place(rank, size, port)});
+    TcpStore({.host = "127.0.0.1", .port = outside}, Deadline::in(30s)).barrier("both run", 2, Deadline::in(30s));
+    init_process_group({.config = {.timeout = 3s}, .env = place(rank, size, port)});
     return "joined";
   });
   const auto text = ranks.result(0, Deadline::in(30s)) + ranks.result(1, Deadline::in(30s));
   INFO(text);
-  CHECK(contains(text, "rank(s) 2 of 3 did not join the group within 1.0 s"));
+  CHECK(contains(text, "rank(s) 2 of 3 did not join the group within 3.0 s"));
 }
 
 TEST_CASE("a MASTER_PORT in use is an error that names it") {
