@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <regex>
 #include <sys/socket.h>
 #include <thread>
 
@@ -527,8 +528,9 @@ TEST_CASE("without a server the error names the endpoint, the time and the cause
   Agent a(first, "a", policy);
   REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
   CHECK(a.lost->code() == Errc::timeout);
-  CHECK_THAT(a.lost->what(), Catch::Contains("127.0.0.1:" + std::to_string(port)) && Catch::Contains("within 0.2") &&
-                                 Catch::Contains("Connection refused"));
+  CHECK_THAT(a.lost->what(),
+             Catch::Contains("127.0.0.1:" + std::to_string(port)) && Catch::Contains("Connection refused"));
+  CHECK(std::regex_search(a.lost->what(), std::regex(" within [0-9.]+ s \\(")));
 }
 
 TEST_CASE("an agent of another version is refused by name") {
@@ -961,10 +963,10 @@ TEST_CASE("static: an agent can be destroyed while it waits") {
   Loops loops;
   auto& loop = loops.make();
   auto second = open_rendezvous(loop, static_node(free_port(), 1));
-  Agent b(second->rendezvous(), "b", quick(2, 2), 1);
-  const auto began = Deadline::Clock::now();
-  second.reset();
-  CHECK(Deadline::Clock::now() - began < 15s);
+  JobPolicy policy = quick(2, 2);
+  policy.join_timeout = 600s;
+  Agent b(second->rendezvous(), "b", policy, 1);
+  second.reset();  // it would otherwise block until the join timeout
   CHECK_FALSE(loops.run_until([&] { return b.lost.has_value(); }, 20ms));
 }
 

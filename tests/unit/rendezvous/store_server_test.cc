@@ -70,18 +70,24 @@ TEST_CASE("a connection that does not begin with VALIDATE is closed, and no othe
   }
 }
 
-TEST_CASE("VALIDATE may arrive in pieces, but has to arrive in time") {
-  Served served({.start_timeout = 300ms});
-  RawSocket slow(served.server.port()), silent(served.server.port()), half(served.server.port());
+TEST_CASE("VALIDATE may arrive in pieces") {
+  Served served;
+  RawSocket slow(served.server.port());
   for (const auto* piece : {"00", "CE F7", "85 3C"}) {
     slow.send(from_hex(piece));
     served.witness.settle();  // the server has run its loop
   }
   slow.settle();
+}
+
+TEST_CASE("VALIDATE has to arrive in time") {
+  Served served({.start_timeout = 2s});
+  auto complete = served.connect();
+  RawSocket silent(served.server.port()), half(served.server.port());
   half.send(from_hex("00 CE"));
   CHECK(silent.closed_by_server());
   CHECK(half.closed_by_server());
-  slow.settle();
+  complete.settle();
 }
 
 TEST_CASE("requests that violate the protocol close their connection and change nothing") {
@@ -109,7 +115,7 @@ TEST_CASE("requests that violate the protocol close their connection and change 
 }
 
 TEST_CASE("an incomplete request times out and does not block other clients") {
-  Served served({.request_timeout = 300ms});
+  Served served({.request_timeout = 2s});
   auto slow = served.connect(), stuck = served.connect();
   const auto request = encode(SetRequest{"k", "value"});
   slow.send(request.substr(0, 12));

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <future>
 #include <netinet/in.h>
+#include <regex>
 #include <stop_token>
 #include <sys/socket.h>
 #include <thread>
@@ -37,6 +38,13 @@ Error error_of(const std::function<void()>& action) {
   }
   FAIL("no error");
   return Error(Errc::internal, "");
+}
+
+// Returns whether the text has a time in seconds after these words.
+bool names_time(const Error& error, const std::string& words) {
+  const std::string text = error.what();
+  const auto at = text.find(words);
+  return at != std::string::npos && std::regex_search(text.substr(at + words.size()), std::regex("^[0-9]+\\.[0-9]+ s"));
 }
 
 // A server of one connection that follows a script of bytes to receive and to send. It acts as PyTorch's unless stated
@@ -172,8 +180,8 @@ TEST_CASE("the error without a listener names address, time and cause") {
   }
   const auto error = error_of([&] { TcpStore({.host = "127.0.0.1", .port = port}, Deadline::in(100ms)); });
   CHECK(error.code() == Errc::timeout);
-  CHECK_THAT(error.what(), Catch::Contains(fmt::format("store 127.0.0.1:{}: no connection after 0.", port)) &&
-                               Catch::Contains("Connection refused"));
+  CHECK(names_time(error, fmt::format("store 127.0.0.1:{}: no connection after ", port)));
+  CHECK_THAT(error.what(), Catch::Contains("Connection refused"));
 }
 
 TEST_CASE("dialling a listener that does not answer ends at the deadline") {
@@ -268,8 +276,7 @@ TEST_CASE("a server that stops answering makes the store unusable, with one erro
   const auto store = client_of(server.port(), {.grace = 100ms});
   const auto first = error_of([&] { store->wait({"k"}, briefly()); });
   CHECK(first.code() == Errc::timeout);
-  CHECK_THAT(first.what(),
-             Catch::Contains(fmt::format("store 127.0.0.1:{}: wait for 'k' failed after 0.", server.port())));
+  CHECK(names_time(first, fmt::format("store 127.0.0.1:{}: wait for 'k' failed after ", server.port())));
   CHECK(std::string(error_of([&] { store->num_keys(soon()); }).what()) == first.what());
   CHECK(server.complaint().empty());
 }
@@ -288,9 +295,8 @@ TEST_CASE("an invalid reply is a protocol error that names server, key, time and
   const auto store = client_of(server.port());
   const auto error = error_of([&] { store->wait({"k"}, soon()); });
   CHECK(error.code() == Errc::protocol);
-  CHECK_THAT(error.what(),
-             Catch::Contains(fmt::format("store 127.0.0.1:{}: wait for 'k' failed after 0.", server.port())) &&
-                 Catch::Contains("it replied 7 instead of 0"));
+  CHECK(names_time(error, fmt::format("store 127.0.0.1:{}: wait for 'k' failed after ", server.port())));
+  CHECK_THAT(error.what(), Catch::Contains("it replied 7 instead of 0"));
 }
 
 TEST_CASE("a call whose deadline has passed is not sent and leaves the store usable") {
