@@ -30,12 +30,22 @@ def in_python():
     return type(backend_of()).__module__.startswith("ddprun.python_backend")
 
 
+def start_last(rank, size, last, name, start):
+    """Returns what start() does. One rank calls it when the calls of all others have returned, without a result."""
+    store = dist.distributed_c10d._get_default_store()
+    others = [other for other in range(size) if other != last]
+    if rank == last:
+        store.wait([f"{name} of rank {other}" for other in others], timedelta(seconds=60))
+    work = start()
+    if rank != last:
+        store.set(f"{name} of rank {rank}", "")
+    return work
+
+
 def check_polling(rank, size):
     """`while not work.is_completed()` ends, and the result is there."""
     tensor = torch.ones(10)[::2]  # not contiguous: the result has to be copied
-    if rank == 0:
-        time.sleep(0.2)
-    work = dist.all_reduce(tensor, async_op=True)
+    work = start_last(rank, size, 0, "polled call", lambda: dist.all_reduce(tensor, async_op=True))
     while not work.is_completed():
         pass
     assert tensor.tolist() == [size] * 5, tensor
@@ -51,10 +61,11 @@ def check_polling(rank, size):
 
 def check_polling_of_dropped_inputs(rank, size):
     """While one thread polls, another ends the operation and frees a tensor, for which it needs Python's lock."""
-    for _ in range(100):
-        if rank == 1:
-            time.sleep(0.012)  # longer than its peers wait for it within their call
-        work = dist.all_gather_into_tensor(torch.empty(size << 15), torch.ones(1 << 15), async_op=True)
+    def start():
+        return dist.all_gather_into_tensor(torch.empty(size << 15), torch.ones(1 << 15), async_op=True)
+
+    for number in range(100):
+        work = start_last(rank, size, 1, f"call {number}", start)
         future = work.get_future()
         while not work.is_completed():
             pass
@@ -86,8 +97,9 @@ def check_split(rank, size):
 
 
 def check_timeout(rank, size):
-    group = dist.new_group(timeout=timedelta(milliseconds=300))
+    group = dist.new_group()
     if rank == 0:
+        dist.distributed_c10d._set_pg_timeout(timedelta(milliseconds=300), group)
         try:
             dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()
             raise AssertionError("no error")
@@ -228,7 +240,7 @@ def check_ends_of_operations(rank, size):
     del cycle
     ending = threading.Thread(target=collected.wait, args=(-1,), daemon=True)
     ending.start()
-    ending.join(10)
+    ending.join(60)
     assert not ending.is_alive(), "the thread waits for itself"
 
     def interrupt():
@@ -247,7 +259,7 @@ def check_polled_works_are_freed(rank, size):
     kept = weakref.ref(tensor)
     del tensor, work
     gc.collect()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while kept():  # until the thread that ended it has gone on
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -282,7 +294,7 @@ def end_first(rank, action):
         action()
         return
     process = int(store.get("process of rank 0"))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while os.path.exists(f"/proc/{process}"):
         assert time.monotonic() < deadline, "rank 0 does not end"
         time.sleep(0.01)
