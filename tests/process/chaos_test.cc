@@ -17,20 +17,25 @@ std::size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-Child::Result train(const Words& launch) {
+Child::Result train(const Words& launch, const std::string& samples = "9600") {
   const Training training;
   Words all{"--standalone", "--nproc_per_node=2"};
   all.insert(all.end(), launch.begin(), launch.end());
-  return Child(training.job(all, {"--data.samples=9600"})).wait(bound);
+  return Child(training.job(all, {"--data.samples=" + samples})).wait(bound);
 }
 
 }  // namespace
 
+// The mean time between two kills is a quarter of what the job takes here, so that a job gets on between them however
+// slow the machine is. With this seed the first kill comes after an eighth.
 TEST_CASE("a job whose workers --chaos kills ends with the same bits, and says what its recoveries cost") {
-  const auto undisturbed = train({});
+  const auto begin = std::chrono::steady_clock::now();
+  const auto undisturbed = train({}, "19200");
+  const auto duration = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
   REQUIRE(undisturbed.code == 0);
   CHECK(count(undisturbed.err, "goodput") == 0);
-  const auto result = train({"--max_restarts=1000", "--chaos=kill:500ms;seed=7"});
+  const auto kills_at = "--chaos=kill:" + std::to_string(duration.count() / 4) + "ms;seed=48";
+  const auto result = train({"--max_restarts=1000", kills_at}, "19200");
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK(parameters_of(result.out + result.err) == parameters_of(undisturbed.out + undisturbed.err));

@@ -32,6 +32,23 @@ void wait_for_step(Child& child, const Training& training, int step) {
       "step " + std::to_string(step), bound);
 }
 
+// Returns the step that the ledger has last.
+int last_step(const Training& training) {
+  const auto text = ledger_of(training);
+  const std::string key = "\"step\": ";
+  const auto at = text.rfind(key);
+  return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + key.size());
+}
+
+// Returns the name of its folder; empty if there is none.
+std::string newest_checkpoint(const Training& training) {
+  std::string newest;
+  std::error_code absent;
+  for (const auto& entry : std::filesystem::directory_iterator(training.folder / "checkpoints", absent))
+    if (const auto name = entry.path().filename().string(); name.starts_with("step_")) newest = std::max(newest, name);
+  return newest;
+}
+
 void kill_rank(const Training& training, int rank) {
   const auto pids = workers_of(training.marker, std::to_string(rank));
   REQUIRE(pids.size() == 1);
@@ -64,9 +81,10 @@ TEST_CASE("a run with faults, a restart and other numbers of ranks has the ledge
   const Training training;
   Child first(job_of(training, {"--nproc_per_node=4", "--max_restarts=2"}, {"--train.max_steps=45"}),
               training.marker.variables());
-  wait_for_step(first, training, 10);
+  wait_for_step(first, training, 5);
   kill_rank(training, 0);  // rank 0 writes the ledger
-  wait_for_step(first, training, 25);
+  first.wait_for_err("in generation 1 of their group", bound);
+  wait_for_step(first, training, last_step(training) + 2);  // it is one of that generation
   kill_rank(training, 2);
   auto result = first.wait(bound);
   INFO(result.err);
@@ -75,7 +93,8 @@ TEST_CASE("a run with faults, a restart and other numbers of ranks has the ledge
 
   Child second(job_of(training, {"--nproc_per_node=3", "--max_restarts=1"}, {"--recovery.mode=restart"}),
                training.marker.variables());
-  wait_for_step(second, training, 60);
+  // The run goes on from a checkpoint of this session, which is therefore among those that made the result.
+  second.wait_until([&] { return newest_checkpoint(training) > "step_000045"; }, "a checkpoint", bound);
   kill_rank(training, 1);
   result = second.wait(bound);
   INFO(result.err);

@@ -119,8 +119,13 @@ TEST_CASE("two ranks that die at once are both replaced") {
   REQUIRE(before.size() == ranks);
   ::kill(before.at(0), SIGKILL);
   ::kill(before.at(3), SIGKILL);
-  wait_for_step(child, training, 60);
-  const auto now = workers_by_rank(training);
+  std::map<int, pid_t> now;
+  child.wait_until(
+      [&] {
+        now = workers_by_rank(training);
+        return now.size() == ranks && now.at(0) != before.at(0) && now.at(3) != before.at(3);
+      },
+      "replacements for ranks 0 and 3", bound);
   CHECK(now.at(1) == before.at(1));
   CHECK(now.at(2) == before.at(2));
   const auto result = child.wait(bound);
@@ -214,7 +219,7 @@ TEST_CASE("with --restart=failed the job ends where the workers have not announc
 TEST_CASE("a frozen rank, which no replacement follows, restarts the job as a whole") {
   const auto expected = undisturbed_digest();
   const Training training;
-  Child child(job_of(training, {"--max_restarts=1", "--shutdown_timeout=1"}, {"--dist.freeze_bound=1"}),
+  Child child(job_of(training, {"--max_restarts=1", "--shutdown_timeout=1"}, {"--dist.freeze_bound=3"}),
               training.marker.variables());
   wait_for_step(child, training, 20);
   REQUIRE(::kill(workers_by_rank(training).at(2), SIGSTOP) == 0);
