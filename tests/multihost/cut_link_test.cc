@@ -22,9 +22,9 @@ using failure::contains;
 
 namespace {
 
-constexpr auto freeze_bound = 2s;
+constexpr auto freeze_bound = failure::silence_bound;
 // The bound from the loss of the link to the result of each rank; it is shorter than every timeout of the group.
-constexpr auto result_bound = freeze_bound + 18s;
+constexpr auto result_bound = failure::test_timeout;
 
 std::string host_name(int host) {
   return "cut-" + std::to_string(host);

@@ -72,7 +72,7 @@ TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the o
   need_hosts();
   TwoHosts two;
   const TempDir folder;
-  const auto conf = "--rdzv_conf=keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=5,store_timeout=1";
+  const auto conf = "--rdzv_conf=last_call_timeout=5,store_timeout=1";
   const auto options = two.options({"--nnodes=1:2", "--shutdown_timeout=1", conf});
   // In the first round all workers wait; in the next the survivors print their environment and end.
   const auto verbs = [&](const std::string& host) {
@@ -83,17 +83,17 @@ TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the o
   const auto runs = [&](const char* name) { return std::filesystem::exists(folder / name); };
   first.wait_until([&] { return runs("a0") && runs("a1") && runs("b0") && runs("b1"); }, "the first round");
   two.hosts.link_down(1);
-  const auto a = first.wait();
+  const auto a = first.wait(std::chrono::seconds(60));
   CHECK(a.code == 0);
   CHECK(count(a.out, ":WORLD_SIZE=2\n") == 2);
   CHECK(count(a.out, ":TORCHELASTIC_RESTART_COUNT=1\n") == 2);
   // The disconnected host cannot know that the other continues: it exits and reports the lost server.
-  const auto b = second.wait();
+  const auto b = second.wait(std::chrono::seconds(60));
   CHECK(b.code == 1);
   CHECK(b.err.find(two.hosts.address(0)) != std::string::npos);
 }
 
-TEST_CASE("a training whose peer is disconnected ends with an error that names the peer's rank, within the deadline") {
+TEST_CASE("a training that loses the link to a peer ends long before its timeout, and names the peer's rank") {
   need_hosts();
   if (const auto why = NetnsHosts::why_not_isolated(); !why.empty()) SKIP(why);
   TwoHosts two;
@@ -102,7 +102,7 @@ TEST_CASE("a training whose peer is disconnected ends with an error that names t
     auto words = two.hosts.enter_isolated(host);
     const auto launch = Words{"--nnodes=2", "--nproc_per_node=1", "--shutdown_timeout=1",
                               "--rdzv_endpoint=" + two.hosts.address(0) + ":29400"};
-    for (const auto& word : training.job(launch, {"--dist.timeout=3", "--train.epochs=1000"})) words.push_back(word);
+    for (const auto& word : training.job(launch, {"--dist.timeout=600", "--train.epochs=1000"})) words.push_back(word);
     return words;
   };
   Child first(job(0), training.marker.variables());
@@ -110,11 +110,11 @@ TEST_CASE("a training whose peer is disconnected ends with an error that names t
   first.wait_until([&] { return training.checkpoints() > 0; }, "a checkpoint");
   const auto rank_of_second = first.out().find("step") != std::string::npos ? "1" : "0";
   two.hosts.link_down(1);
-  const auto a = first.wait(std::chrono::seconds(20));
+  const auto a = first.wait(std::chrono::seconds(60));
   INFO(a.err);
   CHECK(a.code == 1);
   CHECK(a.err.find(std::string("rank ") + rank_of_second) != std::string::npos);
   two.hosts.link_up(1);
-  second.wait(std::chrono::seconds(20));
+  second.wait(std::chrono::seconds(60));
   CHECK(training.marker.processes() == 0);
 }
