@@ -10,18 +10,19 @@ TEST_CASE("the accuracy on generated digits is at least 97 %") {
   CHECK(accuracy_of(run_job(two_ranks({"--data.name=digits"}))) >= 97.0);
 }
 
+// The averages of the parameters over the last steps are evaluated: without them, runs whose steps are rounded
+// differently have differed by nearly as much as the bound, also in 32 bits on two processors.
 TEST_CASE("16 bits learn as well as 32, within 0.2 points of accuracy on real digits") {
   const auto folder = Environment::capture().get("DDPRUN_TEST_DATA");
-  const Words data =
-      folder ? Words{"--data.dir=" + *folder + "/mnist-10k", "--train.epochs=10"}
-             : Words{"--data.name=digits", "--data.test_samples=10000", "--train.epochs=5", "--optim.schedule=cosine"};
+  const Words data = folder ? Words{"--data.dir=" + *folder + "/mnist-10k", "--train.epochs=10"}
+                            : Words{"--data.name=digits", "--data.test_samples=10000", "--train.epochs=5"};
   const auto accuracy = [&](const std::string& precision) {
     Words words = data;
-    words.push_back("--train.precision=" + precision);
+    words.insert(words.end(), {"--train.precision=" + precision, "--train.ema=0.99"});
     return accuracy_of(run_job(two_ranks(words)));
   };
   const double expected = accuracy("fp32");
-  const double tolerance = folder ? 0.2 : 0.5;  // generated digits have differed by 0.25 points
+  const double tolerance = folder ? 0.2 : 0.5;
   for (const char* precision : {"bf16", "fp16"}) {
     INFO(precision);
     CHECK(std::abs(accuracy(precision) - expected) < tolerance);
