@@ -295,10 +295,11 @@ TEST_CASE("ddprun top on a terminal says how the job ended, or that its agent is
 
 TEST_CASE("the curve of the loss is printed at the end where it is asked for") {
   const Training training;
-  const auto result = Child(training.job(two_workers({"--loss_curve=always"}), {"--data.samples=9600"})).wait();
+  constexpr std::chrono::seconds bound(100);
+  const auto result = Child(training.job(two_workers({"--loss_curve=always"}), {"--data.samples=9600"})).wait(bound);
   CHECK(result.code == 0);
   CHECK_THAT(result.err, Catch::Contains("\nloss ") && Catch::Contains(" after 300 steps, "));
-  const auto without = Child(training.job(two_workers())).wait();
+  const auto without = Child(training.job(two_workers())).wait(bound);
   CHECK(without.err.find("loss ") == std::string::npos);
 }
 

@@ -74,7 +74,7 @@ Child::Result killed_job(const ParallelForm& form) {
     while (records.last_step() < step && records.read_one()) continue;
     return records.last_step() >= step;
   };
-  job.wait_until([&] { return read_until(killed_at); }, "step " + std::to_string(killed_at));
+  job.wait_until([&] { return read_until(killed_at); }, "step " + std::to_string(killed_at), std::chrono::seconds(60));
   const auto workers = processes_of("ddprun-worker", folder.path().string());
   REQUIRE(std::ssize(workers) == form.ranks);
   ::kill(workers.back(), SIGKILL);
