@@ -11,6 +11,7 @@
 #include "ddprun/worker/autograd/operation_observer.h"
 #include "ddprun/worker/autograd/recomputation.h"
 #include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/tensor/shape_only.h"
 
 namespace ddprun::autograd {
 namespace {
@@ -27,7 +28,7 @@ class OperandCheck {
 
   void operator()(const Tensor& tensor) {
     if (!tensor.defined()) return;
-    if (!tensor.storage()->is_present())
+    if (!tensor.storage()->is_present() && !shapes_only())
       throw make_error(
           Errc::usage,
           "{}: an operand of shape {} is absent: a sharded parameter is there for the calls of the modules "

@@ -15,6 +15,7 @@
 #include "ddprun/worker/optim/rmsprop.h"
 #include "ddprun/worker/optim/sgd.h"
 #include "ddprun/worker/tensor/memory_owner.h"
+#include "ddprun/worker/tensor/shape_only.h"
 
 namespace ddprun::optim {
 namespace {
@@ -101,6 +102,7 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, const OptimOptions& opt
 
 void Optimizer::step() {
   ++step_count_;
+  if (shapes_only()) return;  // state exists from construction on
   for (const Group& group : groups_)
     update({.lr = options_.lr * group.lr_factor,
             .weight_decay = group.weight_decay,
@@ -118,7 +120,7 @@ void Optimizer::clear_lists() {
 
 Tensor Optimizer::state_like(const Tensor& parameter) const {
   const MemoryScope scope(MemoryOwner::optimizer);
-  if (options_.offload.empty()) return Tensor::zeros_like(parameter);
+  if (options_.offload.empty() || shapes_only()) return Tensor::zeros_like(parameter);
   if (parameter.device().type != DeviceType::cpu)
     throw make_error(Errc::unsupported, "optimizer: offload is for parameters on the CPU, not on {}",
                      to_string(parameter.device()));

@@ -5,6 +5,7 @@
 
 #include "ddprun/worker/tensor/by_device.h"
 #include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/tensor/shape_only.h"
 
 namespace ddprun::optim {
 
@@ -28,6 +29,7 @@ template double square_sum(std::int64_t count, const float* x);
 template double square_sum(std::int64_t count, const double* x);
 
 double square_sum(const Tensor& x) {
+  if (shapes_only()) return 0;
   if (x.device().type != DeviceType::cpu) return square_sum(std::vector{x});
   if (x.dtype() == DType::float64) return square_sum(x.numel(), x.data<double>());
   if (x.dtype() == DType::float32) return square_sum(x.numel(), x.data<float>());

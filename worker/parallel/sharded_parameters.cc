@@ -1,7 +1,6 @@
 #include "ddprun/worker/parallel/sharded_parameters.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/parallel/group_tensors.h"
@@ -31,7 +30,8 @@ ShardedParameters::ShardedParameters(const DeviceMesh& mesh, std::vector<std::pa
     }
     const Shard own = shard_of(bucket.count, shards.rank(), shards.size());
     parts_.push_back(registered_tensor(shards, own.count(), bucket.dtype));
-    std::memcpy(parts_.back().raw(), memory->data() + own.begin * size_of(bucket.dtype), parts_.back().bytes());
+    parts_.back().copy_from(
+        Tensor::wrap(memory->data() + own.begin * size_of(bucket.dtype), parts_.back().shape(), bucket.dtype, memory));
     bytes_ += parts_.back().bytes() + bucket.count * size_of(bucket.dtype);
     drop(b);
   }

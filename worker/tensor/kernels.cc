@@ -6,6 +6,8 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cuda/table.h"
+#include "ddprun/worker/tensor/shape_only.h"
+#include "ddprun/worker/tensor/shapes/table.h"
 
 namespace ddprun::kernels {
 
@@ -25,8 +27,9 @@ const Table& table_of_cuda() {
 }  // namespace
 
 const Table& table(Device device) {
-  static const Table cpu = cpu::make_table();
-  return device.type == DeviceType::cpu ? cpu : table_of_cuda();
+  static const Table cpu = cpu::make_table(), shapes = shapes::make_table();
+  if (device.type != DeviceType::cpu) return table_of_cuda();
+  return shapes_only() ? shapes : cpu;
 }
 
 Levels levels_of(const ValueRange& range) {

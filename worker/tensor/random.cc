@@ -6,12 +6,14 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/philox.h"
+#include "ddprun/worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {
 
 template <class Draw>
 void fill_each(Tensor& tensor, const char* what, Draw draw) {
+  if (shapes_only()) return;
   if (tensor.device().type != DeviceType::cpu) {  // the same numbers everywhere: they are drawn on the host
     Tensor drawn = Tensor::empty(tensor.shape(), tensor.dtype());
     fill_each(drawn, what, draw);

@@ -17,6 +17,7 @@
 #include "ddprun/worker/tensor/cuda/pinned_memory.h"
 #include "ddprun/worker/tensor/memory_account.h"
 #include "ddprun/worker/tensor/sanitized.h"
+#include "ddprun/worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {
@@ -110,13 +111,15 @@ Storage::Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<v
 
 std::shared_ptr<Storage> Storage::allocate(std::size_t bytes, Device device) {
   const std::size_t size = rounded(bytes);
-  void* block = take(size, device);
+  std::shared_ptr<void> reserved;  // set instead of memory of the device
+  if (device.type == DeviceType::cpu && shapes_only()) reserved = reserve_block(size);
+  void* block = reserved ? reserved.get() : take(size, device);
   const MemoryOwner owner = memory_owner();
   MemoryAccount::of(device).add(owner, size);
   ++allocation_count.allocations;
   allocation_count.bytes += static_cast<std::int64_t>(size);
   if (watch) watch->add(static_cast<std::int64_t>(size), device);
-  std::shared_ptr<Storage> storage(new Storage(block, bytes, device, nullptr, size));
+  std::shared_ptr<Storage> storage(new Storage(block, bytes, device, std::move(reserved), size));
   storage->counted_for_ = owner;
   return storage;
 }
@@ -137,7 +140,7 @@ Storage::~Storage() {
   if (block_bytes_ == 0) return;
   MemoryAccount::of(device_).remove(counted_for_, block_bytes_);
   if (watch) watch->add(-static_cast<std::int64_t>(block_bytes_), device_);
-  give_back(data_, block_bytes_, device_);
+  if (!owner_) give_back(data_, block_bytes_, device_);
 }
 
 MemoryWatch::MemoryWatch() : before_(std::exchange(watch, this)) {}

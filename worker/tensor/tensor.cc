@@ -7,6 +7,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {
@@ -260,7 +261,7 @@ void Tensor::copy_from(const Tensor& other) {
                      name_of(other.dtype_), to_string(other.shape_), name_of(dtype_), to_string(shape_));
   }
   if (data_ == other.data_) return;
-  if (!on_host_ || !other.on_host_) return kernels::copy(other, *this);
+  if (!on_host_ || !other.on_host_ || shapes_only()) return kernels::copy(other, *this);
   std::memmove(data_, other.data_, bytes());
   storage_->bump_version();
 }

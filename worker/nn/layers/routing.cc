@@ -5,6 +5,8 @@
 #include <numeric>
 #include <span>
 
+#include "ddprun/worker/tensor/shape_only.h"
+
 namespace ddprun::nn {
 namespace {
 
@@ -20,6 +22,13 @@ Tensor most_probable(const T* probabilities, std::int64_t tokens, std::int64_t e
                       [of](std::int64_t a, std::int64_t b) { return of[a] != of[b] ? of[a] > of[b] : a < b; });
     std::copy_n(order.begin(), per_token, chosen.data<std::int64_t>() + token * per_token);
   }
+  return chosen;
+}
+
+// Returns the same where probabilities have no values: all experts are chosen equally often, which training aims at.
+Tensor each_in_turn(std::int64_t tokens, std::int64_t experts, std::int64_t per_token) {
+  Tensor chosen = Tensor::empty({tokens, per_token}, DType::int64);
+  for (std::int64_t i = 0; i < chosen.numel(); ++i) chosen.data<std::int64_t>()[i] = i % experts;
   return chosen;
 }
 
@@ -59,7 +68,8 @@ void order_rows(std::int64_t tokens, std::int64_t per_token, Routing& routing) {
 template <class T>
 Routing route_by(const Tensor& probabilities, std::int64_t per_token, std::int64_t capacity) {
   const std::int64_t tokens = probabilities.size(0), experts = probabilities.size(1);
-  Routing routing{.experts = most_probable(probabilities.data<T>(), tokens, experts, per_token)};
+  Routing routing{.experts = shapes_only() ? each_in_turn(tokens, experts, per_token)
+                                           : most_probable(probabilities.data<T>(), tokens, experts, per_token)};
   routing.chosen.resize(static_cast<std::size_t>(experts));
   routing.counts.resize(static_cast<std::size_t>(experts));
   for (const auto expert :

@@ -6,6 +6,7 @@
 
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/parallel/group_tensors.h"
+#include "ddprun/worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {
@@ -43,6 +44,7 @@ void order_by_expert(ExpertRoutes& routes, std::size_t ranks, std::size_t expert
 // Calls copy(place by expert, place by rank, bytes) for each run of rows.
 template <class Copy>
 void for_each_run(const ExpertRoutes& routes, std::size_t bytes_of_row, Copy copy) {
+  if (shapes_only()) return;
   std::size_t by_rank = 0;
   for (std::size_t at = 0; at < routes.counts.size(); ++at) {
     const std::size_t bytes = routes.counts[at] * bytes_of_row;

@@ -6,6 +6,7 @@
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {
@@ -43,6 +44,7 @@ std::int64_t count_rows(const Tensor& targets) {
 template <class T>
 std::vector<double> log_sums(const Tensor& scores, const Tensor& log_probabilities) {
   const Tensor largest = kernels::argmax_rows(scores);
+  if (shapes_only()) return std::vector<double>(static_cast<std::size_t>(scores.size(0)));
   const std::int64_t classes = scores.size(1);
   std::vector<double> sums;
   for (std::int64_t row = 0; row < scores.size(0); ++row) {
@@ -56,9 +58,10 @@ std::vector<double> log_sums(const Tensor& scores, const Tensor& log_probabiliti
 std::vector<double> log_sums_of_all(std::vector<double> sums, TensorGroup& group) {
   std::vector<double> largest = sums;
   group.reduce(largest, ReduceOp::max);
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = std::exp(sums[i] - largest[i]);
+  const std::size_t count = shapes_only() ? 0 : sums.size();
+  for (std::size_t i = 0; i < count; ++i) sums[i] = std::exp(sums[i] - largest[i]);
   group.reduce(sums, ReduceOp::sum);
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = largest[i] + std::log(sums[i]);
+  for (std::size_t i = 0; i < count; ++i) sums[i] = largest[i] + std::log(sums[i]);
   return sums;
 }
 
@@ -68,6 +71,7 @@ std::vector<double> complete(Tensor& log_probabilities, const std::vector<double
                              const Tensor& targets) {
   const std::int64_t classes = log_probabilities.size(1);
   std::vector<double> losses(own.size(), 0.0);
+  if (shapes_only()) return losses;
   for (std::size_t row = 0; row < own.size(); ++row) {
     T* values = log_probabilities.data<T>() + static_cast<std::int64_t>(row) * classes;
     const T shift = static_cast<T>(own[row] - all[row]);
@@ -82,6 +86,7 @@ std::vector<double> complete(Tensor& log_probabilities, const std::vector<double
 template <class T>
 Tensor gradient_of(const Tensor& log_probabilities, const Tensor& targets, double factor) {
   Tensor gradient = kernels::scale(kernels::unary(kernels::Unary::exp, log_probabilities), factor);
+  if (shapes_only()) return gradient;
   const std::int64_t classes = gradient.size(1);
   for (std::int64_t row = 0; row < gradient.size(0); ++row) {
     T* values = gradient.data<T>() + row * classes;

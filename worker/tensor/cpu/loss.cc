@@ -116,9 +116,9 @@ kernels::LinearLoss linear_cross_entropy(const Tensor& input, const Tensor& weig
     cpu.matmul(x, weight, scores, {.transpose_b = true});
     Tensor log_probabilities = scores.to(wide);
     cpu.softmax(log_probabilities.clone(), {count, classes, 1}, true, log_probabilities);
-    if (own > 0) total += nll_loss(log_probabilities, target, each).item() * static_cast<double>(own);
+    if (own > 0) total += cpu.nll_loss(log_probabilities, target, each).item() * static_cast<double>(own);
     if (!gradients) continue;
-    const Tensor slope = cross_entropy_backward(log_probabilities, target, each, static_cast<double>(own));
+    const Tensor slope = cpu.cross_entropy_backward(log_probabilities, target, each, static_cast<double>(own));
     Tensor part = result.input.slice(0, first, count);
     cpu.matmul(slope.to(input.dtype()), weight, part, {});
     cpu.matmul(slope.to(input.dtype()), x, result.weight, {.transpose_a = true, .accumulate = true});

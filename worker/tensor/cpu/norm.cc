@@ -372,7 +372,8 @@ void add_or_copy(const Tensor& from, Tensor& to, bool accumulate) {
 
 void row_norm_backward(const Tensor& x, const Tensor& grad, const Tensor& addend, const Axis& rows, bool centred,
                        const NormStatistics& statistics, const Tensor& weight, kernels::RowNormGradients& out) {
-  NormGradients own = group_norm_backward(x, grad.to(x.dtype()), rows, centred, statistics, weight, out.bias.defined());
+  NormGradients own =
+      kernels::of(x).group_norm_backward(x, grad.to(x.dtype()), rows, centred, statistics, weight, out.bias.defined());
   if (addend.defined()) kernels::add_in_place(own.x, addend);
   if (out.x_copy.defined()) kernels::copy(own.x, out.x_copy);
   out.x = std::move(own.x);
