@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/comm/subgroups.h"
-
 namespace ddprun {
 
 DeviceMesh::DeviceMesh(ProcessGroup& all, std::vector<MeshAxis> axes) : all_(all), shape_(std::move(axes), all.size()) {
@@ -17,13 +15,10 @@ DeviceMesh::DeviceMesh(ProcessGroup& all, std::vector<MeshAxis> axes) : all_(all
   }
 }
 
-// A group of one rank costs no communication.
+// Every rank knows the ranks of its group, so they need not ask each other, and a group of one rank costs nothing.
 ProcessGroup& DeviceMesh::form(const std::vector<int>& ranks) {
   if (std::ssize(ranks) == all_.size()) return all_;
-  if (ranks.size() == 1)
-    owned_.push_back(all_.make_subgroup(ranks, fmt::format("{}.{}", all_.number_subgroup(), all_.rank())));
-  else
-    owned_.push_back(split(all_, ranks.front(), all_.rank()));
+  owned_.push_back(all_.make_subgroup(ranks, fmt::format("{}.{}", all_.number_subgroup(), ranks.front())));
   return *owned_.back();
 }
 

@@ -29,6 +29,11 @@ class GroupChannel final : public Channel {
   Tensor receive(int rank, const Message& message) override;
   void finish() override;
 
+  // Says what a stage receives for micro-batches of so many samples, in place of the message that says it.
+  void assume(int stage, std::int64_t samples, const Tensor& like) {
+    received_layouts_[{stage, samples}] = {like.shape(), like.dtype()};
+  }
+
   std::uint64_t bytes_sent() const { return bytes_sent_; }
   // Total time that receive() and finish() have waited.
   std::chrono::nanoseconds waited() const { return waited_; }

@@ -91,6 +91,15 @@ void RankPipeline::drop_foreign(nn::Module& model) {
   }
 }
 
+void RankPipeline::assume_inputs(const Tensor& input) {
+  const NoGradScope no_grad;
+  Variable value(input);
+  for (const Stage& stage : stages_) {
+    if (stage.number > 0) channel_.assume(stage.number, input.size(0), value.value());
+    if (stage.number + 1 < schedule_.stages) value = stage(value);
+  }
+}
+
 void RankPipeline::train(StepFunctions step, DataParallelism& data) {
   data.prepare_forward();
   const bool overlaps = executor_.stages().size() == 1 && step.micro_batches > 0;

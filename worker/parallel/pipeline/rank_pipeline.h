@@ -47,6 +47,9 @@ class RankPipeline {
   // micro-batch's backward pass, or follows if a rank has several stages. data has the model without foreign().
   void train(StepFunctions step, DataParallelism& data);
   void evaluate(int micro_batch, const StepFunctions& step) { executor_.evaluate(micro_batch, step); }
+  // For a rank whose neighbours do not exist (comm/backends/local/dry_group.h): finds out what its stages receive for
+  // micro-batches of the input's number of samples. REQUIRES: a ShapeOnlyScope, modules in evaluation.
+  void assume_inputs(const Tensor& input);
   // To be called at the end of an evaluation.
   void finish() { channel_.finish(); }
 

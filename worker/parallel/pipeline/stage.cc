@@ -11,29 +11,31 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/parallel/model_split.h"
+#include "ddprun/worker/tensor/shape_only.h"
 
 namespace ddprun::pipeline {
 namespace {
 
 using Piece = nn::Module::Piece;
 
-bool has(const Piece& piece, const Variable& parameter) {
-  return std::ranges::any_of(piece.modules, [&](const nn::Module* module) {
-    return std::ranges::any_of(module->named_parameters(), [&](const auto& each) { return each.second.is(parameter); });
-  });
+bool are_one(const Variable& a, const Variable& b) {
+  return a.is(b);
+}
+bool are_one(const Tensor& a, const Tensor& b) {
+  return a.storage() == b.storage();
 }
 
-bool has(const Piece& piece, const Tensor& buffer) {
-  return std::ranges::any_of(piece.modules, [&](const nn::Module* module) {
-    return std::ranges::any_of(module->named_buffers(),
-                               [&](const auto& each) { return each.second.storage() == buffer.storage(); });
-  });
-}
-
+// Returns those of the model's parameters or buffers that the pieces have, as the model names them. named: a member
+// function of Module that lists them.
 template <class Named>
-Named used_by(const std::vector<Piece>& pieces, Named all) {
+Named used_by(const std::vector<Piece>& pieces, const nn::Module& model, Named (nn::Module::*named)() const) {
+  Named own;
+  for (const Piece& piece : pieces)
+    for (const nn::Module* module : piece.modules)
+      for (auto& each : (module->*named)()) own.push_back(std::move(each));
+  Named all = (model.*named)();
   std::erase_if(all, [&](const auto& each) {
-    return std::ranges::none_of(pieces, [&](const Piece& piece) { return has(piece, each.second); });
+    return std::ranges::none_of(own, [&](const auto& mine) { return are_one(mine.second, each.second); });
   });
   return all;
 }
@@ -69,13 +71,19 @@ std::vector<std::size_t> places(const std::vector<Piece>& pieces) {
   return all;
 }
 
+// Returns a time that passes with computation: where that is left out, with its number of operations.
+double now() {
+  constexpr double seconds_of_operation = 1e-11;
+  if (shapes_only()) return operations_left_out() * seconds_of_operation;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 void time_pieces(const std::vector<Piece>& pieces, const Tensor& input, std::vector<double>& seconds) {
-  using Clock = std::chrono::steady_clock;
   Variable value(input);
   for (std::size_t p = 0; p < pieces.size(); ++p) {
-    const auto start = Clock::now();
+    const double start = now();
     value = pieces[p].run(value);
-    seconds[p] = std::min(seconds[p], std::chrono::duration<double>(Clock::now() - start).count());
+    seconds[p] = std::min(seconds[p], now() - start);
   }
 }
 
@@ -95,8 +103,8 @@ std::vector<Stage> make_stages(nn::Module& model, const std::vector<std::size_t>
     stage.number = static_cast<int>(s);
     const std::size_t end = s < cuts.size() ? cuts[s] : pieces.size();
     while (next < end) stage.pieces.push_back(std::move(pieces.at(next++)));
-    stage.parameters = used_by(stage.pieces, model.named_parameters());
-    stage.buffers = used_by(stage.pieces, model.named_buffers());
+    stage.parameters = used_by(stage.pieces, model, &nn::Module::named_parameters);
+    stage.buffers = used_by(stage.pieces, model, &nn::Module::named_buffers);
   }
   check_complete(model, stages);
   return stages;
