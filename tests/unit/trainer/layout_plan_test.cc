@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "ddprun/worker/trainer/commands/pipeline_bubble.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -58,22 +59,31 @@ TEST_CASE("the bubble of a layout is that of its schedule") {
   CHECK(bubble_of(parallel) == Approx(3.0 / 11));
 }
 
-TEST_CASE("layouts are listed by time, then by memory, then those not tried, and those that do not fit come last") {
-  const auto plan = [](Layout layout, double ms, std::size_t bytes) {
+TEST_CASE("layouts are listed by time, then those without one by memory, and those that do not fit come last") {
+  const auto plan = [](Layout layout, std::optional<double> ms, double bytes) {
     LayoutPlan result{.layout = layout, .step = StepPlan{}, .reason = {}};
-    result.step->time = Seconds(ms / 1000);
-    result.step->memory.parameters = bytes;
+    if (ms) result.step->time = Seconds(*ms / 1000);
+    result.step->measured_ranks = 2;
+    result.step->is_slice = layout.tensor > 2;
+    result.step->reason = ms ? "" : "2 ranks would take at least 2.00 GiB, and 1.00 GiB are free here";
+    result.step->use.parameters = bytes;
     return result;
   };
   const auto lines = layout_table({{.layout = {.tensor = 8}, .step = {}, .reason = "4 heads"},
-                                   {.layout = {.pipeline = 8}, .step = {}, .reason = "too many", .is_tried = false},
+                                   plan({.pipeline = 8}, {}, 300),
+                                   plan({.pipeline = 4}, {}, 200),
                                    plan({.data = 8}, 2, 200),
                                    plan({.data = 8, .zero = 1}, 2, 100),
-                                   plan({.data = 4, .tensor = 2}, 1, 900)});
-  REQUIRE(lines.size() == 6);
-  CHECK(lines[1].starts_with("data 4 x tensor 2 "));
+                                   plan({.data = 2, .tensor = 4}, 1, 900)});
+  REQUIRE(lines.size() == 8);
+  CHECK(lines[1].starts_with("data 2 x tensor 4 "));
+  CHECK_THAT(lines[1], Catch::EndsWith("2, scaled"));
   CHECK(lines[2].starts_with("data 8, zero 1 "));
   CHECK(lines[3].starts_with("data 8 "));
-  CHECK(lines[4] == "data 1 x pipeline 8                      not tried: too many");
-  CHECK(lines[5] == "data 1 x tensor 8                        does not fit: 4 heads");
+  CHECK(lines[4].starts_with("data 1 x pipeline 4 "));
+  CHECK_THAT(lines[4], Catch::EndsWith("         -        -"));
+  CHECK(lines[5].starts_with("data 1 x pipeline 8 "));
+  CHECK(lines[6] == "data 1 x tensor 8                        does not fit: 4 heads");
+  CHECK(lines[7] ==
+        "-: not measured; data 1 x pipeline 4: 2 ranks would take at least 2.00 GiB, and 1.00 GiB are free here");
 }

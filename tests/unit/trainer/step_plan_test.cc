@@ -1,5 +1,9 @@
 #include "ddprun/worker/trainer/commands/step_plan.h"
 
+#include "ddprun/worker/trainer/commands/computed_step.h"
+#include "ddprun/worker/trainer/commands/measured_step.h"
+#include "ddprun/worker/trainer/commands/small_job.h"
+#include "ddprun/worker/trainer/commands/step_table.h"
 #include "ddprun/worker/trainer/commands/step_traffic.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -16,13 +20,18 @@ const std::string job_text =
     "0\n[optim]\n"
     "name = sgd\nmomentum = 0.9\n[train]\nmax_steps = 2\n";
 
-trainer::StepPlan plan_of(const TrainingJob& job, int measured, int ranks) {
-  trainer::StepPlan plan;
-  run_ranks(measured, [&](ProcessGroup& group) {
-    const auto own = trainer::measure_plan(job.config(), job.datasets(), group, ranks);
-    if (group.rank() == 0) plan = own;
+// The steps of ranks that are threads: to fork processes, the test would have to have one thread.
+trainer::MeasuredStep measured(const TrainingJob& job, int ranks) {
+  trainer::MeasuredStep result;
+  run_ranks(ranks, [&](ProcessGroup& group) {
+    const auto own = trainer::measure_step(job.config(), job.datasets(), group);
+    if (group.rank() == 0) result = own;
   });
-  return plan;
+  return result;
+}
+
+trainer::ComputedStep computed(const TrainingJob& job, int ranks) {
+  return trainer::compute_step(job.config(), job.datasets().train->layout(), ranks);
 }
 
 // Returns the first record of a run's metrics.
@@ -35,11 +44,18 @@ boost::json::object memory_of_run(const std::string& text, int ranks) {
   return boost::json::parse(line).as_object();
 }
 
-void check_within_a_tenth(const boost::json::object& run, const char* key, std::size_t planned) {
+void check_within_a_tenth(const boost::json::object& run, const char* key, double planned) {
   INFO(key);
   const auto measured = run.at(key).to_number<double>();
   CHECK(measured > 0);
-  CHECK(static_cast<double>(planned) == Approx(measured).epsilon(0.1));
+  CHECK(planned == Approx(measured).epsilon(0.1));
+}
+
+void check_memory(const boost::json::object& run, const trainer::RankUse& use) {
+  check_within_a_tenth(run, "parameter_bytes", use.parameters);
+  check_within_a_tenth(run, "gradient_bytes", use.gradients);
+  check_within_a_tenth(run, "optimizer_bytes", use.optimizer);
+  check_within_a_tenth(run, "activation_peak_bytes", use.activations);
 }
 
 }  // namespace
@@ -49,31 +65,70 @@ TEST_CASE("a plan's memory is that of the run") {
   const std::string batch = GENERATE("batch_size = 8\n", "global_batch_size = 24\n");
   CAPTURE(ranks, batch);
   const auto run = memory_of_run(job_text + batch, ranks);
-  const auto plan = plan_of(TrainingJob(job_text + batch), ranks, ranks);
-  check_within_a_tenth(run, "parameter_bytes", plan.memory.parameters);
-  check_within_a_tenth(run, "gradient_bytes", plan.memory.gradients);
-  check_within_a_tenth(run, "optimizer_bytes", plan.memory.optimizer);
-  check_within_a_tenth(run, "activation_peak_bytes", plan.memory.activations);
-  CHECK(plan.steps == 1);  // out of the job's two, after one of warm-up
+  const TrainingJob job(job_text + batch);
+  check_memory(run, computed(job, ranks).use);
+  const auto step = measured(job, ranks);
+  check_memory(run, step.use);
+  CHECK(step.steps == 1);  // out of the job's two, after one of warm-up
 }
 
-TEST_CASE("a plan for more ranks than measure it has their share of the batch") {
+TEST_CASE("a job of few ranks has the share of the batch of the larger one's ranks") {
   const std::string batch = "global_batch_size = 32\n";
   const TrainingJob job(job_text + batch);
   const auto run = memory_of_run(job_text + batch, 4);
-  const auto plan = plan_of(job, 2, 4);
-  CHECK(plan.ranks == 4);
-  CHECK(plan.measured_ranks == 2);
-  check_within_a_tenth(run, "activation_peak_bytes", plan.memory.activations);
+  const auto small = trainer::small_job(job.config(), 4);
+  CHECK(small.ranks == 2);
+  CHECK_FALSE(small.is_slice);
+  const TrainingJob of_two(job_text + "batch_size = 8\n");
+  CHECK(batch_sizes(small.config.train, 2).micro == batch_sizes(of_two.config().train, 2).micro);
+  check_within_a_tenth(run, "activation_peak_bytes", measured(of_two, 2).use.activations);
+  check_memory(run, computed(job, 4).use);
+}
+
+TEST_CASE("a job of which more than two ranks share a model is measured with two") {
+  trainer::TrainConfig config;
+  config.train.batch_size = 4;
+  config.parallel = {.tensor = 8, .sequence = true};
+  auto small = trainer::small_job(config, 64);
+  CHECK(small.ranks == 2);
+  CHECK(small.is_slice);
+  CHECK(small.config.parallel.tensor == 2);
+  CHECK(small.config.parallel.sequence);
+  CHECK(small.config.train.batch_size == 4);
+
+  config.train = {.global_batch_size = 64};
+  config.parallel = {.split = "h.1, h.2, h.3", .context = 1, .pipeline = 4, .micro_batches = 16};
+  small = trainer::small_job(config, 8);
+  CHECK(small.ranks == 2);
+  CHECK(small.config.parallel.pipeline == 2);
+  CHECK(small.config.parallel.split.empty());
+  CHECK(small.config.parallel.micro_batches == 8);
+  CHECK(small.config.train.batch_size == 8 * 2);  // micro-batches of two samples
+
+  config.parallel = {.zero = 1, .tensor = 2, .pipeline = 2, .micro_batches = 16};
+  small = trainer::small_job(config, 8);
+  CHECK(small.config.parallel.tensor == 2);
+  CHECK(small.config.parallel.pipeline == 1);
+  CHECK(small.config.parallel.micro_batches == 0);
+  CHECK(small.config.train.batch_size == 2);
 }
 
 TEST_CASE("a plan counts the bytes of gradients and of rank 0's buffers") {
   const TrainingJob job(job_text + "batch_size = 8\n");
-  CHECK(plan_of(job, 1, 1).sent == 0);
-  const auto plan = plan_of(job, 2, 2);
-  const auto buffers = plan.memory.parameters - plan.memory.gradients;
+  CHECK(computed(job, 1).sent == 0);
+  const auto step = computed(job, 2);
+  const double buffers = step.use.parameters - step.use.gradients;
   REQUIRE(buffers > 0);
-  CHECK(plan.sent == plan.memory.gradients + buffers / 2);
+  CHECK(static_cast<double>(*step.sent) == step.use.gradients + buffers / 2);
+}
+
+TEST_CASE("the median of measured steps is scaled by what ranks compute, and by what they wait for") {
+  trainer::MeasuredStep step{.steps = 3};
+  step.own = {1, 5, 2};
+  step.wait = {2, 1, 1};
+  CHECK(step.median(1, 1) == trainer::Seconds(3));
+  CHECK(step.median(2, 0) == trainer::Seconds(4));
+  CHECK(step.median(0, 3) == trainer::Seconds(3));
 }
 
 TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches and ranks") {
@@ -106,17 +161,36 @@ TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches a
   CHECK(with_buffers({.broadcast_buffers = false}) == 0);
 }
 
-TEST_CASE("a plan's table has a line for each figure") {
-  const auto lines = trainer::plan_table({.ranks = 4,
-                                          .measured_ranks = 2,
-                                          .steps = 20,
-                                          .memory = {.parameters = 1 << 20, .gradients = 1 << 19},
-                                          .sent = 1234,
-                                          .time = trainer::Seconds(0.0125)});
-  REQUIRE(lines.size() == 7);
+TEST_CASE("a plan's table has a line for each figure, and says where it comes from") {
+  trainer::StepPlan plan{.ranks = 4,
+                         .use = {.parameters = 1 << 20, .gradients = 1 << 19},
+                         .sent = 1234,
+                         .is_computed = true,
+                         .activations_are_measured = true,
+                         .time = trainer::Seconds(0.0125),
+                         .measured_ranks = 2,
+                         .steps = 20};
+  plan.blocks = plan.computed_blocks = 4;
+  auto lines = trainer::plan_table(plan);
+  REQUIRE(lines.size() == 8);
   CHECK(lines[0] == "a step, per rank                    4 ranks");
   CHECK(lines[1] == "parameters and buffers              1048576 bytes       1.00 MiB");
   CHECK(lines[5] == "sent                                   1234 bytes       0.00 MiB");
   CHECK(trainer::plan_table({})[5] == "sent                         not predicted with this parallel.hook");
   CHECK(lines[6] == "time                                 12.500 ms, the median of 20 steps with 2 ranks");
+  CHECK(lines[7] == "memory and bytes are computed, activations are measured");
+
+  plan = {.ranks = 1024,
+          .use = {.averages = 1, .gathered = 2},
+          .is_computed = true,
+          .computed_blocks = 6,
+          .blocks = 87,
+          .reason = "too large"};
+  lines = trainer::plan_table(plan);
+  REQUIRE(lines.size() == 10);
+  CHECK(lines[4].starts_with("averages "));
+  CHECK(lines[6].starts_with("gathered, at the peak "));
+  CHECK(lines[8] == "time                           not measured: too large");
+  CHECK(lines[9] == "memory and bytes are computed from 6 of 87 blocks, which are alike");
+  CHECK(trainer::plan_table({}).back() == "memory and bytes are those of the measured steps");
 }

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
-#include <sys/mman.h>
-#include <thread>
-#include <type_traits>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,45 +11,10 @@
 #include "ddprun/common/log.h"
 #include "ddprun/common/rounding.h"
 #include "ddprun/common/standard_output.h"
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/comm/spawn.h"
-#include "ddprun/worker/parallel/pipeline/simulation.h"
-#include "ddprun/worker/trainer/config/group_settings.h"
+#include "ddprun/worker/trainer/commands/pipeline_bubble.h"
 
 namespace ddprun::trainer {
 namespace {
-
-// A value that forked ranks write and this process reads.
-template <class T>
-class SharedValue {
- public:
-  SharedValue() : memory_(::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    if (memory_ == MAP_FAILED) throw Error(Errc::io, "plan: no memory to share with the ranks");
-    new (memory_) T{};
-  }
-  ~SharedValue() { ::munmap(memory_, sizeof(T)); }
-  SharedValue(const SharedValue&) = delete;
-  SharedValue& operator=(const SharedValue&) = delete;
-  T& operator*() { return *static_cast<T*>(memory_); }
-
- private:
-  void* memory_;
-};
-
-int processors() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
-StepPlan measure(const TrainConfig& config, const Datasets& datasets, int ranks, const plugin::Registry& registry) {
-  SharedValue<StepPlan> result;
-  spawn(measured_ranks(config, ranks), [&](const WorkerEnv& place) {
-    const auto world = init_process_group(init_options(config, place));
-    const auto measured = measure_plan(config, datasets, world->group(), ranks, registry);
-    if (place.rank == 0) *result = measured;
-  });
-  return *result;
-}
 
 // Returns the settings for errors about a layout, which show the settings of the user and those of the layout.
 Settings settings_of(TrainConfig& config, const Settings& given, const plugin::Registry& registry) {
@@ -67,29 +30,24 @@ Settings settings_of(TrainConfig& config, const Settings& given, const plugin::R
   return settings;
 }
 
-// Returns an empty text if as many processes as share a model can compute at once.
-std::string why_not_tried(const TrainConfig& config, int ranks) {
-  const int needed = measured_ranks(config, ranks);
-  if (needed <= std::max(2, processors())) return {};
-  return fmt::format("{} ranks share a model, and this machine has {} processor{}", needed, processors(),
-                     processors() == 1 ? "" : "s");
+// Returns what distinguishes the jobs that are measured for layouts of one job.
+std::string key_of(const SmallJob& job) {
+  const auto& p = job.config.parallel;
+  return fmt::format("{} ranks: {} {} {} {} {} {} {} {}, {} x {} {}", job.ranks, p.tensor, p.pipeline, p.context,
+                     p.expert, p.zero, p.shard_group, p.sequence, p.split, job.config.train.batch_size,
+                     job.config.train.accumulate, p.micro_batches);
 }
 
-// A layout that the settings or the model refuse is no mistake of the user. announce: called before it is measured.
-LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const Settings& settings, const Datasets& datasets,
-                   int ranks, const plugin::Registry& registry, const std::function<void()>& announce) {
+// A layout that the settings or the model refuse is no mistake of the user.
+LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const Settings& settings,
+                   const data::SampleLayout& samples, int ranks, const plugin::Registry& registry,
+                   const Measure& measure) {
   LayoutPlan plan{.layout = layout, .step = {}, .reason = {}};
   TrainConfig config = with_layout(given, layout);
   try {
     validate(config, settings_of(config, settings, registry));
+    plan.step = plan_step(config, samples, ranks, registry, measure);
     plan.bubble = bubble_of(config.parallel);
-    plan.reason = why_not_tried(config, ranks);
-    plan.is_tried = plan.reason.empty();
-    if (!plan.is_tried) return plan;
-    announce();
-    plan.step = measure(config, datasets, ranks, registry);
-    // If stages share processors, one computes while another waits.
-    if (plan.step->measured_ranks > processors()) plan.step->time /= 1 - plan.bubble;
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
     plan.reason = e.what();
@@ -97,30 +55,37 @@ LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const Setting
   return plan;
 }
 
-double mib(std::size_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
-
-std::size_t memory_of_rank(const StepPlan& step) {
-  return step.memory.parameters + step.memory.gradients + step.memory.optimizer + step.memory.activations;
+double mib(double bytes) {
+  return bytes / (1 << 20);
 }
 
 std::string row(const LayoutPlan& plan) {
   const std::string name = to_string(plan.layout);
-  if (!plan.step) return fmt::format("{:<40} {}: {}", name, plan.is_tried ? "does not fit" : "not tried", plan.reason);
+  if (!plan.step) return fmt::format("{:<40} does not fit: {}", name, plan.reason);
   const auto& step = *plan.step;
-  const double ms = std::chrono::duration<double, std::milli>(step.time).count();
-  const std::string sent = step.sent ? fmt::format("{:.2f}", mib(*step.sent)) : "?";
-  return fmt::format("{:<40} {:>10.2f} {:>9.2f} {:>9.2f} {:>11.2f} {:>9} {:>6.0f} % {:>9.2f} {:>8}", name,
-                     mib(step.memory.parameters), mib(step.memory.gradients), mib(step.memory.optimizer),
-                     mib(step.memory.activations), sent, 100 * plan.bubble, ms, step.measured_ranks);
+  const std::string sent = step.sent ? fmt::format("{:.2f}", mib(static_cast<double>(*step.sent))) : "?";
+  const std::string ms =
+      step.time ? fmt::format("{:.2f}", std::chrono::duration<double, std::milli>(*step.time).count()) : "-";
+  const std::string measured =
+      step.time ? fmt::format("{}{}", step.measured_ranks, step.is_slice ? ", scaled" : "") : "-";
+  return fmt::format("{:<40} {:>10.2f} {:>9.2f} {:>9.2f} {:>11.2f} {:>9} {:>6.0f} % {:>9} {:>8}", name,
+                     mib(step.use.parameters), mib(step.use.gradients), mib(step.use.optimizer + step.use.averages),
+                     mib(step.use.activations + step.use.gathered), sent, 100 * plan.bubble, ms, measured);
 }
 
 bool is_better(const LayoutPlan& a, const LayoutPlan& b) {
-  const auto place = [](const LayoutPlan& plan) { return plan.step ? 0 : plan.is_tried ? 2 : 1; };
-  if (!a.step || !b.step) return place(a) < place(b);
-  if (a.step->time != b.step->time) return a.step->time < b.step->time;
-  return memory_of_rank(*a.step) < memory_of_rank(*b.step);
+  const auto place = [](const LayoutPlan& plan) { return !plan.step ? 2 : plan.step->time ? 0 : 1; };
+  if (place(a) != place(b) || !a.step) return place(a) < place(b);
+  if (a.step->time && *a.step->time != *b.step->time) return *a.step->time < *b.step->time;
+  return a.step->use.memory() < b.step->use.memory();
+}
+
+// Returns a line that says why layouts have no time, with the first reason.
+std::vector<std::string> missing_times(const std::vector<LayoutPlan>& plans) {
+  for (const auto& plan : plans)
+    if (plan.step && !plan.step->time)
+      return {fmt::format("-: not measured; {}: {}", to_string(plan.layout), plan.step->reason)};
+  return {};
 }
 
 }  // namespace
@@ -178,21 +143,13 @@ TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
   return result;
 }
 
-double bubble_of(const TrainConfig::Parallel& parallel) {
-  if (parallel.pipeline == 1) return 0;
-  return simulate(pipeline::plan_schedule(pipeline::parse_schedule(parallel.schedule),
-                                          {.ranks = parallel.pipeline,
-                                           .micro_batches = parallel.micro_batches,
-                                           .virtual_stages = parallel.virtual_stages}))
-      .bubble();
-}
-
 std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
   std::ranges::stable_sort(plans, is_better);
   std::vector<std::string> lines{fmt::format("{:<40} {:>10} {:>9} {:>9} {:>11} {:>9} {:>8} {:>9} {:>8}",
                                              "MiB of a rank, a step", "parameters", "gradients", "optimizer",
                                              "activations", "sent", "bubble", "ms", "measured")};
   for (const auto& plan : plans) lines.push_back(row(plan));
+  for (auto& line : missing_times(plans)) lines.push_back(std::move(line));
   return lines;
 }
 
@@ -200,11 +157,15 @@ void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks
   const auto datasets = make_datasets(config, settings, registry);
   const auto layouts = layouts_of(ranks, config.model.experts > 0);
   std::vector<LayoutPlan> plans;
+  std::map<std::string, MeasuredStep> measured;
   for (const Layout& layout : layouts) {
-    const auto announce = [&] {
+    const auto measure = [&](const SmallJob& job) {
+      const auto known = measured.find(key_of(job));
+      if (known != measured.end()) return known->second;
       log::info("plan: layout {} of {}: {}", plans.size() + 1, layouts.size(), to_string(layout));
+      return measured[key_of(job)] = measure_step(job.config, datasets, job.ranks, registry);
     };
-    plans.push_back(plan_of(layout, config, settings, datasets, ranks, registry, announce));
+    plans.push_back(plan_of(layout, config, settings, datasets.train->layout(), ranks, registry, measure));
   }
   if (std::ranges::none_of(plans, [](const auto& plan) { return plan.step.has_value(); }))
     throw make_error(Errc::usage, "no layout of {} ranks fits: {}", ranks, plans.front().reason);

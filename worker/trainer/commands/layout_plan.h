@@ -31,23 +31,20 @@ std::vector<Layout> layouts_of(int ranks, bool has_experts);
 // without parallel.micro_batches has four for each stage, or as many as samples.
 TrainConfig with_layout(const TrainConfig& config, const Layout& layout);
 
-// Returns the share of time in which stages of equal cost wait; 0 without a pipeline.
-double bubble_of(const TrainConfig::Parallel& parallel);
-
 struct LayoutPlan {
   Layout layout;
-  std::optional<StepPlan> step;  // none if the layout does not fit, or cannot be tried here
+  std::optional<StepPlan> step;  // none if the layout does not fit
   double bubble = 0;
-  std::string reason;    // set if there is no step: the cause
-  bool is_tried = true;  // true if this machine has the processors for it
+  std::string reason;  // set if there is no step: the cause
 };
 
-// Returns lines of a table, the fastest first, then those that cannot be tried, then those that do not fit.
+// Returns lines of a table: the fastest first, then those without a time, the least memory first, then those that do
+// not fit; then why there are layouts without a time.
 std::vector<std::string> layout_table(std::vector<LayoutPlan> plans);
 
-// "ddprun-worker plan --world_size N": measures every layout like plan() does its one, with at most as many processes
-// as this machine has processors, or two, and writes the table to standard output, and the layout being measured to
-// standard error. Call it while the process has one thread. Throws Errc::usage if the job fits none of them.
+// "ddprun-worker plan --world_size N": plans every layout by plan_step() and writes the table to standard output, and
+// which layout is being measured to standard error. Call it while the process has one thread. Throws Errc::usage if the
+// job fits none of them.
 void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks,
                   const plugin::Registry& registry = {});
 

@@ -48,8 +48,8 @@ Command plan_command() {
   return {.name = "plan",
           .usage = "plan train.cfg [--ranks N | --world_size N] [--section.key=value ...]",
           .help =
-              "plan prints what a step takes with N ranks (1): memory, bytes sent and time, after some steps of a dry "
-              "run here;\n"
+              "plan prints what a step takes with N ranks (1): memory and bytes sent are computed, and the time is "
+              "measured with at most two ranks here if they have the memory;\n"
               "with --world_size that of every layout of N ranks (data x tensor x pipeline, ZeRO), the fastest "
               "first.\n",
           .run = plan_job,

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/plugin/registry.h"
+#include "ddprun/worker/trainer/commands/dry_step.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+
+namespace ddprun::trainer {
+
+// What a job's step takes at a rank, without running it.
+struct ComputedStep {
+  RankUse use = {};                      // that of the rank that has the most memory
+  std::optional<std::size_t> sent = {};  // bytes_sent_in_step() and those within a replica, at the first stage
+  double operations = 0;                 // those of the rank that computes the most
+  // The blocks of a transformer from which all of it was computed, and its own; equal where nothing was scaled.
+  std::int64_t computed_blocks = 0, blocks = 0;
+};
+
+// Computes the step of a job of so many ranks by dry_step(), of a pipeline that of up to eight stages; that of a deep
+// transformer by scaled_stages().
+// REQUIRES: has_dry_step(). Throws what dry_step() throws, and Errc::usage for axes that do not divide the ranks.
+ComputedStep compute_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
+                          const plugin::Registry& registry = {});
+// The same without scaling, however long it takes.
+ComputedStep compute_whole_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
+                                const plugin::Registry& registry = {});
+
+}  // namespace ddprun::trainer

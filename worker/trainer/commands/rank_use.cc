@@ -1,0 +1,39 @@
+#include "ddprun/worker/trainer/commands/rank_use.h"
+
+#include "ddprun/worker/trainer/commands/session_traffic.h"
+#include "ddprun/worker/trainer/report/memory_report.h"
+#include "ddprun/worker/trainer/session/train_session.h"
+
+namespace ddprun::trainer {
+namespace {
+
+double number(std::size_t bytes) {
+  return static_cast<double>(bytes);
+}
+
+double bytes_of(const optim::NamedTensors& tensors) {
+  double sum = 0;
+  for (const auto& [name, tensor] : tensors) sum += number(tensor.bytes());
+  return sum;
+}
+
+}  // namespace
+
+RankUse rank_use(const TrainConfig& config, const TrainSession& session, std::size_t activation_peak,
+                 const ModelPeaks& peaks, std::size_t steps) {
+  const TrainState& state = session.state();
+  const MemoryUse memory = memory_of(state, activation_peak, peaks);
+  const SharedBytes shared = shared_bytes(config, *state.model, session.forms());
+  return {.parameters = number(memory.parameters),
+          .gradients = number(memory.gradients),
+          .optimizer = number(memory.optimizer),
+          .averages = state.ema ? bytes_of(state.ema->averages()) : 0,
+          .activations = number(memory.activations),
+          .gathered = number(memory.peaks.parameters - memory.parameters),
+          .shared_parameters = number(shared.parameters),
+          .shared_buffers = number(shared.buffers),
+          .shared_experts = number(shared.experts),
+          .sent_within = number(sent_within_replica(session.forms(), steps))};
+}
+
+}  // namespace ddprun::trainer

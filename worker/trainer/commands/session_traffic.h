@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/trainer/commands/step_traffic.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/parallel_forms.h"
+
+namespace ddprun::trainer {
+
+// Returns what a step of this rank exchanges with the ranks that have other samples.
+SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, const ParallelForms& forms);
+
+// Returns the bytes that this rank has sent in each of so many steps among the ranks that share samples or experts,
+// whose number does not depend on that of all ranks.
+std::size_t sent_within_replica(const ParallelForms& forms, std::size_t steps);
+
+}  // namespace ddprun::trainer
