@@ -23,6 +23,55 @@ static ddprun_group* join(ddprun_error* error) {
   return ddprun_group_join(&options, error);
 }
 
+enum { TORCH_INT = 3, TORCH_FLOAT = 6, TORCH_UINT64 = 29 };
+
+static int run_on_tensors(ddprun_group* group, int rank, int size, ddprun_error* error) {
+  int32_t numbers[2] = {rank, rank == 0 ? -1 : 0};
+  uint64_t big = ((uint64_t)1 << 63) + (uint64_t)rank;
+  float values[3 * 16];
+  ddprun_tensor list[16];
+  const ddprun_tensor integers = {numbers, 2, 2, TORCH_INT, 4}, unsigned_one = {&big, 1, -1, TORCH_UINT64, 8};
+  ddprun_tensor_arguments arguments;
+  ddprun_work* work = NULL;
+  int r;
+  memset(&arguments, 0, sizeof arguments);
+  if (strcmp(ddprun_operation_name(DDPRUN_REDUCE_SCATTER_TENSOR), "reduce_scatter_tensor") != 0 ||
+      ddprun_operation_name(DDPRUN_BARRIER + 1))
+    return fprintf(stderr, "wrong names of operations\n"), 1;
+
+  /* The average of integers is towards zero. */
+  arguments.reduction.op = DDPRUN_AVERAGE;
+  if (ddprun_tensor_operation(group, DDPRUN_ALL_REDUCE, NULL, 0, &integers, 1, &arguments, 0, NULL, error))
+    return fail("average", error);
+  if (numbers[0] != (size - 1) / 2 || numbers[1] != 0) return fprintf(stderr, "wrong average\n"), 1;
+  arguments.reduction.op = DDPRUN_MAX;
+  if (ddprun_tensor_operation(group, DDPRUN_ALL_REDUCE, NULL, 0, &unsigned_one, 1, &arguments, 0, &work, error) ||
+      ddprun_work_wait(work, -1, error))
+    return fail("maximum", error);
+  ddprun_work_free(work);
+  if (big != ((uint64_t)1 << 63) + (uint64_t)size - 1) return fprintf(stderr, "wrong maximum\n"), 1;
+
+  /* A list whose tensors are apart; rank r's has r + 1 elements. */
+  for (r = 0; r < size; ++r) list[r] = (ddprun_tensor){values + 3 * (size - 1 - r), r + 1, r + 1, TORCH_FLOAT, 4};
+  arguments.lists = 1;
+  {
+    float own[3] = {(float)rank, (float)rank, (float)rank};
+    const ddprun_tensor input = {own, rank + 1, rank + 1, TORCH_FLOAT, 4};
+    if (ddprun_tensor_operation(group, DDPRUN_ALL_GATHER, &input, 1, list, (size_t)size, &arguments, 0, NULL, error))
+      return fail("gather into a list", error);
+  }
+  for (r = 0; r < size; ++r)
+    if (values[3 * (size - 1 - r) + r] != (float)r) return fprintf(stderr, "wrong list\n"), 1;
+
+  if (ddprun_tensor_operation(group, DDPRUN_REDUCE_SCATTER_TENSOR, list, 1, &integers, 1, &arguments, 0, NULL, error) !=
+          DDPRUN_WRONG_TYPE ||
+      strcmp(error->message, "reduce_scatter_tensor of tensors of different types: Float and Int") != 0)
+    return fail("types that do not fit", error);
+  if (ddprun_tensor_operation(group, 99, NULL, 0, NULL, 0, &arguments, 0, NULL, error) != DDPRUN_USAGE)
+    return fail("no such operation", error);
+  return 0;
+}
+
 static int run(ddprun_group* group, int rank, int size, ddprun_error* error) {
   float values[3] = {1.0f, (float)rank, 2.0f};
   float gathered[2 * 16];
@@ -54,7 +103,8 @@ static int run(ddprun_group* group, int rank, int size, ddprun_error* error) {
 
   if (rank == 0) {
     for (r = 1; r < size; ++r) {
-      if (ddprun_recv(group, (ddprun_span){values, 1, DDPRUN_FLOAT32}, -1, 5, 0, &work, error)) return fail("recv", error);
+      if (ddprun_recv(group, (ddprun_span){values, 1, DDPRUN_FLOAT32}, -1, 5, 0, &work, error))
+        return fail("recv", error);
       if (ddprun_work_wait(work, -1, error)) return fail("wait for recv", error);
       if (values[0] != (float)ddprun_work_source(work)) return fprintf(stderr, "wrong source\n"), 1;
       ddprun_work_free(work);
@@ -68,6 +118,7 @@ static int run(ddprun_group* group, int rank, int size, ddprun_error* error) {
   if (ddprun_broadcast(group, (ddprun_span){values, 3, 99}, 0, 0, NULL, error) != DDPRUN_USAGE)
     return fail("no such type", error);
   if (ddprun_barrier(group, 0, NULL, error)) return fail("barrier", error);
+  if (run_on_tensors(group, rank, size, error)) return 1;
   printf("rank %d: the results are right over %s\n", rank, ddprun_group_backend(group));
   return 0;
 }

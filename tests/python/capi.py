@@ -12,12 +12,14 @@ from ddprun import capi
 TYPES = {
     "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint16_t": ctypes.c_uint16, "uint64_t": ctypes.c_uint64,
     "size_t": ctypes.c_size_t, "double": ctypes.c_double, "void*": ctypes.c_void_p, "char*": ctypes.c_char_p,
-    "void": None, "size_t*": capi.COUNTS, "ddprun_error*": capi.ERROR, "ddprun_span": capi.Span,
-    "ddprun_span*": capi.SPANS, "ddprun_reduction": capi.Reduction,
+    "void": None, "size_t*": capi.COUNTS, "int64_t*": ctypes.POINTER(ctypes.c_int64), "ddprun_error*": capi.ERROR,
+    "ddprun_span": capi.Span, "ddprun_span*": capi.SPANS, "ddprun_reduction": capi.Reduction,
+    "ddprun_tensor*": capi.TENSORS, "ddprun_tensor_arguments*": ctypes.POINTER(capi.TensorArguments),
     "ddprun_group_options*": ctypes.POINTER(capi.GroupOptions), "ddprun_work**": ctypes.POINTER(capi.HANDLE),
     **{f"ddprun_{name}*": capi.HANDLE for name in ("group", "work", "memory", "store_server")},
 }
-STRUCTURES = {"error": capi.Error, "reduction": capi.Reduction, "span": capi.Span, "group_options": capi.GroupOptions}
+STRUCTURES = {"error": capi.Error, "reduction": capi.Reduction, "span": capi.Span, "group_options": capi.GroupOptions,
+              "tensor": capi.Tensor, "tensor_arguments": capi.TensorArguments}
 
 
 def type_and_name(declaration):

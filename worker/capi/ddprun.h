@@ -22,7 +22,6 @@ extern "C" {
 #define DDPRUN_ABI_VERSION 1
 int32_t ddprun_abi_version(void);
 
-// The kinds of error of common/error.h.
 enum {
   DDPRUN_OK = 0,
   DDPRUN_USAGE,
@@ -35,7 +34,8 @@ enum {
   DDPRUN_MISMATCH,
   DDPRUN_ABORTED,
   DDPRUN_UNSUPPORTED,
-  DDPRUN_INTERNAL
+  DDPRUN_INTERNAL,
+  DDPRUN_WRONG_TYPE  // tensors of types that do not fit together; the other codes are the kinds of common/error.h
 };
 
 typedef struct ddprun_error {
@@ -159,6 +159,59 @@ int32_t ddprun_reduce_scatter_coalesced(ddprun_group* group, const ddprun_span* 
 // source: a rank, or -1 for any rank; ddprun_work_source() tells which it was.
 int32_t ddprun_send(ddprun_group* group, ddprun_span buffer, int32_t destination, int32_t tag, DDPRUN_CALL);
 int32_t ddprun_recv(ddprun_group* group, ddprun_span buffer, int32_t source, int32_t tag, DDPRUN_CALL);
+
+// Operations as those of torch.distributed, for back ends of it: they check their arguments, with its words, and take
+// lists of tensors, and elements of all of PyTorch's types.
+enum {
+  DDPRUN_ALL_REDUCE,
+  DDPRUN_ALL_REDUCE_COALESCED,
+  DDPRUN_REDUCE,
+  DDPRUN_BROADCAST,
+  DDPRUN_ALL_GATHER,
+  DDPRUN_ALL_GATHER_INTO_TENSOR,
+  DDPRUN_ALL_GATHER_INTO_TENSOR_COALESCED,
+  DDPRUN_GATHER,
+  DDPRUN_GATHER_SINGLE,
+  DDPRUN_SCATTER,
+  DDPRUN_REDUCE_SCATTER,
+  DDPRUN_REDUCE_SCATTER_TENSOR,
+  DDPRUN_REDUCE_SCATTER_TENSOR_COALESCED,
+  DDPRUN_ALL_TO_ALL,
+  DDPRUN_ALL_TO_ALL_SINGLE,
+  DDPRUN_SEND,
+  DDPRUN_RECV,
+  DDPRUN_BARRIER
+};
+// Returns PyTorch's name of an operation, such as all_reduce; NULL if there is no such operation.
+const char* ddprun_operation_name(int32_t operation);
+
+// A dense tensor in the host's memory. Types are PyTorch's numbers: c10::ScalarType.
+typedef struct ddprun_tensor {
+  void* data;     // contiguous; of a reduction, converted to the type that ddprun_reduced_as() returns
+  int64_t count;  // of elements
+  int64_t rows;   // the size of the first dimension; -1 if there is none
+  int32_t type;   // before the conversion
+  int32_t element_bytes;
+} ddprun_tensor;
+// Returns the type by which elements of a type are reduced; most are by their own.
+int32_t ddprun_reduced_as(int32_t type);
+
+typedef struct ddprun_tensor_arguments {
+  int32_t lists;  // how many lists of tensors the caller was given, by an operation on a list
+  int32_t peer;   // the root, destination or source; -1 for any source
+  int32_t tag;
+  ddprun_reduction reduction;
+  const int64_t* input_splits;  // rows of each rank's part; none: equal parts
+  size_t input_split_count;
+  const int64_t* output_splits;
+  size_t output_split_count;
+} ddprun_tensor_arguments;
+
+// Tensors that are input and output are among the outputs. Results are there after ddprun_work_wait(). The structures
+// are read only during the call.
+int32_t ddprun_tensor_operation(ddprun_group* group, int32_t operation, const ddprun_tensor* inputs, size_t input_count,
+                                const ddprun_tensor* outputs, size_t output_count,
+                                const ddprun_tensor_arguments* arguments, DDPRUN_CALL);
 
 // Waits for the end. Returns DDPRUN_TIMEOUT when timeout_ms (negative: none) passes first: the operation continues.
 int32_t ddprun_work_wait(ddprun_work* work, int64_t timeout_ms, ddprun_error* error);

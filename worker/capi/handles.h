@@ -5,11 +5,13 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string_view>
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/worker/capi/ddprun.h"
+#include "ddprun/worker/capi/epilogue.h"
 #include "ddprun/worker/comm/process_group.h"
 
 // The types behind the handles of ddprun.h.
@@ -22,12 +24,19 @@ struct ddprun_group {
 };
 struct ddprun_work {
   ddprun::WorkPtr work;
+  std::shared_ptr<ddprun::capi::Epilogue> epilogue;  // null if nothing is left to do after the end
 };
 struct ddprun_memory {
   ddprun::RegisteredBuffer buffer;
 };
 
 namespace ddprun::capi {
+
+// Tensors of types that do not fit together: DDPRUN_WRONG_TYPE.
+class WrongType : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 inline void set_error(ddprun_error* error, std::int32_t code, std::string_view message) {
   error->code = code;
@@ -52,6 +61,8 @@ std::int32_t guarded(ddprun_error* error, Action action) noexcept {
     error->message[0] = '\0';
   } catch (const Error& thrown) {
     set_error(error, code_of(thrown.code()), thrown.what());
+  } catch (const WrongType& thrown) {
+    set_error(error, DDPRUN_WRONG_TYPE, thrown.what());
   } catch (const std::exception& thrown) {
     set_error(error, DDPRUN_INTERNAL, thrown.what());
   }

@@ -3,7 +3,9 @@
 #include <vector>
 
 #include "ddprun/common/deadline.h"
+#include "ddprun/worker/capi/element_types.h"
 #include "ddprun/worker/capi/handles.h"
+#include "ddprun/worker/capi/tensor_operation.h"
 #include "ddprun/worker/comm/comm_config.h"
 
 using ddprun::capi::guarded;
@@ -39,14 +41,18 @@ std::vector<Span> spans_of(const ddprun_span* spans, size_t n) {
   return converted;
 }
 
+ddprun::OpOptions options_of(int64_t timeout_ms, ddprun_work** work) {
+  ddprun::OpOptions options{.blocking = work == nullptr};
+  if (timeout_ms > 0) options.timeout = std::chrono::milliseconds(timeout_ms);
+  return options;
+}
+
 // Starts an operation: operation(OpOptions) returns its Work.
 template <class Operation>
 int32_t start(int64_t timeout_ms, ddprun_work** work, ddprun_error* error, Operation operation) {
   return guarded(error, [&] {
-    ddprun::OpOptions options{.blocking = work == nullptr};
-    if (timeout_ms > 0) options.timeout = std::chrono::milliseconds(timeout_ms);
-    auto started = operation(options);
-    if (work) *work = new ddprun_work{std::move(started)};
+    auto started = operation(options_of(timeout_ms, work));
+    if (work) *work = new ddprun_work{std::move(started), nullptr};
   });
 }
 
@@ -155,10 +161,32 @@ int32_t ddprun_recv(ddprun_group* group, ddprun_span buffer, int32_t source, int
   });
 }
 
+const char* ddprun_operation_name(int32_t operation) {
+  return ddprun::capi::name_of_operation(operation);
+}
+int32_t ddprun_reduced_as(int32_t type) {
+  return ddprun::capi::reduced_as(type);
+}
+int32_t ddprun_tensor_operation(ddprun_group* group, int32_t operation, const ddprun_tensor* inputs, size_t input_count,
+                                const ddprun_tensor* outputs, size_t output_count,
+                                const ddprun_tensor_arguments* arguments, DDPRUN_CALL) {
+  return guarded(error, [&] {
+    auto started = ddprun::capi::start_on_tensors(
+        *group->group, {operation, {inputs, input_count}, {outputs, output_count}, *arguments},
+        options_of(timeout_ms, work));
+    if (work) {
+      *work = new ddprun_work{std::move(started.work), std::move(started.epilogue)};
+    } else if (started.epilogue) {
+      started.epilogue->run();
+    }
+  });
+}
+
 int32_t ddprun_work_wait(ddprun_work* work, int64_t timeout_ms, ddprun_error* error) {
   return guarded(error, [&] {
     work->work->wait(timeout_ms < 0 ? ddprun::Deadline::never()
                                     : ddprun::comm::deadline_after(std::chrono::milliseconds(timeout_ms)));
+    if (work->epilogue) work->epilogue->run();
   });
 }
 int32_t ddprun_work_done(const ddprun_work* work) {
@@ -168,5 +196,7 @@ int32_t ddprun_work_source(const ddprun_work* work) {
   return work->work->source();
 }
 void ddprun_work_free(ddprun_work* work) {
+  // The memory of an operation that has not ended is in use: nothing frees it.
+  if (work->epilogue && !work->work->done()) new std::shared_ptr<ddprun::capi::Epilogue>(std::move(work->epilogue));
   delete work;
 }

@@ -10,8 +10,12 @@ ABI_VERSION = 1
 
 OK, USAGE, IO, TIMEOUT, UNREACHABLE, CONNECTION_LOST, PROTOCOL, PEER_LOST, MISMATCH, ABORTED, UNSUPPORTED, INTERNAL = \
     range(12)
+WRONG_TYPE = 12
 FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT8, UINT8, INT32, INT64 = range(8)
 SUM, AVERAGE, PRODUCT, MIN, MAX, BIT_AND, BIT_OR, BIT_XOR, PREMULTIPLIED_SUM = range(9)
+(ALL_REDUCE, ALL_REDUCE_COALESCED, REDUCE, BROADCAST, ALL_GATHER, ALL_GATHER_INTO_TENSOR,
+ ALL_GATHER_INTO_TENSOR_COALESCED, GATHER, GATHER_SINGLE, SCATTER, REDUCE_SCATTER, REDUCE_SCATTER_TENSOR,
+ REDUCE_SCATTER_TENSOR_COALESCED, ALL_TO_ALL, ALL_TO_ALL_SINGLE, SEND, RECV, BARRIER) = range(18)
 
 
 class Error(ctypes.Structure):
@@ -26,6 +30,18 @@ class Span(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_size_t), ("dtype", ctypes.c_int32)]
 
 
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_int64), ("rows", ctypes.c_int64),
+                ("type", ctypes.c_int32), ("element_bytes", ctypes.c_int32)]
+
+
+class TensorArguments(ctypes.Structure):
+    _fields_ = [("lists", ctypes.c_int32), ("peer", ctypes.c_int32), ("tag", ctypes.c_int32),
+                ("reduction", Reduction), ("input_splits", ctypes.POINTER(ctypes.c_int64)),
+                ("input_split_count", ctypes.c_size_t), ("output_splits", ctypes.POINTER(ctypes.c_int64)),
+                ("output_split_count", ctypes.c_size_t)]
+
+
 class GroupOptions(ctypes.Structure):
     _fields_ = [("rank", ctypes.c_int32), ("size", ctypes.c_int32), ("backend", ctypes.c_char_p),
                 ("store_host", ctypes.c_char_p), ("store_port", ctypes.c_uint16), ("prefix", ctypes.c_char_p),
@@ -37,6 +53,7 @@ HANDLE = ctypes.c_void_p  # of a group, a work, memory or a store server
 INT = ctypes.c_int32
 COUNTS = ctypes.POINTER(ctypes.c_size_t)
 SPANS = ctypes.POINTER(Span)
+TENSORS = ctypes.POINTER(Tensor)
 ERROR = ctypes.POINTER(Error)
 CALL = (ctypes.c_int64, ctypes.POINTER(HANDLE), ERROR)
 
@@ -72,6 +89,10 @@ FUNCTIONS = {
     "reduce_scatter_coalesced": (INT, (HANDLE, SPANS, SPANS, ctypes.c_size_t, Reduction, *CALL)),
     "send": (INT, (HANDLE, Span, INT, INT, *CALL)),
     "recv": (INT, (HANDLE, Span, INT, INT, *CALL)),
+    "operation_name": (ctypes.c_char_p, (INT,)),
+    "reduced_as": (INT, (INT,)),
+    "tensor_operation": (INT, (HANDLE, INT, TENSORS, ctypes.c_size_t, TENSORS, ctypes.c_size_t,
+                               ctypes.POINTER(TensorArguments), *CALL)),
     "work_wait": (INT, (HANDLE, ctypes.c_int64, ERROR)),
     "work_done": (INT, (HANDLE,)),
     "work_source": (INT, (HANDLE,)),
