@@ -19,7 +19,7 @@ import sysconfig
 import tempfile
 import time
 
-from ddprun.at_exit import call_at_exit, call_until_true_at_exit
+from ddprun.at_exit import call_at_exit
 from ddprun.capi import library_path, open_library
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
@@ -42,8 +42,6 @@ def load():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     call_at_exit(module.stop_calling_python)
-    call_at_exit(module.leave_groups)
-    call_until_true_at_exit(module.drain_stores)
     return module
 
 

@@ -13,22 +13,22 @@ VARIABLE = "DDPRUN_TORCH_EXTENSION"
 COST = "about 9 us more per call"  # measured by scripts/bench-torch
 
 
-def make_backend(speaks):
-    """The function that makes back ends. speaks: this process says it for all, if the compiled one is missing."""
+def load(speaks):
+    """The module with the back end's classes. speaks: this process says it for all, if the compiled one is missing."""
     choice = os.environ.get(VARIABLE, "")
     if choice not in ("", "0", "1"):
         raise ValueError(f"ddprun: {VARIABLE} is 0, 1 or unset, not {choice!r}")
     if choice == "0":
         require_torch_for_python()
-        return python_backend.make_backend
+        return python_backend.load()
     module, error = compiled()
     if module:
-        return module.make_backend
+        return module
     if choice == "1" or not torch_is_new_enough():
         raise ImportError(str(error)) from None
     if speaks:
         say_why(error)
-    return python_backend.make_backend
+    return python_backend.load()
 
 
 @functools.cache

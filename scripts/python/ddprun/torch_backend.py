@@ -38,18 +38,19 @@ def create(group, options, name="ddprun"):
     share_gradient_buckets()
     at_exit.cover_child()
     world = not group.global_ranks_in_group
-    return selection.make_backend(speaks=world and group.group_rank == 0)(
-        store=group.store,
-        rank=group.group_rank,
-        size=group.group_size,
-        timeout=group.timeout,
-        global_ranks=group.global_ranks_in_group,
-        enable_reconfigure=getattr(group, "enable_reconfigure", False),
+    form = selection.load(speaks=world and group.group_rank == 0)
+
+    from ddprun.group import membership
+
+    settings = membership.Settings(
         name=name,
         backend=options.transport,
         network_interface=options.network_interface or os.environ.get("GLOO_SOCKET_IFNAME", ""),
-        freeze_bound=options.freeze_bound,
+        freeze_bound_ms=int(options.freeze_bound * 1000),
     )
+    own_options = membership.options_of(group.timeout, group.global_ranks_in_group,
+                                        getattr(group, "enable_reconfigure", False))
+    return membership.make_backend(form, group.store, group.group_rank, group.group_size, own_options, settings)
 
 
 def share_gradient_buckets():

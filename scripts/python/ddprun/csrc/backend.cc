@@ -2,9 +2,7 @@
 
 #include <ATen/record_function.h>
 #include <algorithm>
-
-#include "monitored_barrier.h"
-#include "sparse_allreduce.h"
+#include <tuple>
 
 namespace ddprun_torch {
 namespace {
@@ -30,98 +28,23 @@ void require_list(const Tensors& list, int size, const char* operation) {
   require_same_type(list, list.front().scalar_type(), operation);
 }
 
-// Counts a call that waits in the library, as long as it lasts.
-class BlockingCall {
- public:
-  explicit BlockingCall(std::atomic<int>& calls) : calls_(calls) { ++calls_; }
-  ~BlockingCall() { --calls_; }
-  BlockingCall(const BlockingCall&) = delete;
-  BlockingCall& operator=(const BlockingCall&) = delete;
-
- private:
-  std::atomic<int>& calls_;
-};
-
 }  // namespace
 
-Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options)
-    : c10d::Backend(rank, size),
-      store_(std::move(store)),
-      options_(std::move(options)),
-      handle_(random_token() + "/" + std::to_string(::getpid())),
-      completers_(std::make_shared<Completers>(options_->gate)) {
-  if (!options_->enable_reconfigure) join(key_of_next_group(*store_, rank), options_->timeout);
-  options_->process_end->add(this);
-}
+Backend::Backend(const pybind11::object& membership, const std::shared_ptr<InterpreterGate>& gate)
+    : c10d::Backend(membership.attr("rank").cast<int>(), membership.attr("size").cast<int>()),
+      options_(membership.attr("options").cast<c10::intrusive_ptr<Options>>()),
+      prefix_(membership.attr("settings").attr("name").cast<std::string>() + ":"),
+      handle_for_reconfigure_(membership.attr("handle_for_reconfigure").cast<std::string>()),
+      membership_(membership, gate),
+      completers_(std::make_shared<Completers>(gate)) {}
 
 Backend::~Backend() {
-  const ReleasedGil released;
-  options_->process_end->remove(this);
-  // The process ends: a thread whose call ended then would wait for an interpreter that is gone.
-  if (blocking_calls_ > 0 || forked()) {
-    abandon();
-  } else {
-    leave();
-    completers_.reset();
-  }
-}
-
-// Nothing is freed. A child that was forked has none of the threads that would have to end.
-void Backend::abandon() {
-  new std::shared_ptr<ddprun_group>(std::move(group_));
-  new std::shared_ptr<Completers>(std::move(completers_));
-  new std::shared_ptr<ddprun_store_server>(std::move(server_));
-}
-
-void Backend::leave() {
-  if (forked()) return abandon();
-  std::shared_ptr<ddprun_store_server> server;
-  bool failed = false;
-  {
-    const std::lock_guard lock(mutex_);
-    ddprun_error failure;
-    failed = group_ && ddprun_group_failure(group_.get(), &failure) != DDPRUN_OK;
-    group_.reset();
-    server = std::move(server_);
-  }
-  if (server) options_->process_end->serve_on(std::move(server), failed);
-}
-
-void Backend::leave_with_process() {
-  if (blocking_calls_ == 0) leave();
-}
-
-void Backend::join(const std::string& key, std::chrono::milliseconds timeout) {
-  auto point = meet(*store_, rank_, key, timeout);
-  const auto& settings = options_->settings;
-  ddprun_group_options from{};
-  from.rank = rank_;
-  from.size = size_;
-  from.backend = settings.backend.c_str();
-  from.store_host = point.host.c_str();
-  from.store_port = point.port;
-  from.prefix = point.prefix.c_str();
-  from.store_rank = point.server_rank;
-  from.timeout_ms = timeout.count();
-  from.freeze_bound_ms = settings.freeze_bound.count();
-  from.network_interface = settings.network_interface.c_str();
-  ddprun_error error;
-  auto* const group = ddprun_group_join(&from, &error);
-  if (!group && point.server) options_->process_end->serve_on(std::move(point.server), true);
-  check(error);
-  const std::lock_guard lock(mutex_);
-  group_.reset(group, ddprun_group_free);
-  server_ = std::move(point.server);
-}
-
-ddprun_group* Backend::group() const {
-  TORCH_CHECK(group_, "ddprun: this process group has been shut down, or waits for reconfigure()");
-  return group_.get();
+  if (!membership_.close()) new std::shared_ptr<Completers>(std::move(completers_));
 }
 
 Backend::Event Backend::event_of(const Kind& kind, const Tensors& inputs) const {
   if (kind.operation == nullptr || !at::hasCallbacks()) return {};
-  return {options_->settings.name + ":" + kind.operation, inputs};
+  return {prefix_ + kind.operation, inputs};
 }
 
 WorkPtr Backend::wrap(const Kind& kind, OperationPtr operation, Tensors outputs, const Tensors& inputs) {
@@ -139,9 +62,9 @@ WorkPtr Backend::run(const Kind& kind, Call call, Start start) {
   if (!call.async && !coalesced_) {
     const Event event = event_of(kind, call.inputs);
     auto work = c10::make_intrusive<EndedWork>(rank_, kind.type, event.name(), std::move(call.outputs), event.inputs);
-    auto* const joined = group();
+    auto* const joined = membership_.group();
     {
-      const BlockingCall blocking(blocking_calls_);
+      const BlockingCall blocking(membership_.slot());
       start(joined, nullptr, &error);
     }
     check(error);
@@ -156,7 +79,7 @@ WorkPtr Backend::run(const Kind& kind, Call call, Start start) {
   for (const auto& output : call.outputs) operation->keep(output);
   for (auto& finish : call.finishes) operation->then(std::move(finish));
   ddprun_work* started = nullptr;
-  start(group(), &started, &error);
+  start(membership_.group(), &started, &error);
   check(error);
   operation->add(started);
   return wrap(kind, std::move(operation), std::move(call.outputs), call.inputs);
@@ -182,16 +105,12 @@ WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& optio
 }
 
 WorkPtr Backend::allreduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options) {
-  TORCH_CHECK_NOT_IMPLEMENTED(options.reduceOp == c10d::ReduceOp::SUM,
-                              "ddprun: all_reduce of a sparse tensor has the reduction SUM alone");
   ++sequence_;
   const Event event = event_of({c10d::OpType::ALLREDUCE, "all_reduce"}, {tensor});
   auto work =
       c10::make_intrusive<EndedWork>(rank_, c10d::OpType::ALLREDUCE, event.name(), Tensors{tensor}, event.inputs);
-  auto* const joined = group();
-  at::NoGradGuard no_grad;
-  const BlockingCall blocking(blocking_calls_);
-  tensor.copy_(SparseAllreduce(joined, size_, limit(options.timeout)).sum(tensor));
+  const BlockingCall blocking(membership_.slot());
+  membership_.call<void>("allreduce_sparse", tensor, options.reduceOp == c10d::ReduceOp::SUM, limit(options.timeout));
   work->end();
   return work;
 }
@@ -551,8 +470,7 @@ WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
 }
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  const auto timeout = options.timeout.count() < 0 ? options_->timeout : options.timeout;
-  MonitoredBarrier(group(), rank_, size_, options_->timeout.count()).pass(timeout, wait_all_ranks);
+  membership_.call<void>("monitored_barrier", options.timeout, wait_all_ranks);
 }
 
 void Backend::startCoalescing() {
@@ -569,88 +487,44 @@ WorkPtr Backend::endCoalescing() {
   return wrap({c10d::OpType::COALESCED, "coalesced"}, std::move(operation), {}, {});
 }
 
-// The options of a group that this one is split or merged into.
-c10::intrusive_ptr<Backend::Options> Backend::options_of_relative(
-    const c10::intrusive_ptr<c10d::Backend::Options>& options) const {
-  auto own = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
-  own->settings = options_->settings;
-  own->gate = options_->gate;
-  own->process_end = options_->process_end;
-  return own;
-}
-
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const std::vector<int>& ranks,
-                                                 const c10::intrusive_ptr<c10d::Backend::Options>& options) {
-  const auto place = std::find(ranks.begin(), ranks.end(), rank_);
-  if (place == ranks.end()) return nullptr;
-  auto own = options_of_relative(options);
-  own->global_ranks_in_group.assign(ranks.begin(), ranks.end());
-  return c10::make_intrusive<Backend>(store, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()),
-                                      std::move(own));
+                                                 const c10::intrusive_ptr<Options>& options) {
+  return membership_.call<c10::intrusive_ptr<Backend>>("split", store, ranks, options);
 }
 
 c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
-                                                 const c10::intrusive_ptr<c10d::Backend::Options>& options,
-                                                 const int& rank, const int& size) {
-  return c10::make_intrusive<Backend>(store, rank, size, options_of_relative(options));
+                                                 const c10::intrusive_ptr<Options>& options, const int& rank,
+                                                 const int& size) {
+  return membership_.call<c10::intrusive_ptr<Backend>>("merge", store, options, rank, size);
 }
 
-// Handles in a vector are in the order of ranks; those in a set get the order of their text.
 WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions& options) {
-  std::vector<c10d::ReconfigureHandle> handles;
-  if (const auto* const ordered = std::get_if<std::vector<c10d::ReconfigureHandle>>(&options.handles)) {
-    handles = *ordered;
-  } else {
-    const auto& unordered = std::get<std::unordered_set<c10d::ReconfigureHandle>>(options.handles);
-    handles.assign(unordered.begin(), unordered.end());
-    std::sort(handles.begin(), handles.end());
-  }
-  const auto place = std::find(handles.begin(), handles.end(), handle_);
-  TORCH_CHECK_VALUE(place != handles.end(), "ddprun: reconfigure(): this process's handle is not in the list");
-  const ReleasedGil released;
-  leave();
-  rank_ = static_cast<int>(place - handles.begin());
-  size_ = static_cast<int>(handles.size());
+  std::tie(rank_, size_) = membership_.call<std::pair<int, int>>("reconfigure", options);
   auto work = c10::make_intrusive<EndedWork>(rank_, c10d::OpType::UNKNOWN, nullptr, Tensors{}, std::nullopt);
-  // Successive members have nothing in common but the uuid.
-  join("ddprun/reconfigured_" + std::to_string(options.uuid), options.timeout.value_or(options_->timeout));
   work->end();
   return work;
 }
 
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   ddprun_error error;
-  auto* const memory = ddprun_memory_allocate(group(), std::max<long>(size, 1) * options.dtype().itemsize(), &error);
+  auto* const memory =
+      ddprun_memory_allocate(membership_.group(), std::max<long>(size, 1) * options.dtype().itemsize(), &error);
   check(error);
   return at::from_blob(
       ddprun_memory_data(memory), {size}, [memory](void*) { ddprun_memory_free(memory); }, options);
 }
 
 c10d::ErrorType Backend::getError() {
-  const std::lock_guard lock(mutex_);
-  if (!group_) return c10d::ErrorType::SUCCESS;
-  ddprun_error error;
-  switch (ddprun_group_failure(group_.get(), &error)) {
-    case DDPRUN_OK:
-      return c10d::ErrorType::SUCCESS;
-    case DDPRUN_TIMEOUT:
-      return c10d::ErrorType::TIMEOUT;
-    case DDPRUN_PEER_LOST:
-      return c10d::ErrorType::REMOTE_ERROR;
-    default:
-      return c10d::ErrorType::COMM_ERROR;
-  }
+  return membership_.call<c10d::ErrorType>("error");
 }
 
 void Backend::abort() {
-  const std::lock_guard lock(mutex_);
-  if (group_) ddprun_group_abort(group_.get(), "the program called abort()");
+  membership_.call<void>("abort");
 }
 
 void Backend::shutdown() {
-  const ReleasedGil released;
-  leave();
+  membership_.call<void>("leave");
 }
 
 }  // namespace ddprun_torch

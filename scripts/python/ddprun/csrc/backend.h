@@ -1,20 +1,15 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <unistd.h>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "process_end.h"
+#include "membership.h"
 #include "reductions.h"
-#include "store_access.h"
 #include "work.h"
 
 namespace ddprun_torch {
@@ -22,37 +17,22 @@ namespace ddprun_torch {
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using Tensors = std::vector<at::Tensor>;
 
-// The choices of init_process_group(pg_options=...), and the variables DDPRUN_*.
-struct GroupSettings {
-  std::string name = "ddprun";  // the back end's name in the script, for events in profiles
-  std::string backend = "auto";
-  std::string network_interface;
-  std::chrono::milliseconds freeze_bound{0};  // zero: the library's
-};
-
 // A torch.distributed back end over a ddprun process group, for dense tensors on the CPU; all_reduce takes sparse ones.
+// Here are the calls; what is off their path is in Python, in ddprun.group.
 //
-// Ownership: owns the group, and rank 0's store server, where it needs one, until the group is left.
+// Ownership: owns its membership in the group, and with it the group.
 // Threads: as the group: every rank calls the same collectives in the same order. Coalescing on one thread at a time.
 // Errors: see errors.h. After the first failure of communication every operation fails with it; form a new group.
-class Backend : public c10d::Backend, private ProcessEnd::Member {
+class Backend : public c10d::Backend {
  public:
-  struct Options : c10d::Backend::Options {
-    explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("ddprun", limit) {}
-    GroupSettings settings;
-    std::shared_ptr<InterpreterGate> gate;
-    std::shared_ptr<ProcessEnd> process_end;
-    c10::intrusive_ptr<c10d::Backend::Options> clone() const override { return c10::make_intrusive<Options>(*this); }
-  };
-
-  // Joins the group, unless it waits for reconfigure().
-  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
+  // membership is of ddprun.group.membership. The caller holds the interpreter's lock.
+  Backend(const pybind11::object& membership, const std::shared_ptr<InterpreterGate>& gate);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "ddprun"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
-  std::string transport() const { return ddprun_group_backend(group()); }
-  std::uint64_t bytes_sent() const { return ddprun_group_bytes_sent(group()); }
+  std::string transport() const { return ddprun_group_backend(membership_.group()); }
+  std::uint64_t bytes_sent() const { return ddprun_group_bytes_sent(membership_.group()); }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -80,7 +60,6 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // Rank 0's error names the first rank that does not arrive, or all of them. It ends the group.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   bool supportsCoalescing() const override { return true; }
@@ -95,7 +74,7 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
                                           const int& size) override;
 
   bool supportsReconfigure() const override { return true; }
-  c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_for_reconfigure_; }
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
   // Memory that collectives access without a copy.
@@ -130,14 +109,6 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
     const char* name() const { return title.empty() ? nullptr : title.c_str(); }
   };
 
-  c10::intrusive_ptr<Options> options_of_relative(const c10::intrusive_ptr<c10d::Backend::Options>& options) const;
-  // key is the one under which the ranks meet.
-  void join(const std::string& key, std::chrono::milliseconds timeout);
-  void leave();
-  void leave_with_process() override;
-  void abandon();
-  bool forked() const { return ::getpid() != process_; }
-  ddprun_group* group() const;
   std::int64_t limit(std::chrono::milliseconds timeout) const {
     return (timeout.count() > 0 ? timeout : options_->timeout).count();
   }
@@ -151,15 +122,11 @@ class Backend : public c10d::Backend, private ProcessEnd::Member {
   WorkPtr allgather_as(const Kind& kind, std::vector<Tensors>& outputs, Tensors& inputs,
                        const c10d::AllgatherOptions& options);
 
-  const pid_t process_ = ::getpid();
-  c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
-  std::string handle_;
-  mutable std::mutex mutex_;  // guards group_ and server_ when they are made and ended
-  std::shared_ptr<ddprun_group> group_;
-  std::shared_ptr<ddprun_store_server> server_;  // the group's; null if another process has it
+  const std::string prefix_;  // of events in profiles: the back end's name in the script
+  const std::string handle_for_reconfigure_;
+  Membership membership_;
   std::shared_ptr<Completers> completers_;
-  std::atomic<int> blocking_calls_ = 0;  // calls in progress
   std::uint64_t sequence_ = 0;
   std::optional<std::vector<OperationPtr>> coalesced_;
 };

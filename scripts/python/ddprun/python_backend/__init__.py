@@ -6,8 +6,9 @@ For machines without a compiler. Files of the same name have the same subject as
 OLDEST_TORCH = (2, 15)  # the first whose class Backend can have subclasses in Python
 
 
-def make_backend(**arguments):
+def load():
+    """The module with the back end's classes."""
     from ddprun.python_backend import backend, torch_classes
 
     torch_classes.complete()
-    return backend.make_backend(**arguments)
+    return backend

@@ -2,8 +2,6 @@
 all_reduce takes sparse ones."""
 
 import ctypes
-import functools
-import os
 import typing
 import weakref
 from datetime import timedelta
@@ -12,40 +10,20 @@ import torch
 from torch._C import _distributed_c10d as c10d
 
 from ddprun import capi
-from ddprun.capi import GroupOptions, Span
+from ddprun.capi import Span
+from ddprun.group.errors import checked, exception_of
+from ddprun.group.store_access import MILLISECOND
 from ddprun.python_backend import profiling
-from ddprun.python_backend.errors import checked, exception_of
-from ddprun.python_backend.group import Membership, close, close_with_process
-from ddprun.python_backend.monitored_barrier import MonitoredBarrier
 from ddprun.python_backend.operation import Completers, Operation, run_all
 from ddprun.python_backend.reductions import encoded_input, encoded_output, reduction_and_encoding
-from ddprun.python_backend.sparse_allreduce import sparse_sum
 from ddprun.python_backend.spans import (array_of, counts_array, counts_of, equal_sizes, flat_input,
                                          flat_output, name_of, only, require_dense, require_list, require_parts,
                                          require_same_type, span_to_move, staged_output, total, units_of)
-from ddprun.python_backend.store_access import key_of_next_group, meet, random_token
-from ddprun.python_backend.work import MILLISECOND, EndedWork, GroupWork
-
-ERRORS = {
-    capi.OK: c10d.ErrorType.SUCCESS,
-    capi.TIMEOUT: c10d.ErrorType.TIMEOUT,
-    capi.PEER_LOST: c10d.ErrorType.REMOTE_ERROR,
-}
-
-live = weakref.WeakSet()  # the back ends that the end of the process has to close
+from ddprun.python_backend.work import EndedWork, GroupWork
 
 # PyTorch's wrapper for TORCH_DISTRIBUTED_DEBUG=DETAIL keeps the part of a back end that is in C++ alone: the objects of
 # Python, until shutdown().
 wrapped = set()
-
-
-class Settings(typing.NamedTuple):
-    """The choices of init_process_group(pg_options=...)."""
-
-    name: str  # by which the script asked for the back end: of events in profiles
-    backend: str
-    network_interface: str
-    freeze_bound_ms: int  # 0: the library's
 
 
 class Message(typing.NamedTuple):
@@ -58,22 +36,15 @@ class Message(typing.NamedTuple):
 MESSAGE = Message()
 
 
-def close_live():
-    for backend in list(live):
-        backend.close_with_process()
+class Slot:
+    """Holds the handle of the group that a back end has joined, if it has."""
 
+    def __init__(self):
+        self.group = None
+        self.calls = []  # an entry for each thread that is in a blocking call
 
-def make_backend(store, rank, size, timeout, global_ranks, enable_reconfigure, name, backend, network_interface,
-                 freeze_bound):
-    settings = Settings(name, backend, network_interface, int(freeze_bound * 1000))
-    return Backend(store, rank, size, options_of(timeout, global_ranks, enable_reconfigure), settings)
-
-
-def options_of(timeout, global_ranks=(), enable_reconfigure=False):
-    options = c10d.Backend.Options("ddprun", timeout)
-    options.global_ranks_in_group = list(global_ranks)
-    options.enable_reconfigure = enable_reconfigure
-    return options
+    def busy(self):
+        return bool(self.calls)
 
 
 def counts_of_splits(tensor, splits, size, which):
@@ -96,57 +67,39 @@ def counts_of_splits(tensor, splits, size, which):
 class Backend(c10d.Backend):
     """Ownership and errors are those of the class in csrc."""
 
-    def __init__(self, store, rank, size, options, settings):
-        super().__init__(rank, size)
-        self._rank, self._size = rank, size
-        self._store = store
-        self._options = options
-        self._settings = settings
-        self._timeout_ms = options._timeout // MILLISECOND
-        self._handle_for_reconfigure = f"{random_token()}/{os.getpid()}"
+    def __init__(self, membership):
+        super().__init__(membership.rank, membership.size)
+        self.membership = membership
+        self._size = membership.size
+        self._rank = membership.rank
+        self._calls = membership.slot.calls
+        self._title = membership.settings.name + ":"
         self._library = capi.functions()
-        self._membership = Membership()
         self._completers = Completers()
         self._sequence = 0
         self._coalesced = None
-        self._parts = self._membership, self._completers, os.getpid()
-        weakref.finalize(self, close, *self._parts).atexit = False
-        live.add(self)
+        self._timeout_ms = membership.options._timeout // MILLISECOND
+        membership.end_threads = self._completers.close
+        weakref.finalize(self, membership.close).atexit = False
         if c10d.get_debug_level() == c10d.DebugLevel.DETAIL:
             wrapped.add(self)
-        if not options.enable_reconfigure:
-            self._join(key_of_next_group(store, rank), options._timeout)
-
-    def _join(self, key, timeout):
-        """key: under which the ranks meet."""
-        point = meet(self._store, self._rank, key, timeout)
-        self._membership.join(
-            GroupOptions(
-                rank=self._rank, size=self._size, backend=self._settings.backend.encode(),
-                store_host=point.host.encode(), store_port=point.port, prefix=point.prefix.encode(),
-                store_rank=point.server_rank, timeout_ms=timeout // MILLISECOND,
-                freeze_bound_ms=self._settings.freeze_bound_ms,
-                network_interface=self._settings.network_interface.encode()), point.server)
-
-    def close_with_process(self):
-        close_with_process(*self._parts)
 
     def getBackendName(self):
         return "ddprun"
 
     @property
     def options(self):
-        return self._options
+        return self.membership.options
 
     @property
     def transport(self):
         """The way ranks communicate: shm, gloo, hierarchical."""
-        return self._library.group_backend(self._membership.handle()).decode()
+        return self._library.group_backend(self.membership.group()).decode()
 
     @property
     def bytes_sent(self):
         """Bytes that this rank has handed to the network; 0 where ranks share memory."""
-        return self._library.group_bytes_sent(self._membership.handle())
+        return self._library.group_bytes_sent(self.membership.group())
 
     # reconfigure() changes them, and C++ has no way to be told.
     def rank(self):
@@ -178,16 +131,15 @@ class Backend(c10d.Backend):
         """None: nothing is recorded."""
         if title is None or not profiling.enabled():
             return None
-        return profiling.Event(f"{self._settings.name}:{title}", inputs)
+        return profiling.Event(self._title + title, inputs)
 
     def _block(self, options, finishes, function, arguments):
         error = capi.Error()
-        calls = self._membership.calls
-        calls.append(None)
+        self._calls.append(None)
         try:
-            failed = function(self._membership.handle(), *arguments, self._limit(options.timeout), None, error)
+            failed = function(self.membership.group(), *arguments, self._limit(options.timeout), None, error)
         finally:
-            calls.pop()
+            self._calls.pop()
         if failed:
             raise exception_of(error)
         run_all(finishes)
@@ -201,7 +153,7 @@ class Backend(c10d.Backend):
         work = capi.HANDLE()
         operation = Operation(works=(work,), memory=(memory, outputs), finishes=finishes)
         try:
-            checked(function, self._membership.handle(), *arguments, self._limit(options.timeout), ctypes.byref(work))
+            checked(function, self.membership.group(), *arguments, self._limit(options.timeout), ctypes.byref(work))
         except BaseException:
             if work:  # it has begun: what interrupts the caller came during the call, as of a signal
                 completer.push(operation)
@@ -225,20 +177,17 @@ class Backend(c10d.Backend):
                          self._library.broadcast, span_to_move(memory), options.rootRank)
 
     def _allreduce_sparse(self, tensor, options):
-        if options.reduceOp != c10d.ReduceOp.SUM:
-            raise NotImplementedError("ddprun: all_reduce of a sparse tensor has the reduction SUM alone")
         self._sequence += 1
         event = self._begin_event("all_reduce", [tensor])
+        self._calls.append(None)
         try:
-            with torch.no_grad():
-                tensor.copy_(sparse_sum(tensor, self._size, functools.partial(self._allgather_spans, options)))
+            self.membership.allreduce_sparse(tensor, options.reduceOp == c10d.ReduceOp.SUM,
+                                             self._limit(options.timeout))
         finally:
+            self._calls.pop()
             if event:
                 event.end()
         return EndedWork([tensor])
-
-    def _allgather_spans(self, options, *arguments):
-        self._block(options, (), self._library.allgather, arguments)
 
     def allreduce(self, tensors, options=c10d.AllreduceOptions()):
         if len(tensors) == 1 and tensors[0].is_sparse:
@@ -460,11 +409,8 @@ class Backend(c10d.Backend):
         return self._run("barrier", [], options, [], None, (), self._library.barrier)
 
     def monitored_barrier(self, options=-MILLISECOND, wait_all_ranks=False):
-        """Rank 0's error names the first rank that does not come, or all of them; it ends the group. options: from C++;
-        from Python it is the timeout."""
-        timeout = getattr(options, "timeout", options)
-        timeout_ms = self._timeout_ms if timeout.days < 0 else timeout // MILLISECOND
-        MonitoredBarrier(self._membership, self._rank, self._size, self._timeout_ms).wait(timeout_ms, wait_all_ranks)
+        """options: from C++; from Python it is the timeout."""
+        self.membership.monitored_barrier(getattr(options, "timeout", options), wait_all_ranks)
 
     @property
     def supports_coalescing(self):
@@ -488,37 +434,20 @@ class Backend(c10d.Backend):
     def split(self, store, ranks, options):
         if self._rank not in ranks:
             raise ValueError(f"ddprun: split(): rank {self._rank} is not among the ranks {ranks}")
-        return Backend(store, ranks.index(self._rank), len(ranks), options_of(self._timeout_of(options), ranks),
-                       self._settings)
+        return self.membership.split(store, ranks, options)
 
     def merge(self, store, options, rank, size):
-        return Backend(store, rank, size, options_of(self._timeout_of(options)), self._settings)
-
-    def _timeout_of(self, options):
-        return (options or self._options)._timeout
+        return self.membership.merge(store, options, rank, size)
 
     @property
     def supports_reconfigure(self):
         return True
 
     def get_reconfigure_handle(self):
-        return self._handle_for_reconfigure
-
-    def place_among(self, handles):
-        """The rank and the size that reconfigure() gives: handles in a list are in the order of ranks, those in a set
-        get the order of their text."""
-        if not isinstance(handles, list):
-            handles = sorted(handles)
-        if self._handle_for_reconfigure not in handles:
-            raise ValueError("ddprun: reconfigure(): this process's handle is not in the list")
-        return handles.index(self._handle_for_reconfigure), len(handles)
+        return self.membership.handle_for_reconfigure
 
     def reconfigure(self, options):
-        place = self.place_among(options.handles)
-        self._membership.leave()
-        self._rank, self._size = place
-        # Ranks that come and go have nothing in common but the uuid.
-        self._join(f"ddprun/reconfigured_{options.uuid}", options.timeout or self._options._timeout)
+        self._rank, self._size = self.membership.reconfigure(options)
         return EndedWork([])
 
     def supports_tensor_alloc(self, device):
@@ -528,14 +457,14 @@ class Backend(c10d.Backend):
     def allocate_tensor(self, size, *, dtype, device):
         """Memory that collectives access without a copy."""
         count = max(size, 1)
-        memory = checked(self._library.memory_allocate, self._membership.handle(), count * dtype.itemsize)
+        memory = checked(self._library.memory_allocate, self.membership.group(), count * dtype.itemsize)
         block = (ctypes.c_char * (count * dtype.itemsize)).from_address(self._library.memory_data(memory))
         # The tensor keeps the block.
         weakref.finalize(block, self._library.memory_free, memory).atexit = False
         return torch.frombuffer(block, dtype=dtype, count=count)[:size]
 
     def set_timeout(self, timeout):
-        self._options._timeout = timeout
+        self.membership.options._timeout = timeout
         self._timeout_ms = timeout // MILLISECOND
 
     def _get_sequence_number_for_group(self):
@@ -545,11 +474,11 @@ class Backend(c10d.Backend):
         pass
 
     def get_error(self):
-        return ERRORS.get(self._membership.failure(), c10d.ErrorType.COMM_ERROR)
+        return self.membership.error()
 
     def abort(self):
-        self._membership.abort(b"the program called abort()")
+        self.membership.abort()
 
     def shutdown(self):
-        self._membership.leave()
+        self.membership.leave()
         wrapped.discard(self)

@@ -8,7 +8,7 @@ import threading
 import torch
 
 from ddprun import capi
-from ddprun.python_backend.errors import exception_of
+from ddprun.group.errors import exception_of
 
 
 class Operation:

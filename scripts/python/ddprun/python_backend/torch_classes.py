@@ -7,10 +7,8 @@ import torch
 from torch._C._distributed_c10d import ProcessGroup, Work
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
-from ddprun.at_exit import call_at_exit, call_until_true_at_exit
 from ddprun.python_backend import operation, work as works
-from ddprun.python_backend.backend import Backend, close_live
-from ddprun.python_backend.process_end import drain_stores
+from ddprun.python_backend.backend import Backend
 from ddprun.python_backend.work import behind
 
 # Their methods are called from C++, also while torch.compile watches the caller.
@@ -19,8 +17,6 @@ ENTERED_FROM_CPP = (Backend, works.PythonWork, works.EndedWork, works.GroupWork,
 
 @functools.cache
 def complete():
-    call_at_exit(close_live)
-    call_until_true_at_exit(drain_stores)
     for name in ("is_completed", "is_success", "exception", "result", "synchronize"):
         setattr(Work, name, forwarded(name, name))
     for name in ("source_rank", "_source_rank"):
@@ -77,7 +73,7 @@ def reconfigure(original):
     def method(group, options):
         for device in group._device_types:
             backend = group._get_backend(device)
-            if isinstance(backend, Backend) and backend.place_among(options.handles) != (group.rank(), group.size()):
+            if isinstance(backend, Backend) and backend.membership.place_among(options.handles) != (group.rank(), group.size()):
                 raise NotImplementedError("ddprun: reconfigure() gives a process group another rank or size with the "
                                           "compiled back end alone: form a new group by init_process_group()")
         return original(group, options)

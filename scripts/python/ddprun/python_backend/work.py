@@ -6,8 +6,9 @@ from datetime import timedelta
 import torch
 from torch._C._distributed_c10d import Work
 
+from ddprun.group.store_access import MILLISECOND
+
 NO_TIMEOUT = timedelta(0)
-MILLISECOND = timedelta(milliseconds=1)
 
 
 class Request(threading.local):

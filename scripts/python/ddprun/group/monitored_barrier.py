@@ -11,7 +11,7 @@ from torch.distributed import DistBackendError
 
 from ddprun import capi
 from ddprun.capi import Span
-from ddprun.python_backend.errors import checked, exception_of
+from ddprun.group.errors import checked, exception_of
 
 TAG = 2**31 - 1  # programs take lower ones
 
@@ -47,10 +47,10 @@ class Message:
 class MonitoredBarrier:
     """limit_ms: of the ranks that wait for rank 0, the group's."""
 
-    def __init__(self, membership, rank, size, limit_ms):
+    def __init__(self, membership, limit_ms):
         self._library = capi.functions()
         self._membership = membership
-        self._rank, self._size = rank, size
+        self._rank, self._size = membership.rank, membership.size
         self._limit_ms = limit_ms
 
     def wait(self, timeout_ms, wait_all_ranks):
@@ -61,7 +61,7 @@ class MonitoredBarrier:
                 self._tell_rank_0(messages)
 
     def _start(self, messages, function, peer):
-        message = Message(function, self._membership.handle(), peer, self._limit_ms)
+        message = Message(function, self._membership.group(), peer, self._limit_ms)
         messages.callback(message.close)
         return message
 
@@ -86,7 +86,7 @@ class MonitoredBarrier:
                 continue
             missing.append(other)
             if error.code != capi.TIMEOUT and not cause:
-                cause = f": {exception_of(error)}"
+                cause = f": {error.message.decode(errors='replace')}"
             if not wait_all_ranks:
                 break
         if missing:
@@ -97,5 +97,5 @@ class MonitoredBarrier:
 
     def _fail(self, text):
         """Ends the group: what waits for the missing ranks would take what they send later."""
-        self._membership.abort(text.encode())
+        self._membership.fail(text.encode())
         raise DistBackendError(text)

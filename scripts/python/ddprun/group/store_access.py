@@ -9,8 +9,9 @@ from datetime import timedelta
 from torch.distributed import DistBackendError, DistStoreError, PrefixStore, TCPStore
 
 from ddprun import capi
-from ddprun.python_backend.errors import checked
-from ddprun.python_backend.work import MILLISECOND
+from ddprun.group.errors import checked
+
+MILLISECOND = timedelta(milliseconds=1)
 
 
 class StoreServer:
