@@ -8,14 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "call.h"
 #include "membership.h"
-#include "reductions.h"
 #include "work.h"
 
 namespace ddprun_torch {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-using Tensors = std::vector<at::Tensor>;
 
 // A torch.distributed back end over a ddprun process group, for dense tensors on the CPU; all_reduce takes sparse ones.
 // Here are the calls; what is off their path is in Python, in ddprun.group.
@@ -89,19 +88,6 @@ class Backend : public c10d::Backend {
   void shutdown() override;
 
  private:
-  struct Kind {
-    c10d::OpType type;
-    const char* operation;  // its name as an event of a profile; null: it is part of another
-    bool message = false;
-  };
-  // The data of a user's call besides the operations that it starts.
-  struct Call {
-    bool async = true;
-    Tensors outputs;
-    std::vector<at::Tensor> memory;
-    std::vector<Finish> finishes;
-    Tensors inputs;  // a profile shows their shapes
-  };
   // An event of a profile: "ddprun:all_reduce" and the inputs. It is empty where no profiler records.
   struct Event {
     std::string title = {};
@@ -112,15 +98,13 @@ class Backend : public c10d::Backend {
   std::int64_t limit(std::chrono::milliseconds timeout) const {
     return (timeout.count() > 0 ? timeout : options_->timeout).count();
   }
-  // start(work, error) calls the library.
-  template <class Start>
-  WorkPtr run(const Kind& kind, Call call, Start start);
-  Event event_of(const Kind& kind, const Tensors& inputs) const;
-  WorkPtr wrap(const Kind& kind, OperationPtr operation, Tensors outputs, const Tensors& inputs);
-  WorkPtr all_of(const Kind& kind, std::vector<WorkPtr> works, const Tensors& inputs);
+  WorkPtr run(Call&& call);
+  Event event_of(const char* title, at::TensorList inputs) const;
+  Event event_of(const Call& call) const;
+  WorkPtr wrap(c10d::OpType type, OperationPtr operation, const Event& event, Tensors results, Completer& completer);
+  // The work of a call that consists of others. inputs are what a profile shows.
+  WorkPtr whole_of(c10d::OpType type, std::vector<OperationPtr> parts, const char* title, at::TensorList inputs);
   WorkPtr allreduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
-  WorkPtr allgather_as(const Kind& kind, std::vector<Tensors>& outputs, Tensors& inputs,
-                       const c10d::AllgatherOptions& options);
 
   const c10::intrusive_ptr<Options> options_;
   const std::string prefix_;  // of events in profiles: the back end's name in the script

@@ -8,7 +8,8 @@
 
 namespace ddprun_torch {
 
-// Returns the Python exception that fits: ValueError, NotImplementedError, else torch.distributed.DistBackendError.
+// Returns the Python exception that fits: ValueError, TypeError, NotImplementedError, else
+// torch.distributed.DistBackendError.
 // Scripts look for the word "timeout", which Gloo's messages have.
 inline std::exception_ptr exception_of(const ddprun_error& error) {
   const c10::SourceLocation here{__func__, __FILE__, __LINE__};
@@ -17,6 +18,8 @@ inline std::exception_ptr exception_of(const ddprun_error& error) {
   switch (error.code) {
     case DDPRUN_USAGE:
       return std::make_exception_ptr(c10::ValueError(here, message));
+    case DDPRUN_WRONG_TYPE:
+      return std::make_exception_ptr(c10::TypeError(here, message));
     case DDPRUN_UNSUPPORTED:
       return std::make_exception_ptr(c10::NotImplementedError(here, message));
     default:

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "call.h"
 #include "errors.h"
 #include "interpreter_gate.h"
-#include "spans.h"
 
 namespace ddprun_torch {
 

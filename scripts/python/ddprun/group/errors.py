@@ -6,12 +6,12 @@ from torch.distributed import DistBackendError
 
 from ddprun import capi
 
-KINDS = {capi.USAGE: ValueError, capi.UNSUPPORTED: NotImplementedError}
+KINDS = {capi.USAGE: ValueError, capi.WRONG_TYPE: TypeError, capi.UNSUPPORTED: NotImplementedError}
 
 
 def exception_of(error):
-    """ValueError, NotImplementedError, else torch.distributed.DistBackendError. Scripts look for the word "timeout",
-    which Gloo's messages have."""
+    """ValueError, TypeError, NotImplementedError, else torch.distributed.DistBackendError. Scripts look for the word
+    "timeout", which Gloo's messages have."""
     prefix = "ddprun: timeout of the operation: " if error.code == capi.TIMEOUT else "ddprun: "
     return KINDS.get(error.code, DistBackendError)(prefix + error.message.decode(errors="replace"))
 

@@ -12,11 +12,13 @@ from torch._C import _distributed_c10d as c10d
 
 from ddprun import capi
 from ddprun.at_exit import call_at_exit, call_until_true_at_exit
+from ddprun.capi import TensorArguments
 from ddprun.group.errors import checked
 from ddprun.group.monitored_barrier import MonitoredBarrier
 from ddprun.group.process_end import drain_stores, serve_on
 from ddprun.group.sparse_allreduce import sparse_sum
 from ddprun.group.store_access import MILLISECOND, key_of_next_group, meet, random_token
+from ddprun.group.tensors import array_of, described
 
 ERRORS = {
     capi.OK: c10d.ErrorType.SUCCESS,
@@ -153,11 +155,14 @@ class Membership:
         if not is_sum:
             raise NotImplementedError("ddprun: all_reduce of a sparse tensor has the reduction SUM alone")
 
-        def allgather(own, all, counts):
-            checked(self._library.allgather, self.group(), own, all, counts, limit_ms, None)
-
         with torch.no_grad():
-            tensor.copy_(sparse_sum(tensor, self.size, allgather))
+            tensor.copy_(sparse_sum(tensor, self.size, functools.partial(self._all_gather, limit_ms)))
+
+    def _all_gather(self, limit_ms, outputs, input):
+        """Of contiguous tensors; blocks."""
+        checked(self._library.tensor_operation, self.group(), capi.ALL_GATHER, described(input, input), 1,
+                array_of([described(output, output) for output in outputs]), len(outputs), TensorArguments(lists=1),
+                limit_ms, None)
 
     def split(self, store, ranks, options):
         """The back end of a group of some of the ranks; None: this one is not among them."""
