@@ -24,7 +24,7 @@ Deadline soon() {
 
 // Returns whether the error leaves the connection to the store usable. After another error it may be broken.
 bool store_answered(const Error& error) {
-  return error.code() == Errc::aborted || error.code() == Errc::usage;
+  return error.code() == Errc::aborted || error.code() == Errc::mismatch || error.code() == Errc::usage;
 }
 
 std::string identity() {

@@ -54,7 +54,8 @@ class ElasticGroup {
   //
   // Until all members have joined and agreed, a failure leaves the current group unchanged, and the call may be
   // repeated with the same or another list. Every member then gets the same Errc::aborted, which names the member that
-  // did not join, was lost, proposed other members, or has another back end or other options that have to be the same.
+  // did not join, was lost or proposed other members; or the same Errc::mismatch, which names one with another back end
+  // or other options that have to be the same.
   // Errc::usage: the generation has been formed before, or the list is invalid.
   // Once all have agreed, the current group is destroyed and the next one forms. If that fails (a member dies just
   // then), this process is in no group; to recover, form a further generation.

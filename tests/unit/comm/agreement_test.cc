@@ -162,7 +162,7 @@ TEST_CASE("different configurations are named at every member, and none commits"
   a.run();
   for (const auto* member : {&a, &b}) {
     CHECK(
-        member->failed_with(Errc::aborted,
+        member->failed_with(Errc::mismatch,
                             "member a (pid 42 on host b) asks for back end gloo, member b (pid 42 on host b) for back "
                             "end shm"));
   }

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view commit = "commit";
 constexpr std::string_view cancel = "cancel\n";  // the reason follows
+constexpr std::string_view differ = "differ\n";  // does what cancel does: the members' options differ
 
 Agreement::Decide cancellation(std::string_view reason) {
   return {std::string(cancel) + std::string(reason)};
@@ -88,7 +89,8 @@ Agreement::Request Agreement::proposed(std::string_view text) const {
     return cancellation(fmt::format("{} proposes the members [{}], {} proposes [{}]", proposer.who, joined(members),
                                     who(), joined(members_)));
   }
-  if (const auto difference = describe_mismatch(proposer, {who(), config_})) return cancellation(*difference);
+  if (const auto difference = describe_mismatch(proposer, {who(), config_}))
+    return Decide{std::string(differ) + *difference};
   return Join{cancellation(fmt::format("{} was lost: its process died or its connection broke", who())).text};
 }
 
@@ -99,9 +101,12 @@ Agreement::Request Agreement::counted(std::int64_t count) const {
 
 Agreement::Request Agreement::decided(std::string_view text) const {
   if (text == commit) return Committed{};
-  const auto reason = text.starts_with(cancel) ? text.substr(cancel.size()) : text;
-  return Failed{make_error(Errc::aborted, "generation {} was not formed, and the current group is unchanged: {}",
-                           generation_, reason)};
+  const bool options_differ = text.starts_with(differ);
+  const auto prefix = options_differ ? differ : cancel;
+  const auto reason = text.starts_with(prefix) ? text.substr(prefix.size()) : text;
+  return Failed{make_error(options_differ ? Errc::mismatch : Errc::aborted,
+                           "generation {} was not formed, and the current group is unchanged: {}", generation_,
+                           reason)};
 }
 
 Agreement::Request Agreement::lost(const std::string& member, const std::string& process,

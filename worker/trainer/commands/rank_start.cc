@@ -42,16 +42,6 @@ std::future<SharedItems> read_items(const char* command, const TrainConfig& conf
   });
 }
 
-// A difference between the ranks' settings of the group itself is a mistake like any other difference of settings.
-std::unique_ptr<World> join(const InitOptions& options) {
-  try {
-    return init_process_group(options);
-  } catch (const Error& e) {
-    if (e.code() == Errc::mismatch) throw Error(Errc::usage, e.what());
-    throw;
-  }
-}
-
 // Returns a text such as "cuda:0, NVIDIA H100 80GB HBM3", for all devices of this rank.
 std::string device_description(const TrainConfig& config, Device device) {
   if (!names_cuda_devices(config.parallel)) return describe_cuda_device(device);
@@ -67,17 +57,21 @@ struct Membership {
   ProcessGroup* group = nullptr;  // null: it joins later
 };
 
-Membership join_job(const TrainConfig& config, const WorkerEnv& place, Device device, bool recovers) {
+// A difference between the ranks' settings of the group itself is a mistake like any other difference of settings.
+Membership join_job(const TrainConfig& config, const WorkerEnv& place, Device device, bool recovers) try {
   const auto options = init_options(config, place, device);
   Membership job;
   if (recovers) {
     job.recovery = std::make_unique<Recovery>(options, recovery_bound(config));
     if (!job.recovery->is_replacement()) job.group = &job.recovery->form_first();
   } else {
-    job.world = join(options);
+    job.world = init_process_group(options);
     job.group = &job.world->group();
   }
   return job;
+} catch (const Error& e) {
+  if (e.code() == Errc::mismatch) throw Error(Errc::usage, e.what());
+  throw;
 }
 
 }  // namespace
