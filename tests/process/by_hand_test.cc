@@ -1,5 +1,6 @@
 // Ranks that are started without ddprun: rank 0 serves the store.
 #include <csignal>
+#include <sys/wait.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
@@ -64,6 +65,8 @@ TEST_CASE("rank 0, which serves the store, may be frozen for as long as any othe
   test.barrier("up", size + 1, Deadline::in(30s));
   TcpStore client({.host = "127.0.0.1", .port = port}, Deadline::in(30s));
   ranks.signal(0, SIGSTOP);
+  siginfo_t stopped{};  // once all of its threads are
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(ranks.pid(0)), &stopped, WSTOPPED | WNOWAIT) == 0);
   CHECK_THROWS_WITH(client.num_keys(Deadline::in(2 * TcpStoreOptions{}.grace)), Catch::Contains("no reply"));
   ranks.signal(0, SIGCONT);
   test.set("resumed", "", Deadline::in(30s));

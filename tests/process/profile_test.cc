@@ -39,7 +39,8 @@ Words profile_of_two(const std::string& job, const Words& more = {}) {
 
 TEST_CASE("a rank with a slow loader is named with its host and with data") {
   const SlowJob job;
-  const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", job.path});
+  // 40 ms a step: longer than a busy machine keeps a rank from a processor.
+  const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", job.path, "--slow.read_us=10000"});
   digest_of(result);
   INFO(result.out);
   char host[256] = {};
@@ -61,7 +62,8 @@ TEST_CASE("the profile of a job whose loaders are slow names the loader, and dat
 
 TEST_CASE("the profile of a job with one slow rank names the rank, and what it waits for") {
   const SlowJob job;
-  const auto found = bottleneck_of(run_job(profile_of_two(job.path)));
+  // 80 ms a step: longer than a busy machine keeps a rank from a processor.
+  const auto found = bottleneck_of(run_job(profile_of_two(job.path, {"--slow.read_us=20000"})));
   CHECK_THAT(found, Catch::StartsWith("rank 1 on host ") && Catch::Contains("; data takes "));
 }
 
