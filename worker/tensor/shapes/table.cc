@@ -218,7 +218,7 @@ kernels::ValueRange value_range(In) {
 
 }  // namespace
 
-// What is not listed is made of other operations.
+// Operations that are not listed are made of others.
 kernels::Table make_table() {
   kernels::Table table = cpu::make_table();
   skip_all(table);

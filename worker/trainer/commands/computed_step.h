@@ -11,7 +11,7 @@
 
 namespace ddprun::trainer {
 
-// What a job's step takes at a rank, without running it.
+// The memory, bytes and operations of a job's step at one rank, found without running the job.
 struct ComputedStep {
   RankUse use = {};                      // that of the rank that has the most memory
   std::optional<std::size_t> sent = {};  // bytes_sent_in_step() and those within a replica, at the first stage
@@ -25,7 +25,7 @@ struct ComputedStep {
 // REQUIRES: has_dry_step(). Throws what dry_step() throws, and Errc::usage for axes that do not divide the ranks.
 ComputedStep compute_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
                           const plugin::Registry& registry = {});
-// The same without scaling, however long it takes.
+// Does what compute_step() does, but scales nothing, however long that takes.
 ComputedStep compute_whole_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
                                 const plugin::Registry& registry = {});
 
