@@ -40,8 +40,8 @@ class DeviceHosts {
   explicit DeviceHosts(int devices) : devices_(devices) {}
 
   std::unique_ptr<Child> start(int host, const Words& more) const {
-    Words words{DDPRUN_PROGRAM, "--nnodes=2", "--nproc_per_node=2", "--shutdown_timeout=5",
-                "--rdzv_endpoint=" + hosts_.endpoint()};
+    Words words{DDPRUN_PROGRAM,       "--nnodes=2",           "--node_rank=" + std::to_string(host),
+                "--nproc_per_node=2", "--shutdown_timeout=5", "--rdzv_endpoint=" + hosts_.endpoint()};
     const auto job = small_job(more);
     words.insert(words.end(), job.begin(), job.end());
     words.push_back("--metrics.file=" + metrics().string());
