@@ -48,7 +48,8 @@ std::string Membership::replacement_refusal(const Node& node, const std::vector<
     return failure.rank >= member.first_rank && failure.rank < member.first_rank + member.nproc;
   };
   const auto count = failures_.size() + failures.size();
-  if (failures.empty() || !std::all_of(failures.begin(), failures.end(), is_own)) return "its node names no rank";
+  if (failures.empty() || !std::all_of(failures.begin(), failures.end(), is_own))
+    return "the report names no rank of its node";
   if (std::any_of(failures.begin(), failures.end(), [](const auto& each) { return each.usage_error; }))
     return "its settings are refused";
   if (judgement_due_) return "another node has stopped its workers";
