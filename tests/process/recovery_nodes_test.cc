@@ -118,7 +118,7 @@ TEST_CASE("the loss of a node restarts all workers, as soon as another one has c
 }
 
 TEST_CASE("with --restart=failed a job of several nodes ends where workers have not announced that they can recover") {
-  TwoNodes job({"--max_restarts=1", "--restart=failed"}, {"--recovery.mode=restart"});
+  TwoNodes job({"--max_restarts=4", "--restart=failed"}, {"--recovery.mode=restart"});
   wait_for_step(*job.first, job.training, 5);
   ::kill(workers_by_rank(job.training).at(3), SIGKILL);
   const auto output = job.wait(2);
