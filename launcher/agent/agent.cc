@@ -509,10 +509,19 @@ class Agent {
   // agent, which then reads what is new.
   void report_training() {
     training_.every(training_interval, [this] {
+      keep_standby();
       report_node({.workers = training_.changed(group_.reports()),
                    .replaced = replaced_,
                    .usage = usage_.read(std::chrono::steady_clock::now())});
     });
+  }
+
+  // A program that knows how to stand by says so in its training record. Short jobs end before it is read.
+  void keep_standby() {
+    if (!round_ || round_->restarts_used >= spec_.restarts.max_restarts) return;
+    const auto records = training_.records(group_.reports());
+    if (std::ranges::any_of(records, [](const auto& each) { return each.second.wants_standby != 0; }))
+      group_.keep_standby();
   }
 
   // Other nodes may still need the endpoint that this process serves: to receive the job result, or for another job.

@@ -37,8 +37,9 @@ CpuMask::CpuMask(const CpuList& cpus) {
   }
 }
 
-int CpuMask::apply() const noexcept {
-  return ::syscall(SYS_sched_setaffinity, 0, words_.size() * sizeof(unsigned long), words_.data()) == 0 ? 0 : errno;
+int CpuMask::apply_to(pid_t thread) const noexcept {
+  const auto bytes = words_.size() * sizeof(unsigned long);
+  return ::syscall(SYS_sched_setaffinity, thread, bytes, words_.data()) == 0 ? 0 : errno;
 }
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sys/types.h>
 #include <vector>
 
 #include "ddprun/launcher/placement/cpu_list.h"
@@ -19,7 +20,9 @@ class CpuMask {
   bool empty() const { return words_.empty(); }
   // Binds the calling thread, and so all processes that it forks and executes. Async-signal-safe. Returns 0 or an
   // errno, EINVAL if none of the processors may be used any more.
-  int apply() const noexcept;
+  int apply() const noexcept { return apply_to(0); }
+  // The same for a thread of any process of this user.
+  int apply_to(pid_t thread) const noexcept;
 
  private:
   std::vector<unsigned long> words_;

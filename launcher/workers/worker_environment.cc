@@ -1,11 +1,13 @@
 #include "ddprun/launcher/workers/worker_environment.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/progress/training_memory.h"
 #include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "ddprun/rendezvous/recovery/standby_socket.h"
 #include "ddprun/rendezvous/store/local_socket.h"
 #include "ddprun/rendezvous/trust/token_descriptor.h"
 
@@ -36,7 +38,7 @@ Environment shared_environment(const Environment& agent, const WorkerEnvSpec& sp
   env.set("TORCHELASTIC_USE_AGENT_STORE", spec.agent_store ? "True" : "False");
   env.set("TORCHELASTIC_SIGNALS_TO_HANDLE", spec.signals_to_handle);
   env.unset(recovery_variable);
-  if (spec.recovery) env.set(std::string(recovery_variable), number(*spec.recovery));
+  env.unset(standby_variable);
   if (!spec.timer_file.empty()) env.set("TORCHELASTIC_TIMER_FILE", spec.timer_file);
   env.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", agent.get("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
   if (spec.token_descriptor >= 0)
@@ -67,6 +69,7 @@ std::vector<std::pair<std::string, std::string>> own_variables(const Environment
       {"LOCAL_RANK", std::to_string(spec.virtual_local_rank ? 0 : local_rank)},
       {"ROLE_RANK", rank},  // a job has one role
       {"TORCHELASTIC_ERROR_FILE", error_file}};
+  if (spec.recovery) own.emplace_back(recovery_variable, std::to_string(*spec.recovery));
   if (!spec.training_memory.empty())
     own.emplace_back(training_record_variable, fmt::format("{}:{}", spec.training_memory, local_rank));
   if (spec.pmi) {
@@ -119,6 +122,21 @@ std::span<const std::string> WorkerEnvironments::of(int local_rank, const std::s
   entries_.resize(shared_);
   for (const auto& [name, value] : own_variables(agent_, spec_, round_, local_rank, error_file, pmi_descriptor))
     entries_.push_back(name + "=" + value);
+  return entries_;
+}
+
+std::span<const std::string> WorkerEnvironments::of_standby(const std::string& error_file, int descriptor) {
+  constexpr std::size_t longer_numbers = 64;  // those of the worker, its generation and its error file
+  const int last = round_.members.at(static_cast<std::size_t>(round_.self)).nproc - 1;
+  std::size_t room = longer_numbers;
+  for (const auto& [name, value] : own_variables(agent_, spec_, round_, last, error_file, -1))
+    room += name.size() + value.size() + 2;
+  entries_.resize(shared_);
+  if (!spec_.omp_threads.empty()) entries_.push_back(fmt::format("OMP_NUM_THREADS={}", spec_.omp_threads.front()));
+  entries_.push_back("TORCHELASTIC_ERROR_FILE=" + error_file);
+  for (std::size_t i = shared_; i < entries_.size(); ++i) room -= std::min(room, entries_[i].size() + 1);
+  auto& reserved = entries_.emplace_back(fmt::format("{}={}", standby_variable, descriptor));
+  if (reserved.size() < room) reserved.resize(room, ' ');
   return entries_;
 }
 

@@ -47,6 +47,10 @@ class WorkerEnvironments {
 
   // Returns worker_environment() as "NAME=value", the shared variables first; valid until the next call.
   std::span<const std::string> of(int local_rank, const std::string& error_file, int pmi_descriptor = -1);
+  // Returns the environment of a process that may become the worker of any local rank (standby_socket.h), whose
+  // descriptor this is: the shared variables first, then room for a worker's own. It has no rank. error_file: as
+  // that of a worker, so that the guardian's marker is there. REQUIRES: omp_threads are the same for all workers.
+  std::span<const std::string> of_standby(const std::string& error_file, int descriptor);
 
  private:
   const Environment& agent_;

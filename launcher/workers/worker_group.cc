@@ -16,6 +16,7 @@
 #include "ddprun/launcher/workers/blocked_workers.h"
 #include "ddprun/launcher/workers/leftovers.h"
 #include "ddprun/launcher/workers/nonfatal_signal.h"
+#include "ddprun/launcher/workers/standby.h"
 #include "ddprun/launcher/workers/worker.h"
 #include "ddprun/launcher/workers/worker_failures.h"
 #include "ddprun/launcher/workers/worker_process.h"
@@ -40,6 +41,10 @@ std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
+bool has_ended_well(const Worker& worker) {
+  return worker.exit && (worker.exit->success() || worker.preempted());
+}
+
 }  // namespace
 
 struct WorkerGroup::Impl {
@@ -59,7 +64,8 @@ struct WorkerGroup::Impl {
                  .blocked = [this](pid_t pid, const std::string& text) { worker_with(pid)->blocked = text; },
                  .looked = [this] { report_failures(false); }}),
         memory(MemoryEvidence::Sources::of_this_process()),
-        leftovers(guardian_) {
+        leftovers(guardian_),
+        standby(guardian_) {
     if (spec.credentials) token = make_token_descriptor(*spec.credentials);
     spec.exported.token_descriptor = token.get();
   }
@@ -74,6 +80,7 @@ struct WorkerGroup::Impl {
   BlockedWorkers blocked;
   MemoryEvidence memory;
   Leftovers leftovers;
+  Standby standby;
 
   Phase phase = Phase::idle;
   Round round;
@@ -86,13 +93,16 @@ struct WorkerGroup::Impl {
   std::unique_ptr<PmiServer> pmi;  // that of the latest round, if its workers are to be MPI processes
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
+  ProcessSpec program_of(int local_rank) const;
   Worker make_worker(int local_rank, WorkerEnvironments& environments, std::uint64_t replacement = 0);
+  void start_standby();
   void replace(Worker& worker, std::uint64_t generation);
-  void apply(const std::vector<ProcessChange>& changes);
+  bool apply(const std::vector<ProcessChange>& changes);
   void report_changes(const std::vector<WorkerReport>& changed) const;
   void end_aborted(int local_rank, int exit_code);
   void warn_of_frozen() const;
   std::vector<WorkerFailure> failures();
+  bool any_ended_well() const;
   bool all_preempted() const;
   std::vector<WorkerStatus> status() const;
   bool all_exited() const;
@@ -106,6 +116,16 @@ struct WorkerGroup::Impl {
   std::vector<Worker>::iterator worker_with(pid_t pid);
 };
 
+// The program without environment and standard descriptors.
+ProcessSpec WorkerGroup::Impl::program_of(int local_rank) const {
+  return {.executable = spec.command.executable,
+          .arguments = arguments_for(spec.command, local_rank),
+          .environment = {},
+          .inherited = {-1, token.get()},
+          .cpus = spec.placement.workers.at(static_cast<std::size_t>(local_rank)).cpus,
+          .descriptors = spec.descriptors};
+}
+
 Worker WorkerGroup::Impl::make_worker(int local_rank, WorkerEnvironments& environments, std::uint64_t replacement) {
   const auto folder = logs.worker_folder(round.generation, local_rank, replacement);
   Worker worker{.local_rank = local_rank,
@@ -113,19 +133,26 @@ Worker WorkerGroup::Impl::make_worker(int local_rank, WorkerEnvironments& enviro
   const auto descriptors = output->open(local_rank, folder);
   const auto input = open_input(spec.input, self().first_rank + local_rank);
   const int pmi_end = pmi ? pmi->worker_end(local_rank) : -1;
-  worker.process = start_process({.executable = spec.command.executable,
-                                  .arguments = arguments_for(spec.command, local_rank),
-                                  .environment = environments.of(local_rank, worker.error_file, pmi_end),
-                                  .in = input.get(),
-                                  .out = descriptors.out,
-                                  .err = descriptors.err,
-                                  .inherited = {pmi_end, token.get()},
-                                  .cpus = spec.placement.workers.at(static_cast<std::size_t>(local_rank)).cpus,
-                                  .descriptors = spec.descriptors},
-                                 guardian);
+  auto program = program_of(local_rank);
+  program.environment = environments.of(local_rank, worker.error_file, pmi_end);
+  program.in = input.get();
+  program.out = descriptors.out;
+  program.err = descriptors.err;
+  program.inherited[0] = pmi_end;
+  auto adopted = replacement > 0 ? standby.adopt(program) : std::nullopt;
+  worker.process = adopted ? std::move(*adopted) : start_process(program, guardian);
   output->started();
   if (pmi) pmi->started(local_rank);
   return worker;
+}
+
+// It gets the processors of the first worker until it is adopted: OpenMP counts them where OMP_NUM_THREADS is not set.
+void WorkerGroup::Impl::start_standby() {
+  if (phase != Phase::running || any_ended_well() || !suits_all_workers(spec.command, spec.exported, spec.environment))
+    return;
+  WorkerEnvironments environments(spec.environment, spec.exported, round);
+  const auto error_file = logs.error_file(round.generation, 0).string();
+  standby.start(program_of(0), [&](int descriptor) { return environments.of_standby(error_file, descriptor); });
 }
 
 void WorkerGroup::Impl::replace(Worker& worker, std::uint64_t generation) {
@@ -161,9 +188,12 @@ std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
   return failures;
 }
 
-void WorkerGroup::Impl::apply(const std::vector<ProcessChange>& changes) {
+// Returns whether the standby process has ended by itself.
+bool WorkerGroup::Impl::apply(const std::vector<ProcessChange>& changes) {
   std::vector<WorkerReport> changed;
+  bool lost_standby = false;
   for (const auto& change : changes) {
+    lost_standby |= standby.apply(change);
     const auto worker = worker_with(change.exit.pid);
     if (worker == workers.end()) continue;
     if (change.kind == ProcessChange::Kind::ended) {
@@ -174,6 +204,7 @@ void WorkerGroup::Impl::apply(const std::vector<ProcessChange>& changes) {
     changed.push_back(worker->report());
   }
   report_changes(changed);
+  return lost_standby;
 }
 
 void WorkerGroup::Impl::report_changes(const std::vector<WorkerReport>& changed) const {
@@ -198,9 +229,12 @@ void WorkerGroup::Impl::warn_of_frozen() const {
                 signal_name(worker.stopped_by));
 }
 
+bool WorkerGroup::Impl::any_ended_well() const {
+  return std::ranges::any_of(workers, has_ended_well);
+}
+
 bool WorkerGroup::Impl::all_preempted() const {
-  const auto ended_well = [](const Worker& w) { return w.exit && (w.exit->success() || w.preempted()); };
-  return std::all_of(workers.begin(), workers.end(), ended_well) &&
+  return std::ranges::all_of(workers, has_ended_well) &&
          std::any_of(workers.begin(), workers.end(), [](const Worker& w) { return w.preempted(); });
 }
 
@@ -249,6 +283,7 @@ void WorkerGroup::Impl::kill_everything() {
 void WorkerGroup::Impl::advance() {
   if (phase == Phase::idle || !all_exited()) return;
   if (phase == Phase::running && std::ranges::any_of(workers, &Worker::reported)) return;
+  standby.kill();
   if (leftovers.none()) return finish();
   if (phase == Phase::running) {
     phase = Phase::leftovers;
@@ -319,6 +354,7 @@ void WorkerGroup::start(const Round& round, const std::string& store_socket) {
   self.round = round;
   self.spec.exported.store_socket = store_socket;
   self.leftovers.begin_round();
+  self.standby.begin_round();
   self.kills = 0;
   self.awaiting_cause = false;
   self.output = std::make_shared<OutputRouter>(
@@ -346,11 +382,16 @@ void WorkerGroup::replace(int local_rank, std::uint64_t generation) {
   impl_->replace(*worker, generation);
 }
 
+void WorkerGroup::keep_standby() {
+  impl_->start_standby();
+}
+
 void WorkerGroup::stop(int signal_number, milliseconds grace) {
   auto& self = *impl_;
   if (self.phase == Impl::Phase::idle) return;
   self.stop_signal = signal_number;
   self.blocked.stop();
+  self.standby.kill();
   if (self.phase != Impl::Phase::stopping) self.warn_of_frozen();
   self.signal_groups(signal_number);
   if (self.phase != Impl::Phase::stopping) {
@@ -395,8 +436,11 @@ void WorkerGroup::window_changed() {
 
 void WorkerGroup::reap() {
   auto& self = *impl_;
-  self.apply(reap_children(self.guardian));
+  const bool lost_standby = self.apply(reap_children(self.guardian));
+  if (self.any_ended_well()) self.standby.kill();  // nobody can be replaced any more
   self.report_failures(true);
+  // The kernel may have killed it for its memory, which is no evidence about a worker that another process kills later.
+  if (lost_standby) self.memory.begin();
   self.advance();
 }
 

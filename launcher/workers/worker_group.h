@@ -77,6 +77,11 @@ class WorkerGroup {
   // group is killed. generation is the first one of the process group that the new worker is a member of
   // (DDPRUN_RECOVERY). Throws as start() does.
   void replace(int local_rank, std::uint64_t generation);
+  // Starts another process of the workers' program before a worker is lost, unless there is one; replace() then makes
+  // it the replacement, which saves the time in which a process starts. To be called if the program knows
+  // DDPRUN_STANDBY (standby_socket.h). Does nothing where one process cannot become the worker of any local rank, and
+  // once the first worker has ended well. Reports do not have the process, and the workers' end is its own.
+  void keep_standby();
   // Sends the signal to every worker's process group and kills the remaining processes after the grace period. May be
   // repeated: the signal is sent again, and the first grace period stays in force.
   void stop(int signal_number, std::chrono::milliseconds grace);

@@ -30,6 +30,8 @@ struct TrainingRecord {
   double gradient_norm = unknown;  // before clipping
   double samples_per_s = unknown;  // over all ranks, and over the last second or the last step, whichever is longer
   double seconds_left = unknown;
+  // 1 if the agent is to keep a standby process of this program, which can replace this one (standby_socket.h).
+  std::int64_t wants_standby = 0;
   std::int64_t first_step_ms = 0;  // when the present process group did its first step, since the epoch; 0: not yet
   // Counted by this process since its first step: steps and samples of all ranks, and this rank's time by activity.
   std::int64_t steps = 0;

@@ -38,7 +38,8 @@ struct Options {
   std::vector<int> ranks{4, 8};
   int nodes = 1;  // number of agents, all on this host
   int kills = 5;
-  int batch = 16;  // batch size of a rank
+  int batch = 16;       // batch size of a rank
+  bool standby = true;  // recovery.standby
   unsigned seed = 1;
 };
 
@@ -82,7 +83,7 @@ struct Phases {
 class Job {
  public:
   Job(const Options& options, const std::string& backend, int ranks)
-      : ranks_(ranks), recoveries_(folder_ / "recoveries") {
+      : ranks_(ranks), standbys_(options.standby ? options.nodes : 0), recoveries_(folder_ / "recoveries") {
     write_config(options, backend);
     const auto port = testing::free_port();
     for (int node = 0; node < options.nodes; ++node) agents_.push_back(start(options, node, port));
@@ -95,6 +96,7 @@ class Job {
   }
 
   Phases kill(int rank) {
+    wait_for_standbys();
     const auto pid = pid_of(rank);
     const auto began = now_us();
     ::kill(pid, SIGKILL);
@@ -131,7 +133,8 @@ class Job {
         << "[model]\nname = cnn\n[data]\nname = digits\nsamples = " << 200 * samples_
         << "\ntest_samples = 100\n[train]\nepochs = 1000000\nlog_every = 0\nbatch_size = " << options.batch
         << "\n[eval]\nevery_epochs = 0\n[metrics]\nfile = " << (folder_ / "metrics").string()
-        << "\n[recovery]\nfile = " << (folder_ / "recoveries").string() << "\n[dist]\nbackend = " << backend << "\n";
+        << "\n[recovery]\nstandby = " << (options.standby ? "true" : "false")
+        << "\nfile = " << (folder_ / "recoveries").string() << "\n[dist]\nbackend = " << backend << "\n";
   }
 
   Process start(const Options& options, int node, int port) const {
@@ -157,6 +160,18 @@ class Job {
     throw make_error(Errc::io, "there is no process of rank {}", rank);
   }
 
+  // Waits until each node has a process that stands by.
+  void wait_for_standbys() const {
+    const auto deadline = Deadline::in(time_limit);
+    const auto count = [&] {
+      std::ptrdiff_t found = 0;
+      for (const pid_t pid : testing::processes_with("DDPRUN_BENCH_JOB=" + folder_.path().string()))
+        found += testing::proc_text(std::to_string(pid), "comm") == "ddprun-standby\n";
+      return found;
+    };
+    while (count() < standbys_) wait_a_little(deadline, "a process to stand by");
+  }
+
   // Waits for that many more steps; returns their samples a second.
   std::vector<double> wait_for_steps(int count) {
     std::vector<double> rates;
@@ -178,6 +193,7 @@ class Job {
   }
 
   const int ranks_;
+  const int standbys_;
   const testing::TempDir folder_;
   std::int64_t samples_ = 0;  // samples of a step
   Lines recoveries_;
@@ -268,6 +284,9 @@ Run recovery_bench(CLI::App& subcommand) {
   subcommand.add_option("--kills", options->kills, "of each row")->check(CLI::PositiveNumber)->capture_default_str();
   subcommand.add_option("--batch", options->batch, "samples of a rank's step")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  subcommand
+      .add_option("--standby", options->standby, "recovery.standby; if true, a kill waits until a process stands by")
       ->capture_default_str();
   subcommand.add_option("--seed", options->seed, "of the choice of ranks")->capture_default_str();
   return [options](bool json) { run(*options, json); };

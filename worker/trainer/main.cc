@@ -27,8 +27,10 @@
 #include "ddprun/worker/plugin/load.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/trainer/commands/command.h"
+#include "ddprun/worker/trainer/commands/preparation.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 #include "ddprun/worker/trainer/library_handlers.h"
+#include "ddprun/worker/trainer/recovery/standby.h"
 
 using namespace ddprun;
 using namespace ddprun::trainer;
@@ -161,7 +163,14 @@ void occupy_standard_descriptors() {
     if (::fcntl(descriptor, F_GETFD) < 0) ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bool& training) {
+void take_place(WorkerEnv& place) {
+  place = WorkerEnv::from(Environment::capture());
+  write_error_file_at_terminate(place.error_file);
+  if (place.world_size != 1) log::init(fmt::format("ddprun-worker rank {}", place.rank));
+}
+
+// standby: null if the place is known from the start.
+int run(const std::vector<std::string>& command_line, Standby* standby, WorkerEnv& place, bool& training) {
   const auto arguments = parse_arguments(command_line);
   const auto file = entries_of_file(arguments);
   const auto registry = load_plugin(file, arguments.overrides);
@@ -176,9 +185,17 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
     return arguments.command.run_words(arguments.words);
   } else {
     read_settings(settings, config, arguments, file, place);
-    if (!arguments.print_config)
-      return arguments.command.run({config, settings, registry, place, arguments.counts, training});
-    write_standard_output(effective_config(config, settings));
+    if (arguments.print_config) {
+      write_standard_output(effective_config(config, settings));
+      return exit_success;
+    }
+    auto prepared = standby ? prepare_run(config, settings, registry, standby->ranks()) : std::nullopt;
+    if (standby) {
+      if (!standby->wait()) return exit_success;
+      take_place(place);
+    }
+    return arguments.command.run(
+        {config, settings, registry, place, arguments.counts, training, prepared ? &*prepared : nullptr});
   }
   return exit_success;
 }
@@ -214,10 +231,9 @@ int main(int argc, char** argv) {
   trainer::remove_handlers_of_ucx();
   try {
     log::init("ddprun-worker");
-    place = WorkerEnv::from(Environment::capture());
-    write_error_file_at_terminate(place.error_file);
-    if (place.world_size != 1) log::init(fmt::format("ddprun-worker rank {}", place.rank));
-    return run({argv + 1, argv + argc}, place, training);
+    auto standby = Standby::from(Environment::capture());
+    if (!standby) take_place(place);
+    return run({argv + 1, argv + argc}, standby ? &*standby : nullptr, place, training);
   } catch (const Error& e) {
     report(e.what(), kind_of(e.code(), training), place);
     return exit_for(e.code());

@@ -9,6 +9,7 @@
 #include "ddprun/common/log.h"
 #include "ddprun/worker/checkpoint/checkpoint.h"
 #include "ddprun/worker/comm/error_file.h"
+#include "ddprun/worker/trainer/config/recovery_settings.h"
 #include "ddprun/worker/trainer/loop.h"
 #include "ddprun/worker/trainer/observers/observers.h"
 #include "ddprun/worker/trainer/recovery/state_copy.h"
@@ -75,6 +76,7 @@ class Trainer::Impl {
                                  .preemption = context.preemption,
                                  .summary = summary_,
                                  .training_record = context.training_record,
+                                 .wants_standby = recovery_ && wants_standby(config),
                                  .epoch_samples = samples_of_epoch_,
                                  .first_of_host = context.first_of_host});
   }

@@ -84,6 +84,34 @@ TEST_CASE("WorkerEnvironments returns the same environments as worker_environmen
   }
 }
 
+TEST_CASE("a standby process has the variables of no rank, and room for those of each") {
+  const Environment agent({{"HOME", "/h"}, {"RANK", "stale"}, {"DDPRUN_STANDBY", "stale"}});
+  WorkerEnvSpec spec{.omp_threads = {6, 6, 6}, .training_memory = "/proc/71/fd/9", .recovery = 0};
+  const auto round = two_nodes();
+  const auto text = [](std::span<const std::string> entries) {
+    std::string all;
+    for (const auto& entry : entries) all += entry + "\n";
+    return all;
+  };
+  WorkerEnvironments environments(agent, spec, round);
+  const auto standby = text(environments.of_standby("/e/error_3_0.json", 7));
+  for (const auto* name : {"RANK=", "LOCAL_RANK=", "ROLE_RANK=", "DDPRUN_RECOVERY=", "DDPRUN_TRAINING_RECORD="})
+    CHECK(("\n" + standby).find(std::string("\n") + name) == std::string::npos);
+  CHECK(standby.find("\nOMP_NUM_THREADS=6\n") != std::string::npos);
+  CHECK(standby.find("\nTORCHELASTIC_ERROR_FILE=/e/error_3_0.json\n") != std::string::npos);
+  CHECK(standby.find("\nDDPRUN_STANDBY=7 ") != std::string::npos);
+
+  spec.recovery = 1'000'000;
+  WorkerEnvironments later(agent, spec, round);
+  const auto worker = text(later.of(2, "/e/error_3_2.1000000.json"));
+  CHECK(worker.size() <= standby.size());
+  CHECK(worker.find("DDPRUN_STANDBY") == std::string::npos);
+  CHECK(worker.find("\nDDPRUN_RECOVERY=1000000\n") != std::string::npos);
+  // What a program may have a pointer to stays where it is.
+  const auto shared = worker.substr(0, worker.find("\nRANK="));
+  CHECK(standby.starts_with(shared));
+}
+
 TEST_CASE("variables of NCCL and OpenMP that the user has set are kept") {
   const Environment agent({{"OMP_NUM_THREADS", "6"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}});
   const auto env = worker_environment(agent, {.agent_store = false}, two_nodes(), 0, "");

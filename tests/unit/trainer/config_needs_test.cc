@@ -136,6 +136,7 @@ const std::vector<Example> examples{
     {"model.hidden=64", {"model.name=mlp"}, {"model.name=cnn"}},
     {"data.ledger=l.jsonl", {}, {"parallel.strategy=parameter_server"}},
     {"recovery.wait=5", {}, {"recovery.mode=restart"}},
+    {"recovery.standby=false", {}, {"recovery.mode=restart"}},
     {"recovery.file=r.jsonl", {}, {"recovery.mode=restart"}},
     {"model.dropout=0.1", {"model.name=mlp"}, {"model.name=cnn"}},
     {"model.stem=imagenet", {"model.name=resnet50"}, {}},

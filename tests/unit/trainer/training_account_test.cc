@@ -126,6 +126,13 @@ TEST_CASE("a process that replaces another one says where the run stands and cou
   CHECK(account.record().seconds_left == 1);
 }
 
+TEST_CASE("a record asks for a standby process from the start if the run wants one") {
+  CHECK(started().record().wants_standby == 0);
+  TrainingAccount account(true);
+  account.start(at(0), {.pid = 7, .rank = 1, .size = 2});
+  CHECK(account.record().wants_standby == 1);
+}
+
 TEST_CASE("each step counts in the bucket of its duration") {
   auto account = started();
   account.steps_done(at(1), step(1, 0.001));

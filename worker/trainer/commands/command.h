@@ -12,6 +12,8 @@
 
 namespace ddprun::trainer {
 
+struct PreparedRun;
+
 // The arguments of a command. All of it outlives the call.
 struct CommandContext {
   const TrainConfig& config;
@@ -20,6 +22,7 @@ struct CommandContext {
   const WorkerEnv& place;
   const std::map<std::string, int>& counts;  // those of Command::counts that are given
   bool& training;                            // to be set once the start-up has succeeded
+  PreparedRun* prepared = nullptr;           // taken over by training; null: nothing is prepared
 };
 
 // A command of ddprun-worker.

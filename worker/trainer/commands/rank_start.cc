@@ -5,12 +5,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/rank_label.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/tensor/onednn/product_code.h"
+#include "ddprun/worker/trainer/commands/preparation.h"
 #include "ddprun/worker/trainer/config/device_settings.h"
 #include "ddprun/worker/trainer/config/group_settings.h"
 #include "ddprun/worker/trainer/config/recovery_settings.h"
@@ -34,11 +36,13 @@ void tell_label(const TrainConfig& config, const WorkerEnv& place, Device device
 
 // Reads what the ranks are to have in common; nothing without other ranks. Runs beside the forming of the group, which
 // mostly waits for the others.
-std::future<SharedItems> read_items(const char* command, const TrainConfig& config, const Settings& settings,
-                                    const Datasets& datasets, const plugin::Registry& registry, int ranks) {
+std::future<SharedItems> read_items(const char* command, const CommandContext& context, const Datasets& datasets,
+                                    int ranks) {
   if (ranks == 1) return std::async(std::launch::deferred, [] { return SharedItems(); });
-  return std::async(std::launch::async, [=, &config, &settings, &datasets, &registry] {
-    return items_of_job(command, config, settings, datasets, registry);
+  if (auto* const prepared = context.prepared)
+    return std::async(std::launch::deferred, [prepared] { return std::move(prepared->items); });
+  return std::async(std::launch::async, [=, &context, &datasets] {
+    return items_of_job(command, context.config, context.settings, datasets, context.registry);
   });
 }
 
@@ -92,14 +96,15 @@ int run_as_rank(const CommandContext& context, const char* command,
   const Device device = train_device(config, place);
   const auto products = generate_product_code();
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
-  const auto datasets = make_datasets(config, settings, registry);
+  const auto datasets =
+      context.prepared ? std::move(context.prepared->datasets) : make_datasets(config, settings, registry);
   const bool recovers = std::string_view(command) == "train" && place.recovery && recovers_in_process(config) &&
                         device.type == DeviceType::cpu;
   const bool joins_later = recovers && *place.recovery > 0;
   if (!datasets.note.empty() && !joins_later) progress.line(datasets.note);
   apply_tf32(config, device);
   tell_label(config, place, device);
-  auto items = read_items(command, config, settings, datasets, registry, place.world_size);
+  auto items = read_items(command, context, datasets, place.world_size);
   if (device.type == DeviceType::cuda) progress.line("rank 0 trains on " + device_description(config, device));
   const auto job = join_job(config, place, device, recovers);
   const SharedItems shared = items.get();

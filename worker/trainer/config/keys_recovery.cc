@@ -15,6 +15,11 @@ void bind_recovery(Settings& s, TrainConfig::Recovery& r) {
          .min = 1,
          .max = 86'400,
          .scope = Scope::group});
+  s.add("recovery.standby", r.standby,
+        {.help = "whether each node keeps a process ready that has made a step of its own and waits, so that a "
+                 "replacement neither has to start nor to make a first step; it takes about the memory of a rank. "
+                 "ddprun starts it after a few seconds of training. Not with model.plugin and optim.offload",
+         .scope = Scope::group});
   s.add("recovery.file", r.file,
         {.help = "JSON lines file to which each rank adds a record for each recovery: when it came to the end of each "
                  "phase, in microseconds since the epoch. Empty: none",

@@ -311,7 +311,7 @@ std::vector<Need> layout_needs() {
       where(
           {"checkpoint.every_steps", "checkpoint.keep", "checkpoint.keep_best", "checkpoint.resume"},
           {"checkpoint.dir"}, [](const TrainConfig& c) { return !c.checkpoint.dir.empty(); }, "checkpoint.dir"),
-      one_of({"recovery.wait", "recovery.file"}, "recovery.mode", {"in_process"}),
+      one_of({"recovery.wait", "recovery.standby", "recovery.file"}, "recovery.mode", {"in_process"}),
   };
 }
 

@@ -46,6 +46,10 @@ bool recovers_in_process(const TrainConfig& config) {
   return config.recovery.mode == "in_process" && why_not_in_process(config).empty();
 }
 
+bool wants_standby(const TrainConfig& config) {
+  return config.recovery.standby && config.model.plugin.empty() && config.optim.offload.empty();
+}
+
 std::chrono::milliseconds recovery_bound(const TrainConfig& config) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(config.recovery.wait));
 }

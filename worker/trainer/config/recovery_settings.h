@@ -14,6 +14,10 @@ std::string why_not_in_process(const TrainConfig& config);
 // Returns whether recovery.mode = in_process and why_not_in_process() allows it.
 bool recovers_in_process(const TrainConfig& config);
 
+// Returns recovery.standby if another process of the program, started in advance, can go on as this run: a plugin may
+// keep state in the process from the step before it, and the state of optim.offload is a file.
+bool wants_standby(const TrainConfig& config);
+
 // Returns recovery.wait.
 std::chrono::milliseconds recovery_bound(const TrainConfig& config);
 

@@ -191,6 +191,7 @@ struct TrainConfig {
   struct Recovery {
     std::string mode = "in_process";
     double wait = 60;
+    bool standby = true;
     std::filesystem::path file;
   } recovery;
   struct Checkpoint {

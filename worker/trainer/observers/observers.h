@@ -19,6 +19,7 @@ struct ObserverContext {
   const PreemptionListener* preemption;  // null if this rank takes no requests
   Summary& summary;                      // to be filled in
   std::string training_record = {};      // WorkerEnv::training_record
+  bool wants_standby = false;            // see TrainingRecord
   std::int64_t epoch_samples = 0;        // those in the training data
   bool first_of_host = false;            // true for the one rank of this host that writes what each host has
 };

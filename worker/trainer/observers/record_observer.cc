@@ -20,7 +20,8 @@ TrainingAccount::Now now() {
 // Publishes the state of the run where the agent reads it, after each step.
 class RecordObserver : public Observer {
  public:
-  RecordObserver(const std::string& address, std::int64_t epochs) : publisher_(address), epochs_(epochs) {}
+  RecordObserver(const std::string& address, std::int64_t epochs, bool wants_standby)
+      : publisher_(address), epochs_(epochs), account_(wants_standby) {}
 
   // A process that joins later does not count the step to which it joins, which the process before has made.
   void session_started(Session& session) override {
@@ -79,7 +80,8 @@ class RecordObserver : public Observer {
 std::unique_ptr<Observer> make_record_observer(const ObserverContext& context, Observer&) {
   if (context.training_record.empty()) return nullptr;
   try {
-    return std::make_unique<RecordObserver>(context.training_record, context.config.train.epochs);
+    return std::make_unique<RecordObserver>(context.training_record, context.config.train.epochs,
+                                            context.wants_standby);
   } catch (const Error& e) {
     log::debug("the agent does not see this rank's training: {}", e.what());
     return nullptr;

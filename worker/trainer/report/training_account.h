@@ -40,6 +40,8 @@ class TrainingAccount {
     int rank_steps = 1;                                // the number of steps of rank_times
   };
 
+  explicit TrainingAccount(bool wants_standby = false) { record_.wants_standby = wants_standby ? 1 : 0; }
+
   // A session in a process group begins.
   void start(Now now, Place place);
   void steps_done(Now now, const Steps& steps);

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <sys/types.h>
+
+#include "ddprun/common/environment.h"
+#include "ddprun/common/unique_fd.h"
+#include "ddprun/launcher/cli/worker_command.h"
+#include "ddprun/launcher/workers/guardian.h"
+#include "ddprun/launcher/workers/worker_environment.h"
+#include "ddprun/launcher/workers/worker_process.h"
+
+namespace ddprun {
+
+// Returns whether one process of the program can become the worker of any local rank: what it reads before it knows the
+// rank is the same for all of them.
+bool suits_all_workers(const WorkerCommand& command, const WorkerEnvSpec& exported, const Environment& environment);
+
+// The standby process of a node, or none: see standby_socket.h. It is no worker until it is adopted.
+//
+// Ownership: owns the process, and its end of the socket; borrows the guardian. Destroying it does not end the process,
+// which ends itself at the end of file. Threads: single-threaded, on the main thread (see start_process()).
+// Errors: none thrown. Where no process can be started, or it ends by itself, there is none; after a few of these
+// losses no other is started in the round.
+class Standby {
+ public:
+  explicit Standby(Guardian& guardian) : guardian_(guardian) {}
+
+  void begin_round();
+  // Starts the process unless there is one. spec: as for a worker; what it says of environment and standard descriptors
+  // is replaced. environment: called with the descriptor that the process inherits.
+  void start(ProcessSpec spec, const std::function<std::span<const std::string>(int descriptor)>& environment);
+  // Makes the process the worker that the spec describes, if it is ready. Returns none if it is not, or is frozen, or
+  // has ended; the worker is started as usual then.
+  std::optional<StartedProcess> adopt(const ProcessSpec& worker);
+  // Call with each change of a child. Returns whether the process has ended by itself.
+  bool apply(const ProcessChange& change);
+  // Ends the process by SIGKILL; apply() gets the change once it has ended.
+  void kill();
+
+ private:
+  struct Process {
+    StartedProcess started;
+    UniqueFd socket;
+    bool ready = false;
+    bool stopped = false;
+    bool killed = false;
+  };
+  bool is_usable();
+
+  Guardian& guardian_;
+  std::optional<Process> process_;
+  int losses_ = 0;  // in this round
+};
+
+}  // namespace ddprun

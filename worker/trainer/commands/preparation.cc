@@ -1,0 +1,51 @@
+#include "ddprun/worker/trainer/commands/preparation.h"
+
+#include <exception>
+#include <utility>
+
+#include "ddprun/common/blocked_signals.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/comm/launch_env.h"
+#include "ddprun/worker/trainer/config/group_settings.h"
+#include "ddprun/worker/trainer/session/job_items.h"
+#include "ddprun/worker/trainer/session/session.h"
+#include "ddprun/worker/trainer/state/train_state.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Returns the job of one rank that has the micro-batches of a rank among so many.
+TrainConfig with_share_of(const TrainConfig& config, int ranks) {
+  TrainConfig share = config;
+  share.train.batch_size = batch_sizes(config.train, ranks).micro;
+  share.train.global_batch_size = 0;
+  return share;
+}
+
+void train_one_step(const TrainConfig& config, const Datasets& datasets, const plugin::Registry& registry) {
+  const auto world = init_process_group(init_options(config, WorkerEnv{}));
+  const auto& layout = datasets.train->layout();
+  const auto task = make_task(config, layout, registry);
+  auto state = make_train_state(config, {}, layout, *task, 0, registry);
+  const TrainJob job{.config = config, .datasets = datasets, .task = *task, .recovers = true};
+  make_session(job, state, world->group())->step(false);
+}
+
+}  // namespace
+
+std::optional<PreparedRun> prepare_run(const TrainConfig& config, const Settings& settings,
+                                       const plugin::Registry& registry, int ranks) {
+  const BlockedSignals blocked;
+  try {
+    PreparedRun prepared{.datasets = make_datasets(config, settings, registry), .items = {}};
+    prepared.items = items_of_job("train", config, settings, prepared.datasets, registry);
+    train_one_step(with_share_of(config, ranks), prepared.datasets, registry);
+    return prepared;
+  } catch (const std::exception& error) {
+    log::debug("the run could not be prepared: {}", error.what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+
+#include "ddprun/common/config/settings.h"
+#include "ddprun/worker/plugin/registry.h"
+#include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/shared_items.h"
+#include "ddprun/worker/trainer/state/datasets.h"
+
+namespace ddprun::trainer {
+
+// Parts of a training run that do not depend on the rank.
+struct PreparedRun {
+  Datasets datasets;
+  SharedItems items;
+};
+
+// Makes these parts for a job of so many ranks, and trains one step with a rank's micro-batch in a run of its own,
+// without output and files: all that a process does only in its first step is done then (generated code, memory).
+// The next run has the bits of one in a new process. Returns none after an error, which that run will report.
+// Threads that remain block all signals.
+std::optional<PreparedRun> prepare_run(const TrainConfig& config, const Settings& settings,
+                                       const plugin::Registry& registry, int ranks);
+
+}  // namespace ddprun::trainer
