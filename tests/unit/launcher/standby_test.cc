@@ -24,6 +24,7 @@ TEST_CASE("no process stands by for workers whose arguments have their local ran
 
 TEST_CASE("no process stands by where OpenMP binds its threads to processors at its start") {
   const WorkerCommand command{.executable = "/bin/w", .arguments = {"w"}, .title = "w"};
-  const Environment agent({{"OMP_PROC_BIND", "close"}});
+  Environment agent;
+  agent.set("OMP_PROC_BIND", "close");
   CHECK_FALSE(suits_all_workers(command, {.recovery = 0}, agent));
 }
