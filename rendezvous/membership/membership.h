@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/common/stall_aware_clock.h"
 #include "ddprun/rendezvous/membership/flapping_hosts.h"
 #include "ddprun/rendezvous/membership/job_status.h"
 #include "ddprun/rendezvous/membership/membership_message.h"
 #include "ddprun/rendezvous/membership/membership_snapshot.h"
 #include "ddprun/rendezvous/membership/node_address.h"
-#include "ddprun/rendezvous/membership/stall_aware_clock.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace ddprun {

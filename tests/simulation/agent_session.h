@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "ddprun/common/stall_aware_clock.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
-#include "ddprun/rendezvous/membership/stall_aware_clock.h"
 #include "ddprun/rendezvous/rendezvous.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/simulation.h"

@@ -21,7 +21,7 @@ NeighbourProbe::NeighbourProbe(RankRecords& records, int rank, milliseconds boun
       rank_(rank),
       interval_(std::max(beat / 2, milliseconds(1))),
       watched_((rank + 1) % records.size()),
-      silence_(tolerated_silence(bound, beat, interval_)),
+      silence_(tolerated_silence(bound, beat, interval_), interval_),
       next_look_(Clock::time_point::min()) {}
 
 std::optional<Silence> NeighbourProbe::look(Clock::time_point now, bool all_joined) {
