@@ -34,6 +34,7 @@ namespace {
 namespace json = boost::json;
 
 struct Options {
+  std::string model = "cnn";
   std::vector<std::string> backends{"shm", "gloo"};
   std::vector<int> ranks{4, 8};
   int nodes = 1;  // number of agents, all on this host
@@ -127,14 +128,29 @@ class Job {
   }
 
  private:
+  static std::string cnn(std::int64_t samples) {
+    return fmt::format("[model]\nname = cnn\n[data]\nname = digits\nsamples = {}\ntest_samples = 100\n", samples);
+  }
+
+  // Writes the text on which it trains, too.
+  std::string gpt_nano() const {
+    std::ofstream text(folder_ / "input.txt");
+    for (int i = 0; i < 20'000; ++i) text << i << " squared is " << i * i << ".\n";
+    return fmt::format(
+        "[model]\nname = gpt\npreset = nano\n[data]\nname = text\ncontext = 128\ndir = {}\n[optim]\nname = adam\n",
+        folder_.path().string());
+  }
+
   void write_config(const Options& options, const std::string& backend) {
     samples_ = static_cast<std::int64_t>(options.batch) * ranks_;
-    std::ofstream(folder_ / "train.cfg")
-        << "[model]\nname = cnn\n[data]\nname = digits\nsamples = " << 200 * samples_
-        << "\ntest_samples = 100\n[train]\nepochs = 1000000\nlog_every = 0\nbatch_size = " << options.batch
-        << "\n[eval]\nevery_epochs = 0\n[metrics]\nfile = " << (folder_ / "metrics").string()
-        << "\n[recovery]\nstandby = " << (options.standby ? "true" : "false")
-        << "\nfile = " << (folder_ / "recoveries").string() << "\n[dist]\nbackend = " << backend << "\n";
+    const auto in_folder = [this](const char* name) { return (folder_ / name).string(); };
+    std::ofstream(folder_ / "train.cfg") << (options.model == "gpt" ? gpt_nano() : cnn(200 * samples_))
+                                         << fmt::format(
+                                                "[train]\nepochs = 1000000\nlog_every = 0\nbatch_size = {}\n"
+                                                "[eval]\nevery_epochs = 0\n[metrics]\nfile = {}\n[recovery]\n"
+                                                "standby = {}\nfile = {}\n[dist]\nbackend = {}\n",
+                                                options.batch, in_folder("metrics"), options.standby,
+                                                in_folder("recoveries"), backend);
   }
 
   Process start(const Options& options, int node, int port) const {
@@ -268,12 +284,16 @@ void run(const Options& options, bool json) {
 Run recovery_bench(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
   subcommand.footer(
-      "The CNN on generated digits, one thread a rank. Each time a random rank gets SIGKILL. p50, p99, max: from then\n"
-      "until the last of the other ranks has made the next step in the group that formed. The phases are medians, "
-      "from\n"
-      "the end of one at the slowest rank to that of the next: detect, until the failure is noticed; plan, until the\n"
-      "launcher's decision is there; form, until all, the replacement too, have formed a group; heal, until all stand\n"
-      "at the same step; session, until the training is set up; replay, until the step is made.");
+      "The CNN on generated digits, or GPT nano on a text, one thread a rank. Each time a random rank gets SIGKILL.\n"
+      "p50, p99, max: from then until the last of the other ranks has made the next step in the group that formed.\n"
+      "The phases are medians, from the end of one at the slowest rank to that of the next: detect, until the failure\n"
+      "is noticed; plan, until the launcher's decision is there; form, until all, the replacement too, have formed a\n"
+      "group; heal, until all stand at the same step; session, until the training is set up; replay, until the step "
+      "is\n"
+      "made.");
+  subcommand.add_option("--model", options->model, "cnn or gpt")
+      ->check(CLI::IsMember({"cnn", "gpt"}))
+      ->capture_default_str();
   subcommand.add_option("--backend", options->backends, "shm, gloo or hierarchical")
       ->delimiter(',')
       ->capture_default_str();
