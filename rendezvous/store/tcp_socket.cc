@@ -21,6 +21,7 @@ constexpr int keep_alive_idle_s = 60;
 constexpr int keep_alive_interval_s = 15;
 constexpr int keep_alive_probes = 4;
 constexpr std::chrono::seconds listen_lookup_timeout{30};
+constexpr std::chrono::milliseconds punctual{50};  // a wait that ends later than this after its deadline is late
 
 void set_option(int fd, int level, int option, int value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
@@ -53,14 +54,21 @@ UniqueFd try_listen_wildcard(std::uint16_t port) {
   return try_listen(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
 }
 
-// Returns false at the deadline.
+// Returns false at the deadline. A wait that ends late, because this process was stopped or starved, goes on for as
+// long as it was late: the peer may have been stopped with it.
 bool wait_ready(int fd, short events, Deadline deadline) {
+  bool may_go_on = !deadline.expired();
   for (;;) {
     pollfd entry{fd, events, 0};
     const int ready = ::poll(&entry, 1, deadline.poll_timeout_ms());
     if (ready > 0) return true;
-    if (ready == 0 && deadline.expired()) return false;
     if (ready < 0 && errno != EINTR) throw make_error(Errc::connection_lost, "poll failed: {}", errno_text(errno));
+    const auto now = Deadline::Clock::now();
+    if (ready < 0 || !deadline.expired(now)) continue;
+    const auto late = now - *deadline.when();
+    if (!may_go_on || late < punctual) return false;
+    may_go_on = false;
+    deadline = Deadline::in(late, now);
   }
 }
 
