@@ -142,7 +142,7 @@ struct TrainConfig {
   struct Dist {
     std::string backend = "auto";
     double timeout = 300;
-    double freeze_bound = 5;
+    double freeze_bound = 1;
     std::int64_t staging_kb = 1024;
     double bucket_mb = 25;
   } dist;
