@@ -156,6 +156,20 @@ TEST_CASE("the figures of few blocks and stages, scaled, are those of all") {
   }
 }
 
+TEST_CASE("the memory of sharded parameters is scaled from as many blocks as are gathered and reduced at a time") {
+  const TextFile text_file;
+  const std::string precision = GENERATE("fp32", "bf16");
+  // Few activations beside the parameters.
+  const TrainingJob job(text_file.keys({.context = 4, .layers = 16, .width = 128, .heads = 4}) + adamw +
+                        "[train]\nbatch_size = 1\nprecision = " + precision + "\n[parallel]\nzero = 3\n");
+  const auto& layout = job.datasets().train->layout();
+  const ComputedStep scaled = compute_step(job.config(), layout, 64);
+  const ComputedStep whole = compute_whole_step(job.config(), layout, 64);
+  CHECK(scaled.computed_blocks < whole.computed_blocks);
+  CHECK(scaled.use.activations == Approx(whole.use.activations).epsilon(0.01));
+  CHECK(scaled.use.gathered == Approx(whole.use.gathered).epsilon(0.01));
+}
+
 TEST_CASE("a step of 1,024 ranks of a GPT of 70 billion parameters is computed without its memory") {
   const TextFile text_file;
   const std::string text = text_file.keys({.context = 2048, .layers = 87, .width = 8192, .heads = 64}) +

@@ -113,8 +113,9 @@ class Scaling {
   }
 
   Stages of_size(const Size& size) {
-    const std::int64_t gathered = config_.parallel.zero == 3 ? 2 : 1;  // parameters of two blocks at a time
-    const std::int64_t few = gathered * period_, more = few + period_;
+    // Parameters of two blocks are gathered at a time, and the gradients of a third one may still be reduced.
+    const std::int64_t in_use = config_.parallel.zero == 3 ? 3 : 1;
+    const std::int64_t few = in_use * period_, more = few + period_;
     if (blocks_of_stage_ <= more) return run(size, blocks_of_stage_);
     const auto weights =
         weights_at(static_cast<double>(blocks_of_stage_), static_cast<double>(few), static_cast<double>(more));
