@@ -65,7 +65,7 @@ TEST_CASE("layouts are listed by time, then those without one by memory, and tho
     if (ms) result.step->time = Seconds(*ms / 1000);
     result.step->measured_ranks = 2;
     result.step->is_slice = layout.tensor > 2;
-    result.step->reason = ms ? "" : "2 ranks would take at least 2.00 GiB, and 1.00 GiB are free here";
+    result.step->reason = ms ? "" : "2 ranks would take 2.00 GiB, more than 75 % of the 1.00 GiB that are free here";
     result.step->use.parameters = bytes;
     return result;
   };
@@ -84,6 +84,8 @@ TEST_CASE("layouts are listed by time, then those without one by memory, and tho
   CHECK_THAT(lines[4], Catch::EndsWith("         -        -"));
   CHECK(lines[5].starts_with("data 1 x pipeline 8 "));
   CHECK(lines[6] == "data 1 x tensor 8                        does not fit: 4 heads");
-  CHECK(lines[7] ==
-        "-: not measured; data 1 x pipeline 4: 2 ranks would take at least 2.00 GiB, and 1.00 GiB are free here");
+  CHECK(
+      lines[7] ==
+      "-: not measured; data 1 x pipeline 4: 2 ranks would take 2.00 GiB, more than 75 % of the 1.00 GiB that are free "
+      "here");
 }

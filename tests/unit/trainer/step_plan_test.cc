@@ -122,6 +122,21 @@ TEST_CASE("a plan counts the bytes of gradients and of rank 0's buffers") {
   CHECK(static_cast<double>(*step.sent) == step.use.gradients + buffers / 2);
 }
 
+TEST_CASE("a plan stands where its steps cannot be measured, and says why") {
+  const TrainingJob job(job_text);
+  const auto plan_with = [&](Errc code) {
+    const auto fails = [&](const trainer::SmallJob&) -> trainer::MeasuredStep {
+      throw Error(code, "rank 1 failed: ended by signal 9 (KILL)");
+    };
+    return trainer::plan_step(job.config(), job.datasets().train->layout(), 4, {}, fails);
+  };
+  const auto plan = plan_with(Errc::peer_lost);
+  CHECK_FALSE(plan.time);
+  CHECK(plan.reason == "rank 1 failed: ended by signal 9 (KILL)");
+  CHECK(plan.use.parameters > 0);
+  CHECK_THROWS_AS(plan_with(Errc::usage), Error);
+}
+
 TEST_CASE("the median of measured steps is scaled by what ranks compute, and by what they wait for") {
   trainer::MeasuredStep step{.steps = 3};
   step.own = {1, 5, 2};

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/byte_text.h"
+#include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/trainer/commands/computed_step.h"
@@ -52,13 +53,17 @@ double bubble_factor(const TrainConfig& config, const SmallJob& small) {
   return is_in_measure && !share ? 1 : 1 / (1 - bubble_of(config.parallel));
 }
 
+// What an allocator keeps for later, and what is there only while a job is made, is in no plan.
+constexpr double most_of_free_memory = 0.75;
+
 // use: that of a rank. Returns an empty text if so many have the memory here.
 std::string why_not_measured(const RankUse& use, int ranks) {
   const auto free = free_memory();
   const double needed = use.memory() * ranks;
-  if (!free || needed < static_cast<double>(*free)) return {};
-  return fmt::format("{} rank{} would take at least {}, and {} are free here", ranks, ranks == 1 ? "" : "s",
-                     byte_text(static_cast<std::size_t>(needed)), byte_text(*free));
+  if (!free || needed < most_of_free_memory * static_cast<double>(*free)) return {};
+  return fmt::format("{} rank{} would take {}, more than {:.0f} % of the {} that are free here", ranks,
+                     ranks == 1 ? "" : "s", byte_text(static_cast<std::size_t>(needed)), 100 * most_of_free_memory,
+                     byte_text(*free));
 }
 
 void add_time(const TrainConfig& config, const data::SampleLayout& samples, const plugin::Registry& registry,
@@ -69,7 +74,14 @@ void add_time(const TrainConfig& config, const data::SampleLayout& samples, cons
   const ComputedStep step = compute_step(small.config, samples, small.ranks, registry);
   plan.reason = why_not_measured(step.use, small.ranks);
   if (!plan.reason.empty()) return;
-  const MeasuredStep measured = measure(small);
+  MeasuredStep measured;
+  try {
+    measured = measure(small);
+  } catch (const Error& error) {  // such as ranks that the kernel has killed: the rest of the plan stands
+    if (error.code() == Errc::usage) throw;
+    plan.reason = error.what();
+    return;
+  }
   // The waits of a pipeline with fewer stages are those of another bubble.
   const bool waits_alike =
       small.config.parallel.pipeline == config.parallel.pipeline || small.config.parallel.pipeline == 1;
