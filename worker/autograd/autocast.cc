@@ -115,7 +115,10 @@ DType target_of(CastClass kind, std::span<const Variable> inputs) {
 Tensor cast_value(const Variable& input, DType dtype) {
   const bool is_weight =
       input.is_leaf() && input.requires_grad() && input.dtype() == DType::float32 && input.value().is_contiguous();
-  return is_weight && weight_cache ? weight_cache->cast(input, dtype) : input.value().to(dtype);
+  if (!is_weight || !weight_cache) return input.value().to(dtype);
+  const auto leaf = Access::leaf(input).lock();
+  if (leaf->cast_place && is_16_bit(dtype)) return leaf->cast_place->cast(leaf->value, dtype);
+  return weight_cache->cast(input, dtype);
 }
 
 }  // namespace

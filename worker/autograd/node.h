@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddprun/worker/autograd/cast_place.h"
 #include "ddprun/worker/autograd/operation.h"
 
 // The tape's own structures.
@@ -32,6 +33,7 @@ struct VariableNode {
   bool clear_pending = false;
   std::vector<std::pair<std::uint64_t, std::function<void()>>> hooks;  // number, function
   std::uint64_t next_hook = 1;
+  std::shared_ptr<CastPlace> cast_place;  // null: the cache of autocast has the copy
 
   void accumulate(Tensor contribution);  // of this shape; its memory is taken over if it is not shared
   // Returns where to write a contribution instead of calling accumulate(): memory of the leaf's type, whatever type the

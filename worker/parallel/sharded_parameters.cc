@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/node.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/reducer/shards.h"
 
@@ -14,6 +15,9 @@ ShardedParameters::ShardedParameters(const DeviceMesh& mesh, std::vector<std::pa
       parameters_(std::move(parameters)),
       buckets_(std::move(buckets)),
       bucket_of_(parameters_.size()),
+      casts_(buckets_.size()),
+      cast_places_(parameters_.size()),
+      cast_bytes_(buckets_.size()),
       states_(buckets_.size()) {
   ProcessGroup& shards = mesh.group("shard");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -28,6 +32,7 @@ ShardedParameters::ShardedParameters(const DeviceMesh& mesh, std::vector<std::pa
       value.copy_from(parameter.value().contiguous());
       parameter.set_value(value);
     }
+    if (bucket.dtype == DType::float32) make_cast_places(b);
     const Shard own = shard_of(bucket.count, shards.rank(), shards.size());
     parts_.push_back(registered_tensor(shards, own.count(), bucket.dtype));
     parts_.back().copy_from(
@@ -39,6 +44,10 @@ ShardedParameters::ShardedParameters(const DeviceMesh& mesh, std::vector<std::pa
 }
 
 ShardedParameters::~ShardedParameters() {
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const auto leaf = autograd::Access::leaf(parameters_[p].second).lock();
+    if (leaf->cast_place == cast_places_[p]) leaf->cast_place = nullptr;
+  }
   for (const auto& state : states_) {
     try {
       if (state.work) state.work->wait();
@@ -67,9 +76,41 @@ void ShardedParameters::become(std::size_t b, State state) {
 }
 
 void ShardedParameters::drop(std::size_t b) {
+  if (casts_[b]) take_casts_away(b);
   memory_[b]->release();
   bytes_ -= buckets_[b].count * size_of(buckets_[b].dtype);
   become(b, State::absent);
+}
+
+void ShardedParameters::make_cast_places(std::size_t b) {
+  constexpr std::size_t bytes_of_cast = 2;
+  const auto memory = casts_[b] = std::make_shared<ReleasableMemory>(buckets_[b].count * bytes_of_cast);
+  for (const BucketSlice& slice : buckets_[b].slices) {
+    auto& place = cast_places_[slice.parameter];
+    place = std::make_shared<autograd::CastPlace>(
+        std::shared_ptr<void>(memory, memory->data() + slice.offset * bytes_of_cast));
+    autograd::Access::leaf(parameters_[slice.parameter].second).lock()->cast_place = place;
+  }
+}
+
+void ShardedParameters::take_casts_away(std::size_t b) {
+  count_casts(b);
+  for (const BucketSlice& slice : buckets_[b].slices) cast_places_[slice.parameter]->take_away();
+  casts_[b]->release();
+  bytes_ -= std::exchange(cast_bytes_[b], 0);
+}
+
+void ShardedParameters::bring_casts_back(std::size_t b) {
+  for (const BucketSlice& slice : buckets_[b].slices)
+    cast_places_[slice.parameter]->bring_back(parameters_[slice.parameter].second.value());
+  count_casts(b);
+}
+
+void ShardedParameters::count_casts(std::size_t b) {
+  std::size_t bytes = 0;
+  for (const BucketSlice& slice : buckets_[b].slices) bytes += cast_places_[slice.parameter]->bytes();
+  bytes_ += bytes - std::exchange(cast_bytes_[b], bytes);
+  peak_ = std::max(peak_, bytes_);
 }
 
 void ShardedParameters::prefetch(std::size_t b) {
@@ -90,6 +131,7 @@ void ShardedParameters::acquire(std::size_t b) {
   std::exchange(state.work, nullptr)->wait();
   waited_ += std::chrono::steady_clock::now() - from;
   become(b, State::present);
+  if (casts_[b]) bring_casts_back(b);
 }
 
 void ShardedParameters::release(std::size_t b, bool keep) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddprun/worker/autograd/cast_place.h"
 #include "ddprun/worker/autograd/variable.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/releasable_memory.h"
@@ -17,7 +18,7 @@ namespace ddprun {
 // Parameters of which each rank keeps its part (shards.h) of each bucket, and the whole of a bucket only during its
 // use: ZeRO stage 3. While a bucket is absent, its pages are given back and operations refuse its parameters; addresses
 // stay the same, so a tape may refer to a parameter that is freed after the forward pass and gathered before the
-// backward pass.
+// backward pass. The 16-bit copies that autocast makes of parameters come and go with them.
 //
 // The mesh has the axes "replicate" and "shard": parts are those of the shard group.
 //
@@ -56,6 +57,7 @@ class ShardedParameters {
   // The size of the bucket's pages that this process has.
   std::size_t resident_bytes(std::size_t bucket) const { return memory_.at(bucket)->resident_bytes(); }
 
+  // The most bytes of parts, whole buckets and their 16-bit copies at a time.
   std::size_t peak_bytes() const { return peak_; }
   void reset_peak() { peak_ = bytes_; }
   std::chrono::nanoseconds waited() const { return waited_; }
@@ -73,14 +75,21 @@ class ShardedParameters {
   Counts counts(std::size_t bucket) const;
   void become(std::size_t bucket, State state);
   void drop(std::size_t bucket);
+  void make_cast_places(std::size_t bucket);
+  void take_casts_away(std::size_t bucket);
+  void bring_casts_back(std::size_t bucket);
+  void count_casts(std::size_t bucket);
 
   const DeviceMesh& mesh_;
   std::vector<std::pair<std::string, Variable>> parameters_;
   const std::vector<Bucket> buckets_;
-  std::vector<std::size_t> bucket_of_;                     // by parameter
-  std::vector<std::shared_ptr<ReleasableMemory>> memory_;  // by bucket
-  std::vector<Tensor> parts_;                              // by bucket
-  std::vector<BucketState> states_;                        // by bucket
+  std::vector<std::size_t> bucket_of_;                             // by parameter
+  std::vector<std::shared_ptr<ReleasableMemory>> memory_;          // by bucket
+  std::vector<std::shared_ptr<ReleasableMemory>> casts_;           // by bucket; null where parameters are not float32
+  std::vector<std::shared_ptr<autograd::CastPlace>> cast_places_;  // by parameter
+  std::vector<std::size_t> cast_bytes_;                            // by bucket, of the copies that are counted
+  std::vector<Tensor> parts_;                                      // by bucket
+  std::vector<BucketState> states_;                                // by bucket
   std::size_t bytes_ = 0, peak_ = 0;
   std::chrono::nanoseconds waited_{};
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/parallel/call_order.h"
@@ -61,8 +62,9 @@ Variable gpt_loss(const std::function<Variable(const Variable&)>& model, int num
   return cross_entropy(reshape(model(Variable(tokens)), {12, 11}), targets);
 }
 
-Values train_gpt(DataParallelism& parallel, optim::Optimizer& optimizer, int rank) {
+Values train_gpt(DataParallelism& parallel, optim::Optimizer& optimizer, int rank, DType precision = DType::float32) {
   for (int number = 0; number < 4; ++number) {
+    const autograd::AutocastScope scope(precision);
     parallel.zero_grad();
     gpt_loss([&](const Variable& input) { return parallel.forward(input); }, number, rank).backward();
     optimizer.step();
@@ -73,6 +75,11 @@ Values train_gpt(DataParallelism& parallel, optim::Optimizer& optimizer, int ran
     all[name] = {value.data<float>(), value.data<float>() + value.numel()};
   });
   return all;
+}
+
+// Returns the bytes that autocast's caches have of this process.
+std::size_t cast_bytes() {
+  return memory_by_owner(Device{}).tensors[static_cast<std::size_t>(MemoryOwner::casts)];
 }
 
 }  // namespace
@@ -273,6 +280,40 @@ TEST_CASE("parameters take at most a rank's part and two units at a time") {
       require(rest <= all / static_cast<std::size_t>(ranks) + padding, "between two steps: " + std::to_string(rest));
     });
   }
+}
+
+TEST_CASE("16-bit copies of gathered parameters come and go with these, and have the bits of whole ones'") {
+  run_ranks(2, [&](ProcessGroup& group) {
+    std::size_t peak[2];
+    Values learnt[2];
+    for (const bool sharded : {false, true}) {
+      group.barrier({.blocking = true});  // the ranks are threads of one process
+      const auto gpt = make_gpt();
+      ShardedDataParallel parallel(*gpt, group, {.shard_parameters = sharded});
+      ParameterShards shards(*parallel.divided(), group);
+      const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.1}, shards.parameters());
+      const auto casts_before = cast_bytes();
+      {
+        const autograd::AutocastScope outer(DType::bfloat16);  // keeps the cache's copies until the check
+        learnt[sharded] = train_gpt(parallel, *optimizer, group.rank(), DType::bfloat16);
+        group.barrier({.blocking = true});
+        require((cast_bytes() == casts_before) == sharded, "the cache has copies of whole parameters alone");
+        group.barrier({.blocking = true});
+      }
+      peak[sharded] = parallel.take_peaks().parameters;
+    }
+    require(learnt[false] == learnt[true], "the same bits");
+
+    const auto gpt = make_gpt();
+    const ShardUnits units = plan_units(*gpt, gpt->named_parameters());
+    std::vector<std::size_t> counts;
+    std::size_t all = 0;
+    for (const Bucket& bucket : units.buckets) all += counts.emplace_back(bucket.count);
+    std::ranges::sort(counts, std::greater<>());
+    const std::size_t part = 4 * all / 2 + 64 * units.buckets.size();
+    require(peak[true] > 4 * all / 2 + 6 * counts[0], "copies are counted");
+    require(peak[true] <= part + 6 * (counts[0] + counts[1]), "a peak of " + std::to_string(peak[true]));
+  });
 }
 
 TEST_CASE("gradients take at most a rank's part and three buckets at a time") {
