@@ -1,5 +1,6 @@
 #include "ddprun/rendezvous/store/tcp_socket.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <fcntl.h>
@@ -21,7 +22,7 @@ constexpr int keep_alive_idle_s = 60;
 constexpr int keep_alive_interval_s = 15;
 constexpr int keep_alive_probes = 4;
 constexpr std::chrono::seconds listen_lookup_timeout{30};
-constexpr std::chrono::milliseconds punctual{50};  // a wait that ends later than this after its deadline is late
+constexpr std::chrono::milliseconds tolerated_delay{50};  // of the end of a wait, after its deadline
 
 void set_option(int fd, int level, int option, int value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
@@ -55,9 +56,10 @@ UniqueFd try_listen_wildcard(std::uint16_t port) {
 }
 
 // Returns false at the deadline. A wait that ends late, because this process was stopped or starved, goes on for as
-// long as it was late: the peer may have been stopped with it.
+// long as it was late, and at most for its first limit: the peer may have been stopped with it.
 bool wait_ready(int fd, short events, Deadline deadline) {
-  bool may_go_on = !deadline.expired();
+  const auto limit = deadline.remaining();
+  bool may_go_on = true;
   for (;;) {
     pollfd entry{fd, events, 0};
     const int ready = ::poll(&entry, 1, deadline.poll_timeout_ms());
@@ -65,10 +67,10 @@ bool wait_ready(int fd, short events, Deadline deadline) {
     if (ready < 0 && errno != EINTR) throw make_error(Errc::connection_lost, "poll failed: {}", errno_text(errno));
     const auto now = Deadline::Clock::now();
     if (ready < 0 || !deadline.expired(now)) continue;
-    const auto late = now - *deadline.when();
-    if (!may_go_on || late < punctual) return false;
+    const auto delay = std::min(now - *deadline.when(), limit);
+    if (!may_go_on || delay < tolerated_delay) return false;
     may_go_on = false;
-    deadline = Deadline::in(late, now);
+    deadline = Deadline::in(delay, now);
   }
 }
 

@@ -53,9 +53,9 @@ class ShutdownOnStop {
   std::stop_callback<Break> callback_;
 };
 
-// For a connected socket. Both throw Errc::timeout and Errc::connection_lost with only the cause. Where this process
-// was stopped or starved, so that it notices the deadline late, it waits as long again: the peer may have been stopped
-// too.
+// For a connected socket. Both throw Errc::timeout and Errc::connection_lost with only the cause. A wait that ends
+// late, because this process was stopped or starved, goes on for as long as it was late, and at most for its first
+// limit.
 void send_all(int fd, std::string_view bytes, Deadline deadline);
 // Receives at least one byte, at most size.
 std::size_t receive_some(int fd, char* buffer, std::size_t size, Deadline deadline);
