@@ -31,12 +31,12 @@ void show(std::span<const std::string> entries) {
   std::size_t needed = 0;
   for (const auto& entry : entries) needed += entry.size() + 1;
   if (needed > shown.size()) return;
+  std::memset(shown.data(), 0, shown.size());  // first, so that nobody sees entries of both
   auto* at = shown.data();
   for (const auto& entry : entries) {
     std::memcpy(at, entry.c_str(), entry.size() + 1);
     at += entry.size() + 1;
   }
-  std::memset(at, 0, shown.size() - needed);
 }
 
 }  // namespace

@@ -149,6 +149,20 @@ void MemoryEvidence::begin() {
   if (log_) ::lseek(log_.get(), 0, SEEK_END);
 }
 
+void MemoryEvidence::leave_out_kill() {
+  if (!kills_before_) return;
+  const auto kills = oom_kills(text_of(sources_.cgroup->counter()));
+  if (kills && *kills > *kills_before_) ++*kills_before_;
+}
+
+// The setting of a parent holds for its children too.
+bool MemoryEvidence::kills_whole_cgroup() const {
+  if (!sources_.cgroup || !sources_.cgroup->unified) return false;
+  for (auto folder = sources_.cgroup->folder; folder != folder.root_path(); folder = folder.parent_path())
+    if (number_after(text_of(folder / "memory.oom.group"), "").value_or(0) != 0) return true;
+  return false;
+}
+
 // Each read returns one record; EPIPE means that records were overwritten before they were read.
 std::optional<KernelKill> MemoryEvidence::find_in_log(pid_t pid) {
   if (!log_) return std::nullopt;

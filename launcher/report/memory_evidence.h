@@ -58,6 +58,13 @@ class MemoryEvidence {
     enum class Answer { unknown, no, yes } answer = Answer::unknown;
     std::string text;  // yes: "out of memory: ..."
   };
+  // Call once a process that is none of those to be judged was killed: if the kernel did it, that is no evidence about
+  // them.
+  void leave_out_kill();
+
+  // Returns whether the kernel kills all processes of the cgroup at once where memory is exhausted (memory.oom.group).
+  bool kills_whole_cgroup() const;
+
   // Judges a process that was killed since begin(). peak_kib is its largest resident set.
   Finding about(pid_t pid, std::int64_t peak_kib);
 

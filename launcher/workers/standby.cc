@@ -84,6 +84,7 @@ std::optional<StartedProcess> Standby::adopt(const ProcessSpec& worker) {
                             worker.err < 0 ? STDERR_FILENO : worker.err};
   if (!bind(process_->started.pid, worker.cpus) ||
       !send_adoption(process_->socket.get(), worker.environment, standard)) {
+    ++losses_;
     kill();
     return std::nullopt;
   }
@@ -103,7 +104,7 @@ bool Standby::apply(const ProcessChange& change) {
   if (!by_itself) return false;
   ++losses_;
   log::debug("process {}, which stood by, has ended", change.exit.pid);
-  return true;
+  return change.exit.signal_number == SIGKILL;
 }
 
 void Standby::kill() {

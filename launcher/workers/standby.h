@@ -23,8 +23,8 @@ bool suits_all_workers(const WorkerCommand& command, const WorkerEnvSpec& export
 //
 // Ownership: owns the process, and its end of the socket; borrows the guardian. Destroying it does not end the process,
 // which ends itself at the end of file. Threads: single-threaded, on the main thread (see start_process()).
-// Errors: none thrown. Where no process can be started, or it ends by itself, there is none; after a few of these
-// losses no other is started in the round.
+// Errors: none thrown. Where no process can be started, or it ends by itself or cannot be adopted, there is none; after
+// a few of these losses no other is started in the round.
 class Standby {
  public:
   explicit Standby(Guardian& guardian) : guardian_(guardian) {}
@@ -36,7 +36,7 @@ class Standby {
   // Makes the process the worker that the spec describes, if it is ready. Returns none if it is not, or is frozen, or
   // has ended; the worker is started as usual then.
   std::optional<StartedProcess> adopt(const ProcessSpec& worker);
-  // Call with each change of a child. Returns whether the process has ended by itself.
+  // Call with each change of a child. Returns whether another process or the kernel has killed this one (SIGKILL).
   bool apply(const ProcessChange& change);
   // Ends the process by SIGKILL; apply() gets the change once it has ended.
   void kill();

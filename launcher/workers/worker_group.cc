@@ -150,6 +150,7 @@ Worker WorkerGroup::Impl::make_worker(int local_rank, WorkerEnvironments& enviro
 void WorkerGroup::Impl::start_standby() {
   if (phase != Phase::running || any_ended_well() || !suits_all_workers(spec.command, spec.exported, spec.environment))
     return;
+  if (memory.kills_whole_cgroup()) return;  // one more process may then end all workers
   WorkerEnvironments environments(spec.environment, spec.exported, round);
   const auto error_file = logs.error_file(round.generation, 0).string();
   standby.start(program_of(0), [&](int descriptor) { return environments.of_standby(error_file, descriptor); });
@@ -188,12 +189,12 @@ std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
   return failures;
 }
 
-// Returns whether the standby process has ended by itself.
+// Returns whether the standby process was killed, and not by this one.
 bool WorkerGroup::Impl::apply(const std::vector<ProcessChange>& changes) {
   std::vector<WorkerReport> changed;
-  bool lost_standby = false;
+  bool killed_standby = false;
   for (const auto& change : changes) {
-    lost_standby |= standby.apply(change);
+    killed_standby |= standby.apply(change);
     const auto worker = worker_with(change.exit.pid);
     if (worker == workers.end()) continue;
     if (change.kind == ProcessChange::Kind::ended) {
@@ -204,7 +205,7 @@ bool WorkerGroup::Impl::apply(const std::vector<ProcessChange>& changes) {
     changed.push_back(worker->report());
   }
   report_changes(changed);
-  return lost_standby;
+  return killed_standby;
 }
 
 void WorkerGroup::Impl::report_changes(const std::vector<WorkerReport>& changed) const {
@@ -382,8 +383,11 @@ void WorkerGroup::replace(int local_rank, std::uint64_t generation) {
   impl_->replace(*worker, generation);
 }
 
-void WorkerGroup::keep_standby() {
-  impl_->start_standby();
+void WorkerGroup::keep_standby(bool is_wanted) {
+  if (is_wanted)
+    impl_->start_standby();
+  else
+    impl_->standby.kill();
 }
 
 void WorkerGroup::stop(int signal_number, milliseconds grace) {
@@ -436,11 +440,10 @@ void WorkerGroup::window_changed() {
 
 void WorkerGroup::reap() {
   auto& self = *impl_;
-  const bool lost_standby = self.apply(reap_children(self.guardian));
+  const bool killed_standby = self.apply(reap_children(self.guardian));
   if (self.any_ended_well()) self.standby.kill();  // nobody can be replaced any more
+  if (killed_standby) self.memory.leave_out_kill();
   self.report_failures(true);
-  // The kernel may have killed it for its memory, which is no evidence about a worker that another process kills later.
-  if (lost_standby) self.memory.begin();
   self.advance();
 }
 

@@ -78,10 +78,11 @@ class WorkerGroup {
   // (DDPRUN_RECOVERY). Throws as start() does.
   void replace(int local_rank, std::uint64_t generation);
   // Starts another process of the workers' program before a worker is lost, unless there is one; replace() then makes
-  // it the replacement, which saves the time in which a process starts. To be called if the program knows
-  // DDPRUN_STANDBY (standby_socket.h). Does nothing where one process cannot become the worker of any local rank, and
-  // once the first worker has ended well. Reports do not have the process, and the workers' end is its own.
-  void keep_standby();
+  // it the replacement, which saves the time in which a process starts. To be wanted only if the program knows
+  // DDPRUN_STANDBY (standby_socket.h). Starts none where one process cannot become the worker of any local rank, once
+  // the first worker has ended well, and where the kernel kills all processes of the cgroup for want of memory. Reports
+  // do not have the process, and the workers' end is its own. A process that is not wanted any more is ended.
+  void keep_standby(bool is_wanted);
   // Sends the signal to every worker's process group and kills the remaining processes after the grace period. May be
   // repeated: the signal is sent again, and the first grace period stays in force.
   void stop(int signal_number, std::chrono::milliseconds grace);

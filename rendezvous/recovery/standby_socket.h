@@ -12,7 +12,7 @@
 // The socket between an agent and a standby process: one of the workers' program that the agent has started before a
 // worker is lost, and that becomes the lost one's replacement. The process reports that it is ready, and waits; the
 // agent then sends it the environment and the standard descriptors that a new process would have been started with.
-// The end of the agent, or of its interest, is the end of file.
+// The process reads the end of file once the agent has ended or has closed its end.
 namespace ddprun {
 
 // DDPRUN_STANDBY: the descriptor of its end of the socket, at a standby process only. Blanks after the number reserve
@@ -25,9 +25,9 @@ struct StandbySockets {
 // Throws Errc::io.
 StandbySockets make_standby_sockets();
 
-// The process's part: reports that it is ready.
+// Called by the process once it is ready.
 void report_ready(int socket);
-// The agent's: returns whether the process has reported it. Returns true once; does not wait.
+// Called by the agent: returns whether the process has reported since the last call; does not wait.
 bool take_ready_report(int socket);
 
 struct Adoption {

@@ -119,3 +119,31 @@ TEST_CASE("without a source the answer is unknown") {
   evidence.begin();
   CHECK(evidence.about(7, 1).answer == Answer::unknown);
 }
+
+TEST_CASE("the kill of a process that is not judged is no evidence about the others") {
+  const FakeCgroup fake;
+  fake.kills(3);
+  MemoryEvidence evidence({.cgroup = fake.cgroup, .kernel_log = {}});
+  evidence.begin();
+  evidence.leave_out_kill();  // by another process, not the kernel
+  fake.kills(4);
+  CHECK(evidence.about(1, 100).answer == Answer::yes);
+  evidence.leave_out_kill();
+  CHECK(evidence.about(1, 100).answer == Answer::no);
+  fake.kills(5);
+  CHECK(evidence.about(1, 100).answer == Answer::yes);
+}
+
+TEST_CASE("a cgroup whose processes the kernel kills together, by its own setting or that of a parent") {
+  FakeCgroup fake;
+  const auto parent = fake.cgroup.folder;
+  fake.cgroup.folder /= "child";
+  std::filesystem::create_directory(fake.cgroup.folder);
+  const auto kills_all = [&] { return MemoryEvidence({.cgroup = fake.cgroup, .kernel_log = {}}).kills_whole_cgroup(); };
+  CHECK_FALSE(kills_all());
+  std::ofstream(fake.cgroup.folder / "memory.oom.group") << "0\n";
+  CHECK_FALSE(kills_all());
+  std::ofstream(parent / "memory.oom.group") << "1\n";
+  CHECK(kills_all());
+  CHECK_FALSE(MemoryEvidence({.cgroup = std::nullopt, .kernel_log = {}}).kills_whole_cgroup());
+}
