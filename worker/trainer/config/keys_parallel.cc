@@ -16,8 +16,8 @@ void bind_dist(Settings& s, TrainConfig::Dist& d) {
          .max = 1e7,
          .scope = Scope::group});
   s.add("dist.freeze_bound", d.freeze_bound,
-        {.help = "time without a heartbeat after which a rank counts as lost, without the time in which the rank that "
-                 "watches it did not run either; 0: never",
+        {.help = "time without a heartbeat after which a rank counts as lost; time in which the rank that observes it "
+                 "did not run is not counted; 0: never",
          .unit = "s",
          .min = 0,
          .max = 1e7,
