@@ -200,6 +200,15 @@ TEST_CASE("a second process of one rank is found in the record that it overwrote
   CHECK_FALSE(twin.publisher.find_duplicate());
 }
 
+TEST_CASE("a rank's own record with the times of operations is not that of a second process") {
+  MemoryStore store;
+  Rank rank(store, options_of(0));
+  for (int i = 0; i < 20; ++i) rank.log->end(rank.log->begin({.kind = OpKind::barrier}, 0, 1s));
+  REQUIRE_FALSE(rank.log->timings().empty());
+  rank.publisher.join("gloo");
+  CHECK_FALSE(rank.publisher.find_duplicate());
+}
+
 TEST_CASE("a record shows the collective that its rank is in, or its last one") {
   MemoryStore store;
   Rank rank(store, options_of(0));
