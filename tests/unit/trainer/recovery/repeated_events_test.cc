@@ -158,6 +158,6 @@ TEST_CASE("ranks with and without the times of a repeated step make the same ope
     observer->session_started(*session);
     observer->step_finished(
         {.session = *session, .result = result, .total_steps = 5, .last = false, .stops = false, .repeated = true});
-    CHECK_NOTHROW(group.barrier({.blocking = true}));
+    group.barrier({.blocking = true});  // throws where the other rank is in another operation
   });
 }
