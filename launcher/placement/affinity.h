@@ -21,7 +21,7 @@ class CpuMask {
   // Binds the calling thread, and so all processes that it forks and executes. Async-signal-safe. Returns 0 or an
   // errno, EINVAL if none of the processors may be used any more.
   int apply() const noexcept { return apply_to(0); }
-  // The same for a thread of any process of this user.
+  // Binds a thread of any process of this user, and returns the same.
   int apply_to(pid_t thread) const noexcept;
 
  private:

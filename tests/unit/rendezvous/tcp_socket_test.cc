@@ -35,7 +35,7 @@ bool waits_longer_by(Clock::duration time) {
   return false;
 }
 
-// As in proc_pid_stat(5).
+// Returns the state of a process as proc_pid_stat(5) names it.
 char state_of(pid_t process) {
   const auto text = testing::proc_text(std::to_string(process), "stat");
   return text.at(text.rfind(')') + 2);

@@ -53,7 +53,7 @@ double bubble_factor(const TrainConfig& config, const SmallJob& small) {
   return is_in_measure && !share ? 1 : 1 / (1 - bubble_of(config.parallel));
 }
 
-// What an allocator keeps for later, and what is there only while a job is made, is in no plan.
+// A plan leaves out the memory that an allocator keeps for later, and that which exists only while a job is made.
 constexpr double most_of_free_memory = 0.75;
 
 // use: that of a rank. Returns an empty text if so many have the memory here.
