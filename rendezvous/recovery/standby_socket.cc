@@ -12,9 +12,26 @@ namespace {
 
 constexpr std::size_t standard_count = 3;
 
-// The memory of a message's descriptors.
-struct alignas(cmsghdr) Control {
-  std::array<char, CMSG_SPACE(standard_count * sizeof(int))> bytes{};
+// A message for sendmsg(2) and recvmsg(2): a text, which outlives it, and room for the standard descriptors.
+class Message {
+ public:
+  explicit Message(std::string& text) : part_{.iov_base = text.data(), .iov_len = text.size()} {
+    header_.msg_iov = &part_;
+    header_.msg_iovlen = 1;
+    header_.msg_control = control_.data();
+    header_.msg_controllen = control_.size();
+  }
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+
+  msghdr* get() { return &header_; }
+  // Returns null if there are no descriptors.
+  cmsghdr* descriptors() { return CMSG_FIRSTHDR(&header_); }
+
+ private:
+  iovec part_;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(standard_count * sizeof(int))> control_{};
+  msghdr header_{};
 };
 
 // Returns the number of bytes of the next message; 0 at the end of file.
@@ -60,34 +77,22 @@ bool take_ready_report(int socket) {
 bool send_adoption(int socket, std::span<const std::string> environment, const std::array<int, 3>& standard) {
   std::string text;
   for (const auto& entry : environment) text.append(entry).push_back('\0');
-  iovec part{.iov_base = text.data(), .iov_len = text.size()};
-  Control control;
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  auto* const header = CMSG_FIRSTHDR(&message);
+  Message message(text);
+  auto* const header = message.descriptors();
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof standard);
   std::memcpy(CMSG_DATA(header), standard.data(), sizeof standard);
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(text.size());
+  return ::sendmsg(socket, message.get(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(text.size());
 }
 
 std::optional<Adoption> receive_adoption(int socket) {
   std::string text(wait_for_message(socket), '\0');
   if (text.empty()) return std::nullopt;
-  iovec part{.iov_base = text.data(), .iov_len = text.size()};
-  Control control;
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) < 0)
+  Message message(text);
+  if (::recvmsg(socket, message.get(), MSG_CMSG_CLOEXEC) < 0)
     throw make_error(Errc::io, "cannot read from the agent's socket: {}", errno_text(errno));
-  const auto* const header = CMSG_FIRSTHDR(&message);
+  const auto* const header = message.descriptors();
   std::array<int, standard_count> descriptors{};
   if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof descriptors))
     throw make_error(Errc::protocol, "the agent has sent no standard descriptors");

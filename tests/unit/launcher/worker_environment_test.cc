@@ -107,7 +107,7 @@ TEST_CASE("a standby process has the variables of no rank, and room for those of
   CHECK(worker.size() <= standby.size());
   CHECK(worker.find("DDPRUN_STANDBY") == std::string::npos);
   CHECK(worker.find("\nDDPRUN_RECOVERY=1000000\n") != std::string::npos);
-  // What a program may have a pointer to stays where it is.
+  // A program may have pointers to the shared variables, so these keep their places.
   const auto shared = worker.substr(0, worker.find("\nRANK="));
   CHECK(standby.starts_with(shared));
 }
