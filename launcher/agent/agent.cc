@@ -31,6 +31,7 @@
 #include "ddprun/launcher/attach/attached_clients.h"
 #include "ddprun/launcher/attach/remote_signals.h"
 #include "ddprun/launcher/chaos/fault_injector.h"
+#include "ddprun/launcher/chaos/link_cut.h"
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/dashboard/recovery_summary.h"
 #include "ddprun/launcher/dashboard/screen_text.h"
@@ -598,6 +599,7 @@ class Agent {
 }  // namespace
 
 int run_agent(const AgentSpec& spec, Guardian& guardian) {
+  if (spec.faults && spec.faults->has(FaultKind::cut)) check_links_can_be_cut();
   if (!spec.health_check.command.empty()) run_health_check(spec.health_check, spec.group.environment, guardian);
   check_descriptor_limit(spec, {.connections_of_workers = spec.policy.agent_store ? spec.node.nproc : 0});
   Agent agent(spec, guardian);

@@ -17,6 +17,9 @@ constexpr std::uint64_t own_descriptors = 32;
 // wait.
 constexpr std::uint64_t dashboard_descriptors = 10;
 
+// The socket that keeps network links cut.
+constexpr std::uint64_t cut_descriptors = 1;
+
 // Pipes for the two output streams and the result of exec; the copies of tee'd streams; a socket for PMI, both ends.
 constexpr std::uint64_t pipes_of_worker = 3;
 constexpr std::uint64_t tee_files_of_worker = 2;
@@ -32,7 +35,8 @@ constexpr std::uint64_t connections_of_recovery = 3;
 std::uint64_t needed_descriptors(const AgentSpec& spec, const ServedClients& clients) {
   const std::uint64_t local = pipes_of_worker + (spec.group.output.tee.any() ? tee_files_of_worker : 0) +
                               (spec.group.exported.pmi ? pmi_ends_of_worker : 0);
-  return own_descriptors + (spec.dashboard ? dashboard_descriptors : 0) +
+  const bool cuts = spec.faults && spec.faults->has(FaultKind::cut);
+  return own_descriptors + (spec.dashboard ? dashboard_descriptors : 0) + (cuts ? cut_descriptors : 0) +
          local * static_cast<std::uint64_t>(spec.node.nproc) +
          (connections_of_worker + (spec.group.exported.recovery ? connections_of_recovery : 0)) *
              static_cast<std::uint64_t>(clients.connections_of_workers) +

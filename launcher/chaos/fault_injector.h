@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "ddprun/launcher/chaos/fault_schedule.h"
+#include "ddprun/launcher/chaos/link_cut.h"
 
 namespace ddprun {
 
@@ -17,11 +19,11 @@ struct FaultTarget {
   pid_t pid = 0;
 };
 
-// Injects the faults of a plan into this node's workers while the agent runs. A fault that is due while no worker runs
-// waits for the next one.
+// Injects the faults of a plan into this node while the agent runs: into its workers, and its network links. A fault
+// that is due while no worker runs waits for the next one.
 //
-// Ownership: the loop outlives it; what it has frozen it lets run again in the destructor. Threads: single-threaded on
-// the loop. Errors: a signal that cannot be sent is a warning.
+// Ownership: the loop outlives it; what it has frozen it lets run again in the destructor, and links that are cut work
+// again then. Threads: single-threaded on the loop. Errors: a fault that cannot be injected is a warning.
 class FaultInjector {
  public:
   struct Workers {
@@ -40,10 +42,16 @@ class FaultInjector {
     FaultTarget target;
     FaultSchedule::Time end;
   };
+  struct Cut {
+    LinkCut links;
+    FaultSchedule::Time end;
+  };
 
   void wait();
   void act();
+  void end_faults(FaultSchedule::Time now);
   void inject(const Fault& fault, const FaultTarget& target);
+  void cut_links(const Fault& fault);
   void send(const FaultTarget& target, int signal_number);
   void let_run(const FaultTarget& target);
 
@@ -51,6 +59,7 @@ class FaultInjector {
   FaultSchedule schedule_;
   const Workers workers_;
   std::vector<Freeze> freezes_;
+  std::optional<Cut> cut_;  // nullopt: the links work
 };
 
 }  // namespace ddprun

@@ -12,8 +12,19 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds default_freeze{10'000};
+constexpr milliseconds default_duration{10'000};
 constexpr milliseconds longest = std::chrono::hours(24 * 365);
+
+struct KindRow {
+  std::string_view name;
+  FaultKind kind;
+  bool lasts;  // it has a duration
+};
+constexpr KindRow kinds[] = {
+    {"kill", FaultKind::kill, false},
+    {"freeze", FaultKind::freeze, true},
+    {"cut", FaultKind::cut, true},
+};
 
 [[noreturn]] void refuse(std::string_view part, const char* expected) {
   throw make_error(Errc::usage, "--chaos: {}: expected {}", part, expected);
@@ -46,18 +57,20 @@ milliseconds parse_time(std::string_view text) {
   return milliseconds(static_cast<std::int64_t>(value));
 }
 
+const KindRow& row_of(std::string_view name, std::string_view rule) {
+  const auto* const row = std::ranges::find(kinds, name, &KindRow::name);
+  if (row == std::end(kinds)) refuse(rule, "kill:TIME, freeze:TIME[/DURATION] or cut:TIME[/DURATION]");
+  return *row;
+}
+
 FaultRule parse_rule(std::string_view text) {
   const auto [name, times] = split_once(text, ':');
-  FaultRule rule;
-  if (name == "freeze")
-    rule.kind = FaultKind::freeze;
-  else if (name != "kill")
-    refuse(text, "kill:TIME or freeze:TIME[/DURATION]");
+  const auto& row = row_of(name, text);
   if (!times) refuse(text, "the mean time between two faults, as in kill:29s");
   const auto [interval, duration] = split_once(*times, '/');
-  if (duration && rule.kind != FaultKind::freeze) refuse(text, "no duration: only a freeze has one");
-  rule.interval = parse_time(interval);
-  if (rule.kind == FaultKind::freeze) rule.duration = duration ? parse_time(*duration) : default_freeze;
+  if (duration && !row.lasts) refuse(text, "no duration: only a freeze and a cut have one");
+  FaultRule rule{.kind = row.kind, .interval = parse_time(interval), .duration = {}};
+  if (row.lasts) rule.duration = duration ? parse_time(*duration) : default_duration;
   return rule;
 }
 
@@ -69,6 +82,10 @@ std::uint64_t parse_seed(std::string_view text) {
 }
 
 }  // namespace
+
+bool FaultPlan::has(FaultKind kind) const {
+  return std::ranges::find(rules, kind, &FaultRule::kind) != rules.end();
+}
 
 FaultPlan parse_faults(std::string_view text) {
   FaultPlan plan;

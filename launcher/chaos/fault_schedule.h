@@ -13,22 +13,25 @@ namespace ddprun {
 enum class FaultKind : std::uint8_t {
   kill,    // SIGKILL for a worker
   freeze,  // SIGSTOP for a worker, and SIGCONT after a duration
+  cut,     // no packet passes the node's network links for a duration
 };
 
 struct FaultRule {
   FaultKind kind = FaultKind::kill;
   std::chrono::milliseconds interval{};  // the mean time between two such faults
-  std::chrono::milliseconds duration{};  // of a freeze
+  std::chrono::milliseconds duration{};  // of a freeze or a cut
   bool operator==(const FaultRule&) const = default;
 };
 
 struct FaultPlan {
   std::vector<FaultRule> rules;
   std::uint64_t seed = 0;
+
+  bool has(FaultKind kind) const;
 };
 
-// "kill:29s,freeze:2m/5s;seed=7": faults with their mean intervals, and the duration of a freeze (10 s where it is left
-// out). Times have a unit: ms, s, m or h. Throws Errc::usage.
+// "kill:29s,freeze:2m/5s,cut:5m;seed=7": faults with their mean intervals, and the duration of a freeze or a cut (10 s
+// where it is left out). Times have a unit: ms, s, m or h. Throws Errc::usage.
 FaultPlan parse_faults(std::string_view text);
 
 struct Fault {

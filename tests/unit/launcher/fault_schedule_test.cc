@@ -36,26 +36,29 @@ std::vector<std::uint64_t> choices(const FaultPlan& plan, int node) {
 }  // namespace
 
 TEST_CASE("a list of faults has their intervals, the duration of freezes and a seed") {
-  const auto plan = parse_faults("kill:29s,freeze:2m,freeze:1.5h/250ms;seed=7");
+  const auto plan = parse_faults("kill:29s,freeze:2m,freeze:1.5h/250ms,cut:5m,cut:20s/8s;seed=7");
   CHECK(plan.seed == 7);
   CHECK(plan.rules == std::vector<FaultRule>{{FaultKind::kill, std::chrono::seconds(29), {}},
                                              {FaultKind::freeze, std::chrono::minutes(2), std::chrono::seconds(10)},
-                                             {FaultKind::freeze, std::chrono::minutes(90), milliseconds(250)}});
+                                             {FaultKind::freeze, std::chrono::minutes(90), milliseconds(250)},
+                                             {FaultKind::cut, std::chrono::minutes(5), std::chrono::seconds(10)},
+                                             {FaultKind::cut, std::chrono::seconds(20), std::chrono::seconds(8)}});
+  CHECK((plan.has(FaultKind::cut) && !parse_faults("kill:1s").has(FaultKind::cut)));
   CHECK(parse_faults("kill:1s").seed == 0);
 }
 
 TEST_CASE("a list of faults that is none is refused with the part that is wrong") {
   const auto [text, expected] = GENERATE(table<std::string, std::string>({
-      {"", "--chaos: : expected kill:TIME or freeze:TIME[/DURATION]"},
-      {"kill:1s,", "--chaos: : expected kill:TIME or freeze:TIME[/DURATION]"},
-      {"burn:1s", "--chaos: burn:1s: expected kill:TIME or freeze:TIME[/DURATION]"},
+      {"", "--chaos: : expected kill:TIME, freeze:TIME[/DURATION] or cut:TIME[/DURATION]"},
+      {"kill:1s,", "--chaos: : expected kill:TIME, freeze:TIME[/DURATION] or cut:TIME[/DURATION]"},
+      {"burn:1s", "--chaos: burn:1s: expected kill:TIME, freeze:TIME[/DURATION] or cut:TIME[/DURATION]"},
       {"kill", "--chaos: kill: expected the mean time between two faults, as in kill:29s"},
       {"kill:5", "--chaos: 5: expected a time with its unit, such as 500ms, 29s, 2m or 1h"},
       {"kill:0s", "--chaos: 0s: expected a time with its unit, such as 500ms, 29s, 2m or 1h"},
       {"kill:-1s", "--chaos: -1s: expected a time with its unit, such as 500ms, 29s, 2m or 1h"},
       {"kill:nans", "--chaos: nans: expected a time with its unit, such as 500ms, 29s, 2m or 1h"},
       {"kill:9999h", "--chaos: 9999h: expected a year at most"},
-      {"kill:1s/2s", "--chaos: kill:1s/2s: expected no duration: only a freeze has one"},
+      {"kill:1s/2s", "--chaos: kill:1s/2s: expected no duration: only a freeze and a cut have one"},
       {"kill:1s;seed=x", "--chaos: seed=x: expected seed=NUMBER"},
       {"kill:1s;seed=7 ", "--chaos: seed=7 : expected seed=NUMBER"},
       {"kill:1s;7", "--chaos: 7: expected seed=NUMBER"},
