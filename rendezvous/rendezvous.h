@@ -170,7 +170,7 @@ struct JobResult {
 
 // Events for an agent. Order within a round: RoundProposed, then this node calls ready(), then RoundStarted; while the
 // round runs, any number of the three about replacements. After ContactBroken the next round event is another
-// RoundProposed.
+// RoundProposed. A node that has left by ask_to_leave() gets no event of a round before it calls join() again.
 struct RendezvousWaiting {  // a message for the user: what the rendezvous waits for, and which nodes are missing
   std::string text;
 };
@@ -192,6 +192,9 @@ struct WorkersReplaced {  // replace those of these workers that are this node's
 struct ReplacementRefused {  // stop the workers: those that this node reported as failed are not replaced
   std::int64_t generation = 0;
 };
+struct LeaveAnswered {  // the answer to ask_to_leave()
+  std::string refusal;  // why this node stays; empty: it has left the round, so stop the workers
+};
 struct JobEnded {  // stop the workers and exit with the job result's code
   JobResult result;
 };
@@ -202,7 +205,7 @@ struct ContactLost {  // the rendezvous was lost for good, or refused this node;
   Error error;
 };
 using RendezvousEvent = std::variant<RendezvousWaiting, RoundProposed, RoundStarted, RecoveryAsked, WorkersReplaced,
-                                     ReplacementRefused, JobEnded, ContactBroken, ContactLost>;
+                                     ReplacementRefused, LeaveAnswered, JobEnded, ContactBroken, ContactLost>;
 
 // One agent's handle on the rendezvous.
 // Ownership: the RendezvousBackend (backend.h) owns it. The destructor closes the connection as a crash would.
@@ -237,6 +240,10 @@ class Rendezvous {
   virtual void answer_recovery(std::int64_t /*generation*/, const std::string& /*refusal*/) {}
   // This node leaves on purpose (a signal). The other nodes see a change of membership.
   virtual void leave(const std::string& reason) = 0;
+  // Asks to leave the round, on purpose and for a time, which is granted if the others are enough without this node.
+  // LeaveAnswered follows. A node that has left learns of the end of the job (JobEnded), and calls join() to take part
+  // again, or leave(). c10d only: other back ends do nothing.
+  virtual void ask_to_leave(const std::string& /*reason*/) {}
 
   // Messages to and from the agents of other nodes (agent_relay.h), where agents hold sessions with one server.
   virtual bool relays() const { return false; }

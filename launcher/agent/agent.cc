@@ -128,13 +128,7 @@ class Agent {
                                            }});
       report_training();
       if (events_) events_->joining();
-      backend_->rendezvous().join(spec_.node, spec_.policy, [this](const RendezvousEvent& event) {
-        if (events_) events_->on(event);
-        watch_.on(event);
-        if (const auto* broken = std::get_if<ContactBroken>(&event)) attached_.session_lost(broken->text);
-        if (const auto* lost = std::get_if<ContactLost>(&event)) attached_.session_lost(lost->error.what());
-        act(state_.on(event));
-      });
+      join();
     } catch (const Error& e) {
       act(state_.on_fault(e));
     }
@@ -213,6 +207,19 @@ class Agent {
     for (const auto& worker : group_.workers())
       if (!worker.exit) ranks[self().first_rank + worker.local_rank] = worker.pid;
     return ranks;
+  }
+
+  void join() {
+    backend_->rendezvous().join(spec_.node, spec_.policy,
+                                [this](const RendezvousEvent& event) { on_rendezvous(event); });
+  }
+
+  void on_rendezvous(const RendezvousEvent& event) {
+    if (events_) events_->on(event);
+    watch_.on(event);
+    if (const auto* broken = std::get_if<ContactBroken>(&event)) attached_.session_lost(broken->text);
+    if (const auto* lost = std::get_if<ContactLost>(&event)) attached_.session_lost(lost->error.what());
+    act(state_.on(event));
   }
 
   void on_workers_ended(const std::vector<WorkerStatus>& workers) {
@@ -425,6 +432,11 @@ class Agent {
     watch_.leaving(action.reason);
     if (backend_) backend_->withdraw(action.reason);
   }
+  void execute(const AskToLeave& action) { backend_->rendezvous().ask_to_leave(action.reason); }
+  void execute(const JoinAgain&) {
+    if (events_) events_->joining();
+    join();
+  }
   void execute(const Announce& action) {
     switch (action.kind) {
       case Announce::Kind::info:
@@ -557,12 +569,13 @@ class Agent {
     watch_.finish(finish.exit_code);
     if (control_) control_->tell_end(watch_.snapshot());
     show_curve();
-    if (round_ && round_->self == 0)
+    if (round_ && round_->self == 0 && !state_.away())
       for (const auto& line : dashboard::recovery_summary(watch_.view())) log::info("{}", line);
     store_.close_connections();
     backend_.reset();
     store_.close();
-    const bool failed_here = !finish.failures.empty() && round_ && finish.failures.front().group_rank == round_->self;
+    const bool failed_here =
+        !finish.failures.empty() && round_ && !state_.away() && finish.failures.front().group_rank == round_->self;
     return JobEnd{spec_, guardian_, console_, logs_, output_timeout(finish), failed_here}.conclude(finish);
   }
 

@@ -15,6 +15,11 @@ namespace {
 
 using Kind = Announce::Kind;
 
+// The last line of a node that was away when the job ended.
+std::string away_text(const JobResult& result) {
+  return fmt::format("this node had left the job: it ends with the job's exit code, {}", result.exit_code);
+}
+
 // The last line of a node that took part in no round of a job whose workers ran elsewhere; otherwise empty.
 std::string spare_text(const JobResult& result, bool took_part) {
   const bool ran = result.success || result.exit_code == exit_preempted || !result.failures.empty();
@@ -101,14 +106,46 @@ AgentActions AgentState::on_event(const JobEnded& event) {
   const bool requested = result.exit_code == exit_preempted || result.exit_code == exit_for_signal(SIGTERM);
   stop_requested_ = requested && result.failures.empty();
   if (!result.success) actions.push_back(Announce{stop_requested_ ? Kind::warning : Kind::error, result.reason});
-  return end_with({.exit_code = result.exit_code,
-                   .failures = result.failures,
-                   .last_line = spare_text(result, current_.has_value() || proposed_.has_value())},
-                  std::move(actions), SIGTERM);
+  return end_with(
+      {.exit_code = result.exit_code,
+       .failures = result.failures,
+       .last_line = away_ ? away_text(result) : spare_text(result, current_.has_value() || proposed_.has_value())},
+      std::move(actions), SIGTERM);
 }
 
-// The other nodes may continue without this one, so its workers must stop.
+AgentActions AgentState::on_leave_request(const std::string& who, Absence absence) {
+  if (end_ || finished_ || !current_ || !trains(*current_)) return {};
+  leaves_for_ = who;
+  absence_ = absence;
+  return {AskToLeave{who}};
+}
+
+AgentActions AgentState::on_event(const LeaveAnswered& event) {
+  if (!event.refusal.empty()) return {};
+  proposed_.reset();
+  auto actions = announce_failures();
+  if (absence_ == Absence::for_good) {
+    stop_requested_ = true;
+    actions.push_back(Announce{Kind::warning, fmt::format("{}: this node leaves the job and ends", leaves_for_)});
+    actions.push_back(LeaveJob{leaves_for_});
+    return end_with({.exit_code = exit_for_signal(SIGTERM)}, std::move(actions), SIGTERM);
+  }
+  away_ = true;
+  actions.push_back(
+      Announce{Kind::warning, fmt::format("{}: this node leaves the job until it joins again", leaves_for_)});
+  return workers_running_ ? stop_workers(std::move(actions)) : actions;
+}
+
+AgentActions AgentState::on_join_request(const std::string& who) {
+  if (end_ || finished_ || !away_ || workers_running_) return {};
+  away_ = false;
+  return {Announce{Kind::info, fmt::format("{}: this node joins the job again", who)}, JoinAgain{}};
+}
+
+// The other nodes may continue without this one, so its workers must stop. One that is away joins again with the
+// session.
 AgentActions AgentState::on_event(const ContactBroken& event) {
+  away_ = false;
   proposed_.reset();
   auto actions = announce_failures();
   actions.push_back(Announce{Kind::warning, event.text});
@@ -123,6 +160,7 @@ AgentActions AgentState::on_event(const ContactLost& event) {
 
 AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures,
                                            const std::vector<WorkerCondition>& workers) {
+  if (away_) return {};  // they are being stopped, and the job goes on without them
   if (!end_ && current_ && !proposed_ && !stopping_) {
     std::stable_sort(failures.begin(), failures.end(), is_likelier_cause);
     if (const auto survivors = replacements_.survivors(failures, workers); survivors != Survivors::stopped) {
@@ -173,7 +211,7 @@ AgentActions AgentState::end_by_failures(std::vector<WorkerFailure> failures, co
 
 AgentActions AgentState::on_workers_succeeded() {
   workers_running_ = false;
-  if (end_) return on_workers_stopped();
+  if (end_ || away_) return on_workers_stopped();
   // A round that was proposed meanwhile can be prepared at once.
   if (proposed_) return {*proposed_};
   return {ReportSuccess{current_.value_or(0)}};
@@ -181,7 +219,7 @@ AgentActions AgentState::on_workers_succeeded() {
 
 AgentActions AgentState::on_workers_preempted() {
   workers_running_ = false;
-  if (end_) return on_workers_stopped(true);
+  if (end_ || away_) return on_workers_stopped(true);
   if (proposed_) return {*proposed_};
   return {ReportPreempted{current_.value_or(0)}};
 }

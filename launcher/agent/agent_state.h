@@ -50,7 +50,11 @@ struct AnswerRecovery {  // whether the round's workers have announced that they
 struct LeaveJob {
   std::string reason;
 };
-struct Announce {  // a log line
+struct AskToLeave {  // LeaveAnswered follows
+  std::string reason;
+};
+struct JoinAgain {};  // after a leave that was granted
+struct Announce {     // a log line
   enum class Kind { info, warning, error } kind = Kind::info;
   std::string text;
 };
@@ -61,12 +65,16 @@ struct Finish {  // no worker runs any more: end the agent
 };
 using AgentAction =
     std::variant<PrepareRound, StartWorkers, ReplaceWorkers, StopWorkers, KillWorkers, ReportSuccess, ReportPreempted,
-                 RequestStop, ReportFailure, AnswerRecovery, LeaveJob, Announce, Finish>;
+                 RequestStop, ReportFailure, AnswerRecovery, LeaveJob, AskToLeave, JoinAgain, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
 // The state machine of one node's agent: rendezvous events, ends of workers and signals in, actions out. No I/O and no
 // clock. After Finish it returns no further action.
 //
+// What a node does that leaves on request: it stops its workers as for a signal, and ends as after one or stays away
+// until it joins again.
+enum class Absence : std::uint8_t { for_good, for_a_time };
+
 // A value. Threads: not thread-safe. Errors: none thrown; errors of the agent come in through on_fault().
 class AgentState {
  public:
@@ -88,8 +96,15 @@ class AgentState {
   AgentActions on_signal(int signal_number);
   // A request to stop the whole job (ddprun stop).
   AgentActions on_stop_request(const std::string& who);
+  // `who` requests that this node leaves the job. No action where its workers do not train.
+  AgentActions on_leave_request(const std::string& who, Absence absence);
+  // It requests that this node, which has left for a time, joins again. No action while its workers are still stopping.
+  AgentActions on_join_request(const std::string& who);
   // An error of this agent that ends it.
   AgentActions on_fault(const Error& error);
+
+  // Returns whether this node has left for a time and has not joined again.
+  bool away() const { return away_; }
 
  private:
   AgentActions on_event(const RendezvousWaiting& event);
@@ -98,6 +113,7 @@ class AgentState {
   AgentActions on_event(const RecoveryAsked& event);
   AgentActions on_event(const WorkersReplaced& event);
   AgentActions on_event(const ReplacementRefused& event);
+  AgentActions on_event(const LeaveAnswered& event);
   AgentActions on_event(const JobEnded& event);
   AgentActions on_event(const ContactBroken& event);
   AgentActions on_event(const ContactLost& event);
@@ -121,7 +137,10 @@ class AgentState {
   std::vector<WorkerFailure> unreported_;  // this node's, until a job result or a new round names the job's root cause
   bool signalled_ = false;
   bool stop_requested_ = false;  // a signal or a request has asked for it
-  std::optional<Finish> end_;    // decided on; returned once no worker is left
+  std::string leaves_for_;       // who requested the leave that was asked for last
+  Absence absence_ = Absence::for_good;
+  bool away_ = false;
+  std::optional<Finish> end_;  // decided on; returned once no worker is left
   bool finished_ = false;
 };
 

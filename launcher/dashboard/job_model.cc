@@ -326,6 +326,12 @@ void JobModel::contact_broken(Milliseconds now, const std::string& text) {
   add_event(now, "fault", text);
 }
 
+void JobModel::left(Milliseconds now) {
+  changed(now);
+  enter(now, Part::startup, State::forming);
+  add_event(now, "node", "this node has left the job and may join again");
+}
+
 void JobModel::ended(Milliseconds now, const JobResult& result) {
   if (view_.state == State::succeeded || view_.state == State::failed) return;
   changed(now);

@@ -101,6 +101,9 @@ void JobWatch::on(const RendezvousEvent& event) {
                         },
                         // The agent reports these as they are carried out, by workers_replaced().
                         [&](const RecoveryAsked&) {}, [&](const WorkersReplaced&) {}, [&](const ReplacementRefused&) {},
+                        [&](const LeaveAnswered& e) {
+                          if (e.refusal.empty()) model_.left(now);
+                        },
                         [&](const JobEnded& e) { model_.ended(now, e.result); },
                         [&](const ContactBroken& e) { model_.contact_broken(now, e.text); },
                         [&](const ContactLost& e) { model_.ended(now, {.reason = e.error.what()}); }},

@@ -64,6 +64,7 @@ class EventReporter {
   void on_event(const RecoveryAsked&) {}
   void on_event(const WorkersReplaced&) {}  // workers_replaced() has them
   void on_event(const ReplacementRefused&) {}
+  void on_event(const LeaveAnswered&) {}
   void on_event(const JobEnded& event);
   void on_event(const ContactBroken& event);
   void on_event(const ContactLost& event);

@@ -92,6 +92,7 @@ MembershipMessages Membership::reject_flapping(Time now, const NodeInfo& info) {
 void Membership::admit(Time now, const NodeInfo& info, const SessionAddresses& addresses) {
   if (policy_host_.empty()) policy_host_ = info.host;
   if (const auto before = nodes_.find(info.id); before != nodes_.end()) record_departure(now, before->second);
+  away_.erase(info.id);
   flapping_hosts_.joined(info.host);
   Node& node = nodes_[info.id];
   const std::optional<int> rank = node.rank;
@@ -156,13 +157,28 @@ MembershipMessages Membership::report_completion(Time now, const std::string& id
 
 MembershipMessages Membership::leave(Time now, const std::string& id, const std::string& reason) {
   liveness_clock_.advance(now);
+  away_.erase(id);
   if (nodes_.contains(id))
     remove(now, {id}, fmt::format("node {} left: {}", nodes_.at(id).info.host, reason), Pending::cause);
   return take_messages();
 }
 
+MembershipMessages Membership::leave_asked(Time now, const std::string& id, const std::string& reason) {
+  record_activity(now, id);
+  auto refusal = leave_refusal(id);
+  const bool granted = refusal.empty();
+  post({id}, LeaveAnswered{std::move(refusal)});
+  if (!granted) return take_messages();
+  Node& node = nodes_.at(id);
+  node.leaves_when_asked = true;
+  away_.insert(id);
+  remove(now, {id}, fmt::format("node {} left: {}", node.info.host, reason), Pending::cause);
+  return take_messages();
+}
+
 MembershipMessages Membership::session_closed(Time now, const std::string& id, const std::string& how) {
   liveness_clock_.advance(now);
+  away_.erase(id);
   const auto node = nodes_.find(id);
   if (node == nodes_.end()) return {};
   const auto ranks = ranks_in(round_, node->second.member ? node->second.rank : std::nullopt);
@@ -257,10 +273,22 @@ Membership::Node* Membership::current_member(const std::string& id, std::int64_t
   return current && node != nodes_.end() && node->second.member ? &node->second : nullptr;
 }
 
+// Returns why the node may not leave when it asks for it; empty if it may.
+std::string Membership::leave_refusal(const std::string& id) const {
+  const auto node = nodes_.find(id);
+  if (phase_ != Phase::running || node == nodes_.end() || !node->second.member) return "it is in no round that runs";
+  if (any_member_done() || judgement_due_ || !asking_.empty()) return "its round is about to change";
+  if (static_cast<int>(nodes_.size()) <= policy_.min_nodes)
+    return fmt::format("the job of --nnodes={} has {}", nnodes_text(policy_),
+                       count_text(static_cast<int>(nodes_.size()), "node"));
+  if (any_member_suspect()) return "a node has missed a heartbeat and may be lost";
+  return {};
+}
+
 // Returns whether the others need a new round: they do not if the node's workers have all succeeded.
 bool Membership::record_departure(Time now, const Node& node) {
   const bool needs_round = node.member && !(phase_ == Phase::running && node.succeeded);
-  flapping_hosts_.left(now, node.info.host, node.joined, needs_round);
+  flapping_hosts_.left(now, node.info.host, node.joined, needs_round && !node.leaves_when_asked);
   return needs_round;
 }
 
@@ -415,7 +443,7 @@ void Membership::end(JobResult result) {
   if (is_full()) drop_surplus(surplus());
   phase_ = Phase::ended;
   for (auto* timer : {&form_deadline_, &last_call_, &ready_deadline_, &judgement_due_}) timer->reset();
-  post(all_nodes(), JobEnded{std::move(result)});
+  post(all_sessions(), JobEnded{std::move(result)});
 }
 
 // ---- time
@@ -615,6 +643,12 @@ std::string Membership::waiting_text() const {
 std::vector<std::string> Membership::all_nodes() const {
   std::vector<std::string> ids;
   for (const auto& entry : nodes_) ids.push_back(entry.first);
+  return ids;
+}
+
+std::vector<std::string> Membership::all_sessions() const {
+  auto ids = all_nodes();
+  ids.insert(ids.end(), away_.begin(), away_.end());
   return ids;
 }
 

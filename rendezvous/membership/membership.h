@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,9 @@ class Membership {
                                        const std::string& refusal);
   // The node leaves the job at once.
   MembershipMessages leave(Time now, const std::string& node, const std::string& reason);
+  // The node asks to leave the round and to keep its session. It is granted while the round runs and the others are
+  // enough without it. Until it joins again or its session ends, the node gets the job result and no other message.
+  MembershipMessages leave_asked(Time now, const std::string& node, const std::string& reason);
   // The node's connection has closed without leave(); `how` appears in messages.
   MembershipMessages session_closed(Time now, const std::string& node, const std::string& how);
   // A heartbeat of the node has arrived.
@@ -126,6 +130,7 @@ class Membership {
     bool ready = false;
     bool succeeded = false;
     bool failed = false;
+    bool leaves_when_asked = false;       // by leave_asked(), which is no sign of a host that is not well
     bool heard_since_failure = false;     // a heartbeat came since the first failure, while judgement is pending
     std::uint64_t announcement_seen = 0;  // the number of the last waiting text that was sent to it
     struct Worker {
@@ -141,6 +146,7 @@ class Membership {
   std::optional<std::string> refusal(const NodeInfo& info, const JobPolicy& policy) const;
   void admit(Time now, const NodeInfo& info, const SessionAddresses& addresses);
   void report_command(const NodeInfo& info);
+  std::string leave_refusal(const std::string& id) const;
   bool record_departure(Time now, const Node& node);
   MembershipMessages reject_flapping(Time now, const NodeInfo& info);
   void resume_after(const FormerRound& former);
@@ -192,6 +198,7 @@ class Membership {
   std::string full_text() const;
   std::string missing_text() const;
   std::vector<std::string> all_nodes() const;
+  std::vector<std::string> all_sessions() const;
   std::vector<std::string> select_members() const;
   Round make_round(const std::vector<std::string>& ids);
   JobStatus::Node status_of(Time now, const Node& node) const;
@@ -204,6 +211,7 @@ class Membership {
   Phase phase_ = Phase::forming;
   Nodes nodes_;
   std::map<std::string, int> former_ranks_;  // the ranks of nodes that left, in case they rejoin
+  std::set<std::string> away_;               // the nodes that have left by leave_asked() and have a session
   FlappingHosts flapping_hosts_;
   std::uint64_t arrivals_ = 0;
   StallAwareClock liveness_clock_;

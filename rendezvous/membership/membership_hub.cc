@@ -348,6 +348,14 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     deliver(job, job->membership.leave(now(), node, frame.reason));
   }
 
+  void handle(SessionId, const Session& session, LeaveRequest& frame) {
+    const JobPtr job = session.job;
+    const std::string node = session.node;
+    auto messages = job->membership.leave_asked(now(), node, frame.reason);
+    if (!job->membership.has(node)) node_left(job, node, "left: " + frame.reason);
+    deliver(job, std::move(messages));
+  }
+
   template <class Message>
   requires std::constructible_from<RelayMessage, Message>
   void handle(SessionId, const Session& session, Message& message) {

@@ -20,7 +20,7 @@ struct NodeDropped {  // the node counts as lost; its session ends
 // `to` is its index in Round::members, so that the round is encoded once for all receivers.
 struct MembershipMessage {
   using What = std::variant<JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, RoundStarted, RecoveryAsked,
-                            WorkersReplaced, ReplacementRefused, JobEnded>;
+                            WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded>;
   std::vector<std::string> to;  // node ids
   What what;
 };

@@ -361,6 +361,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     emit(std::move(frame));
   }
   void handle(ReplacementRefused&& frame) { emit(std::move(frame)); }
+  void handle(LeaveAnswered&& frame) { emit(std::move(frame)); }
   void handle(JobEnded&& frame) {
     close();
     emit(std::move(frame));
@@ -602,6 +603,10 @@ bool SessionClient::relay(const RelayMessage& message) {
   if (!session_ || !session_->has_session()) return false;
   std::visit([this](const auto& one) { session_->send(one); }, message);
   return true;
+}
+
+void SessionClient::ask_to_leave(const std::string& reason) {
+  if (session_) session_->send(LeaveRequest{reason});
 }
 
 void SessionClient::leave(const std::string& reason) {

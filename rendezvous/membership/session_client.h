@@ -65,6 +65,7 @@ class SessionClient final : public Rendezvous {
   void answer_recovery(std::int64_t generation, const std::string& refusal) override;
   void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;
+  void ask_to_leave(const std::string& reason) override;
   bool relays() const override { return true; }
   bool relay(const RelayMessage& message) override;
   void on_relay(RelayHandlers handlers) override { relay_handlers_ = std::move(handlers); }

@@ -19,6 +19,7 @@ enum class Kind : std::uint8_t {
   preempted = 0x06,
   node = 0x07,
   recovery = 0x08,
+  ask_leave = 0x09,
   beat = 0x10,
   status = 0x20,
   stop = 0x21,
@@ -39,6 +40,7 @@ enum class Kind : std::uint8_t {
   recovery_asked = 0x89,
   replaced = 0x8A,
   not_replaced = 0x8B,
+  may_leave = 0x8C,
 };
 
 using Limits = SessionLimits;
@@ -394,6 +396,9 @@ std::string encode_text(Kind kind, std::string_view text) {
 std::string encode_one(const SessionLeave& frame) {
   return encode_text(Kind::leave, frame.reason);
 }
+std::string encode_one(const LeaveRequest& frame) {
+  return encode_text(Kind::ask_leave, frame.reason);
+}
 std::string encode_one(const SessionRecovery& frame) {
   Writer out(Kind::recovery);
   out.integer(frame.generation);
@@ -473,6 +478,9 @@ std::string encode_one(const ReplacementRefused& frame) {
   Writer out(Kind::not_replaced);
   out.integer(frame.generation);
   return out.take();
+}
+std::string encode_one(const LeaveAnswered& frame) {
+  return encode_text(Kind::may_leave, frame.refusal);
 }
 std::string encode_one(const JobEnded& frame) {
   Writer out(Kind::ended);
@@ -659,6 +667,8 @@ NodeFrame read_node_frame(Reader& in) {
       return read_recovery(in);
     case Kind::leave:
       return SessionLeave{in.text("reason", Limits::text)};
+    case Kind::ask_leave:
+      return LeaveRequest{in.text("reason", Limits::text)};
     case Kind::preempted:
       return SessionPreempted{in.integer<std::int64_t>("generation", 0, any_long)};
     case Kind::node:
@@ -695,6 +705,8 @@ ServerFrame read_server_frame(Reader& in) {
       return read_replaced(in);
     case Kind::not_replaced:
       return ReplacementRefused{in.integer<std::int64_t>("generation", 0, any_long)};
+    case Kind::may_leave:
+      return LeaveAnswered{in.text("refusal", Limits::text)};
     case Kind::ended:
       return JobEnded{read_job_result(in)};
     case Kind::shutdown:

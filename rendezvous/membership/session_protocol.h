@@ -14,7 +14,7 @@
 // field.
 namespace ddprun {
 
-inline constexpr std::uint16_t session_protocol_version = 11;
+inline constexpr std::uint16_t session_protocol_version = 12;
 
 // The version in a JOIN, STATUS or STOP of any version, of which the first bytes are given; nullopt for other frames.
 std::optional<std::uint16_t> announced_version(std::string_view frame_head);
@@ -62,6 +62,10 @@ struct SessionRecovery {
 struct SessionLeave {
   std::string reason;
 };
+// The node asks to leave the round and keeps its session; LeaveAnswered follows.
+struct LeaveRequest {
+  std::string reason;
+};
 struct SessionPreempted {
   std::int64_t generation = 0;
 };
@@ -80,8 +84,8 @@ struct StopRequest {
 };
 // The messages of agent_relay.h go to the server, and from it to the agent that they concern.
 using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionRecovery,
-                               SessionLeave, SessionPreempted, SessionNode, StatusRequest, StopRequest, FollowRank,
-                               UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
+                               SessionLeave, LeaveRequest, SessionPreempted, SessionNode, StatusRequest, StopRequest,
+                               FollowRank, UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Frames from the server to an agent.
 struct SessionShutdown {  // the server shuts down and may be restarted; the session ends
@@ -99,8 +103,8 @@ struct RequestAnswer {
 };
 using ServerFrame =
     std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, SessionStarted, RecoveryAsked,
-                 WorkersReplaced, ReplacementRefused, JobEnded, SessionShutdown, RequestAnswer, FollowRank,
-                 UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
+                 WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded, SessionShutdown, RequestAnswer,
+                 FollowRank, UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Texts beyond their limit are cut. REQUIRES: the other limits are kept.
 std::string encode(const NodeFrame& frame);

@@ -40,6 +40,7 @@ void write_session_seeds(const std::filesystem::path& folder) {
       {'\0', encode(NodeFrame{SessionSuccess{0}})},
       {'\1', encode(NodeFrame{SessionFailure{0, 9, Survivors::run, {{.rank = 1, .exit_code = 7}}}})},
       {'\0', encode(NodeFrame{SessionRecovery{.refusal = "no"}})},
+      {'\0', encode(NodeFrame{LeaveRequest{"--chaos"}})},
       {'\1', encode(NodeFrame{SessionLeave{"SIGTERM"}})}};
   std::string conversation;
   int number = 0;

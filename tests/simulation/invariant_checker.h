@@ -102,6 +102,7 @@ class InvariantChecker {
   void on(int number, const std::vector<std::string>& to, const RecoveryAsked& what);
   void on(int number, const std::vector<std::string>& to, const WorkersReplaced& what);
   void on(int, const std::vector<std::string>&, const ReplacementRefused&) {}
+  void on(int, const std::vector<std::string>&, const LeaveAnswered&) {}
   void on(int number, const std::vector<std::string>&, const JobEnded& what);
   void on(int number, const std::vector<std::string>& to, const NodeDropped& what);
   void on(int number, const std::vector<std::string>& to, const JoinRefused& what);

@@ -24,8 +24,8 @@ ServerFrame to_frame(const What& what) {
 }
 
 const char* name_of(const MembershipMessage::What& what) {
-  static constexpr const char* names[] = {"REFUSED",     "DROPPED",  "WAITING",      "PROPOSED", "STARTED",
-                                          "CAN_RECOVER", "REPLACED", "NOT_REPLACED", "ENDED"};
+  static constexpr const char* names[] = {"REFUSED",     "DROPPED",  "WAITING",      "PROPOSED",  "STARTED",
+                                          "CAN_RECOVER", "REPLACED", "NOT_REPLACED", "MAY_LEAVE", "ENDED"};
   return names[what.index()];
 }
 

@@ -42,6 +42,8 @@ struct Name {
     return fmt::format("answer {}: '{}'", a.generation, a.refusal);
   }
   std::string operator()(const LeaveJob&) const { return "leave"; }
+  std::string operator()(const AskToLeave& a) const { return "ask to leave: " + a.reason; }
+  std::string operator()(const JoinAgain&) const { return "join again"; }
   std::string operator()(const Announce&) const { return ""; }
   std::string operator()(const Finish& a) const { return fmt::format("finish {}", a.exit_code); }
 };
@@ -74,6 +76,9 @@ struct Fixture {
   std::string stopped() { return names(state.on_workers_stopped()); }
   std::string succeeded() { return names(state.on_workers_succeeded()); }
   std::string signal(int number) { return names(state.on_signal(number)); }
+  std::string asks_to_leave(Absence absence) { return names(state.on_leave_request("a trial", absence)); }
+  std::string may_leave(const std::string& refusal = "") { return names(state.on(LeaveAnswered{refusal})); }
+  std::string joins() { return names(state.on_join_request("a trial")); }
   void run(std::int64_t generation) {
     CHECK(proposed(generation) == fmt::format("prepare {}", generation));
     CHECK(started(generation) == fmt::format("start {}", generation));
@@ -536,4 +541,65 @@ TEST_CASE("whether workers can recover is answered for the round that runs") {
   f.state.on(RoundProposed{round_of(5), "why"});
   CHECK(names(f.state.on(RecoveryAsked{4})) == "answer 4: 'the workers of its node 0 have stopped'");
   CHECK(names(f.replaced({2}, 1)).empty());
+}
+
+TEST_CASE("a node leaves for a time when the others are enough, and joins again when its workers have stopped") {
+  Fixture f;
+  CHECK(f.asks_to_leave(Absence::for_a_time).empty());
+  f.run(0);
+  CHECK(f.asks_to_leave(Absence::for_a_time) == "ask to leave: a trial");
+  CHECK(f.may_leave("the job of --nnodes=2:3 has 2 nodes").empty());
+  CHECK(f.joins().empty());
+  CHECK(f.asks_to_leave(Absence::for_a_time) == "ask to leave: a trial");
+  CHECK(f.may_leave() == "stop 15");
+  CHECK(f.state.away());
+  CHECK(f.failed(1).empty());  // the job goes on without it
+  CHECK(f.joins().empty());
+  CHECK(f.stopped().empty());
+  CHECK(f.asks_to_leave(Absence::for_a_time).empty());
+  CHECK(f.joins() == "join again");
+  CHECK_FALSE(f.state.away());
+  f.run(2);
+  CHECK(f.succeeded() == "success 2");
+}
+
+TEST_CASE("workers that end by themselves while their node leaves are not reported") {
+  Fixture f;
+  f.run(0);
+  f.asks_to_leave(Absence::for_a_time);
+  f.may_leave();
+  CHECK((GENERATE(false, true) ? f.succeeded() : names(f.state.on_workers_preempted())).empty());
+  CHECK(f.joins() == "join again");
+}
+
+TEST_CASE("a node that leaves for good ends as after a signal") {
+  Fixture f;
+  f.run(0);
+  CHECK(f.asks_to_leave(Absence::for_good) == "ask to leave: a trial");
+  CHECK(f.may_leave() == "leave; stop 15");
+  const bool preempted = GENERATE(false, true);
+  CHECK(names(f.state.on_workers_stopped(preempted)) == (preempted ? "finish 75" : "finish 143"));
+}
+
+TEST_CASE("a node that is away ends with the job, by a signal, and joins again with a new session") {
+  Fixture f;
+  f.run(0);
+  f.asks_to_leave(Absence::for_a_time);
+  f.may_leave();
+  f.stopped();
+  SECTION("with the job") {
+    const auto actions = f.state.on(JobEnded{{.success = true}});
+    CHECK(names(actions) == "finish 0");
+    CHECK(std::get<Finish>(actions.back()).last_line ==
+          "this node had left the job: it ends with the job's exit code, 0");
+  }
+  SECTION("by a signal") {
+    CHECK(f.signal(SIGTERM) == "leave; finish 143");
+  }
+  SECTION("with a new session") {
+    CHECK(names(f.state.on(ContactBroken{"lost"})).empty());
+    CHECK_FALSE(f.state.away());
+    CHECK(f.joins().empty());
+    f.run(3);
+  }
 }

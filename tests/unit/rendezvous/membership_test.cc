@@ -71,6 +71,11 @@ class Job {
     forget(node);
     deliver(membership_.leave(now_, node, "SIGTERM"));
   }
+  // The answer is in leave_answers; empty: the node has left.
+  std::string ask_to_leave(const std::string& node) {
+    deliver(membership_.leave_asked(now_, node, "a trial"));
+    return leave_answers.at(node);
+  }
   void lose(const std::string& node) {
     forget(node);
     deliver(membership_.session_closed(now_, node, "its connection closed"));
@@ -88,7 +93,7 @@ class Job {
   Membership& membership() { return membership_; }
 
   // The last message of each kind, by node; a proposal revokes the start before it.
-  std::map<std::string, std::string> refused, dropped, waiting;
+  std::map<std::string, std::string> refused, dropped, waiting, leave_answers;
   std::map<std::string, RoundProposed> proposed;
   std::map<std::string, Round> started;
   std::map<std::string, JobResult> ended;
@@ -120,6 +125,10 @@ class Job {
   void record(const std::string& node, std::size_t, const RecoveryAsked&) { asked.push_back(node); }
   void record(const std::string& node, std::size_t, const WorkersReplaced& what) { replaced[node].push_back(what); }
   void record(const std::string& node, std::size_t, const ReplacementRefused&) { not_replaced.push_back(node); }
+  void record(const std::string& node, std::size_t, const LeaveAnswered& what) {
+    leave_answers[node] = what.refusal;
+    if (what.refusal.empty()) forget(node);
+  }
   void record(const std::string& node, std::size_t, const JobEnded& what) { ended[node] = what.result; }
 
   void deliver(const MembershipMessages& messages) {
@@ -448,6 +457,72 @@ TEST_CASE("a node that leaves is a change of membership") {
   job.leave("a");
   CHECK(job.proposed["b"].reason == "node a left: SIGTERM");
   CHECK(job.ranks() == Ranks{{"b", 0}});
+}
+
+TEST_CASE("a node that asks leaves while the others are enough, hears of nothing but the end, and may join again") {
+  Job job({.min_nodes = 2, .max_nodes = 3});
+  job.join_and_start({"a", "b", "c"});
+  CHECK(job.ask_to_leave("a").empty());
+  CHECK(job.proposed["b"].reason == "node a left: a trial");
+  CHECK(job.ranks() == Ranks{{"b", 1}, {"c", 0}});
+  CHECK(job.ask_to_leave("b") == "it is in no round that runs");
+  job.ready_all();
+  CHECK(job.ask_to_leave("b") == "the job of --nnodes=2:3 has 2 nodes");
+  CHECK(job.ask_to_leave("a") == "it is in no round that runs");
+  CHECK(job.proposed.count("a") == 0);
+  job.join("a");
+  job.ready_all();
+  CHECK(job.running().members.size() == 3);
+  CHECK(job.ask_to_leave("c").empty());
+  job.ready_all();
+  for (const auto* node : {"a", "b"}) job.success(node);
+  CHECK(job.ended["c"].success);
+}
+
+TEST_CASE("a node that asks stays where its leave would meet another change of the round") {
+  Job job({.min_nodes = 1, .max_nodes = 3, .max_restarts = 2});
+  job.join_and_start({"a", "b", "c"});
+  SECTION("a node is silent and may be lost") {
+    job.silence("c");
+    job.pass(3s);
+    CHECK(job.ask_to_leave("a") == "a node has missed a heartbeat and may be lost");
+  }
+  SECTION("a failure is to be judged") {
+    job.fail("b", {.exit_code = 7});
+    CHECK(job.ask_to_leave("a") == "its round is about to change");
+  }
+  SECTION("a worker is to be replaced") {
+    job.lose_worker("b", 1);
+    CHECK(job.ask_to_leave("a") == "its round is about to change");
+  }
+  SECTION("a node is done") {
+    job.success("b");
+    CHECK(job.ask_to_leave("a") == "its round is about to change");
+  }
+  CHECK(job.proposals == 1);
+}
+
+TEST_CASE("a spare takes the place of a node that asks to leave, also where no node may be missing") {
+  Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 1});
+  job.join_and_start({"a"});
+  job.join("b");
+  CHECK(job.ask_to_leave("a").empty());
+  CHECK(job.ranks() == Ranks{{"b", 0}});
+}
+
+TEST_CASE("a node that has left and whose session has ended does not hear of the end") {
+  Job job({.min_nodes = 1, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  CHECK(job.ask_to_leave("b").empty());
+  job.ready_all();
+  if (GENERATE(false, true))
+    job.leave("b");
+  else
+    job.lose("b");
+  CHECK(job.proposals == 2);
+  job.success("a");
+  CHECK(job.ended["a"].success);
+  CHECK(job.ended.count("b") == 0);
 }
 
 TEST_CASE("a node whose workers have succeeded may leave without a new round") {
@@ -985,6 +1060,18 @@ TEST_CASE("a host whose nodes stay long enough may leave and join any number of 
     job.ready_all();
     job.pass(61s);
     job.lose("b");
+    job.ready_all();
+  }
+  CHECK(job.dropped.empty());
+}
+
+TEST_CASE("a node that leaves when it has asked may come again any number of times") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
+  job.join_and_start({"a"});
+  for (int i = 0; i < 10; ++i) {
+    job.join("b");
+    job.ready_all();
+    CHECK(job.ask_to_leave("b").empty());
     job.ready_all();
   }
   CHECK(job.dropped.empty());

@@ -111,6 +111,7 @@ std::vector<NodeFrame> own_node_frames() {
           SessionFailure{3, 123, Survivors::run_or_end, {example_failure()}},
           SessionRecovery{3, "rank 1 has not announced that it can recover"},
           SessionLeave{"SIGTERM"},
+          LeaveRequest{"--chaos"},
           SessionPreempted{3},
           SessionNode{3,
                       {.workers = {{.local_rank = 1, .pid = 4711},
@@ -140,6 +141,7 @@ std::vector<ServerFrame> own_server_frames() {
           RecoveryAsked{7},
           WorkersReplaced{7, 2, {example_failure()}},
           ReplacementRefused{7},
+          LeaveAnswered{"the job of --nnodes=2:4 has 2 nodes"},
           JobEnded{{.exit_code = 137, .reason = "rank 5 failed", .failures = {example_failure()}}}};
 }
 

@@ -78,6 +78,7 @@ class Agent {
         [this](RendezvousEvent event) { std::visit([this](auto& one) { record(std::move(one)); }, event); });
   }
 
+  void ask_to_leave() { rendezvous_.ask_to_leave("a trial"); }
   void succeed() { rendezvous_.report_success(started->generation); }
   void fail(int exit_code) {
     rendezvous_.report_failure(started->generation, {{.rank = 1, .host = name_, .exit_code = exit_code, .time_us = 5}},
@@ -92,6 +93,7 @@ class Agent {
   std::optional<RoundProposed> proposed;
   std::optional<Round> started;
   std::optional<WorkersReplaced> replaced;
+  std::optional<std::string> leave_answer;
   std::optional<JobResult> ended;
   std::optional<Error> lost;
   std::string waiting;
@@ -108,6 +110,10 @@ class Agent {
   void record(RecoveryAsked what) { rendezvous_.answer_recovery(what.generation, ""); }
   void record(WorkersReplaced what) { replaced = std::move(what); }
   void record(ReplacementRefused) {}
+  void record(LeaveAnswered what) {
+    leave_answer = what.refusal;
+    if (what.refusal.empty()) started.reset();
+  }
   void record(JobEnded what) { ended = what.result; }
   void record(ContactBroken what) {
     started.reset();
@@ -169,6 +175,31 @@ TEST_CASE("a failure restarts every node while restarts are left, then ends the 
   CHECK(b.ended->exit_code == 7);
   REQUIRE(b.ended->failures.size() == 1);
   CHECK(b.ended->failures[0].host == "a");
+}
+
+TEST_CASE("an agent leaves while the others are enough, keeps its session, and joins again over another one") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port())), second(loop, to(server->port()));
+  Agent a(first, "a", quick(1, 2)), b(second, "b", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0); }));
+  b.ask_to_leave();
+  REQUIRE(loops.run_until([&] { return b.leave_answer && a.runs(1); }));
+  CHECK(b.leave_answer->empty());
+  CHECK(a.proposed->reason == "node b left: a trial");
+  CHECK(server->hub().sessions() == 2);
+  a.ask_to_leave();
+  REQUIRE(loops.run_until([&] { return a.leave_answer.has_value(); }));
+  CHECK(a.leave_answer == "the job of --nnodes=1:2 has 1 node");
+  Agent again(second, "b", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return a.runs(2) && again.runs(2); }));
+  REQUIRE(loops.run_until([&] { return server->hub().sessions() == 2; }));
+  again.ask_to_leave();
+  REQUIRE(loops.run_until([&] { return again.leave_answer && a.runs(3); }));
+  a.succeed();
+  REQUIRE(loops.run_until([&] { return a.ended && again.ended; }));
+  CHECK(again.ended->success);
 }
 
 TEST_CASE("a worker of one node is replaced while those of all nodes keep their processes") {

@@ -53,6 +53,22 @@ TEST_CASE("a job that trains: its state, its ranks, and a sentence about it") {
   CHECK(view.events.back().step == 40);
 }
 
+TEST_CASE("the time in which this node has left the job counts neither as training nor as lost") {
+  WatchedModel job;
+  job.propose(0);
+  job.start(0);
+  job.train(0, 1, 1);
+  job.after(10'000);
+  job.model.tick(job.now);
+  const auto before = job.model.view().seconds;
+  job.model.left(job.now);
+  CHECK(job.model.view().state == State::forming);
+  job.after(60'000);
+  job.propose(2);
+  for (std::size_t i = 0; i < before.size(); ++i)
+    if (static_cast<Part>(i) != Part::startup) CHECK(job.model.view().seconds[i] == before[i]);
+}
+
 TEST_CASE("the phases of a recovery are measured, and the time counts as what it was") {
   WatchedModel job;
   job.fail_after_ten_steps();
