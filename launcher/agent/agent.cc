@@ -220,6 +220,15 @@ class Agent {
     if (const auto* broken = std::get_if<ContactBroken>(&event)) attached_.session_lost(broken->text);
     if (const auto* lost = std::get_if<ContactLost>(&event)) attached_.session_lost(lost->error.what());
     act(state_.on(event));
+    if (const auto* answer = std::get_if<LeaveAnswered>(&event)) on_leave_answered(*answer);
+  }
+
+  void on_leave_answered(const LeaveAnswered& answer) {
+    if (!faults_) return;
+    if (answer.refusal.empty())
+      faults_->left();
+    else
+      faults_->stays(answer.refusal);
   }
 
   void on_workers_ended(const std::vector<WorkerStatus>& workers) {
@@ -312,20 +321,32 @@ class Agent {
       if (spec_.policy.agent_store) hint_.start();
       store_.probe(*round_, backend_->serves_workers());
       if (events_) events_->workers_started(group_.workers());
-      if (spec_.faults && !faults_) inject_faults();
+      inject_faults();
     } catch (const Error& e) {
       act(state_.on_workers_failed({not_started(0, e)}));
     }
   }
 
+  // They begin with the first workers.
   void inject_faults() {
+    if (!spec_.faults) return;
+    if (faults_) return faults_->joined();
     faults_ = std::make_unique<FaultInjector>(
         loop_, *spec_.faults, self().group_rank,
-        FaultInjector::Workers{.running = [this] { return fault_targets(); },
-                               .send =
-                                   [this](int local_rank, int signal_number) {
-                                     return send_requested_signal(group_, local_rank, signal_number, "--chaos");
-                                   }});
+        FaultInjector::Node{.running = [this] { return fault_targets(); },
+                            .send =
+                                [this](int local_rank, int signal_number) {
+                                  return send_requested_signal(group_, local_rank, signal_number, "--chaos");
+                                },
+                            .leave = [this] { leave_by_fault(); },
+                            .join = [this] { act(state_.on_join_request("--chaos")); }});
+  }
+
+  // The other nodes need the server that this process runs, which goes on only while this process does.
+  void leave_by_fault() {
+    const bool returns = spec_.faults->has(FaultKind::join);
+    if (!returns && backend_->is_host()) return faults_->stays("it runs the rendezvous server");
+    act(state_.on_leave_request("--chaos", returns ? Absence::for_a_time : Absence::for_good));
   }
 
   std::vector<FaultTarget> fault_targets() const {

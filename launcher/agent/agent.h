@@ -56,8 +56,8 @@ struct AgentSpec {
 // on to the workers unless they are among the signals that end the job. A guardian that is killed is replaced.
 //
 // Throws Errc::usage when the faults cut network links and those of this node cannot be, and Errc::io when the node's
-// health check fails, when the limit of open files is too low or a log folder, pipe or event log cannot be opened; later
-// errors end the job and are logged.
+// health check fails, when the limit of open files is too low or a log folder, pipe or event log cannot be opened;
+// later errors end the job and are logged.
 int run_agent(const AgentSpec& spec, Guardian& guardian);
 
 }  // namespace ddprun

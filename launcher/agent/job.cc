@@ -65,6 +65,20 @@ void check_can_be_read_again(const std::filesystem::path& config) {
                      config.string());
 }
 
+// Checks that the job can go on without a node that leaves.
+void check_faults(const FaultPlan& faults, const RendezvousChoice& choice) {
+  const auto& policy = choice.policy;
+  if (!faults.has(FaultKind::leave)) return;
+  if (policy.min_nodes == policy.max_nodes)
+    throw make_error(Errc::usage,
+                     "--chaos: leave needs --nnodes=MIN:MAX with MIN less than MAX, so that the job goes on without "
+                     "this node; --nnodes={} is a fixed number",
+                     policy.max_nodes);
+  if (choice.backend != RendezvousChoice::Backend::c10d)
+    throw make_error(Errc::usage,
+                     "--chaos: leave needs --rdzv_backend=c10d, whose server knows when enough nodes remain");
+}
+
 RestartRules restart_rules(const LaunchOptions& o, const RendezvousChoice& choice) {
   const bool possible = choice.backend == RendezvousChoice::Backend::c10d && !o.no_agent_store && o.mpi == "none";
   if (o.restart == "failed" && !possible)
@@ -142,7 +156,10 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.log_dir = o.log_dir;
   spec.keep_logs = !o.log_dir.empty() || spec.group.output.redirects.any() || spec.group.output.tee.any();
   spec.health_check = {.command = o.health_check, .host = host, .timeout = choice.policy.join_timeout};
-  if (!o.chaos.empty()) spec.faults = parse_faults(o.chaos);
+  if (!o.chaos.empty()) {
+    spec.faults = parse_faults(o.chaos);
+    check_faults(*spec.faults, choice);
+  }
   spec.group.input = parse_worker_input(o.stdin_ranks);
   spec.grace = std::chrono::seconds(o.shutdown_timeout);
   spec.group.uninterruptible_timeout =

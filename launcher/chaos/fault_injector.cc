@@ -14,11 +14,13 @@ namespace {
 
 // The interval at which a fault that is due looks for a worker that runs.
 constexpr std::chrono::milliseconds retry{50};
+// The interval at which a leave that was refused is requested again.
+constexpr std::chrono::milliseconds leave_retry{500};
 
 }  // namespace
 
-FaultInjector::FaultInjector(boost::asio::io_context& loop, const FaultPlan& plan, int node, Workers workers)
-    : timer_(loop), schedule_(plan, node, std::chrono::steady_clock::now()), workers_(std::move(workers)) {
+FaultInjector::FaultInjector(boost::asio::io_context& loop, const FaultPlan& plan, int node, Node its)
+    : timer_(loop), schedule_(plan, node, std::chrono::steady_clock::now()), node_(std::move(its)) {
   wait();
 }
 
@@ -30,6 +32,7 @@ void FaultInjector::wait() {
   auto time = std::max(schedule_.next(), std::chrono::steady_clock::now() + retry);
   for (const auto& freeze : freezes_) time = std::min(time, freeze.end);
   if (cut_) time = std::min(time, cut_->end);
+  if (change_) time = std::min(time, change_->request);
   timer_.expires_at(time);
   timer_.async_wait([this](boost::system::error_code failure) {
     if (failure) return;
@@ -41,9 +44,19 @@ void FaultInjector::wait() {
 void FaultInjector::act() {
   const auto now = std::chrono::steady_clock::now();
   end_faults(now);
-  const auto targets = workers_.running();
-  if (targets.empty()) return;
-  if (const auto fault = schedule_.take(now)) inject(*fault, targets[fault->choice % targets.size()]);
+  request_change(now);
+  const auto targets = node_.running();
+  const bool away = schedule_.away();
+  if (targets.empty() && !away) return;
+  if (const auto fault = schedule_.take(now))
+    inject(*fault, away ? FaultTarget() : targets[fault->choice % targets.size()]);
+}
+
+void FaultInjector::request_change(FaultSchedule::Time now) {
+  if (!change_ || change_->request > now) return;
+  const bool leaves = change_->kind == FaultKind::leave;
+  change_->request = now + (leaves ? leave_retry : retry);
+  (leaves ? node_.leave : node_.join)();
 }
 
 void FaultInjector::end_faults(FaultSchedule::Time now) {
@@ -67,6 +80,9 @@ void FaultInjector::inject(const Fault& fault, const FaultTarget& target) {
       return;
     case FaultKind::cut:
       return cut_links(fault);
+    case FaultKind::leave:
+    case FaultKind::join:
+      change_ = {.kind = fault.kind, .request = std::chrono::steady_clock::now()};
   }
 }
 
@@ -82,14 +98,32 @@ void FaultInjector::cut_links(const Fault& fault) {
   }
 }
 
+void FaultInjector::left() {
+  change_.reset();
+  schedule_.left(std::chrono::steady_clock::now());
+  wait();
+}
+
+void FaultInjector::stays(const std::string& why) {
+  if (!change_ || change_->kind != FaultKind::leave || std::exchange(change_->refusal_logged, true)) return;
+  log::info("--chaos: this node leaves later: {}", why);
+}
+
+void FaultInjector::joined() {
+  if (!schedule_.away()) return;
+  change_.reset();
+  schedule_.joined(std::chrono::steady_clock::now());
+  wait();
+}
+
 void FaultInjector::send(const FaultTarget& target, int signal_number) {
-  if (const auto problem = workers_.send(target.local_rank, signal_number); !problem.empty())
+  if (const auto problem = node_.send(target.local_rank, signal_number); !problem.empty())
     log::warn("--chaos: no fault for local rank {}: {}", target.local_rank, problem);
 }
 
 // The worker may have ended meanwhile, and another one may have its rank.
 void FaultInjector::let_run(const FaultTarget& target) {
-  for (const auto& running : workers_.running())
+  for (const auto& running : node_.running())
     if (running.pid == target.pid) send(target, SIGCONT);
 }
 

@@ -19,23 +19,34 @@ struct FaultTarget {
   pid_t pid = 0;
 };
 
-// Injects the faults of a plan into this node while the agent runs: into its workers, and its network links. A fault
-// that is due while no worker runs waits for the next one.
+// Injects the faults of a plan into this node while the agent runs: into its workers, its network links, and its
+// membership of the job. A fault that is due while no worker runs waits for the next one; a leave that is not granted
+// is requested again until it is.
 //
 // Ownership: the loop outlives it; what it has frozen it lets run again in the destructor, and links that are cut work
 // again then. Threads: single-threaded on the loop. Errors: a fault that cannot be injected is a warning.
 class FaultInjector {
  public:
-  struct Workers {
-    std::function<std::vector<FaultTarget>()> running;
+  struct Node {
+    std::function<std::vector<FaultTarget>()> running;  // the workers
     // Sends a worker a signal. Returns why it was not sent; empty if it was.
     std::function<std::string(int local_rank, int signal_number)> send;
+    // Requests that the node leaves the job, or joins it again. left(), stays() and joined() tell what comes of it.
+    std::function<void()> leave;
+    std::function<void()> join;
   };
 
-  FaultInjector(boost::asio::io_context& loop, const FaultPlan& plan, int node, Workers workers);
+  FaultInjector(boost::asio::io_context& loop, const FaultPlan& plan, int node, Node its);
   ~FaultInjector();
   FaultInjector(const FaultInjector&) = delete;
   FaultInjector& operator=(const FaultInjector&) = delete;
+
+  // The node has left the job.
+  void left();
+  // The node may not leave now, for this reason.
+  void stays(const std::string& why);
+  // The node's workers have been started: it takes part in the job, whether it had left before or not.
+  void joined();
 
  private:
   struct Freeze {
@@ -52,14 +63,22 @@ class FaultInjector {
   void end_faults(FaultSchedule::Time now);
   void inject(const Fault& fault, const FaultTarget& target);
   void cut_links(const Fault& fault);
+  void request_change(FaultSchedule::Time now);
   void send(const FaultTarget& target, int signal_number);
   void let_run(const FaultTarget& target);
 
   boost::asio::steady_timer timer_;
   FaultSchedule schedule_;
-  const Workers workers_;
+  const Node node_;
   std::vector<Freeze> freezes_;
   std::optional<Cut> cut_;  // nullopt: the links work
+  // A leave or a join that was due and has not come about. A request may be refused, or not be possible yet.
+  struct Change {
+    FaultKind kind = FaultKind::leave;
+    FaultSchedule::Time request{};  // the time of the next request
+    bool refusal_logged = false;
+  };
+  std::optional<Change> change_;
 };
 
 }  // namespace ddprun

@@ -21,9 +21,8 @@ struct KindRow {
   bool lasts;  // it has a duration
 };
 constexpr KindRow kinds[] = {
-    {"kill", FaultKind::kill, false},
-    {"freeze", FaultKind::freeze, true},
-    {"cut", FaultKind::cut, true},
+    {"kill", FaultKind::kill, false},   {"freeze", FaultKind::freeze, true}, {"cut", FaultKind::cut, true},
+    {"leave", FaultKind::leave, false}, {"join", FaultKind::join, false},
 };
 
 [[noreturn]] void refuse(std::string_view part, const char* expected) {
@@ -59,7 +58,8 @@ milliseconds parse_time(std::string_view text) {
 
 const KindRow& row_of(std::string_view name, std::string_view rule) {
   const auto* const row = std::ranges::find(kinds, name, &KindRow::name);
-  if (row == std::end(kinds)) refuse(rule, "kill:TIME, freeze:TIME[/DURATION] or cut:TIME[/DURATION]");
+  if (row == std::end(kinds))
+    refuse(rule, "kill:TIME, freeze:TIME[/DURATION], cut:TIME[/DURATION], leave:TIME or join:TIME");
   return *row;
 }
 
@@ -96,6 +96,8 @@ FaultPlan parse_faults(std::string_view text) {
     plan.rules.push_back(parse_rule(rule));
     rest = next;
   }
+  if (plan.has(FaultKind::join) && !plan.has(FaultKind::leave))
+    refuse(text, "leave:TIME beside join:TIME: a node joins again after it has left");
   return plan;
 }
 
@@ -114,13 +116,34 @@ void FaultSchedule::postpone(Entry& entry, Time now) {
   entry.due = now + milliseconds(static_cast<std::int64_t>(factor * static_cast<double>(entry.rule.interval.count())));
 }
 
+void FaultSchedule::left(Time now) {
+  if (std::exchange(away_, true)) return;
+  for (auto& entry : entries_)
+    if (entry.rule.kind == FaultKind::join) postpone(entry, now);
+}
+
+// Faults that were due meanwhile do not come all at once.
+void FaultSchedule::joined(Time now) {
+  if (!std::exchange(away_, false)) return;
+  for (auto& entry : entries_)
+    if (entry.rule.kind == FaultKind::leave || entry.due <= now) postpone(entry, now);
+}
+
+const FaultSchedule::Entry* FaultSchedule::earliest() const {
+  const Entry* first = nullptr;
+  for (const auto& entry : entries_)
+    if ((entry.rule.kind == FaultKind::join) == away_ && (!first || entry.due < first->due)) first = &entry;
+  return first;
+}
+
 FaultSchedule::Time FaultSchedule::next() const {
-  return std::ranges::min_element(entries_, {}, &Entry::due)->due;
+  const auto* first = earliest();
+  return first ? first->due : Time::max();
 }
 
 std::optional<Fault> FaultSchedule::take(Time now) {
-  auto& entry = *std::ranges::min_element(entries_, {}, &Entry::due);
-  if (entry.due > now) return std::nullopt;
+  if (next() > now) return std::nullopt;
+  auto& entry = entries_[static_cast<std::size_t>(earliest() - entries_.data())];
   const Fault fault{.kind = entry.rule.kind, .duration = entry.rule.duration, .choice = entry.random()};
   postpone(entry, now);
   return fault;

@@ -14,6 +14,8 @@ enum class FaultKind : std::uint8_t {
   kill,    // SIGKILL for a worker
   freeze,  // SIGSTOP for a worker, and SIGCONT after a duration
   cut,     // no packet passes the node's network links for a duration
+  leave,   // the node leaves the job
+  join,    // the node, which has left, joins the job again
 };
 
 struct FaultRule {
@@ -30,8 +32,9 @@ struct FaultPlan {
   bool has(FaultKind kind) const;
 };
 
-// "kill:29s,freeze:2m/5s,cut:5m;seed=7": faults with their mean intervals, and the duration of a freeze or a cut (10 s
-// where it is left out). Times have a unit: ms, s, m or h. Throws Errc::usage.
+// "kill:29s,freeze:2m/5s,cut:5m,leave:3m,join:1m;seed=7": faults with their mean intervals, and the duration of a
+// freeze or a cut (10 s where it is left out). Times have a unit: ms, s, m or h. Throws Errc::usage, also for join
+// without leave.
 FaultPlan parse_faults(std::string_view text);
 
 struct Fault {
@@ -43,6 +46,9 @@ struct Fault {
 // The times of the faults: each follows the last one of its rule after half to one and a half of the interval, so that
 // they do not keep step with the job. The same plan gives the same faults at each run, others on each node. No clock.
 //
+// A node that has left gets nothing but the join, which follows the leave as a fault follows the last one of its rule;
+// the leave after it follows the join, and so do the faults that were due meanwhile.
+//
 // A value. Threads: not thread-safe. Errors: none.
 class FaultSchedule {
  public:
@@ -51,7 +57,12 @@ class FaultSchedule {
   // REQUIRES: the plan has a rule.
   FaultSchedule(const FaultPlan& plan, int node, Time now);
 
-  // The time of the next fault.
+  // The node has left the job, or takes part in it again.
+  void left(Time now);
+  void joined(Time now);
+  bool away() const { return away_; }
+
+  // The time of the next fault; Time::max() if there is none.
   Time next() const;
   // Takes the fault that is due; nullopt: none is.
   std::optional<Fault> take(Time now);
@@ -63,8 +74,10 @@ class FaultSchedule {
     Time due;
   };
   static void postpone(Entry& entry, Time now);
+  const Entry* earliest() const;
 
   std::vector<Entry> entries_;
+  bool away_ = false;
 };
 
 }  // namespace ddprun

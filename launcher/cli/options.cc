@@ -188,8 +188,9 @@ LaunchSettings::LaunchSettings() {
       {.help = "a command, run by sh -c on each node before it joins the job: a node on which it fails does not join"});
   define(
       "chaos", o.chaos,
-      {.help = "faults that ddprun injects into this node, with their mean intervals: "
-               "kill:TIME,freeze:TIME[/DURATION],cut:TIME[/DURATION][;seed=NUMBER], as kill:29s,freeze:2m/5s;seed=7"});
+      {.help =
+           "faults that ddprun injects into this node, with their mean intervals: kill:TIME, freeze:TIME[/DURATION], "
+           "cut:TIME[/DURATION], leave:TIME, join:TIME, as kill:29s,freeze:2m/5s;seed=7"});
   define(
       "shutdown_timeout", o.shutdown_timeout,
       {.help = "grace period between the signal that stops a worker and SIGKILL", .unit = "s", .min = 0, .max = 1e8});

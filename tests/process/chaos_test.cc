@@ -71,5 +71,6 @@ TEST_CASE("a list of faults that is none is a usage error") {
   const auto result = Child({DDPRUN_PROGRAM, "--chaos=burn:1s", VICTIM_PROGRAM, "exit=0"}).wait(bound);
   CHECK(result.code == 2);
   CHECK(result.err ==
-        "[ddprun] error: --chaos: burn:1s: expected kill:TIME, freeze:TIME[/DURATION] or cut:TIME[/DURATION]\n");
+        "[ddprun] error: --chaos: burn:1s: expected kill:TIME, freeze:TIME[/DURATION], cut:TIME[/DURATION], leave:TIME "
+        "or join:TIME\n");
 }

@@ -49,9 +49,11 @@ TEST_CASE("a list of faults has their intervals, the duration of freezes and a s
 
 TEST_CASE("a list of faults that is none is refused with the part that is wrong") {
   const auto [text, expected] = GENERATE(table<std::string, std::string>({
-      {"", "--chaos: : expected kill:TIME, freeze:TIME[/DURATION] or cut:TIME[/DURATION]"},
-      {"kill:1s,", "--chaos: : expected kill:TIME, freeze:TIME[/DURATION] or cut:TIME[/DURATION]"},
-      {"burn:1s", "--chaos: burn:1s: expected kill:TIME, freeze:TIME[/DURATION] or cut:TIME[/DURATION]"},
+      {"", "--chaos: : expected kill:TIME, freeze:TIME[/DURATION], cut:TIME[/DURATION], leave:TIME or join:TIME"},
+      {"kill:1s,",
+       "--chaos: : expected kill:TIME, freeze:TIME[/DURATION], cut:TIME[/DURATION], leave:TIME or join:TIME"},
+      {"burn:1s",
+       "--chaos: burn:1s: expected kill:TIME, freeze:TIME[/DURATION], cut:TIME[/DURATION], leave:TIME or join:TIME"},
       {"kill", "--chaos: kill: expected the mean time between two faults, as in kill:29s"},
       {"kill:5", "--chaos: 5: expected a time with its unit, such as 500ms, 29s, 2m or 1h"},
       {"kill:0s", "--chaos: 0s: expected a time with its unit, such as 500ms, 29s, 2m or 1h"},
@@ -61,6 +63,8 @@ TEST_CASE("a list of faults that is none is refused with the part that is wrong"
       {"kill:1s/2s", "--chaos: kill:1s/2s: expected no duration: only a freeze and a cut have one"},
       {"kill:1s;seed=x", "--chaos: seed=x: expected seed=NUMBER"},
       {"kill:1s;seed=7 ", "--chaos: seed=7 : expected seed=NUMBER"},
+      {"leave:1m/2s,join:1m", "--chaos: leave:1m/2s: expected no duration: only a freeze and a cut have one"},
+      {"kill:1s,join:1m;seed=7", "--chaos: kill:1s,join:1m;seed=7: expected leave:TIME beside join:TIME"},
       {"kill:1s;7", "--chaos: 7: expected seed=NUMBER"},
   }));
   CHECK_THROWS_WITH(parse_faults(text), Catch::Contains(expected));
@@ -97,4 +101,42 @@ TEST_CASE("faults of several rules come in the order of their times") {
   }
   CHECK(freezes > 270);
   CHECK(freezes < 330);
+}
+
+TEST_CASE(
+    "a node that has left joins again after about the interval, without other faults meanwhile, and leaves again") {
+  FaultSchedule schedule(parse_faults("kill:1s,leave:10s,join:40s"), 0, start);
+  auto now = start;
+  const auto take_until = [&](FaultKind kind) {
+    for (int i = 0; i < 1'000; ++i) {
+      now = schedule.next();
+      if (schedule.take(now)->kind == kind) return true;
+    }
+    return false;
+  };
+  for (int i = 0; i < 20; ++i) {
+    const auto in_job_since = now;
+    REQUIRE(take_until(FaultKind::leave));
+    CHECK(now - in_job_since >= std::chrono::seconds(5));
+    CHECK(now - in_job_since <= std::chrono::seconds(15));
+    const auto left = now;
+    schedule.left(now);
+    CHECK(schedule.away());
+    now = schedule.next();
+    CHECK(now - left >= std::chrono::seconds(20));
+    CHECK(now - left <= std::chrono::seconds(60));
+    CHECK(schedule.take(now)->kind == FaultKind::join);
+    schedule.joined(now);
+    CHECK_FALSE(schedule.away());
+    CHECK(schedule.next() >= now + milliseconds(500));  // a kill that was due meanwhile
+  }
+}
+
+TEST_CASE("a node that has left for good gets no fault, and one in the job never a join") {
+  FaultSchedule schedule(parse_faults("kill:1s,leave:10s"), 0, start);
+  schedule.left(start);
+  CHECK(schedule.next() == FaultSchedule::Time::max());
+  CHECK_FALSE(schedule.take(start + std::chrono::hours(1)));
+  for (const auto& [time, fault] : first_faults({parse_faults("leave:1h,join:1ms"), 0, start}, 50))
+    CHECK(fault.kind == FaultKind::leave);
 }
