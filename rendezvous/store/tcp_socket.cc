@@ -59,7 +59,7 @@ UniqueFd try_listen_wildcard(std::uint16_t port) {
 // long as it was late, and at most for its first limit: the peer may have been stopped with it.
 bool wait_ready(int fd, short events, Deadline deadline) {
   const auto limit = deadline.remaining();
-  bool may_go_on = true;
+  bool may_go_on = limit > Deadline::Duration::zero();
   for (;;) {
     pollfd entry{fd, events, 0};
     const int ready = ::poll(&entry, 1, deadline.poll_timeout_ms());
@@ -67,8 +67,9 @@ bool wait_ready(int fd, short events, Deadline deadline) {
     if (ready < 0 && errno != EINTR) throw make_error(Errc::connection_lost, "poll failed: {}", errno_text(errno));
     const auto now = Deadline::Clock::now();
     if (ready < 0 || !deadline.expired(now)) continue;
+    if (!may_go_on) return false;
     const auto delay = std::min(now - *deadline.when(), limit);
-    if (!may_go_on || delay < tolerated_delay) return false;
+    if (delay < tolerated_delay) return false;
     may_go_on = false;
     deadline = Deadline::in(delay, now);
   }
