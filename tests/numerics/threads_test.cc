@@ -91,6 +91,26 @@ TEST_CASE("a matrix product has the same bits with any number of threads") {
         }
 }
 
+// Calls compute() as in a process that began with one thread.
+Tensor in_process_of_one_thread(const std::function<Tensor()>& compute) {
+  const int before = onednn::threads();
+  onednn::begin_with_threads(1);
+  Tensor result = compute();
+  onednn::begin_with_threads(before);
+  return result;
+}
+
+// Checks that with DividedSums a process that began with one thread computes what others compute.
+void check_divided_sums(const std::function<Tensor()>& compute) {
+  REQUIRE(onednn::has_several_threads());
+  const Tensor expected = compute();
+  CHECK(same_bits(in_process_of_one_thread([&] {
+                    const onednn::DividedSums divided;
+                    return compute();
+                  }),
+                  expected));
+}
+
 // Calls check(geometry, x, weight, grad) for every convolution and each type.
 template <class Check>
 void for_each_convolution(Check check) {
@@ -124,4 +144,29 @@ TEST_CASE("a convolution's gradient of the weight has the same bits with any num
       return out;
     });
   });
+}
+
+TEST_CASE("in a DividedSums a process that began with one thread has the bits of one with several") {
+  for_each_convolution([](const auto& g, const Tensor& x, const Tensor& weight, const Tensor& grad) {
+    check_divided_sums([&] {
+      Tensor out = Tensor::zeros(weight.shape());
+      cpu.conv2d_backward_weight(g, x, grad, out, false);
+      return out;
+    });
+    check_divided_sums([&] { return cpu.conv2d(g, x, weight, {}); });
+    check_divided_sums([&] { return cpu.conv2d_backward_input(g, grad, weight); });
+  });
+  for (const DType dtype : {DType::float32, DType::bfloat16})
+    check_divided_sums([&] {
+      Tensor out = Tensor::zeros({64, 10});
+      cpu.matmul(random_tensor({64, 4096}, 1).to(dtype), random_tensor({4096, 10}, 2).to(dtype), out, {});
+      return out;
+    });
+  const auto weight_gradient = [] {
+    Tensor out = Tensor::zeros({20, 10, 5, 5});
+    cpu.conv2d_backward_weight(geometry(64, 10, 12, 20, 5, 1, 0), random_tensor({64, 10, 12, 12}, 1),
+                               random_tensor({64, 20, 8, 8}, 3), out, false);
+    return out;
+  };
+  CHECK_FALSE(same_bits(in_process_of_one_thread(weight_gradient), weight_gradient()));  // without one
 }

@@ -66,6 +66,8 @@ ddprun_process_test(recovery_in_process_test
 add_dependencies(recovery_in_process_test ddprun-worker)
 ddprun_process_test(standby_test SOURCES standby_test.cc LIBS ddprun::common Boost::json TIMEOUT 600)
 add_dependencies(standby_test ddprun-worker)
+ddprun_process_test(shards_test SOURCES shards_test.cc LIBS ddprun::common Boost::json TIMEOUT 300)
+add_dependencies(shards_test ddprun-worker)
 ddprun_process_test(chaos_test SOURCES chaos_nodes_test.cc chaos_test.cc LIBS ddprun::common TIMEOUT 300)
 add_dependencies(chaos_test ddprun-worker)
 

@@ -2,17 +2,18 @@
 
 namespace ddprun::data {
 
-BatchList batches_of_rank(const EpochPlan& plan, const std::vector<std::int64_t>& order, std::int64_t done, int rank,
-                          std::int64_t batch_size) {
+BatchList batches_of_parts(const EpochPlan& plan, const std::vector<std::int64_t>& order, std::int64_t done,
+                           PartRange parts, std::int64_t batch_size) {
   BatchList list;
-  for (auto begin = done; plan.left(begin) > 0; begin += plan.samples_at(begin)) {
-    const auto samples = plan.samples_at(begin);
-    const auto share = plan.share(samples, rank);
+  const auto add_part = [&](std::int64_t begin, std::int64_t samples, int part) {
+    const auto share = plan.share(samples, part);
     for (std::int64_t i = 0; i < share; ++i) {
-      list.indices.push_back(order[static_cast<std::size_t>(begin + plan.position(samples, rank, i))]);
+      list.indices.push_back(order[static_cast<std::size_t>(begin + plan.position(samples, part, i))]);
       if ((i + 1) % batch_size == 0 || i + 1 == share) list.ends.push_back(std::ssize(list.indices));
     }
-  }
+  };
+  for (auto begin = done; plan.left(begin) > 0; begin += plan.samples_at(begin))
+    for (int part = parts.begin; part < parts.end; ++part) add_part(begin, plan.samples_at(begin), part);
   return list;
 }
 

@@ -9,15 +9,16 @@
 
 namespace ddprun::data {
 
-// The division of the samples of an epoch into optimizer steps, and of the samples of a step among the ranks. A
-// position is an index into the epoch's order (epoch_order()), and `done` is the number of samples that all ranks
-// together have trained: an epoch goes on at the same sample with any number of ranks. Pure arithmetic.
+// The division of the samples of an epoch into optimizer steps, and of the samples of a step into parts: one for each
+// rank, or for each shard (train.shards). A position is an index into the epoch's order (epoch_order()), and `done` is
+// the number of samples that all ranks together have trained: an epoch goes on at the same sample with any number of
+// ranks. Pure arithmetic.
 struct EpochPlan {
   std::int64_t size = 0;          // samples in the data set
   std::int64_t step_samples = 1;  // samples of an optimizer step, of all ranks together
-  int world_size = 1;
+  int parts = 1;
   std::int64_t divisor = 1;  // the last samples, which do not divide by this, are left out
-  // Samples of a full step, by rank, adding up to step_samples; if empty, the step is divided as evenly as possible.
+  // Samples of a full step, by part, adding up to step_samples; if empty, the step is divided as evenly as possible.
   std::vector<std::int64_t> shares = {};
 
   // Returns the number of samples that are still to be trained.
@@ -30,27 +31,34 @@ struct EpochPlan {
   }
   // Returns the samples of the step that begins at this position; the last one of an epoch may be smaller.
   std::int64_t samples_at(std::int64_t done) const { return std::min(step_samples, left(done)); }
-  // Returns the samples of one rank in a step of so many samples: 0 for some ranks if there are fewer than ranks.
-  std::int64_t share(std::int64_t samples, int rank) const {
-    if (!shares.empty()) return before(samples, rank + 1) - before(samples, rank);
-    return samples > rank ? (samples - rank - 1) / world_size + 1 : 0;
+  // Returns the samples of one part of a step of so many samples: 0 for the last parts if there are fewer than parts.
+  std::int64_t share(std::int64_t samples, int part) const {
+    if (!shares.empty()) return before(samples, part + 1) - before(samples, part);
+    return samples > part ? (samples - part - 1) / parts + 1 : 0;
   }
-  // Returns the position of the rank's i-th sample in such a step, from the step's begin on. An even division deals the
-  // samples out in turn; by shares each rank has a range.
-  std::int64_t position(std::int64_t samples, int rank, std::int64_t i) const {
-    return shares.empty() ? rank + i * world_size : before(samples, rank) + i;
+  // Returns the position of the part's i-th sample in such a step, from the step's begin on. An even division deals the
+  // samples out in turn; by shares each part is a range.
+  std::int64_t position(std::int64_t samples, int part, std::int64_t i) const {
+    return shares.empty() ? part + i * parts : before(samples, part) + i;
   }
 
  private:
-  // Returns the samples of the ranks before this one; a short step is divided in proportion to the shares.
-  std::int64_t before(std::int64_t samples, int rank) const {
-    return samples * std::accumulate(shares.begin(), shares.begin() + rank, std::int64_t{0}) / step_samples;
+  // Returns the samples of the parts before this one; a short step is divided in proportion to the shares.
+  std::int64_t before(std::int64_t samples, int part) const {
+    return samples * std::accumulate(shares.begin(), shares.begin() + part, std::int64_t{0}) / step_samples;
   }
 };
 
-// Returns one rank's batches, in order, of the steps that are still to be done. A step's share is cut into batches of
-// at most batch_size samples; a rank without a share in a step has no batch for it. order: epoch_order().
-BatchList batches_of_rank(const EpochPlan& plan, const std::vector<std::int64_t>& order, std::int64_t done, int rank,
-                          std::int64_t batch_size);
+// A range of the parts of a step.
+struct PartRange {
+  int begin = 0;
+  int end = 0;
+};
+
+// Returns the batches of a rank that has these parts, in order, of the steps that are still to be done. Each part is
+// cut into batches of at most batch_size samples; one without samples in a step has no batch for it. order:
+// epoch_order().
+BatchList batches_of_parts(const EpochPlan& plan, const std::vector<std::int64_t>& order, std::int64_t done,
+                           PartRange parts, std::int64_t batch_size);
 
 }  // namespace ddprun::data

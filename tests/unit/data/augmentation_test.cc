@@ -69,10 +69,10 @@ Image expected(std::int64_t sample, std::int64_t down, std::int64_t right, bool 
 std::map<std::int64_t, Image> epoch_of(const Dataset& set, int world_size, int workers, std::int64_t batch_size) {
   const Augmentation augmentation({.crop_padding = 4, .flip = true, .cutout = 6}, set.layout());
   const Mixup mixup(0.4, set.layout());
-  const EpochPlan plan{.size = set.size(), .step_samples = batch_size * world_size, .world_size = world_size};
+  const EpochPlan plan{.size = set.size(), .step_samples = batch_size * world_size, .parts = world_size};
   std::map<std::int64_t, Image> images;
   for (int rank = 0; rank < world_size; ++rank) {
-    Loader loader(set, batches_of_rank(plan, epoch_order(set.size(), 3, 5, true), 0, rank, batch_size),
+    Loader loader(set, batches_of_parts(plan, epoch_order(set.size(), 3, 5, true), 0, {rank, rank + 1}, batch_size),
                   {.workers = workers, .epoch = 5, .augmentation = &augmentation, .mixup = &mixup, .seed = 3});
     while (const auto batch = loader.next())
       for (std::int64_t row = 0; row < batch->size(); ++row)

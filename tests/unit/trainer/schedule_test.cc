@@ -5,9 +5,9 @@
 using ddprun::trainer::Schedule;
 
 TEST_CASE("a run's steps follow from its sizes") {
-  const Schedule s{.plan = {.size = 8000, .step_samples = 128, .world_size = 2}, .epochs = 10};
+  const Schedule s{.plan = {.size = 8000, .step_samples = 128, .parts = 2}, .epochs = 10};
   CHECK(s.total_steps(0, 0, 0) == 630);
-  const Schedule accumulating{.plan = {.size = 8000, .step_samples = 512, .world_size = 2}, .epochs = 2};
+  const Schedule accumulating{.plan = {.size = 8000, .step_samples = 512, .parts = 2}, .epochs = 2};
   CHECK(accumulating.total_steps(0, 0, 0) == 32);  // 15 whole steps and one of 320 samples
 }
 

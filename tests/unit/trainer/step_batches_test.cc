@@ -15,7 +15,7 @@ class Fixture {
   StepBatches batches(bool balances = false) {
     return {job_.config(),
             job_.datasets(),
-            {.size = 10, .step_samples = 6, .world_size = 2},
+            {.size = 10, .step_samples = 6, .parts = 2},
             {.rank = 0, .ranks = 2, .micro_batch = 2, .balances = balances}};
   }
 

@@ -282,6 +282,24 @@ TEST_CASE("of the batch size per rank and the global one, the stronger source co
   CHECK_THROWS_AS(both("", {"--train.global_batch_size=100", "--train.batch_size=8"}), Error);
 }
 
+TEST_CASE("train.shards is refused with what would let the result depend on the ranks") {
+  CHECK(error_of("[train]\nshards = 8\n") == "no error");
+  for (const std::string setting :
+       {"parallel.strategy = local_sgd", "parallel.hook = fp16", "parallel.zero = 1", "parallel.tensor = 2",
+        "parallel.balance = true", "parallel.static_graph = true", "parallel.find_unused_parameters = true",
+        "parallel.ignored_parameters = fc.weight", "train.quantization_aware = true"}) {
+    const auto dot = setting.find('.');
+    CHECK(error_of("[train]\nshards = 8\n[" + setting.substr(0, dot) + "]\n" + setting.substr(dot + 1) + "\n") ==
+          "t.cfg:4: " + setting + ": it does not go with train.shards");
+  }
+  CHECK(error_of("[train]\nshards = 8\naccumulate = 2\n") ==
+        "t.cfg:3: train.accumulate = 2: train.shards divides the samples of a step");
+  CHECK_THAT(error_of("[train]\nshards = 8\n[optim]\nschedule = plateau\n"),
+             Catch::Contains("t.cfg:4: optim.schedule"));
+  CHECK_THAT(error_of("[train]\nshards = 8\ndevice = cuda\n"),
+             Catch::Contains("train.shards = 8 does not run on devices so far: use cpu"));
+}
+
 TEST_CASE("batch sizes follow from the settings and the number of ranks") {
   const auto sizes = [](const TrainConfig::Train& train, int world_size) {
     const auto found = batch_sizes(train, world_size);
@@ -289,6 +307,10 @@ TEST_CASE("batch sizes follow from the settings and the number of ranks") {
   };
   using Sizes = std::pair<std::int64_t, std::int64_t>;
   CHECK(sizes({.batch_size = 8, .accumulate = 4}, 3) == Sizes{96, 8});
+  for (const int ranks : {1, 3, 8}) {
+    CHECK(sizes({.batch_size = 8, .shards = 4}, ranks) == Sizes{32, 8});
+    CHECK(sizes({.batch_size = 0, .global_batch_size = 30, .shards = 4}, ranks) == Sizes{30, 8});
+  }
   CHECK(sizes({.batch_size = 0, .global_batch_size = 96, .accumulate = 4}, 3) == Sizes{96, 8});
   CHECK(sizes({.batch_size = 0, .global_batch_size = 100}, 3) == Sizes{100, 34});
   CHECK(sizes({.batch_size = 0, .global_batch_size = 2}, 3) == Sizes{2, 1});

@@ -311,13 +311,13 @@ void conv_backward_input(const ConvGeometry& geometry, DType dtype, Image<const 
 
 namespace {
 
-// In a process with several threads a convolution's gradient of the weight is the sum of those of so many parts of the
+// Where sums are divided, a convolution's gradient of the weight is the sum of those of so many parts of the
 // batch. Only the sizes decide, so that the order of additions does not depend on the number of threads. A part more
 // costs a pass over the weight, of some 0.3 ns for each element, while each position of an image costs an element 0.009
 // ns (a Zen 4): at this number the passes take below 2 % of the time.
 std::int64_t parts_of_batch(const ConvGeometry& g) {
   constexpr std::int64_t positions_of_a_part = 2048, most = 8;
-  if (!has_several_threads()) return 1;
+  if (!divides_sums()) return 1;
   return std::min({g.batch, most, 1 + g.batch * g.out_h * g.out_w / positions_of_a_part});
 }
 

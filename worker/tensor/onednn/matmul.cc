@@ -87,7 +87,7 @@ void multiply_blocks(const Product& product, const float* a, const float* b, flo
 
 void multiply_by_sgemm(const Product& product, const float* a, const float* b, float* out) {
   constexpr std::int64_t long_sum = 256;
-  if (product.k > long_sum && has_several_threads())
+  if (product.k > long_sum && divides_sums())
     multiply_blocks(product, a, b, out);
   else
     multiply_block(product, {0, product.m, 0, product.n}, a, b, out);
@@ -211,7 +211,7 @@ void run_parts_of_rows(const Product& product, Operands types, const void* a, co
 void multiply(const Product& product, Operands types, const void* a, const void* b, void* out, const void* bias) {
   constexpr std::int64_t long_sum = 1024;
   try {
-    if (product.k > long_sum && has_several_threads())
+    if (product.k > long_sum && divides_sums())
       run_parts_of_rows(product, types, a, b, out, bias);
     else
       run_primitive(product, types, a, b, out, bias);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <utility>
 #include <vector>
 
 #ifdef __SANITIZE_THREAD__
@@ -23,6 +24,8 @@ namespace {
 // Each thread has a number of its own; this is the one of the main thread before any code changed it. It is atomic,
 // since computations on other threads read it.
 std::atomic<int> threads_at_start = omp_get_max_threads();
+
+thread_local bool sums_are_divided = false;
 
 // Parts that the threads of a team take one after the other.
 class Parts {
@@ -89,6 +92,16 @@ void begin_with_threads(int count) {
 
 bool has_several_threads() {
   return threads_at_start.load(std::memory_order_relaxed) > 1;
+}
+
+bool divides_sums() {
+  return sums_are_divided || has_several_threads();
+}
+
+DividedSums::DividedSums() : before_(std::exchange(sums_are_divided, true)) {}
+
+DividedSums::~DividedSums() {
+  sums_are_divided = before_;
 }
 
 void run_parts(int count, const std::function<void(int)>& part) {

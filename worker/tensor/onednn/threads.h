@@ -15,9 +15,26 @@ void set_threads(int count);
 // and nothing has been computed.
 void begin_with_threads(int count);
 
-// Returns whether the process began with more than one thread. If so, set_threads() changes the time of an operation
-// but no bit of its result: how sums are divided depends only on sizes. One thread divides nothing: a bit faster.
+// Returns whether the process began with more than one thread.
 bool has_several_threads();
+
+// Returns whether long sums are divided into parts, which threads then compute. How depends only on sizes:
+// set_threads() changes the time of an operation, but no bit of its result. One thread need not divide them, and is a
+// bit faster then: they are divided where the process began with several threads, and within a DividedSums.
+bool divides_sums();
+
+// While one exists, operations of the calling thread have the same bits in every process, whatever the number of
+// threads with which it began.
+class DividedSums {
+ public:
+  DividedSums();
+  ~DividedSums();
+  DividedSums(const DividedSums&) = delete;
+  DividedSums& operator=(const DividedSums&) = delete;
+
+ private:
+  const bool before_;
+};
 
 // The calling thread computes with one thread while the object lives.
 class OneThread {

@@ -209,6 +209,26 @@ void check_no_experts(const TrainConfig::Parallel& p, const Settings& settings) 
     if (on) reject(settings, key, "it does not go with model.experts");
 }
 
+// Refuses what divides a step or a model in another way, averages gradients in another order, or lets the result depend
+// on which rank has a sample.
+void check_shards(const TrainConfig& c, const Settings& settings) {
+  const auto& p = c.parallel;
+  for (const auto& [key, on] :
+       {std::pair("parallel.strategy", p.strategy != "ddp"), std::pair("parallel.devices", !p.devices.empty()),
+        std::pair("parallel.hook", p.hook != "allreduce"), std::pair("parallel.zero", p.zero > 0),
+        std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.pipeline", p.pipeline > 1),
+        std::pair("parallel.context", p.context > 1), std::pair("parallel.expert", p.expert > 1),
+        std::pair("parallel.balance", p.balance), std::pair("parallel.static_graph", p.static_graph),
+        std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
+        std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
+        std::pair("train.quantization_aware", c.train.quantization_aware)})
+    if (on) reject(settings, key, "it does not go with train.shards");
+  if (c.train.accumulate > 1) reject(settings, "train.accumulate", "train.shards divides the samples of a step");
+  if (c.optim.schedule == "plateau")
+    reject(settings, "optim.schedule",
+           "with train.shards the learning rate cannot depend on the test loss, whose last bits depend on the ranks");
+}
+
 // Refuses what does not go with a pipeline.
 void check_pipeline(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
@@ -253,6 +273,7 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   if (p.strategy == "local_sgd") check_local_sgd(c, settings);
   if (p.strategy == "parameter_server") check_parameter_server(c, settings);
   if (p.micro_batches > 0) check_pipeline(c, settings);
+  if (c.train.shards > 0) check_shards(c, settings);
   if (p.micro_batches == 0 && p.pipeline > 1)
     reject(settings, "parallel.pipeline", "parallel.micro_batches has to be given as well");
   if (p.sequence && c.data.context % p.tensor != 0)

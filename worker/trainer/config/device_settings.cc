@@ -42,6 +42,7 @@ std::string setting_without_devices(const TrainConfig& c) {
       {p.expert > 1, "parallel.expert = " + text(p.expert)},
       {p.zero > 0, "parallel.zero = " + text(p.zero)},
       {c.model.experts > 0, "model.experts = " + text(c.model.experts)},
+      {c.train.shards > 0, "train.shards = " + text(c.train.shards)},
       {c.train.quantization_aware, "train.quantization_aware = true"},
       {c.optim.name != "sgd" && c.optim.name != "adam" && c.optim.name != "adamw", "optim.name = " + c.optim.name},
       {!c.optim.offload.empty(), "optim.offload = " + c.optim.offload.string()}};

@@ -12,10 +12,12 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
          .choices = joined(tasks::task_names(), registry.tasks.names())});
   s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = max_count, .scope = Scope::group});
   s.add("train.batch_size", t.batch_size,
-        {.help = "samples per rank and micro-batch; 0: from train.global_batch_size", .min = 0, .max = max_count});
+        {.help = "samples per rank and micro-batch, or per shard with train.shards; 0: from train.global_batch_size",
+         .min = 0,
+         .max = max_count});
   s.add("train.global_batch_size", t.global_batch_size,
         {.help = "samples of an optimizer step of all ranks together, with any number of ranks; 0: world size x "
-                 "train.batch_size x train.accumulate",
+                 "train.batch_size x train.accumulate, or train.shards x train.batch_size",
          .unit = "samples",
          .min = 0,
          .max = max_count});
@@ -26,6 +28,12 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
   s.add("train.seed", t.seed, {.help = "seed of the initial parameters, the data order and dropout", .min = 0});
   s.add("train.accumulate", t.accumulate,
         {.help = "micro-batches per optimizer step; gradients are reduced once per step", .min = 1, .max = max_count});
+  s.add("train.shards", t.shards,
+        {.help = "number of shards into which each step is divided, whatever the number of ranks: the parameters have "
+                 "the same bits with any number of ranks and threads, and after any recovery. A power of two, and as "
+                 "many ranks, or half, a quarter, ... of that, send least; 0: each rank has one share",
+         .min = 0,
+         .max = max_shards});
   s.add("train.device", t.device,
         {.help = "where a rank trains: cuda is the GPU of its LOCAL_RANK among those that CUDA_VISIBLE_DEVICES leaves; "
                  "auto: the GPU where there is one, the CUDA module, and no setting that GPUs lack, else the CPU. Not "

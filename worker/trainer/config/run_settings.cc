@@ -9,15 +9,15 @@
 namespace ddprun::trainer {
 
 data::EpochPlan epoch_plan(const TrainConfig& c, std::int64_t size, int ranks) {
-  data::EpochPlan plan{
-      .size = size, .step_samples = batch_sizes(c.train, ranks).step, .world_size = ranks, .divisor = 1};
-  if (c.data.drop_last) plan.divisor = c.train.global_batch_size > 0 ? c.train.global_batch_size : ranks;
+  const int parts = parts_of_step(c.train, ranks);
+  data::EpochPlan plan{.size = size, .step_samples = batch_sizes(c.train, ranks).step, .parts = parts, .divisor = 1};
+  if (c.data.drop_last) plan.divisor = c.train.global_batch_size > 0 ? c.train.global_batch_size : parts;
   if (size == 0) throw Error(Errc::usage, "the training set is empty");
   if (plan.left(0) == 0)
     throw make_error(Errc::usage, "data.drop_last leaves nothing of {} samples: {}", size,
                      c.train.global_batch_size > 0
                          ? fmt::format("a step takes {} (train.global_batch_size)", c.train.global_batch_size)
-                         : fmt::format("there are {} ranks", ranks));
+                         : fmt::format("there are {} {}", parts, c.train.shards > 0 ? "shards" : "ranks"));
   return plan;
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/trainer/config/keys.h"
 
 namespace ddprun::trainer {
@@ -104,12 +105,16 @@ void settle_device(Settings& settings, const TrainConfig& config) {
     settings.assign("train.device", "cuda", settings.find("parallel.devices")->source);
 }
 
+int parts_of_step(const TrainConfig::Train& t, int world_size) {
+  return t.shards > 0 ? static_cast<int>(t.shards) : world_size;
+}
+
 BatchSizes batch_sizes(const TrainConfig::Train& t, int world_size) {
-  const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
+  const int parts = parts_of_step(t, world_size);
   if (t.global_batch_size > 0)
-    return {.step = t.global_batch_size, .micro = share(share(t.global_batch_size, world_size), t.accumulate)};
+    return {.step = t.global_batch_size, .micro = divide_up(divide_up(t.global_batch_size, parts), t.accumulate)};
   std::int64_t step = 0;
-  if (__builtin_mul_overflow(t.batch_size * t.accumulate, std::int64_t{world_size}, &step))
+  if (__builtin_mul_overflow(t.batch_size * t.accumulate, std::int64_t{parts}, &step))
     step = std::numeric_limits<std::int64_t>::max();
   return {.step = step, .micro = t.batch_size};
 }

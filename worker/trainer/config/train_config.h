@@ -78,6 +78,7 @@ struct TrainConfig {
     std::int64_t max_steps = 0;
     std::int64_t seed = 0;
     std::int64_t accumulate = 1;
+    std::int64_t shards = 0;
     std::string device = "cpu";
     std::string precision = "fp32";
     bool tf32 = false;
@@ -270,6 +271,9 @@ void validate(const TrainConfig& config, const Settings& settings);
 // Returns the settings as a configuration file that means the same; those without an effect are comments.
 std::string effective_config(const TrainConfig& config, const Settings& settings);
 
+// Returns the number of parts into which a step is divided: its ranks, or with train.shards the shards.
+int parts_of_step(const TrainConfig::Train& train, int world_size);
+
 struct BatchSizes {
   std::int64_t step = 1;   // samples of an optimizer step, of all ranks together
   std::int64_t micro = 1;  // the most samples of a rank's micro-batch
@@ -291,6 +295,7 @@ std::string reference_page();
 // The largest sample or layer, batch, and data set in memory that settings may ask for.
 inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 28;  // 1 GiB of float32
 inline constexpr std::int64_t max_batch_elements = std::int64_t{1} << 30;
+inline constexpr std::int64_t max_shards = 4096;
 inline constexpr std::int64_t max_dataset_bytes = std::int64_t{1} << 34;
 
 // Returns the numbers in "1x28x28", "128 64" or "128,64", or none. Throws Errc::usage that completes "key = value: ".

@@ -5,19 +5,23 @@
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops/conv.h"
+#include "ddprun/worker/tensor/onednn/threads.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 
-// While it lives, the calling thread computes as the settings say: train.precision and train.winograd.
+// While it lives, the calling thread computes as the settings say: train.precision, train.winograd and train.shards.
 class ComputeScope {
  public:
   explicit ComputeScope(const TrainConfig::Train& train)
-      : precision_(compute_dtype(train)), winograd_(train.winograd) {}
+      : precision_(compute_dtype(train)),
+        winograd_(train.winograd),
+        sums_(train.shards > 0 ? std::make_unique<onednn::DividedSums>() : nullptr) {}
 
  private:
   const autograd::AutocastScope precision_;  // weights are cast once in its life
   const WinogradScope winograd_;
+  const std::unique_ptr<onednn::DividedSums> sums_;  // train.shards: the bits are those of any number of threads
 };
 
 // A ComputeScope for training, with train.detect_anomaly.

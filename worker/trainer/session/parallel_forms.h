@@ -16,6 +16,7 @@
 #include "ddprun/worker/parallel/sliced_tensors.h"
 #include "ddprun/worker/parallel/sync_batch_norm.h"
 #include "ddprun/worker/parallel/tensor/tensor_parallel.h"
+#include "ddprun/worker/reducer/hooks/shard_sum_hook.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 #include "ddprun/worker/trainer/session/model_pipeline.h"
@@ -54,7 +55,8 @@ class ParallelForms {
   const std::vector<pipeline::Layer> layers;              // set with parallel.pipeline if their times are needed
   std::optional<pipeline::StageBalancer> stage_balancer;  // set with parallel.pipeline and balance
   const std::unique_ptr<pipeline::PipelinedDataParallel> pipelined;  // set with parallel.pipeline
-  const std::unique_ptr<DataParallelism> of_passes;                  // set without it
+  ShardSumHook* shard_sums = nullptr;                                // of_passes has it; set with train.shards
+  const std::unique_ptr<DataParallelism> of_passes;                  // set without parallel.pipeline
   DataParallelism& parallelism;                                      // one of these two
   const std::unique_ptr<DataParallel> replicas;                      // set with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm;
@@ -65,6 +67,8 @@ class ParallelForms {
   ProcessGroup& gradient_group() const { return gradient_group_; }
   // The ranks that have the same part of the model, with updates of their own.
   ProcessGroup& replica_group() const { return experts ? mesh.group("data") : gradient_group(); }
+  // By what the sum of all gradients is divided: their average is one over the ranks that have gradients of their own.
+  int gradient_divisor() const { return shard_sums ? 1 : gradient_group_.size(); }
   // The tensors of which each rank of some has a slice; null if there are none.
   const SlicedTensors* slices() const;
   // The model's device, where its inputs are, and the one where losses are computed.

@@ -15,6 +15,7 @@ class PassRunner final : public StepRunner {
 
   // Makes at least one pass, so that this rank takes part in the reduction; as many at all ranks if each pass reduces.
   void run(const Step& step, PhaseTimer& timer) override {
+    if (forms_.shard_sums) return run_shards(step, timer);
     auto& parallelism = forms_.parallelism;
     const auto own = std::ssize(step.batches);
     const auto passes = parallelism.reduces_every_pass() ? step.largest_count : std::max<std::int64_t>(own, 1);
@@ -43,6 +44,24 @@ class PassRunner final : public StepRunner {
   }
 
  private:
+  // Makes a pass for each of this rank's shards, a batch each, from gradients of zero on; the last one is reduced.
+  void run_shards(const Step& step, PhaseTimer& timer) {
+    auto& parallelism = forms_.parallelism;
+    forms_.shard_sums->begin_step(static_cast<int>(std::min(config_.train.shards, step.samples)));
+    for (std::size_t i = 0; i + 1 < step.batches.size(); ++i) {
+      const auto local = parallelism.hold_reduction();
+      forward_and_backward(step.batches[i], step.items, timer);
+      for (const auto& [name, parameter] : state_.model->named_parameters()) parameter.grad();  // zeroed if not reached
+      forms_.shard_sums->keep_pass();
+      parallelism.zero_grad();
+      timer.end(&StepTimes::backward);
+    }
+    if (step.batches.empty())
+      parallelism.join_pass();
+    else
+      forward_and_backward(step.batches.back(), step.items, timer);
+  }
+
   Variable forward(const Variable& input) {
     if (!forms_.replicas) return forms_.parallelism.forward(input);
     forms_.parallelism.prepare_forward();

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/data/distributed_sampler.h"
+#include "ddprun/worker/reducer/shard_tree.h"
 #include "ddprun/worker/trainer/session/rank_times.h"
 
 namespace ddprun::trainer {
@@ -18,7 +20,7 @@ void StepBatches::open(const checkpoint::RunState& run) {
   if (loader_) return;
   const auto order = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
   loader_.emplace(*datasets_.train,
-                  batches_of_rank(plan_, order, run.samples, place_.rank, samples_of_batch(place_.rank)),
+                  batches_of_parts(plan_, order, run.samples, parts_of(place_.rank), samples_of_batch(place_.rank)),
                   data::LoaderOptions{.workers = config_.data.workers,
                                       .prefetch = config_.data.prefetch,
                                       .epoch = run.epoch,
@@ -27,9 +29,17 @@ void StepBatches::open(const checkpoint::RunState& run) {
                                       .seed = run.seed});
 }
 
+data::PartRange StepBatches::parts_of(int rank) const {
+  const auto range = shards_of_rank(plan_.parts, rank, place_.ranks);
+  return {range.begin, range.end};
+}
+
 std::int64_t StepBatches::count(std::int64_t samples, int rank) const {
   const auto most = samples_of_batch(rank);
-  return (plan_.share(samples, rank) + most - 1) / most;
+  const auto parts = parts_of(rank);
+  std::int64_t batches = 0;
+  for (int part = parts.begin; part < parts.end; ++part) batches += divide_up(plan_.share(samples, part), most);
+  return batches;
 }
 
 std::int64_t StepBatches::largest_count(std::int64_t samples, int ranks) const {

@@ -16,7 +16,8 @@
 
 namespace ddprun::trainer {
 
-// The micro-batches of a rank's steps, and their number at every rank.
+// The micro-batches of a rank's steps, and their number at every rank. The parts of the plan are divided among the
+// ranks in order: one for each, or the shards of train.shards.
 //
 // Ownership: config and datasets outlive this object. Threads: one at a time.
 class StepBatches {
@@ -48,6 +49,7 @@ class StepBatches {
   std::string balance(const std::vector<profiler::StepTimes>& ranks);
 
  private:
+  data::PartRange parts_of(int rank) const;
   std::int64_t samples_of_batch(int rank) const;
 
   const TrainConfig& config_;

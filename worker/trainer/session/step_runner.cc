@@ -20,11 +20,11 @@ data::Batch StepRunner::own_part(const data::Batch& batch) const {
 }
 
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its
-// mean as it has items. The number of ranks with items of their own undoes the division of the gradients' average.
+// mean as it has items.
 Variable StepRunner::weighted(const tasks::WeightedLoss& result, double items_of_step) {
   values_.add_loss(result.loss.value(), result.weight);
   const double scale = state_.scaler ? state_.scaler->scale() : 1;
-  const double factor = result.weight * forms_.gradient_group().size() / items_of_step * scale;
+  const double factor = result.weight * forms_.gradient_divisor() / items_of_step * scale;
   for (auto* mixture : mixtures_) mixture->set_loss_factor(factor);
   return factor == 1.0 ? result.loss : mul(result.loss, factor);
 }

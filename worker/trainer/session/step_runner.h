@@ -38,7 +38,8 @@ class StepRunner {
 
   struct Step {
     const std::vector<data::Batch>& batches;  // own_part() of this rank's
-    double items;                             // those of the step, at all ranks
+    std::int64_t samples;                     // those of the step, at all ranks
+    double items;                             // those of the samples
     std::int64_t largest_count;               // that of batches at the rank that has the most
   };
   // Computes the gradients of the step, reduced; adds its losses to the values.

@@ -144,9 +144,11 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   values_.begin(state_.run.step + 1, items);
   const bool reads = reads_values(result);
   auto memory = std::make_optional<MemoryWatch>();
-  runner_->run(
-      {.batches = batches, .items = items, .largest_count = batches_.largest_count(result.samples, group_.size())},
-      timer);
+  runner_->run({.batches = batches,
+                .samples = result.samples,
+                .items = items,
+                .largest_count = batches_.largest_count(result.samples, group_.size())},
+               timer);
   forms_.complete_gradients(divided_.parameters());
   if (recovers_) forms_.parallelism.sync_buffers();
   result.activation_peak = memory->peak();
