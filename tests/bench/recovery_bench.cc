@@ -40,6 +40,7 @@ struct Options {
   int nodes = 1;  // number of agents, all on this host
   int kills = 5;
   int batch = 16;       // batch size of a rank
+  int shards = 0;       // train.shards of the whole step
   bool standby = true;  // recovery.standby
   unsigned seed = 1;
 };
@@ -144,13 +145,14 @@ class Job {
   void write_config(const Options& options, const std::string& backend) {
     samples_ = static_cast<std::int64_t>(options.batch) * ranks_;
     const auto in_folder = [this](const char* name) { return (folder_ / name).string(); };
-    std::ofstream(folder_ / "train.cfg") << (options.model == "gpt" ? gpt_nano() : cnn(200 * samples_))
-                                         << fmt::format(
-                                                "[train]\nepochs = 1000000\nlog_every = 0\nbatch_size = {}\n"
-                                                "[eval]\nevery_epochs = 0\n[metrics]\nfile = {}\n[recovery]\n"
-                                                "standby = {}\nfile = {}\n[dist]\nbackend = {}\n",
-                                                options.batch, in_folder("metrics"), options.standby,
-                                                in_folder("recoveries"), backend);
+    std::ofstream(folder_ / "train.cfg")
+        << (options.model == "gpt" ? gpt_nano() : cnn(200 * samples_))
+        << fmt::format(
+               "[train]\nepochs = 1000000\nlog_every = 0\nbatch_size = 0\nglobal_batch_size = {}\n"
+               "shards = {}\n"
+               "[eval]\nevery_epochs = 0\n[metrics]\nfile = {}\n[recovery]\n"
+               "standby = {}\nfile = {}\n[dist]\nbackend = {}\n",
+               samples_, options.shards, in_folder("metrics"), options.standby, in_folder("recoveries"), backend);
   }
 
   Process start(const Options& options, int node, int port) const {
@@ -304,6 +306,9 @@ Run recovery_bench(CLI::App& subcommand) {
   subcommand.add_option("--kills", options->kills, "of each row")->check(CLI::PositiveNumber)->capture_default_str();
   subcommand.add_option("--batch", options->batch, "samples of a rank's step")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  subcommand.add_option("--shards", options->shards, "train.shards; 0: none")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   subcommand
       .add_option("--standby", options->standby, "recovery.standby; if true, a kill waits until a process stands by")

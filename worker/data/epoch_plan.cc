@@ -3,7 +3,8 @@
 namespace ddprun::data {
 
 BatchList batches_of_parts(const EpochPlan& plan, const std::vector<std::int64_t>& order, std::int64_t done,
-                           PartRange parts, std::int64_t batch_size) {
+                           const std::vector<int>& parts, std::int64_t batch_size,
+                           const std::optional<std::vector<int>>& in_first_step) {
   BatchList list;
   const auto add_part = [&](std::int64_t begin, std::int64_t samples, int part) {
     const auto share = plan.share(samples, part);
@@ -13,7 +14,8 @@ BatchList batches_of_parts(const EpochPlan& plan, const std::vector<std::int64_t
     }
   };
   for (auto begin = done; plan.left(begin) > 0; begin += plan.samples_at(begin))
-    for (int part = parts.begin; part < parts.end; ++part) add_part(begin, plan.samples_at(begin), part);
+    for (const int part : begin == done && in_first_step ? *in_first_step : parts)
+      add_part(begin, plan.samples_at(begin), part);
   return list;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "ddprun/worker/data/loader.h"
@@ -49,16 +50,11 @@ struct EpochPlan {
   }
 };
 
-// A range of the parts of a step.
-struct PartRange {
-  int begin = 0;
-  int end = 0;
-};
-
 // Returns the batches of a rank that has these parts, in order, of the steps that are still to be done. Each part is
 // cut into batches of at most batch_size samples; one without samples in a step has no batch for it. order:
-// epoch_order().
+// epoch_order(). in_first_step: the rank's parts in the first of these steps, if they are others.
 BatchList batches_of_parts(const EpochPlan& plan, const std::vector<std::int64_t>& order, std::int64_t done,
-                           PartRange parts, std::int64_t batch_size);
+                           const std::vector<int>& parts, std::int64_t batch_size,
+                           const std::optional<std::vector<int>>& in_first_step = {});
 
 }  // namespace ddprun::data

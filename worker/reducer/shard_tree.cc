@@ -1,45 +1,83 @@
 #include "ddprun/worker/reducer/shard_tree.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 namespace ddprun {
 namespace {
 
-bool are_siblings(const Subtree& left, const Subtree& right) {
-  return left.size == right.size && left.begin + left.size == right.begin && left.begin % (2 * left.size) == 0;
+void append(std::vector<Subtree>& subtrees, int shard) {
+  subtrees.push_back({.begin = shard, .size = 1});
+  while (subtrees.size() > 1 && are_siblings(subtrees.end()[-2], subtrees.back())) {
+    subtrees.pop_back();
+    subtrees.back().size *= 2;
+  }
 }
 
-void add_to(float* sum, const float* values, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+// Marks the shards of a subtree. Returns false, and marks none, if one of them has no samples or is marked.
+bool mark(const Subtree& subtree, std::vector<bool>& marked) {
+  const auto begin = static_cast<std::size_t>(subtree.begin), end = begin + static_cast<std::size_t>(subtree.size);
+  if (end > marked.size()) return false;
+  for (auto shard = begin; shard < end; ++shard)
+    if (marked[shard]) return false;
+  for (auto shard = begin; shard < end; ++shard) marked[shard] = true;
+  return true;
+}
+
+std::vector<ShardDuty> divide_evenly(int shards, int filled, int ranks) {
+  std::vector<ShardDuty> duties(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto range = shards_of_rank(shards, rank, ranks);
+    for (int shard = range.begin; shard < std::min(range.end, filled); ++shard)
+      duties[static_cast<std::size_t>(rank)].shards.push_back(shard);
+  }
+  return duties;
 }
 
 }  // namespace
+
+bool are_siblings(const Subtree& left, const Subtree& right) {
+  return left.size == right.size && left.begin + left.size == right.begin && left.begin % (2 * left.size) == 0;
+}
 
 ShardRange shards_of_rank(int shards, int rank, int ranks) {
   const auto begin_of = [&](int r) { return static_cast<int>(std::int64_t{shards} * r / ranks); };
   return {begin_of(rank), begin_of(rank + 1)};
 }
 
-ShardRange below(ShardRange range, int shards) {
-  return {std::min(range.begin, shards), std::min(range.end, shards)};
-}
-
-std::vector<Subtree> subtrees_of(ShardRange range) {
-  std::vector<Subtree> subtrees;
-  for (int shard = range.begin; shard < range.end; ++shard) {
-    subtrees.push_back({.begin = shard, .size = 1});
-    while (subtrees.size() > 1 && are_siblings(subtrees.end()[-2], subtrees.back())) {
-      subtrees.pop_back();
-      subtrees.back().size *= 2;
+std::vector<ShardDuty> divide_shards(int shards, int filled, const std::vector<std::vector<Subtree>>& held) {
+  if (std::ranges::all_of(held, [](const auto& sums) { return sums.empty(); }))
+    return divide_evenly(shards, filled, static_cast<int>(held.size()));
+  std::vector<ShardDuty> duties(held.size());
+  std::vector<bool> done(static_cast<std::size_t>(filled));
+  std::vector<int> counts(held.size());
+  for (std::size_t rank = 0; rank < held.size(); ++rank) {
+    for (const auto& subtree : held[rank]) {
+      if (!mark(subtree, done)) continue;
+      duties[rank].held.push_back(subtree);
+      counts[rank] += subtree.size;
     }
   }
+  for (int shard = 0; shard < filled; ++shard) {
+    if (done[static_cast<std::size_t>(shard)]) continue;
+    const auto least = std::ranges::min_element(counts);
+    duties[static_cast<std::size_t>(least - counts.begin())].shards.push_back(shard);
+    ++*least;
+  }
+  return duties;
+}
+
+std::vector<Subtree> subtrees_of(const ShardDuty& duty) {
+  auto subtrees = duty.held;
+  for (const int shard : duty.shards) append(subtrees, shard);
   return subtrees;
 }
 
 // What is left once all siblings are added are subtrees of falling sizes, the last ones of nodes that have no right
 // child: each is added to the one before it.
-float* add_along_tree(std::span<const SubtreeSum> sums, std::size_t count) {
+float* add_along_tree(std::vector<SubtreeSum> sums, std::size_t count) {
+  std::ranges::sort(sums, {}, [](const SubtreeSum& sum) { return sum.subtree.begin; });
   std::vector<SubtreeSum> open;
   const auto add_last = [&] {
     const float* last = open.back().values;
@@ -55,41 +93,8 @@ float* add_along_tree(std::span<const SubtreeSum> sums, std::size_t count) {
   return open.front().values;
 }
 
-void ShardSums::clear() {
-  for (auto& entry : entries_) free_.push_back(std::move(entry.values));
-  entries_.clear();
-}
-
-void ShardSums::add(int shard, std::span<const float> gradient) {
-  const Subtree leaf{.begin = shard, .size = 1};
-  if (entries_.empty() || !are_siblings(entries_.back().subtree, leaf)) return push(shard, gradient);
-  add_to(entries_.back().values.data(), gradient.data(), gradient.size());
-  entries_.back().subtree.size *= 2;
-  while (entries_.size() > 1 && are_siblings(entries_.end()[-2].subtree, entries_.back().subtree)) merge_last();
-}
-
-void ShardSums::push(int shard, std::span<const float> gradient) {
-  std::vector<float> values;
-  if (!free_.empty()) {
-    values = std::move(free_.back());
-    free_.pop_back();
-  }
-  values.assign(gradient.begin(), gradient.end());
-  entries_.push_back({.subtree = {.begin = shard, .size = 1}, .values = std::move(values)});
-}
-
-void ShardSums::merge_last() {
-  auto last = std::move(entries_.back().values);
-  entries_.pop_back();
-  add_to(entries_.back().values.data(), last.data(), last.size());
-  entries_.back().subtree.size *= 2;
-  free_.push_back(std::move(last));
-}
-
-std::vector<SubtreeSum> ShardSums::sums() {
-  std::vector<SubtreeSum> all;
-  for (auto& entry : entries_) all.push_back({.subtree = entry.subtree, .values = entry.values.data()});
-  return all;
+void add_to(float* sum, const float* values, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
 }
 
 }  // namespace ddprun

@@ -16,6 +16,9 @@ struct Subtree {
   bool operator==(const Subtree&) const = default;
 };
 
+// Returns whether two nodes are the children of one, in this order.
+bool are_siblings(const Subtree& left, const Subtree& right);
+
 struct ShardRange {
   int begin = 0;
   int end = 0;
@@ -26,11 +29,20 @@ struct ShardRange {
 // ranks than shards.
 ShardRange shards_of_rank(int shards, int rank, int ranks);
 
-// Returns the part of a range that lies below `shards`.
-ShardRange below(ShardRange range, int shards);
+// What a rank adds to a step: the sums of subtrees that it has computed when the step failed in another group of
+// ranks, and shards that it has to compute.
+struct ShardDuty {
+  std::vector<Subtree> held;
+  std::vector<int> shards;
+};
 
-// Returns the fewest subtrees that make up a range, ascending.
-std::vector<Subtree> subtrees_of(ShardRange range);
+// Divides the shards of a step, of which the first `filled` have samples, among ranks that hold these sums. Of a shard
+// that several hold, the first one's counts. Without sums each rank has those of shards_of_rank(); otherwise each shard
+// of which there is no sum goes to the rank that has fewest.
+std::vector<ShardDuty> divide_shards(int shards, int filled, const std::vector<std::vector<Subtree>>& held);
+
+// Returns the subtrees whose sums a rank has in the end: a shard is added to its sibling if that is the last one.
+std::vector<Subtree> subtrees_of(const ShardDuty& duty);
 
 // The sum of the gradients of a subtree's shards.
 struct SubtreeSum {
@@ -39,32 +51,11 @@ struct SubtreeSum {
 };
 
 // Adds the sums of all shards of a batch, each of so many values, along the tree. sums: of subtrees that make up the
-// batch, ascending. Returns the memory of the first one, which has the whole sum then; the others' is overwritten, too.
-// REQUIRES: there is one.
-float* add_along_tree(std::span<const SubtreeSum> sums, std::size_t count);
+// batch, in any order. Returns the memory of the one with the first shard, which has the whole sum then; the others' is
+// overwritten, too. REQUIRES: there is one.
+float* add_along_tree(std::vector<SubtreeSum> sums, std::size_t count);
 
-// The sums of the shards that one rank has computed, for one bucket of gradients.
-//
-// Ownership: it owns the sums. Threads: one at a time. Errors: none.
-class ShardSums {
- public:
-  // Forgets all sums, but not their memory.
-  void clear();
-  // Adds the gradient of the shard that follows those before. REQUIRES: as many values each time.
-  void add(int shard, std::span<const float> gradient);
-  // Returns the sums: those of subtrees_of() of the shards that were added. Valid until the next call.
-  std::vector<SubtreeSum> sums();
-
- private:
-  struct Entry {
-    Subtree subtree;
-    std::vector<float> values;
-  };
-  void push(int shard, std::span<const float> gradient);
-  void merge_last();
-
-  std::vector<Entry> entries_;
-  std::vector<std::vector<float>> free_;  // memory of earlier sums
-};
+// Adds values to a sum.
+void add_to(float* sum, const float* values, std::size_t count);
 
 }  // namespace ddprun

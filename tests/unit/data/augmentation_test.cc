@@ -72,7 +72,7 @@ std::map<std::int64_t, Image> epoch_of(const Dataset& set, int world_size, int w
   const EpochPlan plan{.size = set.size(), .step_samples = batch_size * world_size, .parts = world_size};
   std::map<std::int64_t, Image> images;
   for (int rank = 0; rank < world_size; ++rank) {
-    Loader loader(set, batches_of_parts(plan, epoch_order(set.size(), 3, 5, true), 0, {rank, rank + 1}, batch_size),
+    Loader loader(set, batches_of_parts(plan, epoch_order(set.size(), 3, 5, true), 0, {rank}, batch_size),
                   {.workers = workers, .epoch = 5, .augmentation = &augmentation, .mixup = &mixup, .seed = 3});
     while (const auto batch = loader.next())
       for (std::int64_t row = 0; row < batch->size(); ++row)

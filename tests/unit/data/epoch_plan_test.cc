@@ -29,7 +29,7 @@ std::vector<std::vector<std::int64_t>> split(const BatchList& list) {
 
 BatchList batches_of_rank(const EpochPlan& plan, const std::vector<std::int64_t>& order, std::int64_t done, int rank,
                           std::int64_t batch_size) {
-  return batches_of_parts(plan, order, done, {rank, rank + 1}, batch_size);
+  return batches_of_parts(plan, order, done, {rank}, batch_size);
 }
 
 }  // namespace
@@ -50,11 +50,19 @@ TEST_CASE("a step's samples are dealt to the ranks in turn, and cut into batches
 TEST_CASE("a rank with several parts has the batches of one part after those of the other, in each step") {
   const EpochPlan plan{.size = 17, .step_samples = 10, .parts = 5};
   using Batches = std::vector<std::vector<std::int64_t>>;
-  CHECK(split(batches_of_parts(plan, ascending(17), 0, {2, 5}, 4)) ==
+  CHECK(split(batches_of_parts(plan, ascending(17), 0, {2, 3, 4}, 4)) ==
         Batches{{2, 7}, {3, 8}, {4, 9}, {12}, {13}, {14}});
-  CHECK(split(batches_of_parts(plan, ascending(17), 0, {2, 5}, 1)).size() == 9);
-  CHECK(split(batches_of_parts(plan, ascending(17), 15, {1, 5}, 4)) == Batches{{16}});
-  CHECK(split(batches_of_parts(plan, ascending(17), 0, {3, 3}, 4)).empty());
+  CHECK(split(batches_of_parts(plan, ascending(17), 0, {2, 3, 4}, 1)).size() == 9);
+  CHECK(split(batches_of_parts(plan, ascending(17), 15, {1, 2, 3, 4}, 4)) == Batches{{16}});
+  CHECK(split(batches_of_parts(plan, ascending(17), 0, {}, 4)).empty());
+}
+
+TEST_CASE("in the first step a rank may have other parts than in those that follow") {
+  const EpochPlan plan{.size = 17, .step_samples = 10, .parts = 5};
+  using Batches = std::vector<std::vector<std::int64_t>>;
+  const std::vector<int> first{4, 0};
+  CHECK(split(batches_of_parts(plan, ascending(17), 0, {2}, 4, first)) == Batches{{4, 9}, {0, 5}, {12}});
+  CHECK(split(batches_of_parts(plan, ascending(17), 0, {2}, 4, std::vector<int>{})) == Batches{{12}});
 }
 
 TEST_CASE("by shares each rank has a range of a step's samples, and of a short step in proportion") {

@@ -1,6 +1,9 @@
 #include "ddprun/worker/reducer/shard_tree.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <random>
@@ -81,23 +84,38 @@ std::size_t model_count() {
   return count;
 }
 
-// Makes a rank's passes of a step with so many shards filled, and returns the gradients after it.
-Values step(Reducer& reducer, ShardSumHook& hook, ShardRange own, int filled) {
-  hook.begin_step(filled);
-  own = below(own, filled);
-  for (int shard = own.begin; shard + 1 < own.end; ++shard) {
-    write(reducer, numbers(shard, model_count()));
-    hook.keep_pass();
-  }
-  if (own.count() == 0) {
+// Makes a rank's passes of a step with so many shards filled, and returns the gradients after it. may_pass: whether the
+// pass of a shard is made; if not, the step ends there, as if another rank was lost.
+Values step(
+    Reducer& reducer, ShardSumHook& hook, std::int64_t number, int filled,
+    const std::function<bool(int shard)>& may_pass = [](int) { return true; }) {
+  const auto shards = hook.begin_step(number, filled);
+  if (shards.empty()) {
     reducer.join_pass();
     return read(reducer);
   }
-  write(reducer, numbers(own.end - 1, model_count()));
+  for (const int shard : shards) {
+    if (!may_pass(shard)) return {};
+    hook.begin_shard(shard);
+    write(reducer, numbers(shard, model_count()));
+    hook.add_loss(shard);
+    if (shard != shards.back()) hook.keep_pass();
+  }
   for (std::size_t p = model.size(); p-- > 0;) reducer.mark_ready(p);
   reducer.finalize();
   return read(reducer);
 }
+
+// A rank's reducer with its hook.
+struct Summing {
+  Summing(int shards, ShardGradients& gradients, ProcessGroup& group) : reducer(group, model, {.limits = limits}) {
+    auto owned = std::make_unique<ShardSumHook>(shards, gradients, group);
+    hook = owned.get();
+    reducer.set_hook(std::move(owned));
+  }
+  Reducer reducer;
+  ShardSumHook* hook;
+};
 
 }  // namespace
 
@@ -117,27 +135,58 @@ TEST_CASE("ranks have all shards, in order and as evenly as possible") {
   }
 }
 
-TEST_CASE("a range of shards is made up of the fewest subtrees") {
-  CHECK(subtrees_of({0, 8}) == Subtrees{{0, 8}});
-  CHECK(subtrees_of({4, 8}) == Subtrees{{4, 4}});
-  CHECK(subtrees_of({2, 5}) == Subtrees{{2, 2}, {4, 1}});
-  CHECK(subtrees_of({1, 8}) == Subtrees{{1, 1}, {2, 2}, {4, 4}});
-  CHECK(subtrees_of({0, 7}) == Subtrees{{0, 4}, {4, 2}, {6, 1}});
-  CHECK(subtrees_of({3, 3}).empty());
+TEST_CASE("a rank's shards become the fewest subtrees") {
+  CHECK(subtrees_of({.shards = {0, 1, 2, 3, 4, 5, 6, 7}}) == Subtrees{{0, 8}});
+  CHECK(subtrees_of({.shards = {4, 5, 6, 7}}) == Subtrees{{4, 4}});
+  CHECK(subtrees_of({.shards = {2, 3, 4}}) == Subtrees{{2, 2}, {4, 1}});
+  CHECK(subtrees_of({.shards = {1, 2, 3, 4, 5, 6, 7}}) == Subtrees{{1, 1}, {2, 2}, {4, 4}});
+  CHECK(subtrees_of({.shards = {}}).empty());
+  CHECK(subtrees_of({.held = {{4, 2}}, .shards = {6, 7, 0}}) == Subtrees{{4, 4}, {0, 1}});
+  CHECK(subtrees_of({.held = {{4, 2}}, .shards = {1}}) == Subtrees{{4, 2}, {1, 1}});
 }
 
-TEST_CASE("the sums of a rank's shards are those of its subtrees") {
-  ShardSums sums;
-  for (int round = 0; round < 2; ++round) {  // the second one uses the memory of the first
-    sums.clear();
-    for (int shard = 1; shard < 8; ++shard) sums.add(shard, Values{static_cast<float>(shard), 1});
-    const auto all = sums.sums();
-    REQUIRE(all.size() == 3);
-    CHECK(all[2].subtree == Subtree{4, 4});
-    CHECK(all[0].values[0] == 1);
-    CHECK(all[1].values[0] == 2 + 3);
-    CHECK(all[2].values[0] == 4 + 5 + 6 + 7);
-    CHECK(all[2].values[1] == 4);
+TEST_CASE("shards of which no rank has a sum go to those that have fewest") {
+  const auto duties = divide_shards(8, 8, {{{0, 2}}, {}, {{4, 2}, {6, 1}}});
+  CHECK(duties[0].held == Subtrees{{0, 2}});
+  CHECK(duties[2].held == Subtrees{{4, 2}, {6, 1}});
+  CHECK(duties[1].shards == std::vector<int>{2, 3});
+  CHECK(duties[0].shards == std::vector<int>{7});
+  CHECK(duties[2].shards.empty());
+}
+
+TEST_CASE("of a shard that two ranks hold, the sum of the first one counts") {
+  const auto duties = divide_shards(4, 4, {{{0, 2}}, {{0, 4}}, {{2, 1}}});
+  CHECK(duties[0].held == Subtrees{{0, 2}});
+  CHECK(duties[1].held.empty());
+  CHECK(duties[2].held == Subtrees{{2, 1}});
+  CHECK(duties[1].shards == std::vector<int>{3});
+  CHECK(divide_shards(4, 2, {{{2, 2}}, {}})[0].held.empty());  // of shards that have no samples
+}
+
+TEST_CASE("the gradients of shards are kept until another step, without those that are incomplete") {
+  ShardGradients gradients;
+  const auto add = [&](int shard, bool is_complete = true) {
+    gradients.begin_shard(shard);
+    gradients.add_bucket(0, Values{static_cast<float>(shard), 1});
+    gradients.add_loss(shard);
+    if (is_complete) gradients.add_bucket(1, Values{10});
+  };
+  for (const std::int64_t number : {7, 8}) {  // the second step uses the memory of the first
+    gradients.begin_step(number, 2);
+    CHECK(gradients.held().empty());
+    for (int shard = 1; shard < 7; ++shard) add(shard);
+    add(7, false);
+    gradients.begin_step(number, 2);  // another attempt
+    CHECK(gradients.held() == Subtrees{{1, 1}, {2, 2}, {4, 2}, {6, 1}});
+    CHECK(gradients.loss_sum() == 1 + 2 + 3 + 4 + 5 + 6);
+    gradients.keep(Subtrees{{2, 2}, {4, 2}, {6, 1}});
+    CHECK(gradients.loss_sum() == 2 + 3 + 4 + 5 + 6);
+    add(7);
+    Values written(4);
+    CHECK(gradients.write_sums(0, 0, 2, written.data()) == written.data() + 4);
+    CHECK(written == Values{2 + 3, 2, 4 + 5 + 6 + 7, 4});
+    CHECK(gradients.write_sums(1, 0, 1, written.data()) == written.data() + 2);
+    CHECK(written[1] == 40);
   }
 }
 
@@ -147,19 +196,47 @@ TEST_CASE("gradients of shards have the sum of the tree with any number of ranks
       INFO(shards << " shards, " << ranks << " ranks");
       std::vector<std::map<int, Values>> results(static_cast<std::size_t>(ranks));
       run_ranks(ranks, [&](ProcessGroup& group) {
-        Reducer reducer(group, model, {.limits = limits});
-        auto owned = std::make_unique<ShardSumHook>(shards, group);
-        auto& hook = *owned;
-        reducer.set_hook(std::move(owned));
+        ShardGradients gradients;
+        Summing rank(shards, gradients, group);
+        std::int64_t number = 0;
         for (const int filled : {shards, 1, shards - 1, shards})
           if (filled > 0)
-            results[static_cast<std::size_t>(group.rank())][filled] =
-                step(reducer, hook, shards_of_rank(shards, group.rank(), group.size()), filled);
+            results[static_cast<std::size_t>(group.rank())][filled] = step(rank.reducer, *rank.hook, ++number, filled);
       });
       for (const auto& by_filled : results)
         for (const auto& [filled, values] : by_filled) CHECK(same_bits(values, tree_sum(filled, model_count())));
     }
   }
+}
+
+TEST_CASE("another group of ranks computes only the shards that the one before it has not, and sums all") {
+  const int shards = 8, newcomers = GENERATE(0, 1);
+  CAPTURE(newcomers);
+  constexpr std::size_t survivors = 3;
+  std::vector<ShardGradients> gradients(survivors + 1);
+  run_ranks(4, [&](ProcessGroup& group) {
+    Summing rank(shards, gradients[static_cast<std::size_t>(group.rank())], group);
+    step(rank.reducer, *rank.hook, 5, shards, [](int shard) { return shard % 2 == 0; });
+  });
+  gradients[survivors] = {};  // rank 3 is lost, with shard 6
+  std::vector<Values> results(survivors + static_cast<std::size_t>(newcomers));
+  std::vector<std::vector<int>> computed(results.size());
+  std::vector<double> losses(results.size());
+  run_ranks(static_cast<int>(results.size()), [&](ProcessGroup& group) {
+    const auto r = static_cast<std::size_t>(group.rank());
+    Summing rank(shards, gradients[r], group);
+    results[r] = step(rank.reducer, *rank.hook, 5, shards, [&](int shard) {
+      computed[r].push_back(shard);
+      return true;
+    });
+    losses[r] = rank.hook->loss_sum();
+  });
+  std::vector<int> all;
+  for (const auto& of_rank : computed) all.insert(all.end(), of_rank.begin(), of_rank.end());
+  std::ranges::sort(all);
+  CHECK(all == std::vector<int>{1, 3, 5, 6, 7});
+  for (const auto& values : results) CHECK(same_bits(values, tree_sum(shards, model_count())));
+  CHECK(std::accumulate(losses.begin(), losses.end(), 0.0) == 0 + 1 + 2 + 3 + 4 + 5 + 6 + 7);
 }
 
 TEST_CASE("an order of additions that is not the tree's has another sum") {

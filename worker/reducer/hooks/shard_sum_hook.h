@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
+#include <cstdint>
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/bucket_stages.h"
 #include "ddprun/worker/reducer/comm_hook.h"
+#include "ddprun/worker/reducer/shard_gradients.h"
 #include "ddprun/worker/reducer/shard_tree.h"
 
 namespace ddprun {
@@ -15,18 +16,27 @@ namespace ddprun {
 // gets its part of a bucket from all ranks, once for each of their subtrees (all_to_all), adds these along the tree,
 // and gives the sum to all (allgather): as many bytes as an allreduce where each rank's shards make up one subtree.
 //
-// A step: begin_step(); a pass that is not reduced, and keep_pass(), for each of this rank's shards but the last; a
-// reduced pass for that one, or for none. Averages it does not make: a bucket gets the sum.
+// A step: begin_step(); then for each shard that it returns begin_shard(), add_loss(), and a pass that is not reduced
+// with keep_pass(), or for the last one a reduced pass. A rank without shards makes a reduced pass without gradients.
+// Averages it does not make: a bucket gets the sum.
 //
-// Ownership and threads: as of any CommHook. Errors: Errc::unsupported for gradients other than float32 of the host.
+// Ownership: the gradients of shards outlive it, and may be given to the hook of the next group. Otherwise as of any
+//   CommHook.
+// Threads: as of any CommHook.
+// Errors: Errc::unsupported for gradients other than float32 of the host.
 class ShardSumHook final : public CommHook {
  public:
-  ShardSumHook(int shards, ProcessGroup& group);
+  ShardSumHook(int shards, ShardGradients& gradients, ProcessGroup& group);
 
-  // filled: the number of shards that have samples.
-  void begin_step(int filled);
-  // Takes the gradients of one of this rank's shards out of the buckets, whose contents do not matter afterwards.
+  // filled: the number of shards that have samples. Returns the shards that this rank computes: in the first step of
+  // the group only those of which no rank has gradients of an earlier attempt at this step. Collective.
+  std::vector<int> begin_step(std::int64_t step, int filled);
+  void begin_shard(int shard) { gradients_.begin_shard(shard); }
+  void add_loss(double loss) { gradients_.add_loss(loss); }
+  // Takes the shard's gradients out of the buckets, whose contents do not matter afterwards.
   void keep_pass();
+  // Returns the sum of the losses of the shards whose gradients this rank adds.
+  double loss_sum() const { return gradients_.loss_sum(); }
 
   void prepare(std::span<const GradBucket> buckets) override;
   WorkPtr start(const GradBucket& bucket) override;
@@ -36,21 +46,22 @@ class ShardSumHook final : public CommHook {
   struct Plan {
     Span bucket;
     Counts parts;               // by rank: the elements of its part
-    ShardSums own;              // this rank's sums in the step
-    RegisteredBuffer sent;      // by rank: its part of each of them
+    RegisteredBuffer sent;      // by rank: its part of each of this rank's sums
     RegisteredBuffer received;  // this rank's part of all ranks' sums
   };
 
-  void add_shard(Plan& plan) const;
-  WorkPtr exchange(Plan& plan);
+  std::vector<std::vector<Subtree>> held_by_ranks();
+  WorkPtr exchange(std::size_t bucket);
   WorkPtr gather(Plan& plan);
-  std::vector<Subtree> subtrees(int rank) const;
+  float* sum_received(const Plan& plan) const;
 
   const int shards_;
+  ShardGradients& gradients_;
   ProcessGroup& group_;
-  int filled_ = 0;
-  ShardRange own_;  // those of this rank that are not added yet
-  std::vector<Plan> plans_;
+  bool is_first_step_ = true;
+  bool adds_shard_ = false;                     // whether the reduced pass is one of a shard
+  std::vector<std::vector<Subtree>> subtrees_;  // by rank: those of its sums
+  std::vector<Plan> plans_;                     // by bucket
   BucketStages stages_;
 };
 

@@ -70,21 +70,22 @@ std::unique_ptr<DistributedDataParallel> make_ddp(nn::Module& model, ProcessGrou
   }
 }
 
-std::unique_ptr<ShardSumHook> make_shard_sums(const TrainConfig& c, const nn::Module& model, ProcessGroup& group) {
-  if (const auto buffers = model.named_buffers(); !buffers.empty())
+std::unique_ptr<ShardSumHook> make_shard_sums(const TrainConfig& c, TrainState& state, ProcessGroup& group) {
+  if (const auto buffers = state.model->named_buffers(); !buffers.empty())
     throw make_error(
         Errc::usage,
         "train.shards = {}: the model's buffer {} changes in forward passes, and would depend on which rank "
         "has which shard",
         c.train.shards, buffers.front().first);
-  return std::make_unique<ShardSumHook>(static_cast<int>(c.train.shards), group);
+  return std::make_unique<ShardSumHook>(static_cast<int>(c.train.shards), state.shards, group);
 }
 
 // shard_sums: receives the hook for train.shards, which the result owns.
-std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model, const DeviceMesh& mesh,
+std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh,
                                                   ExpertParallel* experts, ShardSumHook*& shard_sums) {
   const DdpOptions options = ddp_options(c);
   const auto& p = c.parallel;
+  nn::Module& model = *state.model;
   if (p.pipeline > 1) return nullptr;
   ProcessGroup& group = gradient_group_of(p, mesh);
   if (experts) return std::make_unique<ExpertDataParallel>(model, *experts, mesh.group("data"), group, options.limits);
@@ -103,7 +104,7 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
     auto ddp = make_ddp(model, group, options);
     if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
     if (c.train.shards > 0) {
-      auto hook = make_shard_sums(c, model, group);
+      auto hook = make_shard_sums(c, state, group);
       shard_sums = hook.get();
       ddp->register_comm_hook(std::move(hook));
     }
@@ -190,7 +191,7 @@ ParallelForms::ParallelForms(const FormsContext& of)
       layers(layers_of(of)),
       stage_balancer(make_stage_balancer(of.config, *of.state.model, layers)),
       pipelined(make_pipelined(of.config, *of.state.model, layers, mesh)),
-      of_passes(make_parallelism(of.config, *of.state.model, mesh, experts.get(), shard_sums)),
+      of_passes(make_parallelism(of.config, of.state, mesh, experts.get(), shard_sums)),
       parallelism(pipelined ? *pipelined : *of_passes),
       replicas(make_data_parallel(of.config, *of.state.model, of.layout, task)),
       gradient_group_(gradient_group_of(of.config.parallel, mesh)),

@@ -47,19 +47,19 @@ class PassRunner final : public StepRunner {
   // Makes a pass for each of this rank's shards, a batch each, from gradients of zero on; the last one is reduced.
   void run_shards(const Step& step, PhaseTimer& timer) {
     auto& parallelism = forms_.parallelism;
-    forms_.shard_sums->begin_step(static_cast<int>(std::min(config_.train.shards, step.samples)));
-    for (std::size_t i = 0; i + 1 < step.batches.size(); ++i) {
-      const auto local = parallelism.hold_reduction();
+    auto& sums = *forms_.shard_sums;
+    if (step.shards.empty()) return parallelism.join_pass();
+    for (std::size_t i = 0; i < step.shards.size(); ++i) {
+      const bool is_last = i + 1 == step.shards.size();
+      const auto local = is_last ? nullptr : parallelism.hold_reduction();
+      sums.begin_shard(step.shards[i]);
       forward_and_backward(step.batches[i], step.items, timer);
+      if (is_last) break;
       for (const auto& [name, parameter] : state_.model->named_parameters()) parameter.grad();  // zeroed if not reached
-      forms_.shard_sums->keep_pass();
+      sums.keep_pass();
       parallelism.zero_grad();
       timer.end(&StepTimes::backward);
     }
-    if (step.batches.empty())
-      parallelism.join_pass();
-    else
-      forward_and_backward(step.batches.back(), step.items, timer);
   }
 
   Variable forward(const Variable& input) {
@@ -76,6 +76,7 @@ class PassRunner final : public StepRunner {
     const auto result = forms_.task.loss([this](const Variable& input) { return forward(input); }, batch);
     saved_bytes.reset();
     const Variable loss = weighted(result, items_of_step);
+    if (forms_.shard_sums) forms_.shard_sums->add_loss(result.weight * result.loss.value().item());
     timer.end(&StepTimes::forward);
     loss.backward();
     timer.end(&StepTimes::backward);

@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/session/step_batches.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "ddprun/common/error.h"
@@ -16,11 +17,13 @@ StepBatches::StepBatches(const TrainConfig& config, const Datasets& datasets, da
   if (place.balances && plan_.step_samples >= place.ranks) balancer_.emplace(place.ranks, plan_.step_samples);
 }
 
-void StepBatches::open(const checkpoint::RunState& run) {
+void StepBatches::open(const checkpoint::RunState& run, std::optional<std::vector<int>> shards) {
+  shards_of_step_ = std::move(shards);
   if (loader_) return;
   const auto order = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
   loader_.emplace(*datasets_.train,
-                  batches_of_parts(plan_, order, run.samples, parts_of(place_.rank), samples_of_batch(place_.rank)),
+                  batches_of_parts(plan_, order, run.samples, parts_of(place_.rank), samples_of_batch(place_.rank),
+                                   shards_of_step_),
                   data::LoaderOptions{.workers = config_.data.workers,
                                       .prefetch = config_.data.prefetch,
                                       .epoch = run.epoch,
@@ -29,17 +32,25 @@ void StepBatches::open(const checkpoint::RunState& run) {
                                       .seed = run.seed});
 }
 
-data::PartRange StepBatches::parts_of(int rank) const {
+std::vector<int> StepBatches::parts_of(int rank) const {
   const auto range = shards_of_rank(plan_.parts, rank, place_.ranks);
-  return {range.begin, range.end};
+  std::vector<int> parts(static_cast<std::size_t>(range.count()));
+  std::iota(parts.begin(), parts.end(), range.begin);
+  return parts;
+}
+
+std::int64_t StepBatches::count(std::int64_t samples, const std::vector<int>& parts, int rank) const {
+  std::int64_t batches = 0;
+  for (const int part : parts) batches += divide_up(plan_.share(samples, part), samples_of_batch(rank));
+  return batches;
 }
 
 std::int64_t StepBatches::count(std::int64_t samples, int rank) const {
-  const auto most = samples_of_batch(rank);
-  const auto parts = parts_of(rank);
-  std::int64_t batches = 0;
-  for (int part = parts.begin; part < parts.end; ++part) batches += divide_up(plan_.share(samples, part), most);
-  return batches;
+  return count(samples, parts_of(rank), rank);
+}
+
+std::int64_t StepBatches::own_count(std::int64_t samples) const {
+  return count(samples, shards_of_step_ ? *shards_of_step_ : parts_of(place_.rank), place_.rank);
 }
 
 std::int64_t StepBatches::largest_count(std::int64_t samples, int ranks) const {

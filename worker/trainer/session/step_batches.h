@@ -30,8 +30,9 @@ class StepBatches {
   };
   StepBatches(const TrainConfig& config, const Datasets& datasets, data::EpochPlan plan, const Place& place);
 
-  // Opens the batches of the rest of the epoch; does nothing if they are open.
-  void open(const checkpoint::RunState& run);
+  // Opens the batches of the rest of the epoch, if they are not open. shards: those of the next step that this rank
+  // computes, if they are not its own; only where the batches are not open.
+  void open(const checkpoint::RunState& run, std::optional<std::vector<int>> shards = {});
   // To be called when the epoch is finished.
   void close() { loader_.reset(); }
   // REQUIRES: open. Returns none if the epoch has no more.
@@ -39,7 +40,7 @@ class StepBatches {
 
   // The number of batches in a step of so many samples, at one rank and at the one among so many that has the most.
   std::int64_t count(std::int64_t samples, int rank) const;
-  std::int64_t own_count(std::int64_t samples) const { return count(samples, place_.rank); }
+  std::int64_t own_count(std::int64_t samples) const;  // in the step for which open() was called
   std::int64_t largest_count(std::int64_t samples, int ranks) const;
   // For batch norm over all ranks: a rank with fewer misses exchanges of the others' statistics. Throws Errc::usage.
   void require_equal_counts(std::int64_t samples) const;
@@ -49,7 +50,8 @@ class StepBatches {
   std::string balance(const std::vector<profiler::StepTimes>& ranks);
 
  private:
-  data::PartRange parts_of(int rank) const;
+  std::vector<int> parts_of(int rank) const;
+  std::int64_t count(std::int64_t samples, const std::vector<int>& parts, int rank) const;
   std::int64_t samples_of_batch(int rank) const;
 
   const TrainConfig& config_;
@@ -58,6 +60,7 @@ class StepBatches {
   const Place place_;
   std::optional<LoadBalancer> balancer_;
   std::optional<data::Loader> loader_;  // none between two epochs
+  std::optional<std::vector<int>> shards_of_step_;
 };
 
 }  // namespace ddprun::trainer

@@ -38,8 +38,8 @@ class StepRunner {
 
   struct Step {
     const std::vector<data::Batch>& batches;  // own_part() of this rank's
-    std::int64_t samples;                     // those of the step, at all ranks
-    double items;                             // those of the samples
+    std::vector<int> shards;                  // those of the batches, with train.shards
+    double items;                             // those of the step, at all ranks
     std::int64_t largest_count;               // that of batches at the rank that has the most
   };
   // Computes the gradients of the step, reduced; adds its losses to the values.

@@ -70,7 +70,8 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
 
 StepResult TrainSession::step(bool request_stop) {
   position_.leave_complete_epoch();
-  batches_.open(state_.run);
+  const auto shards = begin_shards();
+  batches_.open(state_.run, shards);
   state_.optimizer->set_lr(position_.learning_rate(state_.run.step));
   StepResult result;
   const auto sent_before = forms_.bytes_sent();
@@ -81,7 +82,11 @@ StepResult TrainSession::step(bool request_stop) {
   const auto batches = take_batches(result.samples, timer);
   for (const auto& batch : batches) result.own_samples += std::ssize(batch.samples);
   timer.end(&StepTimes::data);
-  optimize(batches, request_stop, result, timer);
+  optimize({.batches = batches,
+            .shards = shards.value_or(std::vector<int>{}),
+            .items = static_cast<double>(result.samples) * forms_.task.items_per_sample(),
+            .largest_count = batches_.largest_count(result.samples, group_.size())},
+           request_stop, result, timer);
   result.bytes_sent = forms_.bytes_sent() - sent_before;
   result.model_peaks = forms_.parallelism.take_peaks();
   result.experts = runner_->take_expert_use();
@@ -119,6 +124,13 @@ void TrainSession::balance(StepResult& result) {
     result.balance = batches_.balance(result.rank_times);
 }
 
+// Begins the next step of a run with train.shards. Returns the shards that this rank computes.
+std::optional<std::vector<int>> TrainSession::begin_shards() {
+  if (!forms_.shard_sums) return std::nullopt;
+  const auto filled = std::min(config_.train.shards, position_.plan().samples_at(state_.run.samples));
+  return forms_.shard_sums->begin_step(state_.run.step + 1, static_cast<int>(filled));
+}
+
 // Returns this rank's share of the next so many samples.
 std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples, PhaseTimer& timer) {
   if (forms_.needs_equal_batches()) batches_.require_equal_counts(samples);
@@ -134,21 +146,15 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples, PhaseT
   return batches;
 }
 
-void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result,
-                            PhaseTimer& timer) {
-  const auto items = static_cast<double>(result.samples) * forms_.task.items_per_sample();
-  if (forms_.task.items_are_tokens()) result.tokens = static_cast<std::int64_t>(items);
+void TrainSession::optimize(const StepRunner::Step& step, bool request_stop, StepResult& result, PhaseTimer& timer) {
+  if (forms_.task.items_are_tokens()) result.tokens = static_cast<std::int64_t>(step.items);
   forms_.parallelism.zero_grad();
   timer.end(&StepTimes::optimizer);
   const TrainingScope scope(config_.train);
-  values_.begin(state_.run.step + 1, items);
+  values_.begin(state_.run.step + 1, step.items);
   const bool reads = reads_values(result);
   auto memory = std::make_optional<MemoryWatch>();
-  runner_->run({.batches = batches,
-                .samples = result.samples,
-                .items = items,
-                .largest_count = batches_.largest_count(result.samples, group_.size())},
-               timer);
+  runner_->run(step, timer);
   forms_.complete_gradients(divided_.parameters());
   if (recovers_) forms_.parallelism.sync_buffers();
   result.activation_peak = memory->peak();
@@ -221,6 +227,7 @@ void TrainSession::update_parameters(PhaseTimer& timer) {
 }
 
 std::vector<double> TrainSession::own_loss_sums() const {
+  if (forms_.shard_sums) return {forms_.shard_sums->loss_sum()};
   auto sums = values_.loss_sums();
   if (!forms_.has_own_losses()) std::ranges::fill(sums, 0.0);
   return sums;

@@ -59,8 +59,9 @@ class TrainSession final : public Session {
  private:
   Evaluation evaluate_parameters();
   void balance(StepResult& result);
+  std::optional<std::vector<int>> begin_shards();
   std::vector<data::Batch> take_batches(std::int64_t samples, PhaseTimer& timer);
-  void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
+  void optimize(const StepRunner::Step& step, bool request_stop, StepResult& result, PhaseTimer& timer);
   // Updates, given the gradients. reads: whether it reads the losses, too.
   void update(bool request_stop, bool reads, StepResult& result, PhaseTimer& timer);
   bool is_on_device() const { return forms_.device().type == DeviceType::cuda; }

@@ -13,6 +13,7 @@
 #include "ddprun/worker/optim/grad_scaler.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/optim/outlier_filter.h"
+#include "ddprun/worker/reducer/shard_gradients.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/config/train_config.h"
 #include "ddprun/worker/trainer/state/plateau.h"
@@ -20,9 +21,9 @@
 namespace ddprun::trainer {
 
 // The state and the position of a run: all that a later step depends on, apart from the settings. It knows no process
-// group, so it outlives the groups in which it is trained. Gradients are no part of it: every step begins by clearing
-// them. Between two steps all ranks' states are equal, apart from what Session::own_state() returns, and from buffers
-// that rank 0's replace before they are used.
+// group, so it outlives the groups in which it is trained. Gradients are no part of it, but for those of shards: every
+// step begins by clearing them. Between two steps all ranks' states are equal, apart from what Session::own_state()
+// returns, and from buffers that rank 0's replace before they are used.
 struct TrainState {
   std::unique_ptr<nn::Module> model;
   // That of the model's parameters; if they are divided (parallel.zero, tensor, micro_batches, servers) that of this
@@ -35,6 +36,7 @@ struct TrainState {
   std::optional<Plateau> plateau;                // set with optim.schedule = plateau
   std::optional<optim::OutlierFilter> outliers;  // set with optim.skip_outliers
   checkpoint::RunState run;                      // step, position in the data, seed, settings
+  ShardGradients shards;  // train.shards: what this rank has of the step in progress; no part of a checkpoint
 
   // Goes on at the position of a checkpoint's run; its tensors are copied by resume(). REQUIRES: optimizer
   void continue_from(const checkpoint::RunState& saved);
