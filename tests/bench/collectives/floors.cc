@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "ddprun/common/rounding.h"
 #include "tests/bench/collectives/subject.h"
 
 namespace ddprun::bench {
@@ -31,8 +32,7 @@ struct Slice {
   std::size_t begin, count;
 };
 Slice slice_of(std::size_t count, int rank, int ranks) {
-  const auto lines = (count + line - 1) / line, all = static_cast<std::size_t>(ranks);
-  const auto share = (lines + all - 1) / all * line;
+  const auto share = divide_up(divide_up(count, line), static_cast<std::size_t>(ranks)) * line;
   const auto begin = std::min(count, static_cast<std::size_t>(rank) * share);
   return {begin, std::min(share, count - begin)};
 }
@@ -117,7 +117,7 @@ class Staged : public Floor {
 
  private:
   static constexpr std::size_t chunk = SharedMapping::slot_bytes / sizeof(float);
-  std::size_t chunks() const { return (private_.size() + chunk - 1) / chunk; }
+  std::size_t chunks() const { return divide_up(private_.size(), chunk); }
   float* slot(int r, std::size_t parity) const { return reinterpret_cast<float*>(mapping_.slot(r, parity)); }
 
   void reduce_unsliced() {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/rounding.h"
 
 namespace ddprun::trainer {
 
@@ -22,10 +23,9 @@ data::EpochPlan epoch_plan(const TrainConfig& c, std::int64_t size, int ranks) {
 }
 
 std::int64_t micro_batch_size(const TrainConfig& config, int ranks) {
-  const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
   const BatchSizes sizes = batch_sizes(config.train, ranks);
   if (config.parallel.micro_batches == 0) return sizes.micro;
-  return share(share(sizes.step, ranks), config.parallel.micro_batches);
+  return divide_up(divide_up(sizes.step, ranks), config.parallel.micro_batches);
 }
 
 optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/data/loader.h"
 
@@ -23,8 +24,7 @@ class EvaluationMode {
 
 // Returns the number of batches of rank 0, which has the most samples.
 std::int64_t most_batches(const data::Dataset& dataset, const ProcessGroup& group, const EvaluationOptions& options) {
-  const std::int64_t share = (dataset.size() + group.size() - 1) / group.size();
-  return (share + options.batch_size - 1) / options.batch_size;
+  return divide_up(divide_up(dataset.size(), group.size()), options.batch_size);
 }
 
 // Makes passes that do not count.

@@ -72,8 +72,7 @@ void StepBatches::require_equal_counts(std::int64_t samples) const {
 // Returns the samples of a micro-batch: a larger share makes larger micro-batches, not more of them.
 std::int64_t StepBatches::samples_of_batch(int rank) const {
   if (plan_.shares.empty()) return place_.micro_batch;
-  const auto parts = config_.train.accumulate;
-  return (plan_.shares[static_cast<std::size_t>(rank)] + parts - 1) / parts;
+  return divide_up(plan_.shares[static_cast<std::size_t>(rank)], config_.train.accumulate);
 }
 
 std::string StepBatches::balance(const std::vector<profiler::StepTimes>& ranks) {
