@@ -68,13 +68,13 @@ using AgentAction =
                  RequestStop, ReportFailure, AnswerRecovery, LeaveJob, AskToLeave, JoinAgain, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
-// The state machine of one node's agent: rendezvous events, ends of workers and signals in, actions out. No I/O and no
-// clock. After Finish it returns no further action.
-//
 // What a node does that leaves on request: it stops its workers as for a signal, and ends as after one or stays away
 // until it joins again.
 enum class Absence : std::uint8_t { for_good, for_a_time };
 
+// The state machine of one node's agent: rendezvous events, ends of workers and signals in, actions out. No I/O and no
+// clock. After Finish it returns no further action.
+//
 // A value. Threads: not thread-safe. Errors: none thrown; errors of the agent come in through on_fault().
 class AgentState {
  public:
