@@ -31,6 +31,7 @@ std::string bytes_of(const std::vector<Subtree>& subtrees) {
 }
 
 std::vector<Subtree> subtrees_from(const std::string& bytes) {
+  if (bytes.empty()) return {};
   std::vector<Subtree> subtrees(bytes.size() / sizeof(Subtree));
   std::memcpy(subtrees.data(), bytes.data(), subtrees.size() * sizeof(Subtree));
   return subtrees;
