@@ -102,5 +102,5 @@ TEST_CASE("with train.shards a model whose buffers change in forward passes is r
       Child(training.job({"--standalone", "--nproc_per_node=2"}, {"--train.shards=4", "--model.name=cnn_bn"}))
           .wait(bound);
   CHECK(result.code == 2);
-  CHECK(occurrences(result.err, "train.shards = 4: the model's buffer ") == 1);
+  CHECK(occurrences(result.err, "train.shards = 4: the model has the buffer ") == 1);
 }

@@ -76,6 +76,17 @@ void ShardGradients::settle_shard() {
   }
 }
 
+std::size_t ShardGradients::bytes() const {
+  std::size_t sum = 0;
+  const auto add = [&](const Buckets& buckets) {
+    for (const auto& bucket : buckets) sum += bucket.capacity() * sizeof(float);
+  };
+  for (const auto& each : sums_) add(each.buckets);
+  if (shard_) add(shard_->buckets);
+  std::ranges::for_each(free_, add);
+  return sum;
+}
+
 double ShardGradients::loss_sum() const {
   double sum = 0;
   for (const auto& [shard, loss] : losses_) sum += loss;

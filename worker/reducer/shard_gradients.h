@@ -34,6 +34,8 @@ class ShardGradients {
   void add_bucket(std::size_t bucket, std::span<const float> gradient);
   void add_loss(double loss);
 
+  // Returns the bytes of its memory.
+  std::size_t bytes() const;
   // Returns the sum of the losses of all shards that have one.
   double loss_sum() const;
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
+#include <numeric>
 
 namespace ddprun {
 namespace {
@@ -35,6 +35,31 @@ std::vector<ShardDuty> divide_evenly(int shards, int filled, int ranks) {
   return duties;
 }
 
+// Returns how many more shards each rank gets, of so many: the next one is for a rank with fewest.
+std::vector<std::size_t> levelling(std::vector<int> counts, std::size_t shards) {
+  std::vector<std::size_t> more(counts.size());
+  for (; shards > 0; --shards) {
+    const auto least = std::ranges::min_element(counts);
+    ++*least;
+    ++more[static_cast<std::size_t>(least - counts.begin())];
+  }
+  return more;
+}
+
+// Gives ranks, those with fewest first, ranges of the missing shards: neighbours make up fewer subtrees.
+void deal(const std::vector<int>& missing, const std::vector<int>& counts, std::vector<ShardDuty>& duties) {
+  const auto more = levelling(counts, missing.size());
+  std::vector<std::size_t> order(counts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t rank) { return counts[rank]; });
+  auto next = missing.begin();
+  for (const auto rank : order) {
+    const auto end = next + static_cast<std::ptrdiff_t>(more[rank]);
+    duties[rank].shards.assign(next, end);
+    next = end;
+  }
+}
+
 }  // namespace
 
 bool are_siblings(const Subtree& left, const Subtree& right) {
@@ -59,12 +84,10 @@ std::vector<ShardDuty> divide_shards(int shards, int filled, const std::vector<s
       counts[rank] += subtree.size;
     }
   }
-  for (int shard = 0; shard < filled; ++shard) {
-    if (done[static_cast<std::size_t>(shard)]) continue;
-    const auto least = std::ranges::min_element(counts);
-    duties[static_cast<std::size_t>(least - counts.begin())].shards.push_back(shard);
-    ++*least;
-  }
+  std::vector<int> missing;
+  for (int shard = 0; shard < filled; ++shard)
+    if (!done[static_cast<std::size_t>(shard)]) missing.push_back(shard);
+  deal(missing, counts, duties);
   return duties;
 }
 

@@ -37,8 +37,8 @@ struct ShardDuty {
 };
 
 // Divides the shards of a step, of which the first `filled` have samples, among ranks that hold these sums. Of a shard
-// that several hold, the first one's counts. Without sums each rank has those of shards_of_rank(); otherwise each shard
-// of which there is no sum goes to the rank that has fewest.
+// that several hold, the first one's counts. Without sums each rank has those of shards_of_rank(); otherwise those of
+// which there is no sum are divided so that the ranks with fewest get as many as level them, each a range.
 std::vector<ShardDuty> divide_shards(int shards, int filled, const std::vector<std::vector<Subtree>>& held);
 
 // Returns the subtrees whose sums a rank has in the end: a shard is added to its sibling if that is the last one.

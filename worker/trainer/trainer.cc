@@ -169,8 +169,11 @@ class Trainer::Impl {
 
   void warn_of_idle_ranks() {
     const auto samples = session_->step_samples();
-    const auto ranks = session_->ranks_of_step();
-    if (session_->is_first() && samples < ranks)
+    const auto ranks = session_->ranks_of_step(), parts = parts_of_step(config_.train, ranks);
+    if (!session_->is_first() || std::min<std::int64_t>(samples, parts) >= ranks) return;
+    if (parts < ranks)
+      log::warn("train.shards = {} leaves some of the {} ranks without samples", parts, ranks);
+    else
       log::warn("a step of {} samples leaves some of the {} ranks without samples", samples, ranks);
   }
 

@@ -154,6 +154,18 @@ TEST_CASE("shards of which no rank has a sum go to those that have fewest") {
   CHECK(duties[2].shards.empty());
 }
 
+TEST_CASE("where few shards have a sum, the others are divided into few subtrees") {
+  const auto duties = divide_shards(64, 64, {{{0, 2}}, {}, {}, {}});
+  std::size_t subtrees = 0;
+  for (const auto& duty : duties) {
+    subtrees += subtrees_of(duty).size();
+    int count = static_cast<int>(duty.shards.size());
+    for (const auto& subtree : duty.held) count += subtree.size;
+    CHECK(count == 16);
+  }
+  CHECK(subtrees <= 16);
+}
+
 TEST_CASE("of a shard that two ranks hold, the sum of the first one counts") {
   const auto duties = divide_shards(4, 4, {{{0, 2}}, {{0, 4}}, {{2, 1}}});
   CHECK(duties[0].held == Subtrees{{0, 2}});

@@ -18,6 +18,12 @@ class Fixture {
             {.size = 10, .step_samples = 6, .parts = 2},
             {.rank = 0, .ranks = 2, .micro_batch = 2, .balances = balances}};
   }
+  StepBatches batches_of_shards() {
+    return {job_.config(),
+            job_.datasets(),
+            {.size = 10, .step_samples = 6, .parts = 5},
+            {.rank = 0, .ranks = 2, .micro_batch = 2}};
+  }
 
  private:
   const TrainingJob job_{
@@ -55,6 +61,21 @@ TEST_CASE("the batches of an epoch begin where the run stands") {
   run.samples = 6;
   batches.open(run);
   CHECK(sizes_of(batches) == std::vector<std::int64_t>{2});
+}
+
+TEST_CASE("a rank has a batch for each of its shards, and in the next step those that are named") {
+  Fixture fixture;
+  auto batches = fixture.batches_of_shards();  // shards of 2, 1, 1, 1, 1 samples; rank 0 of two has the first two
+  checkpoint::RunState run;
+  batches.open(run, std::vector<int>{0, 1});
+  CHECK(batches.own_count(6) == 2);
+  CHECK(batches.count(6, 1) == 3);
+  CHECK(batches.count(1, 1) == 0);
+  batches.open(run, std::vector<int>{3});
+  CHECK(batches.own_count(6) == 1);
+  CHECK(batches.next()->samples == std::vector<std::int64_t>{3});
+  batches.open(run, std::vector<int>{0, 1});  // of the step that follows
+  CHECK(batches.own_count(4) == 2);
 }
 
 TEST_CASE("a faster rank gets larger micro-batches, not more of them, from the next step on") {

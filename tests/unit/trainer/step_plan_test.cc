@@ -72,6 +72,23 @@ TEST_CASE("a plan's memory is that of the run") {
   CHECK(step.steps == 1);  // out of the job's two, after one of warm-up
 }
 
+TEST_CASE("a plan with train.shards has the memory of their sums, and the passes of a rank") {
+  const std::string text =
+      "[model]\nname = cnn\n[data]\nname = digits\nsamples = 96\ntest_samples = 10\n[eval]\nevery_epochs = 0\n"
+      "[optim]\nname = sgd\n[train]\nmax_steps = 2\nbatch_size = 4\nshards = 4\n";
+  const TrainingJob job(text);
+  const auto plan = trainer::plan_step(job.config(), job.datasets().train->layout(), 2, {},
+                                       [](const trainer::SmallJob& small) -> trainer::MeasuredStep {
+                                         CHECK(small.config.train.accumulate == 2);
+                                         CHECK(small.config.train.batch_size == 4);
+                                         throw Error(Errc::peer_lost, "no time is needed");
+                                       });
+  const auto run = memory_of_run(text, 2);
+  check_within_a_tenth(run, "activation_peak_bytes", plan.use.activations);
+  // The gradients, two sums, and what a rank sends and receives, which the run does not tell.
+  check_within_a_tenth(run, "gradient_bytes", plan.use.gradients * 3 / 5);
+}
+
 TEST_CASE("a job of few ranks has the share of the batch of the larger one's ranks") {
   const std::string batch = "global_batch_size = 32\n";
   const TrainingJob job(job_text + batch);

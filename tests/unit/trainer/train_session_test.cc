@@ -1,8 +1,11 @@
 #include "ddprun/worker/trainer/session/train_session.h"
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/trainer/session/replicas.h"
@@ -74,6 +77,51 @@ TEST_CASE("a state goes on in a smaller group at the same sample, and every samp
   auto trained = samples.indices();
   std::sort(trained.begin(), trained.end());
   CHECK(trained == data::epoch_order(500, 0, 0, false));
+}
+
+TEST_CASE("with train.shards a step that failed in one group of ranks is finished in another") {
+  TrainingJob job(job_text + "shards = 8\n");
+  const auto expected = [&] {
+    auto replicas = replicas_of(job, 1);
+    train(replicas, 3);
+    return trainer::parameter_digest(*replicas[0]->state.model);
+  }();
+  auto replicas = replicas_of(job, 4);
+  train(replicas, 2);
+  std::atomic<int> computing = 0;
+  run_ranks(4, [&](ProcessGroup& group) {
+    const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group);
+    session->listen_to_phases([&](profiler::Phase phase, auto, auto) {
+      if (phase == &profiler::StepTimes::forward) ++computing;
+    });
+    // Rank 3 takes part in what comes before a step's passes, and is lost when all others make theirs.
+    if (group.rank() == 3) {
+      all_gather_bytes(group, "");
+      while (computing < 3) std::this_thread::yield();
+      group.abort("rank 3 is lost");
+      return;
+    }
+    try {
+      session->step(false);
+    } catch (const Error&) {
+      return;
+    }
+    throw std::runtime_error("a step without rank 3");
+  });
+  replicas.pop_back();
+  std::vector<std::int64_t> samples(replicas.size());
+  run_ranks(3, [&](ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    samples[rank] = replicas[rank]->session(group)->step(false).own_samples;
+  });
+  // At least the first shard of each rank is complete; if all are, the two of rank 3 are left.
+  const auto computed = samples[0] + samples[1] + samples[2];
+  CHECK(computed >= 16);
+  CHECK(computed <= 40);
+  for (const auto& replica : replicas) {
+    CHECK(replica->state.run.step == 3);
+    CHECK(trainer::parameter_digest(*replica->state.model) == expected);
+  }
 }
 
 TEST_CASE("the number of steps of a run is the same from anywhere in it") {

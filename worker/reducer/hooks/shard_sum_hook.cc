@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/collectives.h"

@@ -5,6 +5,7 @@
 
 #include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/comm/launch_env.h"
 #include "ddprun/worker/trainer/config/group_settings.h"
@@ -15,11 +16,12 @@
 namespace ddprun::trainer {
 namespace {
 
-// Returns the job of one rank that has the micro-batches of a rank among so many.
+// Returns the job of one rank that has the micro-batches, or the shards, of a rank among so many.
 TrainConfig with_share_of(const TrainConfig& config, int ranks) {
   TrainConfig share = config;
   share.train.batch_size = batch_sizes(config.train, ranks).micro;
   share.train.global_batch_size = 0;
+  share.train.shards = divide_up(config.train.shards, ranks);
   return share;
 }
 

@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/commands/step_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <thread>
 
@@ -9,7 +10,9 @@
 #include "ddprun/common/byte_text.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/rounding.h"
 #include "ddprun/common/standard_output.h"
+#include "ddprun/worker/reducer/shard_tree.h"
 #include "ddprun/worker/trainer/commands/computed_step.h"
 #include "ddprun/worker/trainer/commands/free_memory.h"
 #include "ddprun/worker/trainer/commands/measured_step.h"
@@ -117,10 +120,39 @@ StepPlan measured_plan(const TrainConfig& config, int ranks, const Measure& meas
   return plan;
 }
 
+// Returns the copies of its gradients that a rank has with train.shards: its sums, what it sends, and what it receives.
+// Those of the rank that has the most.
+double copies_for_shards(int shards, int ranks) {
+  std::size_t of_all = 0, most = 0, most_shards = 0;
+  for (const auto& duty :
+       divide_shards(shards, shards, std::vector<std::vector<Subtree>>(static_cast<std::size_t>(ranks)))) {
+    const auto subtrees = subtrees_of(duty).size();
+    of_all += subtrees;
+    most = std::max(most, subtrees);
+    most_shards = std::max(most_shards, duty.shards.size());
+  }
+  return static_cast<double>(std::bit_width(most_shards) + most) + static_cast<double>(of_all) / ranks;
+}
+
+// Returns the job with a micro-batch for each shard of a rank, which is computed like one.
+TrainConfig with_micro_batches(const TrainConfig& config, int ranks) {
+  TrainConfig result = config;
+  result.train.batch_size = batch_sizes(config.train, ranks).micro;
+  result.train.global_batch_size = 0;
+  result.train.accumulate = divide_up(config.train.shards, ranks);
+  result.train.shards = 0;
+  return result;
+}
+
 }  // namespace
 
 StepPlan plan_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
                    const plugin::Registry& registry, const Measure& measure) {
+  if (config.train.shards > 0) {
+    auto plan = plan_step(with_micro_batches(config, ranks), samples, ranks, registry, measure);
+    plan.use.gradients *= 1 + copies_for_shards(static_cast<int>(config.train.shards), ranks);
+    return plan;
+  }
   if (!has_dry_step(config)) return measured_plan(config, ranks, measure);
   const ComputedStep computed = compute_step(config, samples, ranks, registry);
   StepPlan plan{.ranks = ranks,

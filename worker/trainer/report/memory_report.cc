@@ -95,6 +95,7 @@ std::string row(const std::string& name, const MemoryUse& use) {
 MemoryUse memory_of(const TrainState& state, std::size_t activation_peak, const ModelPeaks& peaks) {
   MemoryUse use{.activations = activation_peak};
   for_each_tensor(state, [&](const std::string&, auto kind, std::size_t bytes) { use.*kind += bytes; });
+  use.gradients += state.shards.bytes();
   use.peaks = {.parameters = std::max(peaks.parameters, use.parameters),
                .gradients = std::max(peaks.gradients, use.gradients)};
   return use;

@@ -74,8 +74,8 @@ std::unique_ptr<ShardSumHook> make_shard_sums(const TrainConfig& c, TrainState& 
   if (const auto buffers = state.model->named_buffers(); !buffers.empty())
     throw make_error(
         Errc::usage,
-        "train.shards = {}: the model's buffer {} changes in forward passes, and would depend on which rank "
-        "has which shard",
+        "train.shards = {}: the model has the buffer {}, and buffers that change in forward passes depend on "
+        "which rank has which shard",
         c.train.shards, buffers.front().first);
   return std::make_unique<ShardSumHook>(static_cast<int>(c.train.shards), state.shards, group);
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/trainer/session/step_runner.h"
@@ -48,6 +49,8 @@ class PassRunner final : public StepRunner {
   void run_shards(const Step& step, PhaseTimer& timer) {
     auto& parallelism = forms_.parallelism;
     auto& sums = *forms_.shard_sums;
+    if (step.batches.size() != step.shards.size())
+      throw make_error(Errc::internal, "{} batches for {} shards", step.batches.size(), step.shards.size());
     if (step.shards.empty()) return parallelism.join_pass();
     for (std::size_t i = 0; i < step.shards.size(); ++i) {
       const bool is_last = i + 1 == step.shards.size();

@@ -18,7 +18,9 @@ StepBatches::StepBatches(const TrainConfig& config, const Datasets& datasets, da
 }
 
 void StepBatches::open(const checkpoint::RunState& run, std::optional<std::vector<int>> shards) {
+  const bool are_others = shards && shards_of_step_ && *shards != *shards_of_step_;
   shards_of_step_ = std::move(shards);
+  if (are_others) close();
   if (loader_) return;
   const auto order = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
   loader_.emplace(*datasets_.train,

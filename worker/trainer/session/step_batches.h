@@ -30,8 +30,8 @@ class StepBatches {
   };
   StepBatches(const TrainConfig& config, const Datasets& datasets, data::EpochPlan plan, const Place& place);
 
-  // Opens the batches of the rest of the epoch, if they are not open. shards: those of the next step that this rank
-  // computes, if they are not its own; only where the batches are not open.
+  // Opens the batches of the rest of the epoch; does nothing if they are open. shards: those of the next step that this
+  // rank computes, with train.shards.
   void open(const checkpoint::RunState& run, std::optional<std::vector<int>> shards = {});
   // To be called when the epoch is finished.
   void close() { loader_.reset(); }
