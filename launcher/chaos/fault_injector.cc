@@ -82,6 +82,7 @@ void FaultInjector::inject(const Fault& fault, const FaultTarget& target) {
       return cut_links(fault);
     case FaultKind::leave:
     case FaultKind::join:
+      if (change_ && change_->kind == fault.kind) return;
       change_ = {.kind = fault.kind, .request = std::chrono::steady_clock::now()};
   }
 }

@@ -18,14 +18,15 @@
 namespace ddprun {
 namespace {
 
-bool exists(const char* path) {
-  return ::access(path, F_OK) == 0;
+// Returns an errno: 0 if the file is there, ENOENT if it is known not to be.
+int look_for(const char* path) {
+  return ::access(path, F_OK) == 0 ? 0 : errno;
 }
 
 // The settings of the machine's packet processing are visible in its initial network namespace alone, those of a
 // namespace in each. This holds in containers, too, whose processes do not see the machine's.
 void require_own_namespace() {
-  if (exists("/proc/sys/net/core/somaxconn") && !exists("/proc/sys/net/core/netdev_budget")) return;
+  if (look_for("/proc/sys/net/core/somaxconn") == 0 && look_for("/proc/sys/net/core/netdev_budget") == ENOENT) return;
   throw make_error(Errc::usage,
                    "--chaos: cut needs a network namespace of its own, but this node is in the machine's, whose links "
                    "are never cut: run it in a container, or by ip netns exec");
@@ -36,9 +37,11 @@ void require_own_namespace() {
     throw make_error(Errc::usage,
                      "--chaos: cut needs the capability CAP_NET_ADMIN in its network namespace: run ddprun as root of "
                      "the namespace, in a container with --cap-add=NET_ADMIN");
-  throw make_error(Errc::usage,
-                   "--chaos: cut needs a kernel with nftables and tables that have an owner, Linux 5.12 or newer: {}",
-                   errno_text(error_number));
+  if (error_number == ENOENT || error_number == EOPNOTSUPP || error_number == EPROTONOSUPPORT || error_number == EINVAL)
+    throw make_error(Errc::usage,
+                     "--chaos: cut needs a kernel with nftables and tables that have an owner, Linux 5.12 or newer: {}",
+                     errno_text(error_number));
+  throw make_error(Errc::io, "--chaos: the network links cannot be cut: {}", errno_text(error_number));
 }
 
 // Returns the error in an answer of the kernel, 0 for the acknowledgement of the last message; -1 for other answers.

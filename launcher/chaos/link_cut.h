@@ -11,7 +11,8 @@ namespace ddprun {
 // The packets are dropped by an nftables table that the kernel removes with the socket that owns it, so the links work
 // again when this object is destroyed and when its process ends, however it ends.
 //
-// Threads: not thread-safe. No call waits. Errors: the constructor throws what check_links_can_be_cut() throws.
+// Threads: not thread-safe. No call waits. Errors: the constructor throws what check_links_can_be_cut() throws, and
+// Errc::io where the system has no descriptor or memory for it.
 class LinkCut {
  public:
   LinkCut();

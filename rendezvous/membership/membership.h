@@ -104,7 +104,8 @@ class Membership {
   bool liveness_pending() const { return judgement_due_.has_value() || any_surplus(); }
   // Increases with every event after which all members have to send a heartbeat.
   std::uint64_t liveness_event() const { return liveness_event_; }
-  bool empty() const { return nodes_.empty(); }
+  // Returns whether it has no node, away ones included: then the job is over.
+  bool empty() const { return nodes_.empty() && away_.empty(); }
   bool has(const std::string& node) const { return nodes_.contains(node); }
   const JobPolicy& policy() const { return policy_; }
   std::int64_t generation() const { return round_.generation; }

@@ -119,13 +119,13 @@ TEST_CASE("a node whose links --chaos cuts is lost, and joins again when they wo
   const auto options =
       hosts.meeting({"--nnodes=1:2", "--rdzv_conf=last_call_timeout=1,keep_alive_max_attempt=2,store_timeout=120"});
   auto chaotic = options;
-  chaotic.emplace_back("--chaos=cut:8s/6s");
+  chaotic.emplace_back("--chaos=cut:20s/5s");
   auto a = hosts.start(0, options);
   a.wait_for_round(1);
   auto b = hosts.start(1, chaotic);
   for (auto* node : {&a, &b}) node->wait_for_round(2);
   const auto two = a.generation();
-  b.wait_for_err("--chaos cut the network links of this node for 6 s");
+  b.wait_for_err("--chaos cut the network links of this node for 5 s");
   a.wait_for_err("no heartbeat for 2 s, frozen or cut off");
   b.wait_for_err("no heartbeat for 2 s; trying to rejoin");
   b.wait_for_err("--chaos: the network links of this node work again");

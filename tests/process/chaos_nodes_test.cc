@@ -27,8 +27,8 @@ TEST_CASE("a node leaves the job and joins it again, while the other one goes on
   Nodes job{.options = {"--nnodes=1:2", "--max_restarts=0"}};
   auto a = job.host();
   a.wait_for_round(1);
-  auto b = job.guest("", {"--chaos=leave:300ms,join:300ms"});
-  for (int i = 0; i < 3; ++i) {
+  auto b = job.guest("", {"--chaos=leave:1s,join:1s"});
+  for (int i = 0; i < 2; ++i) {
     const int next = a.generation() + 1;
     for (auto* node : {&a, &b}) node->wait_for_round(2, next);
     a.wait_for_round(1, next + 1);

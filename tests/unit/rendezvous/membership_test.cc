@@ -80,6 +80,7 @@ class Job {
     forget(node);
     deliver(membership_.session_closed(now_, node, "its connection closed"));
   }
+  bool is_empty() const { return membership_.empty(); }
   void silence(const std::string& node) { alive_.erase(node); }
   void beat(const std::string& node) { deliver(membership_.beat(now_, node)); }
   void tick() { deliver(membership_.tick(now_)); }
@@ -508,6 +509,21 @@ TEST_CASE("a spare takes the place of a node that asks to leave, also where no n
   job.join("b");
   CHECK(job.ask_to_leave("a").empty());
   CHECK(job.ranks() == Ranks{{"b", 0}});
+}
+
+TEST_CASE("a job whose last member is lost while another node is away waits for that node") {
+  Job job({.min_nodes = 1, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  CHECK(job.ask_to_leave("b").empty());
+  job.ready_all();
+  job.lose("a");
+  CHECK_FALSE(job.is_empty());
+  job.join("b");
+  job.pass(60s);
+  CHECK(job.ranks().size() == 1);
+  CHECK(job.ranks().contains("b"));
+  job.leave("b");
+  CHECK(job.is_empty());
 }
 
 TEST_CASE("a node that has left and whose session has ended does not hear of the end") {
