@@ -18,11 +18,14 @@
 // number of the round, from 0.
 namespace ddprun {
 
-// The round that a rejoining node was last in. A restarted server continues from the highest generation reported.
+// The round that a rejoining node was last in. A restarted server continues from the highest generation reported, or
+// with that round itself, if its workers still run on all of its nodes.
 struct FormerRound {
   std::int64_t generation = 0;
   int group_rank = 0;
   int restarts_used = 0;
+  int nodes = 0;      // the number of its nodes if this node's workers of it still run; otherwise 0
+  std::string first;  // if so, the id of its group rank 0, which tells rounds of equal generations apart
 };
 
 // The information that a node sends when it joins.
@@ -52,6 +55,9 @@ struct JobPolicy {
   std::chrono::milliseconds join_timeout{std::chrono::seconds(600)};
   std::chrono::milliseconds keep_alive_interval{std::chrono::seconds(1)};
   int keep_alive_max_attempt = 5;  // missed heartbeats, by the receiver's clock, after which a node counts as lost
+
+  // The time without a sign of the other side after which a node counts as lost to the server, and the server to it.
+  std::chrono::milliseconds heartbeat_timeout() const { return keep_alive_interval * keep_alive_max_attempt; }
 
   // Returns whether a job with too few nodes left waits for a replacement. A fixed number of nodes without restarts
   // means that nothing may be started twice, so the loss of a node ends the job.
@@ -169,8 +175,9 @@ struct JobResult {
 };
 
 // Events for an agent. Order within a round: RoundProposed, then this node calls ready(), then RoundStarted; while the
-// round runs, any number of the three about replacements. After ContactBroken the next round event is another
-// RoundProposed. A node that has left by ask_to_leave() gets no event of a round before it calls join() again.
+// round runs, any number of the four about replacements. After ContactBroken the next round event is another
+// RoundProposed, or RoundResumed if this node has called keep_round(). A node that has left by ask_to_leave() gets no
+// event of a round before it calls join() again.
 struct RendezvousWaiting {  // a message for the user: what the rendezvous waits for, and which nodes are missing
   std::string text;
 };
@@ -181,6 +188,12 @@ struct RoundProposed {  // stop the running workers, then call ready()
 struct RoundStarted {  // all members are ready: start the workers
   Round round;
 };
+// Whether all workers of the round have announced that they can recover in their processes. Group rank 0 reports it
+// (report_recoverable()), and all nodes of the round learn it.
+struct WorkersRecoverable {
+  std::int64_t generation = 0;
+  bool able = false;
+};
 struct RecoveryAsked {  // call answer_recovery(): this node serves the store of the round's workers
   std::int64_t generation = 0;
 };
@@ -189,7 +202,9 @@ struct WorkersReplaced {  // replace those of these workers that are this node's
   int restarts_used = 0;  // job-wide, these included
   std::vector<WorkerFailure> failures;
 };
-struct ReplacementRefused {  // stop the workers: those that this node reported as failed are not replaced
+// Stop the workers: those that this node reported as failed are not replaced, or the round that this node has kept does
+// not go on.
+struct ReplacementRefused {
   std::int64_t generation = 0;
 };
 struct LeaveAnswered {  // the answer to ask_to_leave()
@@ -198,14 +213,22 @@ struct LeaveAnswered {  // the answer to ask_to_leave()
 struct JobEnded {  // stop the workers and exit with the job result's code
   JobResult result;
 };
-struct ContactBroken {  // the rendezvous was lost and is being redialled; no round is valid: stop the workers
+// The rendezvous was lost and is being redialled, and no round is valid: stop the workers. If `lease` is not zero, the
+// node may call keep_round() within the handler instead, and leave the workers of its round running: no server begins
+// another round before the lease has passed. RoundResumed, RoundProposed or another ContactBroken follows by then.
+struct ContactBroken {
   std::string text;
+  std::chrono::milliseconds lease{0};
+};
+struct RoundResumed {  // the round that this node has kept goes on, at a server that was started meanwhile
+  std::int64_t generation = 0;
 };
 struct ContactLost {  // the rendezvous was lost for good, or refused this node; the last event
   Error error;
 };
-using RendezvousEvent = std::variant<RendezvousWaiting, RoundProposed, RoundStarted, RecoveryAsked, WorkersReplaced,
-                                     ReplacementRefused, LeaveAnswered, JobEnded, ContactBroken, ContactLost>;
+using RendezvousEvent =
+    std::variant<RendezvousWaiting, RoundProposed, RoundStarted, WorkersRecoverable, RecoveryAsked, WorkersReplaced,
+                 ReplacementRefused, LeaveAnswered, JobEnded, ContactBroken, RoundResumed, ContactLost>;
 
 // One agent's handle on the rendezvous.
 // Ownership: the RendezvousBackend (backend.h) owns it. The destructor closes the connection as a crash would.
@@ -238,6 +261,15 @@ class Rendezvous {
   // The answer to RecoveryAsked: refusal is the reason why the round's workers cannot continue in their processes,
   // empty if they can.
   virtual void answer_recovery(std::int64_t /*generation*/, const std::string& /*refusal*/) {}
+  // Group rank 0: whether all workers of the round have announced that they can recover. Report each change.
+  // WorkersRecoverable follows on every node. c10d only: other back ends do nothing.
+  virtual void report_recoverable(std::int64_t /*generation*/, bool /*able*/) {}
+  // This node leaves its workers running although the contact is broken; call it while ContactBroken with a lease is
+  // handled.
+  virtual void keep_round() {}
+  // The workers of a round that was kept, and has not been resumed, do not run any more. ContactBroken follows if there
+  // is a session.
+  virtual void give_up_round() {}
   // This node leaves on purpose (a signal). The other nodes see a change of membership.
   virtual void leave(const std::string& reason) = 0;
   // Asks to leave the round, on purpose and for a time, which is granted if the others are enough without this node.

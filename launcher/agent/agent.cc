@@ -216,10 +216,17 @@ class Agent {
 
   void on_rendezvous(const RendezvousEvent& event) {
     if (events_) events_->on(event);
-    watch_.on(event);
-    if (const auto* broken = std::get_if<ContactBroken>(&event)) attached_.session_lost(broken->text);
+    const auto* broken = std::get_if<ContactBroken>(&event);
+    if (broken && state_.trains_on(*broken))
+      watch_.note("fault", broken->text);
+    else
+      watch_.on(event);
+    if (broken) attached_.session_lost(broken->text);
+    if (const auto* able = std::get_if<WorkersRecoverable>(&event))
+      log::debug("generation {}: all workers can recover: {}", able->generation, able->able);
     if (const auto* lost = std::get_if<ContactLost>(&event)) attached_.session_lost(lost->error.what());
     act(state_.on(event));
+    if (std::holds_alternative<RoundResumed>(event)) report_again();
     if (const auto* answer = std::get_if<LeaveAnswered>(&event)) on_leave_answered(*answer);
   }
 
@@ -401,6 +408,28 @@ class Agent {
     backend_->rendezvous().answer_recovery(action.generation, refusal);
   }
 
+  // All nodes of the round learn whether its workers may run on without the rendezvous. Those of a single node are not
+  // among them: they could train beside those of a node that takes its place, as no other node's stop would hold them.
+  void report_recoverable() {
+    const bool asked = spec_.restarts.single_workers && spec_.restarts.asks_server;
+    if (!asked || !round_ || round_->members.size() < 2 || !store_.serves(*round_)) return;
+    const auto able = store_.able(*round_);
+    const std::pair now(round_->generation, std::ranges::find(able, false) == able.end());
+    if (told_recoverable_ == now || (!told_recoverable_ && !now.second)) return;
+    told_recoverable_ = now;
+    backend_->rendezvous().report_recoverable(now.first, now.second);
+  }
+
+  // A server that was started while the workers ran knows nothing of them.
+  void report_again() {
+    told_recoverable_.reset();
+    report_recoverable();
+    report_workers(training_.with_training(group_.reports()));
+  }
+
+  void execute(const KeepRound&) { backend_->rendezvous().keep_round(); }
+  void execute(const GiveUpRound&) { backend_->rendezvous().give_up_round(); }
+
   // The living workers wait for the members of the next generation, in which the replacements join.
   void execute(const ReplaceWorkers& action) {
     round_->restarts_used = action.restarts_used;
@@ -544,6 +573,7 @@ class Agent {
   void report_training() {
     training_.every(training_interval, [this] {
       keep_standby();
+      report_recoverable();
       report_node({.workers = training_.changed(group_.reports()),
                    .replaced = replaced_,
                    .usage = usage_.read(std::chrono::steady_clock::now())});
@@ -622,8 +652,9 @@ class Agent {
   std::unique_ptr<FaultInjector> faults_;  // null: none are injected, or not yet
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
-  std::optional<Round> round_;  // the round whose workers were started last
-  int replaced_ = 0;            // number of workers that this node replaced by its own decision, in all rounds
+  std::optional<Round> round_;                                     // the round whose workers were started last
+  std::optional<std::pair<std::int64_t, bool>> told_recoverable_;  // the last report_recoverable()
+  int replaced_ = 0;  // number of workers that this node replaced by its own decision, in all rounds
   std::deque<AgentAction> queue_;
   bool acting_ = false;
   std::optional<int> signal_;

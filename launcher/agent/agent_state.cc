@@ -15,6 +15,15 @@ namespace {
 
 using Kind = Announce::Kind;
 
+// Returns whether the decision is about the failures of this report.
+bool answers(const WorkersReplaced& decided, const AgentAction& report) {
+  const auto* failure = std::get_if<ReportFailure>(&report);
+  return failure && std::ranges::all_of(failure->failures, [&](const WorkerFailure& own) {
+           return std::ranges::any_of(decided.failures,
+                                      [&](const auto& one) { return one.rank == own.rank && one.pid == own.pid; });
+         });
+}
+
 // The last line of a node that was away when the job ended.
 std::string away_text(const JobResult& result) {
   return fmt::format("this node had left the job: it ends with the job's exit code, {}", result.exit_code);
@@ -46,6 +55,7 @@ AgentActions AgentState::on_event(const RoundProposed& event) {
                .world_size = event.round.world_size,
                .serves_store = self.group_rank == 0,
                .master_address = self.address};
+  forget_reports();
   AgentActions actions;
   // The reason names the root cause. A failure of this node that is neither that nor its consequence gets its own line.
   for (const auto& failure : unreported_)
@@ -64,6 +74,7 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
   proposed_.reset();
   current_ = event.round.generation;
   replacements_.begin(event.round);
+  recoverable_ = false;
   workers_running_ = true;
   stopping_ = false;
   AgentActions actions;
@@ -84,6 +95,11 @@ bool AgentState::trains(std::int64_t generation) const {
   return workers_running_ && !stopping_ && !proposed_ && current_ == generation;
 }
 
+AgentActions AgentState::on_event(const WorkersRecoverable& event) {
+  if (current_ == event.generation) recoverable_ = event.able;
+  return {};
+}
+
 AgentActions AgentState::on_event(const RecoveryAsked& event) {
   return {AnswerRecovery{event.generation, trains(event.generation) ? "" : "the workers of its node 0 have stopped"}};
 }
@@ -91,10 +107,12 @@ AgentActions AgentState::on_event(const RecoveryAsked& event) {
 AgentActions AgentState::on_event(const WorkersReplaced& event) {
   if (!trains(event.generation)) return {};
   unreported_.clear();
+  std::erase_if(reports_, [&](const auto& report) { return answers(event, report); });
   return replace_as(replacements_.follow(event), event.failures);
 }
 
 AgentActions AgentState::on_event(const ReplacementRefused& event) {
+  if (current_ == event.generation) forget_reports();
   if (!trains(event.generation)) return {};
   return stop_workers({});
 }
@@ -142,14 +160,52 @@ AgentActions AgentState::on_join_request(const std::string& who) {
   return {Announce{Kind::info, fmt::format("{}: this node joins the job again", who)}, JoinAgain{}};
 }
 
-// The other nodes may continue without this one, so its workers must stop. One that is away joins again with the
-// session.
+// They have ended only if they are done: those that were stopped wait for another round.
+bool AgentState::trains_on(const ContactBroken& event) const {
+  const bool done = !workers_running_ && !reports_.empty();
+  return event.lease.count() > 0 && recoverable_ && current_ && !proposed_ && !stopping_ && !away_ && !end_ &&
+         (workers_running_ || done);
+}
+
+// Other nodes may continue without this one once the lease has ended, so its workers must stop then. One that is away
+// joins again with the session.
 AgentActions AgentState::on_event(const ContactBroken& event) {
+  if (trains_on(event)) {
+    kept_ = true;
+    return {
+        Announce{Kind::warning, fmt::format("{}; the workers of generation {} train on for at most {:.1f} s without it",
+                                            event.text, *current_, std::chrono::duration<double>(event.lease).count())},
+        KeepRound{}};
+  }
+  forget_reports();
   away_ = false;
   proposed_.reset();
   auto actions = announce_failures();
   actions.push_back(Announce{Kind::warning, event.text});
   return workers_running_ ? stop_workers(std::move(actions)) : actions;
+}
+
+// What was reported to a server that has gone may not have been decided on.
+AgentActions AgentState::on_event(const RoundResumed& event) {
+  if (!kept_ || current_ != event.generation) return {};
+  kept_ = false;
+  AgentActions actions{
+      Announce{Kind::info,
+               fmt::format("the rendezvous server is back: generation {} goes on, with the same workers", *current_)}};
+  actions.insert(actions.end(), reports_.begin(), reports_.end());
+  return actions;
+}
+
+// Returns the report as an action, or nothing while there is no rendezvous, which gets it when the round goes on.
+AgentActions AgentState::report(AgentAction what) {
+  reports_.push_back(what);
+  return kept_ ? AgentActions() : AgentActions{std::move(what)};
+}
+
+// The round does not go on.
+void AgentState::forget_reports() {
+  kept_ = false;
+  reports_.clear();
 }
 
 AgentActions AgentState::on_event(const ContactLost& event) {
@@ -165,7 +221,7 @@ AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures,
     std::stable_sort(failures.begin(), failures.end(), is_likelier_cause);
     if (const auto survivors = replacements_.survivors(failures, workers); survivors != Survivors::stopped) {
       unreported_.insert(unreported_.end(), failures.begin(), failures.end());
-      return {ReportFailure{*current_, std::move(failures), survivors}};
+      return report(ReportFailure{*current_, std::move(failures), survivors});
     }
     const auto refusal = replacements_.refusal(failures, workers);
     if (refusal.reason.empty()) return replace_workers(failures);
@@ -180,7 +236,8 @@ AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures,
   stopping_ = true;
   if (end_ || !current_) return actions;
   unreported_.insert(unreported_.end(), failures.begin(), failures.end());
-  actions.push_back(ReportFailure{*current_, std::move(failures)});
+  actions.push_back(kept_ ? AgentAction(GiveUpRound{}) : AgentAction(ReportFailure{*current_, std::move(failures)}));
+  forget_reports();
   return actions;
 }
 
@@ -214,14 +271,14 @@ AgentActions AgentState::on_workers_succeeded() {
   if (end_ || away_) return on_workers_stopped();
   // A round that was proposed meanwhile can be prepared at once.
   if (proposed_) return {*proposed_};
-  return {ReportSuccess{current_.value_or(0)}};
+  return report(ReportSuccess{current_.value_or(0)});
 }
 
 AgentActions AgentState::on_workers_preempted() {
   workers_running_ = false;
   if (end_ || away_) return on_workers_stopped(true);
   if (proposed_) return {*proposed_};
-  return {ReportPreempted{current_.value_or(0)}};
+  return report(ReportPreempted{current_.value_or(0)});
 }
 
 AgentActions AgentState::on_workers_stopped(bool preempted) {

@@ -47,6 +47,8 @@ struct AnswerRecovery {  // whether the round's workers have announced that they
   std::int64_t generation = 0;
   std::string refusal;  // why they cannot, whatever they have announced; may be empty
 };
+struct KeepRound {};    // Rendezvous::keep_round()
+struct GiveUpRound {};  // Rendezvous::give_up_round()
 struct LeaveJob {
   std::string reason;
 };
@@ -63,9 +65,9 @@ struct Finish {  // no worker runs any more: end the agent
   std::vector<WorkerFailure> failures;  // for the summary, the root cause first
   std::string last_line;                // for the log, after the summary; may be empty
 };
-using AgentAction =
-    std::variant<PrepareRound, StartWorkers, ReplaceWorkers, StopWorkers, KillWorkers, ReportSuccess, ReportPreempted,
-                 RequestStop, ReportFailure, AnswerRecovery, LeaveJob, AskToLeave, JoinAgain, Announce, Finish>;
+using AgentAction = std::variant<PrepareRound, StartWorkers, ReplaceWorkers, StopWorkers, KillWorkers, ReportSuccess,
+                                 ReportPreempted, RequestStop, ReportFailure, AnswerRecovery, KeepRound, GiveUpRound,
+                                 LeaveJob, AskToLeave, JoinAgain, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
 // What a node does that leaves on request: it stops its workers as for a signal, and ends as after one or stays away
@@ -74,6 +76,10 @@ enum class Absence : std::uint8_t { for_good, for_a_time };
 
 // The state machine of one node's agent: rendezvous events, ends of workers and signals in, actions out. No I/O and no
 // clock. After Finish it returns no further action.
+//
+// When the contact to the rendezvous breaks, workers that can all recover run on while the lease of ContactBroken
+// lasts: they have their own store. What they do meanwhile is reported once the round goes on. Other workers are
+// stopped.
 //
 // A value. Threads: not thread-safe. Errors: none thrown; errors of the agent come in through on_fault().
 class AgentState {
@@ -103,6 +109,8 @@ class AgentState {
   // An error of this agent that ends it.
   AgentActions on_fault(const Error& error);
 
+  // Returns whether the workers run on when the contact breaks so.
+  bool trains_on(const ContactBroken& event) const;
   // Returns whether this node has left for a time and has not joined again.
   bool away() const { return away_; }
 
@@ -110,16 +118,20 @@ class AgentState {
   AgentActions on_event(const RendezvousWaiting& event);
   AgentActions on_event(const RoundProposed& event);
   AgentActions on_event(const RoundStarted& event);
+  AgentActions on_event(const WorkersRecoverable& event);
   AgentActions on_event(const RecoveryAsked& event);
   AgentActions on_event(const WorkersReplaced& event);
   AgentActions on_event(const ReplacementRefused& event);
   AgentActions on_event(const LeaveAnswered& event);
   AgentActions on_event(const JobEnded& event);
   AgentActions on_event(const ContactBroken& event);
+  AgentActions on_event(const RoundResumed& event);
   AgentActions on_event(const ContactLost& event);
   AgentActions replace_workers(const std::vector<WorkerFailure>& failures);
   AgentActions replace_as(ReplaceWorkers replace, const std::vector<WorkerFailure>& failures) const;
   bool trains(std::int64_t generation) const;
+  AgentActions report(AgentAction what);
+  void forget_reports();
   AgentActions end_by_failures(std::vector<WorkerFailure> failures, const std::string& why, int exit_code);
   AgentActions stop_workers(AgentActions before);
   AgentActions end_with(Finish end, AgentActions before, int stop_signal);
@@ -134,6 +146,9 @@ class AgentState {
   std::string worker_store_;              // host:port of the latest round's workers' store
   bool workers_running_ = false;
   bool stopping_ = false;
+  bool recoverable_ = false;               // all workers of the round can recover
+  bool kept_ = false;                      // they run on without a rendezvous
+  std::vector<AgentAction> reports_;       // this node's of the round, while the rendezvous has not decided on them
   std::vector<WorkerFailure> unreported_;  // this node's, until a job result or a new round names the job's root cause
   bool signalled_ = false;
   bool stop_requested_ = false;  // a signal or a request has asked for it

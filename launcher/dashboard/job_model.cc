@@ -326,6 +326,11 @@ void JobModel::contact_broken(Milliseconds now, const std::string& text) {
   add_event(now, "fault", text);
 }
 
+void JobModel::note(Milliseconds now, const std::string& kind, const std::string& text) {
+  changed(now);
+  add_event(now, kind, text);
+}
+
 void JobModel::left(Milliseconds now) {
   changed(now);
   enter(now, Part::startup, State::forming);

@@ -40,6 +40,8 @@ class JobModel {
   // These workers of this node, which have failed, are started again while the others keep their processes.
   void workers_replaced(Milliseconds now, const std::vector<int>& local_ranks, int restarts_used);
   void contact_broken(Milliseconds now, const std::string& text);
+  // Something happened that does not change what the job does.
+  void note(Milliseconds now, const std::string& kind, const std::string& text);
   // This node has left for a time. The time until its next round counts as that before its first one: the job trains
   // or does not without it.
   void left(Milliseconds now);

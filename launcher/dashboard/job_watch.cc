@@ -100,15 +100,22 @@ void JobWatch::on(const RendezvousEvent& event) {
                           model_.round_started(now, e.round);
                         },
                         // The agent reports these as they are carried out, by workers_replaced().
-                        [&](const RecoveryAsked&) {}, [&](const WorkersReplaced&) {}, [&](const ReplacementRefused&) {},
+                        [&](const WorkersRecoverable&) {}, [&](const RecoveryAsked&) {}, [&](const WorkersReplaced&) {},
+                        [&](const ReplacementRefused&) {},
                         [&](const LeaveAnswered& e) {
                           if (e.refusal.empty()) model_.left(now);
                         },
                         [&](const JobEnded& e) { model_.ended(now, e.result); },
                         [&](const ContactBroken& e) { model_.contact_broken(now, e.text); },
+                        [&](const RoundResumed&) { model_.note(now, "node", "the rendezvous server is back"); },
                         [&](const ContactLost& e) { model_.ended(now, {.reason = e.error.what()}); }},
              event);
   watch_recovery();
+  if (journal_) journal_->update(model_);
+}
+
+void JobWatch::note(const std::string& kind, const std::string& text) {
+  model_.note(wall_clock(), kind, text);
   if (journal_) journal_->update(model_);
 }
 

@@ -46,6 +46,8 @@ class JobWatch {
   JobWatch& operator=(const JobWatch&) = delete;
 
   void on(const RendezvousEvent& event);
+  // Something happened that does not change what the job does.
+  void note(const std::string& kind, const std::string& text);
   void failed(const std::vector<WorkerFailure>& failures);
   // These workers are about to be replaced, while the others run on.
   void workers_replaced(const std::vector<int>& local_ranks, int restarts_used);

@@ -76,6 +76,13 @@ void EventReporter::on_event(const ContactBroken& event) {
   report({.name = "broken", .node_state = "RUNNING", .message = event.text});
 }
 
+void EventReporter::on_event(const RoundResumed& event) {
+  report({.name = "resumed",
+          .node_state = "RUNNING",
+          .message = fmt::format("round {} goes on", event.generation),
+          .of_round = true});
+}
+
 void EventReporter::on_event(const ContactLost& event) {
   report({.name = "lost", .node_state = "FAILED", .message = "the rendezvous is lost", .error = event.error.what()});
 }

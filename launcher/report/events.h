@@ -61,12 +61,14 @@ class EventReporter {
   void on_event(const RendezvousWaiting& event);
   void on_event(const RoundProposed& event);
   void on_event(const RoundStarted& event);
+  void on_event(const WorkersRecoverable&) {}
   void on_event(const RecoveryAsked&) {}
   void on_event(const WorkersReplaced&) {}  // workers_replaced() has them
   void on_event(const ReplacementRefused&) {}
   void on_event(const LeaveAnswered&) {}
   void on_event(const JobEnded& event);
   void on_event(const ContactBroken& event);
+  void on_event(const RoundResumed& event);
   void on_event(const ContactLost& event);
   void report(const RendezvousRecord& event);
   void report_agent(const char* state, std::optional<std::chrono::milliseconds> duration);

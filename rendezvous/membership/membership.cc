@@ -56,7 +56,8 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
 
   if (phase_ == Phase::forming) {
     if (!form_deadline_) form_deadline_ = now + policy_.join_timeout;
-    continue_forming(now);
+    if (info.former) await_round(now, *info.former);
+    awaited_ ? resume_or_wait(now) : continue_forming(now);
   } else if (was_member) {
     change_round(now, fmt::format("node {} opened a new session", info.host));
   } else if (member_count() < policy_.max_nodes && !any_member_done() && !judgement_due_) {
@@ -64,6 +65,8 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
   }
   if (!nodes_.at(info.id).member) {
     nodes_.at(info.id).arrival_event = ++liveness_event_;
+    if (info.former && info.former->nodes > 0 && !is_back(nodes_.at(info.id)))
+      post({info.id}, ReplacementRefused{info.former->generation});
     report_command(info);
     announce({info.id});
   }
@@ -124,6 +127,87 @@ void Membership::resume_after(const FormerRound& former) {
   restarts_used_ = std::max(restarts_used_, std::min(former.restarts_used, policy_.max_restarts));
   if (phase_ == Phase::forming && last_change_.empty()) last_change_ = "the rendezvous server was restarted";
 }
+
+// ---- a round that goes on at this server
+
+// A round of a higher generation has left behind those below it. A server that has formed a round itself has none to
+// wait for.
+void Membership::await_round(Time now, const FormerRound& former) {
+  if (former.nodes < policy_.min_nodes || former.nodes > policy_.max_nodes || !round_.members.empty()) return;
+  if (!awaited_ || former.generation > awaited_->round.generation)
+    awaited_ = {.round = former, .until = now + policy_.heartbeat_timeout()};
+}
+
+// Returns whether the node's workers run in the awaited round.
+bool Membership::is_back(const Node& node) const {
+  const auto& former = node.info.former;
+  return awaited_ && former && former->nodes == awaited_->round.nodes &&
+         former->generation == awaited_->round.generation && former->first == awaited_->round.first;
+}
+
+int Membership::nodes_back() const {
+  return static_cast<int>(
+      std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) { return is_back(entry.second); }));
+}
+
+// Nodes that have counted other numbers of restarts have not all got the last replacements, which begin the generations
+// of the workers' process group. A node that reports a later round has ended this one.
+bool Membership::can_resume() const {
+  if (next_generation_ != awaited_->round.generation + 1) return false;
+  std::set<int> ranks;
+  for (const auto& [id, node] : nodes_) {
+    if (!is_back(node)) continue;
+    const auto& former = *node.info.former;
+    if (former.restarts_used != restarts_used_ || (former.group_rank == 0) != (id == former.first)) return false;
+    ranks.insert(former.group_rank);
+  }
+  return static_cast<int>(ranks.size()) == awaited_->round.nodes && nodes_back() == awaited_->round.nodes;
+}
+
+void Membership::resume_or_wait(Time now) {
+  if (!can_resume()) return;
+  const bool room = awaited_->round.nodes < policy_.max_nodes;
+  const auto other =
+      std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) { return !is_back(entry.second); });
+  if (!room || other == nodes_.end()) return resume_round(now);
+  awaited_.reset();
+  propose(now, fmt::format("node {} joined", other->second.info.host));
+}
+
+void Membership::resume_round(Time now) {
+  std::vector<std::string> ids;
+  for (auto& [id, node] : nodes_) {
+    if (!is_back(node)) continue;
+    node.rank = node.info.former->group_rank;
+    ids.push_back(id);
+  }
+  next_generation_ = awaited_->round.generation;
+  awaited_.reset();
+  round_ = make_round(ids);
+  round_.master_addr = round_.members.front().address;
+  phase_ = Phase::running;
+  phase_since_ = now;
+  form_deadline_.reset();
+  last_call_.reset();
+  last_change_.clear();
+  std::vector<std::string> to;
+  for (const auto& member : round_.members) to.push_back(member.node_id);
+  post(std::move(to), RoundResumed{round_.generation});
+}
+
+// The leases of the nodes that have not come back have ended: each began before this server did.
+void Membership::check_awaited(Time now) {
+  if (!awaited_ || now < awaited_->until) return;
+  const int nodes = awaited_->round.nodes;
+  const auto why = nodes_back() < nodes ? fmt::format("{} of its {} came back", nodes_back(), count_text(nodes, "node"))
+                                        : "its nodes came back in different states";
+  last_change_ = fmt::format("the rendezvous server was restarted, and generation {} does not go on: {}",
+                             awaited_->round.generation, why);
+  awaited_.reset();
+  continue_forming(now);
+}
+
+// ---- events of a round
 
 MembershipMessages Membership::ready(Time now, const std::string& id, std::int64_t generation,
                                      std::uint16_t worker_store_port) {
@@ -220,6 +304,7 @@ MembershipMessages Membership::tick(Time now) {
     check_heartbeats(now);
     check_failures(now);
     check_surplus(now);
+    check_awaited(now);
   }
   heartbeat_due_ = next_heartbeat_deadline(now);
   check_ready(now);
@@ -230,6 +315,7 @@ MembershipMessages Membership::tick(Time now) {
 
 Membership::Time Membership::next_tick() const {
   Time next = last_tick_ + policy_.keep_alive_interval / 2;
+  if (awaited_ && awaited_->until > last_tick_) next = std::min(next, awaited_->until);
   for (const auto& timer : {form_deadline_, last_call_, ready_deadline_, judgement_due_, heartbeat_due_})
     if (timer && *timer > last_tick_) next = std::min(next, *timer);
   return next;
@@ -449,7 +535,7 @@ void Membership::end(JobResult result) {
 // ---- time
 
 StallAwareClock::Duration Membership::heartbeat_timeout() const {
-  return policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
+  return policy_.heartbeat_timeout();
 }
 
 void Membership::check_heartbeats(Time now) {
@@ -486,7 +572,7 @@ std::optional<Membership::Time> Membership::next_heartbeat_deadline(Time now) co
 }
 
 void Membership::check_forming(Time now) {
-  if (phase_ != Phase::forming) return;
+  if (phase_ != Phase::forming || awaited_) return;
   if (last_call_ && now >= *last_call_) return propose(now, last_change_.empty() ? "first round" : last_change_);
   if (last_call_ || !form_deadline_ || now < *form_deadline_) return;
   const std::string cause = last_change_.empty() ? "" : fmt::format("{}, and ", last_change_);
@@ -632,6 +718,10 @@ std::string Membership::waiting_text() const {
   if (phase_ != Phase::forming)
     return fmt::format("run id '{}' has its {}; this node is a spare and joins when one of them leaves", policy_.run_id,
                        count_text(member_count(), "node"));
+  if (awaited_)
+    return fmt::format("{} of {} of generation {} are back, whose workers still run; waiting up to {} for all",
+                       nodes_back(), count_text(awaited_->round.nodes, "node"), awaited_->round.generation,
+                       duration_text(policy_.heartbeat_timeout()));
   if (has_min_nodes())
     return fmt::format("{} of --nnodes={} are here; waiting up to {} for more", here, nnodes_text(policy_),
                        duration_text(policy_.last_call));

@@ -43,7 +43,9 @@ struct MembershipOptions {
 // that they can recover, answers that all have. Otherwise the failure leads to a proposal or to the end.
 //
 // Nodes that rejoin at a new server report their last round: the next generation is above the highest reported, the
-// restarts used are the most reported, and nodes keep their ranks.
+// restarts used are the most reported, and nodes keep their ranks. If some report that their workers still run, no
+// round is proposed until all nodes of that round have done so, and the round goes on, or the workers of the others
+// cannot run any more: a node stops them JobPolicy::heartbeat_timeout() after the last sign of a server.
 //
 // A node that comes to a full job waits as a spare if the number of nodes may vary. With a fixed number it is dropped:
 // at once if no node may be replaced, otherwise as soon as every member has been heard since, for it may replace one
@@ -76,6 +78,8 @@ class Membership {
   // The node's answer to RecoveryAsked: the reason why workers are not replaced; empty if they are.
   MembershipMessages recovery_answered(Time now, const std::string& node, std::int64_t generation,
                                        const std::string& refusal);
+  // Whether all workers of the round can recover, as group rank 0 reports it. All members learn it.
+  MembershipMessages recoverable(Time now, const std::string& node, std::int64_t generation, bool able);
   // The node leaves the job at once.
   MembershipMessages leave(Time now, const std::string& node, const std::string& reason);
   // The node asks to leave the round and to keep its session. It is granted while the round runs and the others are
@@ -151,6 +155,12 @@ class Membership {
   bool record_departure(Time now, const Node& node);
   MembershipMessages reject_flapping(Time now, const NodeInfo& info);
   void resume_after(const FormerRound& former);
+  void await_round(Time now, const FormerRound& former);
+  bool is_back(const Node& node) const;
+  int nodes_back() const;
+  bool can_resume() const;
+  void resume_or_wait(Time now);
+  void resume_round(Time now);
   std::int64_t generation_here(const FormerRound& former) const;
   std::string flapping_text(const std::string& host) const;
   void record_activity(Time now, const std::string& node);
@@ -177,6 +187,7 @@ class Membership {
   void end(JobResult result);
 
   void check_heartbeats(Time now);
+  void check_awaited(Time now);
   void check_forming(Time now);
   void check_ready(Time now);
   void check_failures(Time now);
@@ -224,6 +235,13 @@ class Membership {
   int restarts_used_ = 0;
   bool preempted_ = false;  // some node of the round has reported it
   Time phase_since_{};
+
+  // The round whose workers still run on some nodes, while this server, which has formed none, waits for the others.
+  struct AwaitedRound {
+    FormerRound round;
+    Time until{};
+  };
+  std::optional<AwaitedRound> awaited_;
 
   std::optional<Time> form_deadline_;   // set while forming with too few nodes
   std::optional<Time> last_call_;       // set while forming with enough nodes

@@ -82,6 +82,16 @@ MembershipMessages Membership::recovery_answered(Time now, const std::string& id
   return take_messages();
 }
 
+MembershipMessages Membership::recoverable(Time now, const std::string& id, std::int64_t generation, bool able) {
+  record_activity(now, id);
+  const Node* node = current_member(id, generation, Phase::running);
+  if (!node || node->rank != 0) return take_messages();
+  std::vector<std::string> to;
+  for (const auto& member : round_.members) to.push_back(member.node_id);
+  post(std::move(to), WorkersRecoverable{generation, able});
+  return take_messages();
+}
+
 void Membership::replace_failed() {
   std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   restarts_used_ += static_cast<int>(failures_.size());

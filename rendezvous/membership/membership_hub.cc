@@ -339,6 +339,10 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const JobPtr job = session.job;
     deliver(job, job->membership.recovery_answered(now(), session.node, frame.generation, frame.refusal));
   }
+  void handle(SessionId, const Session& session, WorkersRecoverable& frame) {
+    const JobPtr job = session.job;
+    deliver(job, job->membership.recoverable(now(), session.node, frame.generation, frame.able));
+  }
   void handle(SessionId id, const Session& session, SessionLeave& frame) {
     const JobPtr job = session.job;
     const std::string node = session.node;
@@ -408,7 +412,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
         node_left(job, to[i], "was lost");
       }
     }
-    if constexpr (std::is_same_v<What, RoundStarted>)
+    if constexpr (std::is_same_v<What, RoundStarted> || std::is_same_v<What, RoundResumed>)
       if (const auto* round = job->membership.running_round()) relay(job, job->relay.round_started(*round));
   }
 

@@ -44,6 +44,7 @@ using asio::ip::tcp;
 using namespace std::chrono_literals;
 using boost::system::error_code;
 
+using Clock = std::chrono::steady_clock;
 constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 constexpr auto attempt_timeout = 10s;       // from the name lookup to the server's first frame
 constexpr auto first_report_delay = 500ms;  // a server usually starts within this time: no log line before
@@ -72,11 +73,33 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         watchdog_(loop),
         beat_timer_(loop),
         pause_(loop),
+        lease_timer_(loop),
         liveness_clock_(policy_.keep_alive_interval),
         began_(Deadline::Clock::now()),
         join_deadline_(Deadline::in(policy_.join_timeout)) {}
 
   void start() { asio::co_spawn(loop_, run(shared_from_this()), asio::detached); }
+
+  // Until the lease ends, JOIN says that this node's workers run.
+  void keep_round() {
+    if (!round_ || Clock::now() >= lease_end_) return;
+    kept_ = true;
+    lease_timer_.expires_at(lease_end_);
+    lease_timer_.async_wait([weak = weak_from_this()](error_code error) {
+      const auto self = weak.lock();
+      if (!error && self && self->kept_ && !self->closed_) self->end_lease();
+    });
+  }
+
+  // A server that has been told that the workers run learns the contrary by another JOIN.
+  void give_up_round() {
+    if (!kept_) return;
+    end_round();
+    if (established_ && !closed_ && !end_reason_)
+      end_session("the workers of this node have stopped");
+    else if (!established_)
+      drop_connection();
+  }
 
   void stop() {
     handler_ = nullptr;
@@ -165,10 +188,48 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     join_deadline_ = Deadline::in(options_.rejoin_timeout);
     lost_reason_ = lost_text(problem);
     if (round_)
-      self_.former = FormerRound{
-          .generation = round_->generation, .group_rank = round_->self, .restarts_used = round_->restarts_used};
+      self_.former = FormerRound{.generation = round_->generation,
+                                 .group_rank = round_->self,
+                                 .restarts_used = round_->restarts_used,
+                                 .nodes = 0,
+                                 .first = {}};
+    const auto lease = next_lease();
     emit(ContactBroken{
-        fmt::format("{}; trying to rejoin for {}", lost_reason_, duration_text(options_.rejoin_timeout))});
+        .text = fmt::format("{}; trying to rejoin for {}", lost_reason_, duration_text(options_.rejoin_timeout)),
+        .lease = lease});
+  }
+
+  // Returns the time for which the workers may go on. A round that no server has resumed has the rest of its lease.
+  std::chrono::milliseconds next_lease() {
+    const bool kept = std::exchange(kept_, false);
+    if (std::exchange(in_round_, false))
+      lease_end_ = known_at_ + policy_.heartbeat_timeout();
+    else if (!kept)
+      lease_end_ = {};
+    lease_timer_.cancel();
+    return std::max(0ms, std::chrono::duration_cast<std::chrono::milliseconds>(lease_end_ - Clock::now()));
+  }
+
+  // The round goes on no more in this node, whatever happens to the session.
+  void end_round() {
+    in_round_ = kept_ = false;
+    lease_timer_.cancel();
+  }
+
+  // An attempt that has not been answered may have told a server that the workers run.
+  void end_lease() {
+    end_round();
+    if (established_) return end_session("not all nodes of the round were back in time for the workers to go on");
+    drop_connection();
+    emit(ContactBroken{fmt::format("{}; no server was back in time for the workers to go on", lost_reason_)});
+  }
+
+  NodeInfo self_for_join() const {
+    auto self = self_;
+    if (!kept_) return self;
+    self.former->nodes = static_cast<int>(round_->members.size());
+    self.former->first = round_->members.front().node_id;
+    return self;
   }
 
   void give_up(const std::string& problem) {
@@ -217,7 +278,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     if (auto problem = co_await authenticate(); !problem.empty() || closed_) co_return problem;
     std::string hello = rendezvous::encode(rendezvous::Request(rendezvous::ValidateRequest{}));
     hello += rendezvous::encode(
-        rendezvous::Request(rendezvous::SessionRequest{encode(NodeFrame{SessionJoin{self_, policy_}})}));
+        rendezvous::Request(rendezvous::SessionRequest{encode(NodeFrame{SessionJoin{self_for_join(), policy_}})}));
+    unanswered_ = {Clock::now()};
     write(std::move(hello));
     co_return co_await read();
   }
@@ -331,11 +393,12 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     std::visit([this](auto& one) { handle(std::move(one)); }, frame);
   }
 
-  void handle(SessionBeat&&) {}
+  void handle(SessionBeat&&) { note_answer(); }
   void handle(RequestAnswer&&) {}  // only sent to status and stop requests
   void handle(JoinRefused&& frame) { fail(Errc::usage, frame.text); }
   void handle(NodeDropped&& frame) {
     if (!frame.may_return || !may_rejoin()) return fail(Errc::peer_lost, frame.text);
+    end_round();
     end_reason_ = frame.text;
   }
   void handle(SessionShutdown&& frame) { end_reason_ = fmt::format("it shuts down ({})", frame.reason); }
@@ -346,13 +409,22 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
       throw make_error(Errc::protocol, "generation {} identifies this node as {}", frame.round.generation,
                        frame.round.members[self].host);
     round_ = frame.round;
+    end_round();
     emit(std::move(frame));
   }
   void handle(SessionStarted&& frame) {
     if (!round_ || round_->generation != frame.generation) return;
     round_->master_addr = std::move(frame.master_addr);
     round_->master_port = frame.master_port;
+    in_round_ = true;
     emit(RoundStarted{*round_});
+  }
+  void handle(WorkersRecoverable&& frame) { emit(frame); }
+  void handle(RoundResumed&& frame) {
+    if (!kept_ || round_->generation != frame.generation) return;
+    end_round();
+    in_round_ = true;
+    emit(frame);
   }
   void handle(RecoveryAsked&& frame) { emit(std::move(frame)); }
   void handle(WorkersReplaced&& frame) {
@@ -360,7 +432,10 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     round_->restarts_used = frame.restarts_used;  // a rejoin reports it
     emit(std::move(frame));
   }
-  void handle(ReplacementRefused&& frame) { emit(std::move(frame)); }
+  void handle(ReplacementRefused&& frame) {
+    if (round_ && round_->generation == frame.generation) end_round();
+    emit(std::move(frame));
+  }
   void handle(LeaveAnswered&& frame) { emit(std::move(frame)); }
   void handle(JobEnded&& frame) {
     close();
@@ -386,6 +461,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     closed_ = true;
     end_attempt();
     pause_.cancel();
+    lease_timer_.cancel();
   }
 
   void end_attempt() {
@@ -411,6 +487,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   void start_heartbeats() {
     established_ = true;
+    note_answer();
     watchdog_.cancel();
     liveness_clock_.advance(StallAwareClock::Clock::now());
     last_heard_ = liveness_clock_.elapsed();
@@ -428,14 +505,20 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     });
   }
 
-  std::chrono::milliseconds heartbeat_timeout() const {
-    return policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
+  std::chrono::milliseconds heartbeat_timeout() const { return policy_.heartbeat_timeout(); }
+
+  // The server answers JOIN and each heartbeat, in their order: it knew this node when that was sent.
+  void note_answer() {
+    if (unanswered_.empty()) return;
+    known_at_ = unanswered_.front();
+    unanswered_.pop_front();
   }
 
   void send_heartbeat() {
     liveness_clock_.advance(StallAwareClock::Clock::now());
     if (liveness_clock_.reliable() && liveness_clock_.elapsed() - last_heard_ >= heartbeat_timeout())
       return end_session(fmt::format("no heartbeat for {}", duration_text(heartbeat_timeout())));
+    unanswered_.push_back(Clock::now());
     send(SessionBeat{});
     schedule_heartbeat();
   }
@@ -532,6 +615,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::steady_timer watchdog_;
   asio::steady_timer beat_timer_;
   asio::steady_timer pause_;
+  asio::steady_timer lease_timer_;
   std::deque<std::string> outgoing_;
   std::string opened_;
   std::unique_ptr<TlsChannel> channel_;  // this attempt's channel; null: clear text
@@ -539,6 +623,11 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   StallAwareClock liveness_clock_;
   StallAwareClock::Duration last_heard_{};
+  std::deque<Clock::time_point> unanswered_;  // when JOIN and the heartbeats were sent that await their answers
+  Clock::time_point known_at_{};              // when the last one was sent that the server has answered
+  Clock::time_point lease_end_{};             // for the round that was running when the contact broke
+  bool kept_ = false;                         // this node's workers of that round run; no server has resumed it
+  bool in_round_ = false;                     // the server of this session knows that the round runs
   Deadline::Clock::time_point began_;
   Deadline join_deadline_;
   unsigned attempts_ = 0;
@@ -607,6 +696,18 @@ bool SessionClient::relay(const RelayMessage& message) {
 
 void SessionClient::ask_to_leave(const std::string& reason) {
   if (session_) session_->send(LeaveRequest{reason});
+}
+
+void SessionClient::report_recoverable(std::int64_t generation, bool able) {
+  if (session_) session_->send(WorkersRecoverable{generation, able});
+}
+
+void SessionClient::keep_round() {
+  if (session_) session_->keep_round();
+}
+
+void SessionClient::give_up_round() {
+  if (session_) session_->give_up_round();
 }
 
 void SessionClient::leave(const std::string& reason) {

@@ -41,6 +41,9 @@ struct SessionClientOptions {
 // client sends a heartbeat each keep_alive_interval, which the server returns. If the session is lost (the connection
 // broke, no frame came for keep_alive_max_attempt intervals, or the server dropped this node), the handler gets
 // ContactBroken, and the client redials for rejoin_timeout; it rejoins with the same node id and its last round.
+// The lease of ContactBroken ends heartbeat_timeout() after this node sent the last frame that the server has answered:
+// not before that can the server count it as lost for its silence. Nothing is left of it if heartbeats were missing, or
+// if the server dropped this node. The time during which this process was stopped counts.
 // Ownership: the event loop must outlive this object; the handler may destroy it.
 // Threads: all calls and the handler on the event loop.
 // Errors: ContactLost, after which join() may be called again, with
@@ -66,6 +69,9 @@ class SessionClient final : public Rendezvous {
   void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;
   void ask_to_leave(const std::string& reason) override;
+  void report_recoverable(std::int64_t generation, bool able) override;
+  void keep_round() override;
+  void give_up_round() override;
   bool relays() const override { return true; }
   bool relay(const RelayMessage& message) override;
   void on_relay(RelayHandlers handlers) override { relay_handlers_ = std::move(handlers); }

@@ -21,6 +21,7 @@ enum class Kind : std::uint8_t {
   recovery = 0x08,
   ask_leave = 0x09,
   beat = 0x10,
+  recoverable = 0x11,
   status = 0x20,
   stop = 0x21,
   follow = 0x30,
@@ -41,6 +42,7 @@ enum class Kind : std::uint8_t {
   replaced = 0x8A,
   not_replaced = 0x8B,
   may_leave = 0x8C,
+  resumed = 0x8D,
 };
 
 using Limits = SessionLimits;
@@ -126,14 +128,24 @@ void write(Writer& out, const NodeInfo& node) {
   if (!node.former) return;
   out.integer<std::int32_t>(node.former->group_rank);
   out.integer<std::int32_t>(node.former->restarts_used);
+  out.integer<std::int32_t>(node.former->nodes);
+  if (node.former->nodes > 0) out.text(node.former->first, Limits::name);
 }
 
 std::optional<FormerRound> read_former(Reader& in) {
   const auto generation = in.integer<std::int64_t>("former generation", -1, Limits::generation);
   if (generation < 0) return std::nullopt;
-  return FormerRound{.generation = generation,
+  FormerRound former{.generation = generation,
                      .group_rank = in.integer<std::int32_t>("former group rank", 0, Limits::nodes - 1),
-                     .restarts_used = in.integer<std::int32_t>("former restarts", 0, any_int)};
+                     .restarts_used = in.integer<std::int32_t>("former restarts", 0, any_int),
+                     .nodes = in.integer<std::int32_t>("former nodes", 0, Limits::nodes),
+                     .first = {}};
+  if (former.nodes == 0) return former;
+  if (former.group_rank >= former.nodes)
+    throw make_error(Errc::protocol, "session frame: former group rank {} of {} nodes", former.group_rank,
+                     former.nodes);
+  former.first = in.text("former group rank 0", Limits::name);
+  return former;
 }
 
 NodeInfo read_node(Reader& in) {
@@ -462,6 +474,17 @@ std::string encode_one(const SessionStarted& frame) {
   out.integer(frame.master_port);
   return out.take();
 }
+std::string encode_one(const WorkersRecoverable& frame) {
+  Writer out(Kind::recoverable);
+  out.integer(frame.generation);
+  out.integer<std::uint8_t>(frame.able);
+  return out.take();
+}
+std::string encode_one(const RoundResumed& frame) {
+  Writer out(Kind::resumed);
+  out.integer(frame.generation);
+  return out.take();
+}
 std::string encode_one(const RecoveryAsked& frame) {
   Writer out(Kind::recovery_asked);
   out.integer(frame.generation);
@@ -573,6 +596,11 @@ SessionRecovery read_recovery(Reader& in) {
   return {.generation = generation, .refusal = in.text("refusal", Limits::text)};
 }
 
+WorkersRecoverable read_recoverable(Reader& in) {
+  const auto generation = in.integer<std::int64_t>("generation", 0, any_long);
+  return {.generation = generation, .able = in.flag("able")};
+}
+
 WorkersReplaced read_replaced(Reader& in) {
   return {.generation = in.integer<std::int64_t>("generation", 0, any_long),
           .restarts_used = in.integer<std::int32_t>("restarts used", 0, any_int),
@@ -665,6 +693,8 @@ NodeFrame read_node_frame(Reader& in) {
       return read_failure_report(in);
     case Kind::recovery:
       return read_recovery(in);
+    case Kind::recoverable:
+      return read_recoverable(in);
     case Kind::leave:
       return SessionLeave{in.text("reason", Limits::text)};
     case Kind::ask_leave:
@@ -699,6 +729,10 @@ ServerFrame read_server_frame(Reader& in) {
       return SessionStarted{.generation = in.integer<std::int64_t>("generation", 0, any_long),
                             .master_addr = in.text("master address", Limits::name),
                             .master_port = in.integer<std::uint16_t>("master port", 0, 65535)};
+    case Kind::recoverable:
+      return read_recoverable(in);
+    case Kind::resumed:
+      return RoundResumed{in.integer<std::int64_t>("generation", 0, any_long)};
     case Kind::recovery_asked:
       return RecoveryAsked{in.integer<std::int64_t>("generation", 0, any_long)};
     case Kind::replaced:

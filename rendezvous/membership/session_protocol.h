@@ -83,9 +83,10 @@ struct StopRequest {
   std::string who;  // for messages
 };
 // The messages of agent_relay.h go to the server, and from it to the agent that they concern.
-using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionRecovery,
-                               SessionLeave, LeaveRequest, SessionPreempted, SessionNode, StatusRequest, StopRequest,
-                               FollowRank, UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
+using NodeFrame =
+    std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionRecovery, SessionLeave,
+                 LeaveRequest, SessionPreempted, SessionNode, StatusRequest, StopRequest, WorkersRecoverable,
+                 FollowRank, UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Frames from the server to an agent.
 struct SessionShutdown {  // the server shuts down and may be restarted; the session ends
@@ -101,10 +102,10 @@ struct SessionStarted {
 struct RequestAnswer {
   std::string jobs;  // JSON (job_status.h)
 };
-using ServerFrame =
-    std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, SessionStarted, RecoveryAsked,
-                 WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded, SessionShutdown, RequestAnswer,
-                 FollowRank, UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
+using ServerFrame = std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed,
+                                 SessionStarted, RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered,
+                                 JobEnded, SessionShutdown, RequestAnswer, WorkersRecoverable, RoundResumed, FollowRank,
+                                 UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Texts beyond their limit are cut. REQUIRES: the other limits are kept.
 std::string encode(const NodeFrame& frame);

@@ -64,6 +64,12 @@ ddprun_process_test(recovery_in_process_test
   LIBS ddprun::common Boost::json
   TIMEOUT 600)
 add_dependencies(recovery_in_process_test ddprun-worker)
+ddprun_process_test(server_restart_test
+  SOURCES server_restart_test.cc
+  LIBS ddprun::common Boost::json
+  TIMEOUT 600)
+add_dependencies(server_restart_test ddprun-worker ddprun-store)
+target_compile_definitions(server_restart_test PRIVATE STORE_PROGRAM="$<TARGET_FILE:ddprun-store>")
 ddprun_process_test(standby_test SOURCES standby_test.cc LIBS ddprun::common Boost::json TIMEOUT 600)
 add_dependencies(standby_test ddprun-worker)
 ddprun_process_test(shards_test SOURCES shards_test.cc LIBS ddprun::common Boost::json TIMEOUT 300)

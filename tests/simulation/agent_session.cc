@@ -1,5 +1,6 @@
 #include "tests/simulation/agent_session.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ddprun::testing {
@@ -54,7 +55,14 @@ void AgentSession::attempt() {
                                         const auto self = weak.lock();
                                         if (self && self->attempts_ == number) self->closed();
                                       }});
-  connection_->send(Connection::client, {.bytes = encode(NodeFrame{SessionJoin{self_, policy_}}), .index = number});
+  auto self_now = self_;
+  if (kept_) {
+    const Round& round = std::get<RoundProposed>(*proposal_).round;
+    self_now.former->nodes = static_cast<int>(round.members.size());
+    self_now.former->first = round.members.front().node_id;
+  }
+  unanswered_ = {simulation_.time.now()};
+  connection_->send(Connection::client, {.bytes = encode(NodeFrame{SessionJoin{self_now, policy_}}), .index = number});
   process_->after(attempt_timeout, [weak, number] {
     const auto self = weak.lock();
     if (self && self->attempts_ == number && !self->established_) self->give_up_attempt();
@@ -82,12 +90,16 @@ void AgentSession::handle_frame(const Packet& packet) {
   if (closed_) return;
   liveness_clock_.advance(simulation_.time.now());
   last_heard_ = liveness_clock_.elapsed();
-  if (!std::exchange(established_, true))
+  if (!std::exchange(established_, true)) {
+    note_answer();
     process_->after(policy_.keep_alive_interval,
                     [self = shared_from_this(), attempt = attempts_] { self->beat(attempt); });
+  }
   const ServerFrame& frame = *packet.frame;
+  if (std::holds_alternative<SessionBeat>(frame)) return note_answer();
   if (const auto* refused = std::get_if<JoinRefused>(&frame)) return fail(Errc::usage, refused->text);
   if (const auto* dropped = std::get_if<NodeDropped>(&frame)) {
+    end_round();
     if (dropped->may_return) return end_session(Errc::peer_lost, dropped->text);
     return fail(Errc::peer_lost, dropped->text);
   }
@@ -95,6 +107,7 @@ void AgentSession::handle_frame(const Packet& packet) {
     return end_session(Errc::connection_lost, notice->reason);
   if (const auto* waiting = std::get_if<RendezvousWaiting>(&frame)) return handler_(packet.job, *waiting);
   if (const auto* proposed = std::get_if<RoundProposed>(&frame)) {
+    end_round();
     proposal_ = packet.frame;
     restarts_used_ = proposed->round.restarts_used;
     own_index_ = packet.index;
@@ -108,10 +121,21 @@ void AgentSession::handle_frame(const Packet& packet) {
     round.self = own_index_;
     round.master_addr = started->master_addr;
     round.master_port = started->master_port;
+    in_round_ = true;
     return handler_(packet.job, RoundStarted{std::move(round)});
   }
   if (const auto* asked = std::get_if<RecoveryAsked>(&frame)) return handler_(packet.job, *asked);
-  if (const auto* refused = std::get_if<ReplacementRefused>(&frame)) return handler_(packet.job, *refused);
+  if (const auto* able = std::get_if<WorkersRecoverable>(&frame)) return handler_(packet.job, *able);
+  if (const auto* resumed = std::get_if<RoundResumed>(&frame)) {
+    if (!kept_) return;
+    end_round();
+    in_round_ = true;
+    return handler_(packet.job, *resumed);
+  }
+  if (const auto* refused = std::get_if<ReplacementRefused>(&frame)) {
+    if (proposal_ && std::get<RoundProposed>(*proposal_).round.generation == refused->generation) end_round();
+    return handler_(packet.job, *refused);
+  }
   if (const auto* replaced = std::get_if<WorkersReplaced>(&frame)) {
     restarts_used_ = replaced->restarts_used;
     return handler_(packet.job, *replaced);
@@ -128,6 +152,7 @@ void AgentSession::beat(int attempt) {
   const auto bound = policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
   if (liveness_clock_.reliable() && liveness_clock_.elapsed() - last_heard_ > bound)
     return end_session(Errc::connection_lost, "no heartbeat of the server");
+  unanswered_.push_back(simulation_.time.now());
   send(SessionBeat{});
   process_->after(policy_.keep_alive_interval, [self = shared_from_this(), attempt] { self->beat(attempt); });
 }
@@ -146,8 +171,47 @@ void AgentSession::end_session(Errc code, const std::string& why) {
         FormerRound{.generation = round.generation, .group_rank = own_index_, .restarts_used = restarts_used_};
   }
   ++simulation_.checker.counts().rejoins;
-  handler_(-1, ContactBroken{why});
+  handler_(-1, ContactBroken{why, std::chrono::duration_cast<std::chrono::milliseconds>(next_lease())});
   process_->after(0s, [self = shared_from_this()] { self->attempt(); });
+}
+
+// ---- the lease, as that of SessionClient
+
+void AgentSession::note_answer() {
+  if (unanswered_.empty()) return;
+  known_at_ = unanswered_.front();
+  unanswered_.pop_front();
+}
+
+Duration AgentSession::next_lease() {
+  const bool kept = std::exchange(kept_, false);
+  if (std::exchange(in_round_, false))
+    lease_end_ = known_at_ + policy_.heartbeat_timeout();
+  else if (!kept)
+    lease_end_ = {};
+  return std::max<Duration>(0s, lease_end_ - simulation_.time.now());
+}
+
+void AgentSession::keep_round() {
+  kept_ = true;
+  process_->at(lease_end_, [weak = weak_from_this(), end = lease_end_] {
+    const auto self = weak.lock();
+    if (self && self->kept_ && self->lease_end_ == end && !self->closed_) self->end_lease();
+  });
+}
+
+void AgentSession::end_lease() {
+  end_round();
+  if (established_) return end_session(Errc::connection_lost, "the lease has ended");
+  if (connection_->open(Connection::client)) give_up_attempt();
+  if (!closed_) handler_(-1, ContactBroken{"the lease has ended"});
+}
+
+void AgentSession::give_up_round() {
+  if (!kept_) return;
+  end_round();
+  if (established_) return end_session(Errc::connection_lost, "the workers have stopped");
+  if (connection_->open(Connection::client)) give_up_attempt();
 }
 
 void AgentSession::fail(Errc code, const std::string& text) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,9 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   void start();
   void send(const NodeFrame& frame);
   void leave(const std::string& reason);
+  void keep_round();
+  void give_up_round();
+  Time lease_end() const { return lease_end_; }
 
  private:
   void attempt();
@@ -35,6 +39,10 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   void end_session(Errc code, const std::string& why);
   void fail(Errc code, const std::string& text);
   void close();
+  Duration next_lease();
+  void end_lease();
+  void end_round() { in_round_ = kept_ = false; }
+  void note_answer();
 
   Simulation& simulation_;
   const ProcessPtr process_;
@@ -53,6 +61,11 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   int attempts_ = 0;
   bool established_ = false;
   bool closed_ = false;
+  std::deque<Time> unanswered_;  // when JOIN and the heartbeats were sent that await their answers
+  Time known_at_{};
+  Time lease_end_{};
+  bool kept_ = false;
+  bool in_round_ = false;
   std::shared_ptr<const ServerFrame> proposal_;  // the latest; shared, since a round of many nodes is large
   int own_index_ = 0;
   int restarts_used_ = 0;  // of the latest round, replacements included

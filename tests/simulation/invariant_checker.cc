@@ -22,9 +22,9 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 }  // namespace
 
 void InvariantChecker::Counts::add(const Counts& other) {
-  for (const auto field :
-       {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::results, &Counts::successes,
-        &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins, &Counts::replaced})
+  for (const auto field : {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::results,
+                           &Counts::successes, &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins,
+                           &Counts::replaced, &Counts::kept, &Counts::resumed})
     this->*field += other.*field;
 }
 
@@ -43,9 +43,16 @@ void InvariantChecker::node_joined(int number, const std::string& id) {
   jobs_.at(static_cast<std::size_t>(number)).present.insert(id);
 }
 
-void InvariantChecker::node_rejoined(int number, const FormerRound& former) {
-  int& before = jobs_.at(static_cast<std::size_t>(number)).restarts_before;
-  before = std::max(before, former.restarts_used);
+void InvariantChecker::node_rejoined(int number, const std::string& id, const FormerRound& former) {
+  Job& job = jobs_.at(static_cast<std::size_t>(number));
+  job.restarts_before = std::max(job.restarts_before, former.restarts_used);
+  if (former.nodes == 0 || !job.rounds.empty()) return;
+  for (int earlier = number - 1; earlier >= 0; --earlier) {
+    const auto& rounds = jobs_[static_cast<std::size_t>(earlier)].rounds;
+    const auto round = rounds.find(former.generation);
+    if (round == rounds.end() || !round->second.members.contains(id)) continue;
+    return job.awaited.insert(round->second.members.begin(), round->second.members.end());
+  }
 }
 
 void InvariantChecker::node_left(int number, const std::string& id) {
@@ -165,9 +172,58 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
   const RoundFacts& round = job.rounds.rbegin()->second;
   for (const auto& id : round.members)
     require(round.ready.contains(id), "generation {} starts before node {} is ready for it", generation, id);
+  check_leases(job);
   const std::pair key(number, generation);
   expect_delivery(number, to, "a start",
                   [key](const AgentFacts& agent) { return agent.started >= key || agent.proposed_round > key; });
+}
+
+// An agent that is stopped cannot stop its workers.
+void InvariantChecker::check_leases(const Job& job) const {
+  for (const auto& [id, agent] : agents_) {
+    if (!agent->alive || !agent->kept_until || agent->disturbed_until >= *agent->kept_until) continue;
+    require(!job.awaited.contains(id) || time_.now() == *agent->kept_until,
+            "a round starts while workers of an earlier one run on node {}, within its lease", id);
+  }
+}
+
+int InvariantChecker::former_job(int number, std::int64_t generation, const std::vector<std::string>& members) const {
+  const std::set<std::string> ids(members.begin(), members.end());
+  for (int job = number; --job >= 0;) {
+    const auto& rounds = jobs_[static_cast<std::size_t>(job)].rounds;
+    if (const auto round = rounds.find(generation); round != rounds.end() && round->second.members == ids) return job;
+  }
+  throw std::logic_error(fmt::format("generation {} goes on, which these nodes have not been in", generation));
+}
+
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const RoundResumed& what) {
+  ++counts_.resumed;
+  Job& job = jobs_.at(static_cast<std::size_t>(number));
+  require(job.rounds.empty(), "generation {} goes on at a server that has formed a round", what.generation);
+  const int former = former_job(number, what.generation, to);
+  const RoundFacts& facts = jobs_[static_cast<std::size_t>(former)].rounds.at(what.generation);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    require(facts.round.members.at(i).node_id == to[i], "node {} goes on with another group rank", to[i]);
+    require(facts.started.contains(to[i]), "generation {} goes on, which node {} has not started", what.generation,
+            to[i]);
+    const AgentFacts& agent = *agents_.at(to[i]);
+    require(!agent.alive || agent.exiting || agent.started == std::pair(former, what.generation),
+            "generation {} goes on, which node {} has left", what.generation, to[i]);
+  }
+  for (const auto& [running, ids] : running_)
+    for (const auto& id : ids)
+      require(running == std::pair(former, what.generation) || !facts.members.contains(id),
+              "generation {} goes on while node {} runs generation {}", what.generation, id, running.second);
+  require(facts.round.restarts_used == job.restarts_before, "{} restarts after {}", job.restarts_before,
+          facts.round.restarts_used);
+  job.rounds[what.generation] = facts;
+  job.stayed = facts.members;
+  if (auto nodes = running_.extract({former, what.generation})) {
+    nodes.key() = {number, what.generation};
+    running_.insert(std::move(nodes));
+  }
+  const std::pair key(number, what.generation);
+  expect_delivery(number, to, "a round that goes on", [key](const AgentFacts& agent) { return agent.started >= key; });
 }
 
 void InvariantChecker::on(int number, const std::vector<std::string>& to, const RecoveryAsked& what) {
@@ -264,6 +320,16 @@ void InvariantChecker::workers_replaced(AgentFacts& agent, int number, std::int6
   for (const int local_rank : local_ranks)
     require(failed.contains(local_rank), "node {} replaces worker {}, which has not failed", agent.id, local_rank);
   if (!local_ranks.empty()) running_[{number, generation}].insert(agent.id);
+}
+
+void InvariantChecker::workers_kept(const AgentFactsPtr& agent, Time until) {
+  ++counts_.kept;
+  agent->kept_until = until;
+  time_.at(until + 1ms, [agent, until] {
+    const bool excused = !agent->alive || agent->disturbed_until >= until;
+    require(excused || !agent->kept_until || *agent->kept_until > until,
+            "node {} lets its workers run beyond its lease", agent->id);
+  });
 }
 
 void InvariantChecker::workers_ended(const AgentFacts& agent) {

@@ -23,6 +23,7 @@ struct AgentFacts {
   Time disturbed_until{};                               // stopped or cut off: it may miss messages
   std::pair<int, std::int64_t> proposed_round{-1, -1};  // latest round proposed to it: job and generation
   std::pair<int, std::int64_t> started{-1, -1};         // latest round whose workers it started
+  std::optional<Time> kept_until{};                     // it has no server, and its workers run on until then
   std::uint64_t replacements = 0;                       // number of replacements in that round, on any node
 };
 using AgentFactsPtr = std::shared_ptr<AgentFacts>;
@@ -39,6 +40,10 @@ using AgentFactsPtr = std::shared_ptr<AgentFacts>;
 //   7. a node's session is never replaced by an earlier one
 //   8. failed workers are replaced once each and by their node; all nodes of a round count the same generations of its
 //      workers' group, and each counts as a restart
+//   9. no two generations train at once beyond the lease: a node whose server was lost stops its workers by the end of
+//      its lease, unless their round goes on; a server that has been told of workers of an earlier one starts no other
+//      round before the lease of each node of that round has ended; a round goes on with the members, ranks and
+//      restarts that it had, and nowhere else do its workers run
 class InvariantChecker {
  public:
   explicit InvariantChecker(VirtualTime& time) : time_(time) {}
@@ -48,6 +53,8 @@ class InvariantChecker {
     int rejoins = 0;     // sessions that were lost and redialled
     int superseded = 0;  // sessions that a later one of the same node replaced
     int replaced = 0;    // workers that were replaced while the others ran
+    int kept = 0;        // nodes that lost the server and left their workers running
+    int resumed = 0;     // rounds that went on at another server
 
     void add(const Counts& other);
   };
@@ -60,7 +67,7 @@ class InvariantChecker {
   // A new job begins at the rendezvous, or the next one with the same run id.
   int job_started(const JobPolicy& policy);
   void node_joined(int job, const std::string& id);
-  void node_rejoined(int job, const FormerRound& former);
+  void node_rejoined(int job, const std::string& id, const FormerRound& former);
   void node_left(int job, const std::string& id);
   // A session of this node replaces an earlier one; attempts are numbered by the node.
   void superseded(int job, const std::string& id, int earlier_attempt, int later_attempt);
@@ -73,6 +80,8 @@ class InvariantChecker {
   // group_generation: that of the workers' process group. failed: the local ranks whose workers have failed.
   void workers_replaced(AgentFacts& agent, int job, std::int64_t generation, std::uint64_t group_generation,
                         const std::vector<int>& local_ranks, const std::set<int>& failed);
+  // A node that has lost its server leaves its workers running until then.
+  void workers_kept(const AgentFactsPtr& agent, Time until);
   void workers_ended(const AgentFacts& agent);
   void agent_ended(const AgentFacts& agent, int job, bool by_job_result);
   // A worker of this generation has read the key of rank, whose value is to be "job/generation/rank".
@@ -95,6 +104,7 @@ class InvariantChecker {
     int failures = 0;
     int restarts_before = 0;  // at servers before this one
     std::optional<JobResult> result;
+    std::set<std::string> awaited;  // the members of the earlier rounds whose workers run, as nodes have said
   };
 
   void on(int number, const std::vector<std::string>& to, const RoundProposed& what);
@@ -102,12 +112,17 @@ class InvariantChecker {
   void on(int number, const std::vector<std::string>& to, const RecoveryAsked& what);
   void on(int number, const std::vector<std::string>& to, const WorkersReplaced& what);
   void on(int, const std::vector<std::string>&, const ReplacementRefused&) {}
+  void on(int, const std::vector<std::string>&, const WorkersRecoverable&) {}
+  void on(int number, const std::vector<std::string>& to, const RoundResumed& what);
   void on(int, const std::vector<std::string>&, const LeaveAnswered&) {}
   void on(int number, const std::vector<std::string>&, const JobEnded& what);
   void on(int number, const std::vector<std::string>& to, const NodeDropped& what);
   void on(int number, const std::vector<std::string>& to, const JoinRefused& what);
   void on(int, const std::vector<std::string>&, const RendezvousWaiting&) {}
   void check_ranks(int number, const Job& job, const std::vector<std::string>& to, const Round& round) const;
+  // Returns the job in which the round was formed that these nodes have been in.
+  int former_job(int number, std::int64_t generation, const std::vector<std::string>& members) const;
+  void check_leases(const Job& job) const;
   void check_budget(const Job& job, const Round& round) const;
   template <class Learnt>
   void expect_delivery(int number, const std::vector<std::string>& ids, const char* what, Learnt learnt);

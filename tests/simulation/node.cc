@@ -106,6 +106,12 @@ void Node::handle_event(Agent& agent, int job, const RendezvousEvent& event) {
     agent.job = job;
     agent.facts->proposed_round = {job, proposed->round.generation};
   }
+  if (const auto* resumed = std::get_if<RoundResumed>(&event)) {
+    simulation_.note(spec_.name, "goes on in generation {}", resumed->generation);
+    agent.job = job;
+    agent.facts->kept_until.reset();
+    agent.facts->proposed_round = agent.facts->started = {job, resumed->generation};
+  }
   if (std::holds_alternative<JobEnded>(event)) {
     agent.job = job;
     agent.result = !agent.facts->exiting;
@@ -151,6 +157,7 @@ void Node::execute(Agent& agent, const StartWorkers& action) {
   simulation_.checker.workers_started(*agent.facts, agent.job, action.round);
   agent.facts->started = {agent.job, action.round.generation};
   agent.facts->replacements = 0;
+  agent.workers_job = agent.job;
   agent.generation = action.round.generation;
   agent.round = action.round;
   agent.self = action.round.members.at(static_cast<std::size_t>(action.round.self));
@@ -161,6 +168,26 @@ void Node::execute(Agent& agent, const StartWorkers& action) {
   for (int local_rank = 0; local_rank < spec_.nproc; ++local_rank)
     agent.workers.push_back(make_worker(agent, local_rank, draw_plan()));
   for (const auto& worker : agent.workers) worker->start();
+  announce_recoverable(agent);
+}
+
+// In some rounds workers cannot recover.
+void Node::announce_recoverable(Agent& agent) {
+  const bool asked = spec_.rules.single_workers && agent.self.group_rank == 0 && agent.round.members.size() > 1;
+  if (!asked || simulation_.random.one_in(8)) return;
+  agent.process->after(simulation_.random.duration(0us, 2s), [life = agent_, generation = agent.generation] {
+    if (life->generation == generation) life->session->send(WorkersRecoverable{generation, true});
+  });
+}
+
+void Node::execute(Agent& agent, const KeepRound&) {
+  simulation_.note(spec_.name, "leaves the workers of generation {} running", agent.generation);
+  if (agent.running > 0) simulation_.checker.workers_kept(agent.facts, agent.session->lease_end());
+  agent.session->keep_round();
+}
+
+void Node::execute(Agent& agent, const GiveUpRound&) {
+  agent.session->give_up_round();
 }
 
 std::shared_ptr<Worker> Node::make_worker(Agent& agent, int local_rank, const Worker::Plan& plan) {
@@ -169,7 +196,7 @@ std::shared_ptr<Worker> Node::make_worker(Agent& agent, int local_rank, const Wo
   const auto exited = [this, weak = std::weak_ptr(agent_), local_rank](int code) {
     if (const auto life = weak.lock()) worker_exited(life, local_rank, code);
   };
-  return std::make_shared<Worker>(simulation_, host_, find_host_, environment, agent.job, plan, exited);
+  return std::make_shared<Worker>(simulation_, host_, find_host_, environment, agent.workers_job, plan, exited);
 }
 
 void Node::execute(Agent& agent, const ReplaceWorkers& action) {
@@ -195,6 +222,7 @@ void Node::execute(Agent& agent, const AnswerRecovery& action) {
 
 void Node::execute(Agent& agent, const StopWorkers& action) {
   simulation_.note(spec_.name, "stops its workers with signal {}", action.signal_number);
+  agent.facts->kept_until.reset();
   if (std::exchange(agent.stopping, true)) return;
   if (agent.running == 0) {
     agent.process->after(0s, [this, life = agent_] { act(*life, life->state.on_workers_stopped()); });
@@ -260,7 +288,10 @@ void Node::worker_exited(const AgentPtr& agent, int local_rank, int exit_code) {
 void Node::reap(Agent& agent, int local_rank, int exit_code) {
   --agent.running;
   const bool was_stopping = agent.stopping;
-  if (agent.running == 0) simulation_.checker.workers_ended(*agent.facts);
+  if (agent.running == 0) {
+    agent.facts->kept_until.reset();
+    simulation_.checker.workers_ended(*agent.facts);
+  }
   if (!was_stopping && exit_code != 0) {
     simulation_.note(spec_.name, "worker {} failed with {}", local_rank, exit_code);
     agent.failed.insert(local_rank);

@@ -68,6 +68,7 @@ class Node {
     std::shared_ptr<WorkerStore> store;
     std::uint16_t store_port = 0;
     int job = -1;
+    int workers_job = -1;  // the job as it was when the workers of the round started
     std::vector<std::shared_ptr<Worker>> workers;
     std::int64_t generation = 0;  // generation of the workers
     Round round;
@@ -91,11 +92,14 @@ class Node {
   void execute(Agent& agent, const ReportFailure& action);
   void execute(Agent& agent, const AnswerRecovery& action);
   void execute(Agent& agent, const ReplaceWorkers& action);
+  void execute(Agent& agent, const KeepRound& action);
+  void execute(Agent& agent, const GiveUpRound& action);
   void execute(Agent& agent, const LeaveJob& action);
   template <class Action>
   void execute(Agent&, const Action&) {}  // actions that do not concern rounds
   void execute(Agent& agent, const Finish& action);
 
+  void announce_recoverable(Agent& agent);
   Worker::Plan draw_plan();
   std::shared_ptr<Worker> make_worker(Agent& agent, int local_rank, const Worker::Plan& plan);
   void worker_exited(const AgentPtr& agent, int local_rank, int exit_code);

@@ -24,8 +24,9 @@ ServerFrame to_frame(const What& what) {
 }
 
 const char* name_of(const MembershipMessage::What& what) {
-  static constexpr const char* names[] = {"REFUSED",     "DROPPED",  "WAITING",      "PROPOSED",  "STARTED",
-                                          "CAN_RECOVER", "REPLACED", "NOT_REPLACED", "MAY_LEAVE", "ENDED"};
+  static constexpr const char* names[] = {"REFUSED",   "DROPPED",     "WAITING",     "PROPOSED",
+                                          "STARTED",   "CAN_RECOVER", "REPLACED",    "NOT_REPLACED",
+                                          "MAY_LEAVE", "ENDED",       "RECOVERABLE", "RESUMED"};
   return names[what.index()];
 }
 
@@ -125,7 +126,7 @@ void Server::handle_join(SessionId id, const SessionJoin& frame, int attempt) {
   simulation_.checker.node_joined(job->number, frame.node.id);
   auto messages = job->membership.join(simulation_.time.now(), frame.node, frame.policy, addresses);
   const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);
-  if (frame.node.former && !refused) simulation_.checker.node_rejoined(job->number, *frame.node.former);
+  if (frame.node.former && !refused) simulation_.checker.node_rejoined(job->number, frame.node.id, *frame.node.former);
   if (superseded && !refused) {
     simulation_.checker.superseded(job->number, frame.node.id, sessions_.at(*superseded).attempt, attempt);
     end_session(*superseded);
@@ -173,6 +174,12 @@ void Server::handle(SessionId id, const SessionRecovery& frame) {
   simulation_.note(who, "receives RECOVERY {} '{}' of {}", frame.generation, frame.refusal, session.node);
   deliver(session.job, session.job->membership.recovery_answered(simulation_.time.now(), session.node, frame.generation,
                                                                  frame.refusal));
+}
+
+void Server::handle(SessionId id, const WorkersRecoverable& frame) {
+  const Session session = sessions_.at(id);
+  deliver(session.job,
+          session.job->membership.recoverable(simulation_.time.now(), session.node, frame.generation, frame.able));
 }
 
 void Server::handle(SessionId id, const SessionLeave& frame) {

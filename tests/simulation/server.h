@@ -47,6 +47,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
   void handle(SessionId id, const SessionSuccess& frame);
   void handle(SessionId id, const SessionFailure& frame);
   void handle(SessionId id, const SessionRecovery& frame);
+  void handle(SessionId id, const WorkersRecoverable& frame);
   void handle(SessionId id, const SessionLeave& frame);
   JobPtr job_for(const JobPolicy& policy);
   static bool is_current_session(SessionId id, const Session& session);

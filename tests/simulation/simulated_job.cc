@@ -114,11 +114,12 @@ void SimulatedJob::disturb() {
     return;
   }
   RandomSource& random = simulation_.random;
-  if (server_ && random.one_in(10)) disturb_server();
+  const bool with_server = server_ && random.one_in(5);
+  if (with_server) disturb_server();
   const auto last = static_cast<int>(nodes_.size()) - 1;
   // Sometimes a whole rack is disturbed at once.
   const int rack = random.one_in(10) ? random.between(1, last / 3 + 1) : 1;
-  const int victims = large_ ? 5 : rack;
+  const int victims = large_ ? 5 : with_server && random.percent(70) ? 0 : rack;
   for (int i = 0; i < victims; ++i) disturb_node(*nodes_[static_cast<std::size_t>(random.between(0, last))]);
   const auto pause = large_ ? random.duration(10s, 30s) : random.duration(100ms, 8s);
   simulation_.time.after(pause, [this] { disturb(); });
@@ -148,9 +149,23 @@ void SimulatedJob::disturb_node(Node& node) {
   if (!node.up() && node.restartable() && random.percent(large_ ? 5 : 80)) start_later(node, 10s);
 }
 
+// Another server, which knows nothing, is started at the endpoint.
+void SimulatedJob::restart_server(Duration after) {
+  if (!server_process_->alive()) return;
+  simulation_.checker.rendezvous_disturbed(simulation_.time.now() + after);
+  simulation_.note("server", "is killed, and started again in {} ms", after / 1ms);
+  server_process_->kill();
+  simulation_.time.after(after, [this] {
+    server_process_ = std::make_shared<Process>(simulation_.time);
+    server_ = std::make_shared<Server>(simulation_, server_process_);
+    endpoint_->listeners[rendezvous_port] = server_;
+  });
+}
+
 void SimulatedJob::disturb_server() {
   RandomSource& random = simulation_.random;
   const Duration a_while = random.duration(100ms, random.percent(70) ? 4s : 60s);
+  if (random.percent(50)) return restart_server(random.duration(0us, random.percent(80) ? 2s : 60s));
   simulation_.checker.rendezvous_disturbed(simulation_.time.now() + a_while);
   simulation_.note("server", "is {} for {} ms", random.percent(50) ? "stopped" : "cut off", a_while / 1ms);
   if (random.percent(50))

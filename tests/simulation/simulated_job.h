@@ -42,6 +42,7 @@ class SimulatedJob {
   void disturb();
   void disturb_node(Node& node);
   void disturb_server();
+  void restart_server(Duration after);
   bool in_fault_period() const { return simulation_.time.now() < faults_end_; }
   bool over() const;
   std::string remaining_nodes_text() const;

@@ -26,6 +26,8 @@ void sweep_and_check_reach(std::uint64_t first, std::uint64_t last) {
   CHECK(result.counts.superseded > 10);
   CHECK(result.counts.replaced > 100);
   CHECK(result.counts.reads > 1000);
+  CHECK(result.counts.kept > 20);
+  CHECK(result.counts.resumed > 5);
 }
 
 }  // namespace

@@ -17,9 +17,10 @@ void SweepResult::add(const SweepResult& other) {
 std::string SweepResult::text() const {
   std::string text = fmt::format(
       "{} schedules: {} rounds proposed, {} started, {} nodes dropped, {} failures, {} job results ({} successes), {} "
-      "servers started by agents, {} sessions lost and redialled, {} superseded, {} workers replaced, {} keys read",
+      "servers started by agents, {} sessions lost and redialled, {} superseded, {} workers replaced, {} keys read, {} "
+      "times without a server, {} rounds resumed",
       schedules, counts.proposals, counts.starts, counts.drops, counts.failures, counts.results, counts.successes,
-      counts.servers, counts.rejoins, counts.superseded, counts.replaced, counts.reads);
+      counts.servers, counts.rejoins, counts.superseded, counts.replaced, counts.reads, counts.kept, counts.resumed);
   for (const auto& line : broken) text += "\n" + line;
   return text;
 }

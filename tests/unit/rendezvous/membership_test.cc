@@ -67,6 +67,9 @@ class Job {
   void answer(const std::string& node, const std::string& refusal = "") {
     deliver(membership_.recovery_answered(now_, node, membership_.generation(), refusal));
   }
+  void say_recoverable(const std::string& node, bool all) {
+    deliver(membership_.recoverable(now_, node, membership_.generation(), all));
+  }
   void leave(const std::string& node) {
     forget(node);
     deliver(membership_.leave(now_, node, "SIGTERM"));
@@ -100,6 +103,8 @@ class Job {
   std::map<std::string, JobResult> ended;
   std::map<std::string, std::vector<WorkersReplaced>> replaced;  // all of them
   std::vector<std::string> asked, not_replaced;                  // the nodes, in order
+  std::map<std::string, bool> able;
+  std::map<std::string, std::int64_t> resumed;
   int proposals = 0;
 
  private:
@@ -126,6 +131,8 @@ class Job {
   void record(const std::string& node, std::size_t, const RecoveryAsked&) { asked.push_back(node); }
   void record(const std::string& node, std::size_t, const WorkersReplaced& what) { replaced[node].push_back(what); }
   void record(const std::string& node, std::size_t, const ReplacementRefused&) { not_replaced.push_back(node); }
+  void record(const std::string& node, std::size_t, const WorkersRecoverable& what) { able[node] = what.able; }
+  void record(const std::string& node, std::size_t, const RoundResumed& what) { resumed[node] = what.generation; }
   void record(const std::string& node, std::size_t, const LeaveAnswered& what) {
     leave_answers[node] = what.refusal;
     if (what.refusal.empty()) forget(node);
@@ -1039,6 +1046,142 @@ TEST_CASE("a node that rejoins late at a new server leads to a later generation"
   job.rejoin("b", {.generation = 7, .group_rank = 0});
   job.ready_all();
   CHECK(job.running().generation == 8);
+}
+
+// ---- rounds that go on at a new server
+
+namespace {
+
+const JobPolicy two_of_three{.min_nodes = 2, .max_nodes = 3, .max_restarts = 3, .last_call = 0s};
+
+// What a node reports whose workers run in generation 6, which has two nodes, of which "a" is the first.
+FormerRound kept(int group_rank, int restarts_used = 1) {
+  return {.generation = 6, .group_rank = group_rank, .restarts_used = restarts_used, .nodes = 2, .first = "a"};
+}
+
+}  // namespace
+
+TEST_CASE("a round whose workers run on all of its nodes goes on at a new server") {
+  Job job(two_of_three);
+  job.rejoin("b", kept(1));
+  CHECK_THAT(job.waiting["b"], Catch::Contains("1 of 2 nodes of generation 6 are back"));
+  CHECK(job.resumed.empty());
+  job.rejoin("a", kept(0));
+  CHECK(job.resumed == std::map<std::string, std::int64_t>{{"a", 6}, {"b", 6}});
+  CHECK(job.proposals == 0);
+  job.pass(60s);
+  CHECK(job.proposals == 0);
+  job.lose_worker("b", 1);
+  CHECK(job.asked == std::vector<std::string>{"a"});
+  job.answer("a");
+  CHECK(job.replaced["a"].at(0).restarts_used == 2);
+  job.success("a");
+  job.success("b");
+  CHECK(job.ended["a"].success);
+}
+
+TEST_CASE("the next round after one that goes on at a new server has the next generation, and the same ranks") {
+  Job job(two_of_three);
+  job.rejoin("b", kept(1));
+  job.rejoin("a", kept(0));
+  job.join("c");
+  CHECK(job.ranks() == Ranks{{"a", 0}, {"b", 1}, {"c", 2}});
+  CHECK(job.proposed["a"].round.generation == 7);
+  CHECK(job.proposed["a"].round.restarts_used == 1);
+}
+
+TEST_CASE("no round begins before the workers of one whose nodes have not come back must have stopped") {
+  Job job(two_of_three);
+  job.rejoin("b", kept(1));
+  std::string why = "1 of its 2 nodes came back";
+  SECTION("the node is silent") {
+    job.join("c");
+    job.join("d");
+  }
+  SECTION("its workers have stopped") {
+    job.rejoin("a", {.generation = 6, .group_rank = 0, .restarts_used = 1});
+  }
+  SECTION("it has not got the last replacements") {
+    job.rejoin("a", kept(0, 0));
+    why = "its nodes came back in different states";
+  }
+  SECTION("it was in another round of this generation") {
+    auto other = kept(0);
+    other.first = "z";
+    job.rejoin("a", other);
+    CHECK(job.not_replaced == std::vector<std::string>{"a"});
+  }
+  job.pass(4900ms);  // the heartbeat timeout is 5 s
+  CHECK(job.proposals == 0);
+  job.pass(200ms);
+  CHECK(job.proposals == 1);
+  CHECK(job.proposed["b"].round.generation == 7);
+  CHECK_THAT(job.proposed["b"].reason, Catch::EndsWith("generation 6 does not go on: " + why));
+  CHECK(job.resumed.empty());
+}
+
+TEST_CASE("a round does not go on that a node has left behind") {
+  auto policy = two_of_three;
+  policy.max_nodes = 2;
+  Job job(policy);
+  job.rejoin("c", {.generation = 7, .group_rank = 1, .restarts_used = 1});
+  job.rejoin("b", kept(1));
+  job.rejoin("a", kept(0));
+  CHECK(job.resumed.empty());
+  CHECK(job.proposals == 0);
+  job.pass(6s);
+  CHECK(job.proposed["c"].round.generation == 8);
+}
+
+TEST_CASE("of two rounds whose workers run the later one goes on") {
+  Job job(two_of_three);
+  job.rejoin("c", {.generation = 5, .group_rank = 0, .restarts_used = 1, .nodes = 2, .first = "c"});
+  job.rejoin("b", kept(1));
+  job.lose("c");
+  job.rejoin("a", kept(0));
+  CHECK(job.resumed.size() == 2);
+}
+
+TEST_CASE("a node whose workers run in a round that a server has left behind is told to stop them") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  job.join_and_start({"c", "d"});
+  job.rejoin("a", kept(0));
+  CHECK(job.not_replaced == std::vector<std::string>{"a"});
+  CHECK(job.resumed.empty());
+}
+
+TEST_CASE("a node that comes while a new server waits for a round causes a new one only if there is room") {
+  const bool room = GENERATE(true, false);
+  auto policy = two_of_three;
+  if (!room) policy.max_nodes = 2;
+  Job job(policy);
+  job.rejoin("b", kept(1));
+  job.join("c");
+  job.rejoin("a", kept(0));
+  CHECK(job.resumed.size() == (room ? 0 : 2));
+  CHECK(job.proposals == (room ? 1 : 0));
+}
+
+TEST_CASE("a server that waits for a round and is stopped for a while judges by what has arrived meanwhile") {
+  Job job(two_of_three);
+  job.rejoin("b", kept(1));
+  job.pass(1s);
+  job.freeze(30s);
+  job.pass(1ms);
+  CHECK(job.proposals == 0);
+  job.rejoin("a", kept(0));
+  CHECK(job.resumed.size() == 2);
+}
+
+TEST_CASE("all nodes of a round learn from group rank 0 whether its workers can recover") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  job.join_and_start({"a", "b"});
+  job.say_recoverable("b", true);
+  CHECK(job.able.empty());
+  job.say_recoverable("a", true);
+  CHECK(job.able == std::map<std::string, bool>{{"a", true}, {"b", true}});
+  job.say_recoverable("a", false);
+  CHECK(job.able == std::map<std::string, bool>{{"a", false}, {"b", false}});
 }
 
 // ---- flapping hosts

@@ -104,6 +104,8 @@ std::vector<Frame> with_relayed(std::vector<Frame> frames) {
 std::vector<NodeFrame> own_node_frames() {
   return {example_join(),
           SessionJoin{.node = {.id = "new"}},
+          SessionJoin{.node = {.id = "b-1", .former = FormerRound{7, 1, 2, 3, "a-1"}}},
+          WorkersRecoverable{7, true},
           SessionBeat{},
           SessionReady{3, 29501},
           SessionSuccess{3},
@@ -138,6 +140,8 @@ std::vector<ServerFrame> own_server_frames() {
           example_round_of_two_commands(),
           SessionStarted{7, "10.0.0.1", 4000},
           RequestAnswer{"{}"},
+          WorkersRecoverable{7, true},
+          RoundResumed{7},
           RecoveryAsked{7},
           WorkersReplaced{7, 2, {example_failure()}},
           ReplacementRefused{7},
@@ -171,6 +175,17 @@ TEST_CASE("every field of a join survives encoding") {
   CHECK(join.policy.max_nodes == 8);
   CHECK(join.policy.max_restarts == 3);
   CHECK(join.policy.last_call == 30s);
+}
+
+TEST_CASE("every field of a round that a node has kept survives encoding, and its group rank is one of its nodes") {
+  const auto encoded = [](const FormerRound& former) {
+    return encode(NodeFrame(SessionJoin{.node = {.id = "b-1", .former = former}}));
+  };
+  const auto join = std::get<SessionJoin>(decode_node_frame(encoded({7, 2, 2, 3, "a-1"})));
+  REQUIRE(join.node.former);
+  CHECK(join.node.former->nodes == 3);
+  CHECK(join.node.former->first == "a-1");
+  CHECK_THROWS_AS(decode_node_frame(encoded({7, 3, 2, 3, "a-1"})), Error);
 }
 
 TEST_CASE("every field of a worker's training survives encoding") {

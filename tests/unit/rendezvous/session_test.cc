@@ -98,6 +98,9 @@ class Agent {
   std::optional<Error> lost;
   std::string waiting;
   std::string broken;
+  std::chrono::milliseconds lease{0};
+  std::optional<std::int64_t> resumed;
+  bool keeps = false;  // it calls keep_round() when the contact breaks
 
  private:
   void record(RendezvousWaiting what) { waiting = what.text; }
@@ -110,19 +113,27 @@ class Agent {
   void record(RecoveryAsked what) { rendezvous_.answer_recovery(what.generation, ""); }
   void record(WorkersReplaced what) { replaced = std::move(what); }
   void record(ReplacementRefused) {}
+  void record(WorkersRecoverable) {}
+  void record(RoundResumed what) {
+    resumed = what.generation;
+    started = kept_;
+  }
   void record(LeaveAnswered what) {
     leave_answer = what.refusal;
     if (what.refusal.empty()) started.reset();
   }
   void record(JobEnded what) { ended = what.result; }
   void record(ContactBroken what) {
-    started.reset();
+    kept_ = std::exchange(started, std::nullopt);
     broken = what.text;
+    lease = what.lease;
+    if (keeps && lease > 0ms) rendezvous_.keep_round();
   }
   void record(ContactLost what) { lost = what.error; }
 
   Rendezvous& rendezvous_;
   std::string name_;
+  std::optional<Round> kept_;
 };
 
 std::unique_ptr<HostedEndpoint> host(asio::io_context& loop, std::uint16_t port = 0) {
@@ -427,6 +438,91 @@ TEST_CASE("agents redial a lost server, and generations, ranks and restarts cont
   b.succeed();
   REQUIRE(loops.run_until([&] { return a.ended && b.ended; }));
   CHECK(a.ended->success);
+}
+
+// The lease of these jobs is long enough for the slowest machine.
+JobPolicy patient(int nodes) {
+  auto policy = quick(nodes, nodes, 3);
+  policy.keep_alive_max_attempt = 500;
+  return policy;
+}
+
+TEST_CASE("agents that keep their round while the server is lost go on in it at the next one") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto server = host(loop);
+  const auto port = server->port();
+  SessionClient first(loop, to(port, 20s)), second(loop, to(port, 20s));
+  Agent a(first, "a", patient(2)), b(second, "b", patient(2));
+  a.keeps = b.keeps = true;
+  REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0); }));
+  server.reset();
+  REQUIRE(loops.run_until([&] { return !a.broken.empty() && !b.broken.empty(); }));
+  CHECK(a.lease > 0ms);
+  CHECK(a.lease <= 20s);
+  a.proposed.reset();
+  server = host(loop, port);
+  REQUIRE(loops.run_until([&] { return a.resumed && b.resumed; }));
+  CHECK(a.runs(0));
+  CHECK_FALSE(a.proposed);
+  a.succeed();
+  b.succeed();
+  REQUIRE(loops.run_until([&] { return a.ended && b.ended; }));
+  CHECK(a.ended->success);
+}
+
+TEST_CASE("an agent that gives up the round that it has kept leads to a new one") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto server = host(loop);
+  const auto port = server->port();
+  SessionClient first(loop, to(port, 20s)), second(loop, to(port, 20s));
+  auto policy = patient(2);
+  policy.keep_alive_max_attempt = 25;  // a server waits for the round for so long
+  Agent a(first, "a", policy), b(second, "b", policy);
+  a.keeps = b.keeps = true;
+  REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0); }));
+  server.reset();
+  REQUIRE(loops.run_until([&] { return !a.broken.empty() && !b.broken.empty(); }));
+  first.give_up_round();
+  server = host(loop, port);
+  REQUIRE(loops.run_until([&] { return a.runs(1) && b.runs(1); }));
+  CHECK_FALSE(a.resumed);
+  CHECK_FALSE(b.resumed);
+  CHECK_THAT(b.broken, Catch::Contains("not all nodes of the round were back in time for the workers to go on"));
+  CHECK(b.lease == 0ms);
+}
+
+TEST_CASE("the lease of a round ends without a server, and there is none after missing heartbeats or for a lost node") {
+  Loops loops;
+  auto& server_loop = loops.make();
+  auto& agent_loop = loops.make();
+  auto server = host(server_loop);
+  SessionClient client(agent_loop, to(server->port(), 20s));
+  Agent a(client, "a", quick(1, 2));
+  a.keeps = true;
+  REQUIRE(loops.run_until([&] { return a.runs(0); }));
+  SECTION("without a server") {
+    server.reset();
+    REQUIRE(loops.run_until([&] { return !a.broken.empty(); }));
+    REQUIRE(loops.run_until([&] { return a.broken.find("no server was back in time") != std::string::npos; }));
+    CHECK(a.lease == 0ms);
+  }
+  SECTION("a frozen server") {
+    loops.freeze(server_loop);
+    REQUIRE(loops.run_until([&] { return !a.broken.empty(); }));
+    CHECK(a.lease == 0ms);
+  }
+  SECTION("an agent that was frozen and is lost") {
+    SessionClient other(server_loop, to(server->port(), 20s));
+    Agent b(other, "b", quick(1, 2));
+    REQUIRE(loops.run_until([&] { return a.runs(1) && b.runs(1); }));
+    loops.freeze(agent_loop);
+    REQUIRE(loops.run_until([&] { return b.runs(2); }));
+    loops.thaw();
+    REQUIRE(loops.run_until([&] { return !a.broken.empty(); }));
+    CHECK(a.lease == 0ms);
+  }
 }
 
 TEST_CASE("agents whose server is not restarted in time end with one line") {
