@@ -41,6 +41,7 @@ void write_session_seeds(const std::filesystem::path& folder) {
       {'\1', encode(NodeFrame{SessionFailure{0, 9, Survivors::run, {{.rank = 1, .exit_code = 7}}}})},
       {'\0', encode(NodeFrame{SessionRecovery{.refusal = "no"}})},
       {'\0', encode(NodeFrame{LeaveRequest{"--chaos"}})},
+      {'\0', encode(NodeFrame{WorkersRecoverable{.generation = 0, .able = true}})},
       {'\1', encode(NodeFrame{SessionLeave{"SIGTERM"}})}};
   std::string conversation;
   int number = 0;
