@@ -24,8 +24,10 @@ struct FormerRound {
   std::int64_t generation = 0;
   int group_rank = 0;
   int restarts_used = 0;
-  int nodes = 0;      // the number of its nodes if this node's workers of it still run; otherwise 0
-  std::string first;  // if so, the id of its group rank 0, which tells rounds of equal generations apart
+  int nodes = 0;            // the number of its nodes if this node's workers of it still run; otherwise 0
+  std::string first;        // if so, the id of its group rank 0, which tells rounds of equal generations apart
+  std::string master_addr;  // and the address of its workers' store
+  std::uint16_t master_port = 0;
 };
 
 // The information that a node sends when it joins.
@@ -214,8 +216,8 @@ struct JobEnded {  // stop the workers and exit with the job result's code
   JobResult result;
 };
 // The rendezvous was lost and is being redialled, and no round is valid: stop the workers. If `lease` is not zero, the
-// node may call keep_round() within the handler instead, and leave the workers of its round running: no server begins
-// another round before the lease has passed. RoundResumed, RoundProposed or another ContactBroken follows by then.
+// node may call keep_round() within the handler instead, and leave the workers of its round running for as long: a new
+// server waits for it. RoundResumed, RoundProposed, ReplacementRefused or another ContactBroken follows by then.
 struct ContactBroken {
   std::string text;
   std::chrono::milliseconds lease{0};

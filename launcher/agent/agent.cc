@@ -411,19 +411,27 @@ class Agent {
   // All nodes of the round learn whether its workers may run on without the rendezvous. Those of a single node are not
   // among them: they could train beside those of a node that takes its place, as no other node's stop would hold them.
   void report_recoverable() {
+    const auto now = recoverable();
+    if (!now || told_recoverable_ == now || (!told_recoverable_ && !now->second)) return;
+    tell_recoverable(*now);
+  }
+
+  // Returns the generation, and whether its workers can recover; none if this agent does not report it.
+  std::optional<std::pair<std::int64_t, bool>> recoverable() {
     const bool asked = spec_.restarts.single_workers && spec_.restarts.asks_server;
-    if (!asked || !round_ || round_->members.size() < 2 || !store_.serves(*round_)) return;
+    if (!asked || !round_ || round_->members.size() < 2 || !store_.serves(*round_)) return std::nullopt;
     const auto able = store_.able(*round_);
-    const std::pair now(round_->generation, std::ranges::find(able, false) == able.end());
-    if (told_recoverable_ == now || (!told_recoverable_ && !now.second)) return;
+    return std::pair(round_->generation, std::ranges::find(able, false) == able.end());
+  }
+
+  void tell_recoverable(std::pair<std::int64_t, bool> now) {
     told_recoverable_ = now;
     backend_->rendezvous().report_recoverable(now.first, now.second);
   }
 
-  // A server that was started while the workers ran knows nothing of them.
+  // A server that was started while the workers ran knows nothing of them, and the other nodes what they knew before.
   void report_again() {
-    told_recoverable_.reset();
-    report_recoverable();
+    if (const auto now = recoverable()) tell_recoverable(*now);
     report_workers(training_.with_training(group_.reports()));
   }
 

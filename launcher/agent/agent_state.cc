@@ -112,9 +112,14 @@ AgentActions AgentState::on_event(const WorkersReplaced& event) {
 }
 
 AgentActions AgentState::on_event(const ReplacementRefused& event) {
+  AgentActions actions;
+  if (kept_ && current_ == event.generation)
+    actions.push_back(Announce{Kind::warning, fmt::format("generation {} does not go on at the rendezvous server: its "
+                                                          "workers are stopped",
+                                                          *current_)});
   if (current_ == event.generation) forget_reports();
-  if (!trains(event.generation)) return {};
-  return stop_workers({});
+  if (!trains(event.generation)) return actions;
+  return stop_workers(std::move(actions));
 }
 
 AgentActions AgentState::on_event(const JobEnded& event) {

@@ -153,7 +153,7 @@ int Membership::nodes_back() const {
 // Nodes that have counted other numbers of restarts have not all got the last replacements, which begin the generations
 // of the workers' process group. A node that reports a later round has ended this one.
 bool Membership::can_resume() const {
-  if (next_generation_ != awaited_->round.generation + 1) return false;
+  if (next_generation_ != awaited_->round.generation + 1 || nodes_back() != awaited_->round.nodes) return false;
   std::set<int> ranks;
   for (const auto& [id, node] : nodes_) {
     if (!is_back(node)) continue;
@@ -161,7 +161,7 @@ bool Membership::can_resume() const {
     if (former.restarts_used != restarts_used_ || (former.group_rank == 0) != (id == former.first)) return false;
     ranks.insert(former.group_rank);
   }
-  return static_cast<int>(ranks.size()) == awaited_->round.nodes && nodes_back() == awaited_->round.nodes;
+  return static_cast<int>(ranks.size()) == awaited_->round.nodes;
 }
 
 void Membership::resume_or_wait(Time now) {
@@ -181,10 +181,12 @@ void Membership::resume_round(Time now) {
     node.rank = node.info.former->group_rank;
     ids.push_back(id);
   }
-  next_generation_ = awaited_->round.generation;
+  const FormerRound former = std::move(awaited_->round);
   awaited_.reset();
+  next_generation_ = former.generation;
   round_ = make_round(ids);
-  round_.master_addr = round_.members.front().address;
+  round_.master_addr = former.master_addr;
+  round_.master_port = former.master_port;
   phase_ = Phase::running;
   phase_since_ = now;
   form_deadline_.reset();

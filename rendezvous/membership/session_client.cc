@@ -82,7 +82,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   // Until the lease ends, JOIN says that this node's workers run.
   void keep_round() {
-    if (!round_ || Clock::now() >= lease_end_) return;
+    if (!round_) return;
     kept_ = true;
     lease_timer_.expires_at(lease_end_);
     lease_timer_.async_wait([weak = weak_from_this()](error_code error) {
@@ -157,11 +157,17 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         if (closed_) co_return;
         if (join_deadline_.expired()) co_return give_up(problem);
         report_waiting(problem);
-        pause_.expires_at(*earlier(Deadline::in(backoff.next(random)), join_deadline_).when());
+        pause_.expires_at(*earlier(Deadline::in(next_pause(backoff.next(random))), join_deadline_).when());
         co_await pause_.async_wait(awaited);
       }
       if (!closed_ && options_.before_retry) options_.before_retry();
     }
+  }
+
+  // All nodes have to be back within the lease, so they ask often.
+  Clock::duration next_pause(Clock::duration backoff) const {
+    constexpr auto longest_while_kept = 200ms;
+    return kept_ ? std::min<Clock::duration>(backoff, longest_while_kept) : backoff;
   }
 
   // PyTorch's store server knows no authentication.
@@ -185,15 +191,16 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     established_ = false;
     end_reason_.reset();
     began_ = Deadline::Clock::now();
-    join_deadline_ = Deadline::in(options_.rejoin_timeout);
     lost_reason_ = lost_text(problem);
     if (round_)
       self_.former = FormerRound{.generation = round_->generation,
                                  .group_rank = round_->self,
                                  .restarts_used = round_->restarts_used,
                                  .nodes = 0,
-                                 .first = {}};
+                                 .first = {},
+                                 .master_addr = {}};
     const auto lease = next_lease();
+    join_deadline_ = Deadline::in(std::max<Clock::duration>(options_.rejoin_timeout, lease));
     emit(ContactBroken{
         .text = fmt::format("{}; trying to rejoin for {}", lost_reason_, duration_text(options_.rejoin_timeout)),
         .lease = lease});
@@ -229,6 +236,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     if (!kept_) return self;
     self.former->nodes = static_cast<int>(round_->members.size());
     self.former->first = round_->members.front().node_id;
+    self.former->master_addr = round_->master_addr;
+    self.former->master_port = round_->master_port;
     return self;
   }
 

@@ -129,7 +129,10 @@ void write(Writer& out, const NodeInfo& node) {
   out.integer<std::int32_t>(node.former->group_rank);
   out.integer<std::int32_t>(node.former->restarts_used);
   out.integer<std::int32_t>(node.former->nodes);
-  if (node.former->nodes > 0) out.text(node.former->first, Limits::name);
+  if (node.former->nodes == 0) return;
+  out.text(node.former->first, Limits::name);
+  out.text(node.former->master_addr, Limits::name);
+  out.integer<std::uint16_t>(node.former->master_port);
 }
 
 std::optional<FormerRound> read_former(Reader& in) {
@@ -139,12 +142,15 @@ std::optional<FormerRound> read_former(Reader& in) {
                      .group_rank = in.integer<std::int32_t>("former group rank", 0, Limits::nodes - 1),
                      .restarts_used = in.integer<std::int32_t>("former restarts", 0, any_int),
                      .nodes = in.integer<std::int32_t>("former nodes", 0, Limits::nodes),
-                     .first = {}};
+                     .first = {},
+                     .master_addr = {}};
   if (former.nodes == 0) return former;
   if (former.group_rank >= former.nodes)
     throw make_error(Errc::protocol, "session frame: former group rank {} of {} nodes", former.group_rank,
                      former.nodes);
   former.first = in.text("former group rank 0", Limits::name);
+  former.master_addr = in.text("former master address", Limits::name);
+  former.master_port = in.integer<std::uint16_t>("former master port", 0, std::numeric_limits<std::uint16_t>::max());
   return former;
 }
 

@@ -1,5 +1,6 @@
 #include <csignal>
 #include <memory>
+#include <regex>
 #include <string>
 #include <utility>
 
@@ -18,7 +19,7 @@ class ServedJob {
   explicit ServedJob(Words launch, Words overrides = {}, int attempts = 300)
       : launch_(std::move(launch)), overrides_(std::move(overrides)), attempts_(attempts) {
     start_store();
-    for (auto& agent : agents) agent = start();
+    for (int node = 0; node < 2; ++node) agents[node] = start(node);
   }
 
   // The store serves once it has said where.
@@ -45,6 +46,13 @@ class ServedJob {
     return result.out + result.err;
   }
 
+  // Returns the address of the workers' store as the server knows it.
+  std::string workers_store() const {
+    const auto result = run_child({DDPRUN_PROGRAM, "status", "--json", "--rdzv_endpoint=127.0.0.1:" + port_});
+    std::smatch found;
+    return std::regex_search(result.out, found, std::regex("\"store\": *\"([^\"]*)\"")) ? found[1].str() : "";
+  }
+
   // Returns the output of all agents, after they have ended with this code.
   std::string wait(int code = 0) {
     std::string text;
@@ -61,8 +69,13 @@ class ServedJob {
   std::unique_ptr<Child> agents[2];
 
  private:
-  std::unique_ptr<Child> start() const {
-    Words all{"--nnodes=2", "--nproc_per_node=2", "--rdzv_endpoint=127.0.0.1:" + port_,
+  // Node 0 serves the workers' store.
+  std::unique_ptr<Child> start(int node) const {
+    Words all{"--rdzv_backend=c10d",
+              "--nnodes=2",
+              "--nproc_per_node=2",
+              "--node_rank=" + std::to_string(node),
+              "--rdzv_endpoint=127.0.0.1:" + port_,
               "--rdzv_conf=is_host=false,last_call_timeout=1,store_timeout=300,keep_alive_max_attempt=" +
                   std::to_string(attempts_),
               "--shutdown_timeout=5"};
@@ -92,6 +105,8 @@ TEST_CASE("the server is killed and started again: the workers train on, in thei
   job.wait_until_recoverable();
   const auto before = workers_by_rank(job.training);
   REQUIRE(before.size() == ranks);
+  const auto store = job.workers_store();
+  REQUIRE_FALSE(store.empty());
   job.kill_store();
   job.wait_for_err(trains_on);
   const auto step = recorded_steps(job.training).back();
@@ -99,6 +114,7 @@ TEST_CASE("the server is killed and started again: the workers train on, in thei
   job.start_store();
   job.wait_for_err(goes_on);
   CHECK(workers_by_rank(job.training) == before);
+  CHECK(job.workers_store() == store);
   for (const auto& [rank, pid] : before)
     job.agents[0]->wait_until(
         [&, pid = pid] { return job.status().find("pid " + std::to_string(pid)) != std::string::npos; },
@@ -161,7 +177,7 @@ TEST_CASE("workers whose server does not come back within the lease are stopped,
 }
 
 TEST_CASE("a node that is lost with the server leads to a new round after the lease") {
-  ServedJob job({"--max_restarts=2", "--nnodes=1:2"}, long_training, 3);
+  ServedJob job({"--max_restarts=2", "--nnodes=1:2"}, long_training, 20);
   wait_for_step(*job.agents[0], job.training, 5);
   job.wait_until_recoverable();
   job.kill_store();

@@ -60,6 +60,7 @@ void AgentSession::attempt() {
     const Round& round = std::get<RoundProposed>(*proposal_).round;
     self_now.former->nodes = static_cast<int>(round.members.size());
     self_now.former->first = round.members.front().node_id;
+    self_now.former->master_addr = round.members.front().address;
   }
   unanswered_ = {simulation_.time.now()};
   connection_->send(Connection::client, {.bytes = encode(NodeFrame{SessionJoin{self_now, policy_}}), .index = number});

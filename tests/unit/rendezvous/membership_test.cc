@@ -1056,7 +1056,13 @@ const JobPolicy two_of_three{.min_nodes = 2, .max_nodes = 3, .max_restarts = 3, 
 
 // What a node reports whose workers run in generation 6, which has two nodes, of which "a" is the first.
 FormerRound kept(int group_rank, int restarts_used = 1) {
-  return {.generation = 6, .group_rank = group_rank, .restarts_used = restarts_used, .nodes = 2, .first = "a"};
+  return {.generation = 6,
+          .group_rank = group_rank,
+          .restarts_used = restarts_used,
+          .nodes = 2,
+          .first = "a",
+          .master_addr = "10.0.0.7",
+          .master_port = 4711};
 }
 
 }  // namespace
@@ -1135,7 +1141,8 @@ TEST_CASE("a round does not go on that a node has left behind") {
 
 TEST_CASE("of two rounds whose workers run the later one goes on") {
   Job job(two_of_three);
-  job.rejoin("c", {.generation = 5, .group_rank = 0, .restarts_used = 1, .nodes = 2, .first = "c"});
+  job.rejoin(
+      "c", {.generation = 5, .group_rank = 0, .restarts_used = 1, .nodes = 2, .first = "c", .master_addr = "10.0.0.7"});
   job.rejoin("b", kept(1));
   job.lose("c");
   job.rejoin("a", kept(0));

@@ -181,11 +181,13 @@ TEST_CASE("every field of a round that a node has kept survives encoding, and it
   const auto encoded = [](const FormerRound& former) {
     return encode(NodeFrame(SessionJoin{.node = {.id = "b-1", .former = former}}));
   };
-  const auto join = std::get<SessionJoin>(decode_node_frame(encoded({7, 2, 2, 3, "a-1"})));
+  const auto join = std::get<SessionJoin>(decode_node_frame(encoded({7, 2, 2, 3, "a-1", "10.0.0.1", 4711})));
   REQUIRE(join.node.former);
   CHECK(join.node.former->nodes == 3);
   CHECK(join.node.former->first == "a-1");
-  CHECK_THROWS_AS(decode_node_frame(encoded({7, 3, 2, 3, "a-1"})), Error);
+  CHECK(join.node.former->master_addr == "10.0.0.1");
+  CHECK(join.node.former->master_port == 4711);
+  CHECK_THROWS_AS(decode_node_frame(encoded({7, 3, 2, 3, "a-1", "10.0.0.1", 4711})), Error);
 }
 
 TEST_CASE("every field of a worker's training survives encoding") {

@@ -27,7 +27,7 @@ class Fixture {
 
  private:
   const TrainingJob job_{
-      "[model]\nname = mlp\n[data]\nname = random\nsamples = 10\ntest_samples = 10\nworkers = 0\n"
+      "[model]\nname = mlp\n[data]\nname = random\nsamples = 10\ntest_samples = 10\nworkers = 0\nshuffle = false\n"
       "[train]\naccumulate = 2\n"};
 };
 
