@@ -190,7 +190,7 @@ AgentActions AgentState::on_event(const ContactBroken& event) {
   return workers_running_ ? stop_workers(std::move(actions)) : actions;
 }
 
-// What was reported to a server that has gone may not have been decided on.
+// The server that has gone may not have decided on what was reported to it.
 AgentActions AgentState::on_event(const RoundResumed& event) {
   if (!kept_ || current_ != event.generation) return {};
   kept_ = false;

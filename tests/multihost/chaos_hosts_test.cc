@@ -58,7 +58,7 @@ class Receiver {
   UniqueFd socket_;
 };
 
-// What ip(8) prints of a host's links, addresses and routes.
+// Returns what ip(8) prints of a host's links, addresses and routes.
 std::string configuration(const Hosts& hosts, int host) {
   std::string all;
   for (const auto* what : {"-o link show", "-o address show", "route show", "-6 route show"}) {

@@ -40,7 +40,7 @@ class ServedJob {
     for (auto& agent : agents) agent->wait_for_err(text, bound);
   }
 
-  // What the server knows of the job.
+  // Returns what the server knows of the job.
   std::string status() const {
     const auto result = run_child({DDPRUN_PROGRAM, "status", "--rdzv_endpoint=127.0.0.1:" + port_});
     return result.out + result.err;

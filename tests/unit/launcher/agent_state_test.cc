@@ -608,7 +608,7 @@ TEST_CASE("a node that is away ends with the job, by a signal, and joins again w
 
 namespace {
 
-// The same agent, whose round's workers can all recover.
+// This agent knows that all workers of its round can recover.
 struct KeepingFixture : AskingFixture {
   KeepingFixture() { state.on(WorkersRecoverable{4, true}); }
   AgentActions broken(int seconds = 5) {

@@ -1054,7 +1054,7 @@ namespace {
 
 const JobPolicy two_of_three{.min_nodes = 2, .max_nodes = 3, .max_restarts = 3, .last_call = 0s};
 
-// What a node reports whose workers run in generation 6, which has two nodes, of which "a" is the first.
+// Returns what a node reports whose workers run in generation 6. That has two nodes, of which "a" is the first.
 FormerRound kept(int group_rank, int restarts_used = 1) {
   return {.generation = 6,
           .group_rank = group_rank,

@@ -114,7 +114,7 @@ TEST_CASE("with train.shards a step that failed in one group of ranks is finishe
     const auto rank = static_cast<std::size_t>(group.rank());
     samples[rank] = replicas[rank]->session(group)->step(false).own_samples;
   });
-  // At least the first shard of each rank is complete; if all are, the two of rank 3 are left.
+  // The first shard of each rank is complete, at least; if all are, the two of rank 3 are left.
   const auto computed = samples[0] + samples[1] + samples[2];
   CHECK(computed >= 16);
   CHECK(computed <= 40);
