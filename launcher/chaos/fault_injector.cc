@@ -19,8 +19,8 @@ constexpr std::chrono::milliseconds leave_retry{500};
 
 }  // namespace
 
-FaultInjector::FaultInjector(boost::asio::io_context& loop, const FaultPlan& plan, int node, Node its)
-    : timer_(loop), schedule_(plan, node, std::chrono::steady_clock::now()), node_(std::move(its)) {
+FaultInjector::FaultInjector(boost::asio::io_context& loop, const FaultPlan& plan, int node, Node callbacks)
+    : timer_(loop), schedule_(plan, node, std::chrono::steady_clock::now()), node_(std::move(callbacks)) {
   wait();
 }
 

@@ -36,7 +36,7 @@ class FaultInjector {
     std::function<void()> join;
   };
 
-  FaultInjector(boost::asio::io_context& loop, const FaultPlan& plan, int node, Node its);
+  FaultInjector(boost::asio::io_context& loop, const FaultPlan& plan, int node, Node callbacks);
   ~FaultInjector();
   FaultInjector(const FaultInjector&) = delete;
   FaultInjector& operator=(const FaultInjector&) = delete;
@@ -72,7 +72,8 @@ class FaultInjector {
   const Node node_;
   std::vector<Freeze> freezes_;
   std::optional<Cut> cut_;  // nullopt: the links work
-  // A leave or a join that was due and has not come about. A request may be refused, or not be possible yet.
+  // The leave or the join that is requested until it has happened: the server may refuse a leave for now, and a node
+  // cannot join before its workers have stopped.
   struct Change {
     FaultKind kind = FaultKind::leave;
     FaultSchedule::Time request{};  // the time of the next request

@@ -1,0 +1,94 @@
+// A round of an earlier server whose workers still run: whether it goes on at this server.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "ddprun/rendezvous/membership/membership.h"
+#include "ddprun/rendezvous/membership/membership_text.h"
+
+namespace ddprun {
+
+// A round of a higher generation has left behind those below it. A server that has formed a round itself has none to
+// wait for.
+void Membership::await_round(Time now, const FormerRound& former) {
+  if (former.nodes < policy_.min_nodes || former.nodes > policy_.max_nodes || !round_.members.empty()) return;
+  if (!awaited_ || former.generation > awaited_->round.generation)
+    awaited_ = {.round = former, .until = now + policy_.heartbeat_timeout()};
+}
+
+// Returns whether the node's workers run in the awaited round.
+bool Membership::is_back(const Node& node) const {
+  const auto& former = node.info.former;
+  return awaited_ && former && former->nodes == awaited_->round.nodes &&
+         former->generation == awaited_->round.generation && former->first == awaited_->round.first;
+}
+
+int Membership::nodes_back() const {
+  return static_cast<int>(
+      std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) { return is_back(entry.second); }));
+}
+
+// Nodes that have counted other numbers of restarts have not all got the last replacements, which begin the generations
+// of the workers' process group. A node that reports a later round has ended this one.
+bool Membership::can_resume() const {
+  if (next_generation_ != awaited_->round.generation + 1 || nodes_back() != awaited_->round.nodes) return false;
+  std::set<int> ranks;
+  for (const auto& [id, node] : nodes_) {
+    if (!is_back(node)) continue;
+    const auto& former = *node.info.former;
+    if (former.restarts_used != restarts_used_ || (former.group_rank == 0) != (id == former.first)) return false;
+    ranks.insert(former.group_rank);
+  }
+  return static_cast<int>(ranks.size()) == awaited_->round.nodes;
+}
+
+void Membership::resume_or_wait(Time now) {
+  if (!can_resume()) return;
+  const bool room = awaited_->round.nodes < policy_.max_nodes;
+  const auto other =
+      std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) { return !is_back(entry.second); });
+  if (!room || other == nodes_.end()) return resume_round(now);
+  awaited_.reset();
+  propose(now, fmt::format("node {} joined", other->second.info.host));
+}
+
+void Membership::resume_round(Time now) {
+  std::vector<std::string> ids;
+  for (auto& [id, node] : nodes_) {
+    if (!is_back(node)) continue;
+    node.rank = node.info.former->group_rank;
+    ids.push_back(id);
+  }
+  const FormerRound former = std::move(awaited_->round);
+  awaited_.reset();
+  next_generation_ = former.generation;
+  round_ = make_round(ids);
+  round_.master_addr = former.master_addr;
+  round_.master_port = former.master_port;
+  phase_ = Phase::running;
+  phase_since_ = now;
+  form_deadline_.reset();
+  last_call_.reset();
+  last_change_.clear();
+  std::vector<std::string> to;
+  for (const auto& member : round_.members) to.push_back(member.node_id);
+  post(std::move(to), RoundResumed{round_.generation});
+}
+
+// The leases of the nodes that have not come back have ended: each began before this server did.
+void Membership::check_awaited(Time now) {
+  if (!awaited_ || now < awaited_->until) return;
+  const int nodes = awaited_->round.nodes;
+  const auto why = nodes_back() < nodes ? fmt::format("{} of its {} came back", nodes_back(), count_text(nodes, "node"))
+                                        : "its nodes came back in different states";
+  last_change_ = fmt::format("the rendezvous server was restarted, and generation {} does not go on: {}",
+                             awaited_->round.generation, why);
+  awaited_.reset();
+  continue_forming(now);
+}
+
+}  // namespace ddprun
