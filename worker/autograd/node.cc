@@ -273,6 +273,7 @@ class NodeObservation {
 void run_function(Node& node, const Inputs& inputs) {
   // An operation may give an input no gradient at all; then there is nothing to pass on either.
   if (!node.gradient.defined()) return;
+  check_interruption();
   const NodeObservation observation(node);
   Step step(node, inputs);
   node.function(step);

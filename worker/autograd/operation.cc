@@ -1,5 +1,6 @@
 #include "ddprun/worker/autograd/operation.h"
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/interruption.h"
 #include "ddprun/worker/autograd/node.h"
 #include "ddprun/worker/autograd/operation_observer.h"
 #include "ddprun/worker/autograd/recomputation.h"
@@ -20,6 +22,7 @@ thread_local NameScopes scopes;
 thread_local bool anomaly = false;
 thread_local SavedBytesScope* saved_bytes = nullptr;
 thread_local OperationObserver* observer = nullptr;
+thread_local const std::function<void()>* interruption_check = nullptr;
 
 // Checks an operation's operands, one after the other: their contents are there, and on one device.
 class OperandCheck {
@@ -58,6 +61,7 @@ bool any_requires_grad(const std::vector<Variable>& inputs) {
 
 Operation::Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others)
     : name_(name), inputs_(inputs), records_(grad_enabled() && any_requires_grad(inputs_)) {
+  check_interruption();
   note_inputs(name, inputs_);
   OperandCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
@@ -67,6 +71,7 @@ Operation::Operation(const char* name, std::initializer_list<Variable> inputs, s
 
 Operation::Operation(const char* name, std::vector<Variable> inputs)
     : name_(name), inputs_(std::move(inputs)), records_(grad_enabled() && any_requires_grad(inputs_)) {
+  check_interruption();
   note_inputs(name, inputs_);
   OperandCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
@@ -137,6 +142,16 @@ ObservationScope::~ObservationScope() {
 
 OperationObserver* operation_observer() {
   return observer;
+}
+
+InterruptionScope::InterruptionScope(std::function<void()> check)
+    : check_(std::move(check)), before_(std::exchange(interruption_check, &check_)) {}
+InterruptionScope::~InterruptionScope() {
+  interruption_check = before_;
+}
+
+void check_interruption() {
+  if (interruption_check) (*interruption_check)();
 }
 
 NameScope::NameScope(const std::string& name) {

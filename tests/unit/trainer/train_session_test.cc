@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
@@ -46,6 +50,20 @@ std::vector<std::unique_ptr<Replica>> replicas_of(const TrainingJob& job, int ra
   for (int rank = 0; rank < ranks; ++rank) replicas.push_back(std::make_unique<Replica>(job));
   return replicas;
 }
+
+// Calls a function after each call of its module.
+class AfterCall final : public nn::CallHook {
+ public:
+  explicit AfterCall(std::function<void()> function) : function_(std::move(function)) {}
+  std::vector<Variable> before(std::vector<Variable> inputs) override { return inputs; }
+  std::vector<Variable> after(std::vector<Variable> results) override {
+    function_();
+    return results;
+  }
+
+ private:
+  const std::function<void()> function_;
+};
 
 }  // namespace
 
@@ -364,4 +382,28 @@ TEST_CASE("corruption at one rank is found by the ranks that have copies of the 
       CHECK(errors[static_cast<std::size_t>(rank)].empty() != complains);
     }
   }
+}
+
+TEST_CASE("a computation ends at its next operation once the group has failed") {
+  TrainingJob job(job_text);
+  Replica replica(job);
+  int calls = 0;
+  run_ranks(1, [&](ProcessGroup& group) {
+    const auto session = replica.session(group);
+    auto& model = *replica.state.model;
+    const auto layers = model.module_names();
+    model.module(layers.front()).set_call_hook(std::make_unique<AfterCall>([&] { group.abort("a rank is lost"); }));
+    model.module(layers.back()).set_call_hook(std::make_unique<AfterCall>([&] { ++calls; }));
+    const auto message_of = [](const auto& computation) {
+      try {
+        computation();
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    if (message_of([&] { session->step(false); }).find("a rank is lost") == std::string::npos) calls += 100;
+    if (message_of([&] { session->evaluate(); }).find("a rank is lost") == std::string::npos) calls += 10000;
+  });
+  CHECK(calls == 0);
 }

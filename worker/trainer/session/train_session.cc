@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ddprun/worker/autograd/interruption.h"
 #include "ddprun/worker/optim/ema.h"
 #include "ddprun/worker/trainer/config/run_settings.h"
 #include "ddprun/worker/trainer/session/compute_scope.h"
@@ -37,6 +38,11 @@ class PendingWork {
  private:
   WorkPtr work_;
 };
+
+// Ends a computation in which some rank is lost or has failed, when it begins its next operation: no rank can use it.
+void throw_if_broken(const ProcessGroup& group) {
+  if (const auto failure = group.failure()) throw Error(*failure);
+}
 
 void wait_for(PendingWork& work, PhaseTimer& timer) {
   work.wait();
@@ -109,6 +115,7 @@ Evaluation TrainSession::evaluate() {
 
 Evaluation TrainSession::evaluate_parameters() {
   const ComputeScope scope(config_.train);
+  const autograd::InterruptionScope interruption([this] { throw_if_broken(group_); });
   const auto evaluated = forms_.parallelism.evaluated_model();
   forms_.parallelism.sync_buffers();  // running statistics are each rank's own within a step
   return runner_->evaluate(*datasets_.test);
@@ -151,6 +158,7 @@ void TrainSession::optimize(const StepRunner::Step& step, bool request_stop, Ste
   forms_.parallelism.zero_grad();
   timer.end(&StepTimes::optimizer);
   const TrainingScope scope(config_.train);
+  const autograd::InterruptionScope interruption([this] { throw_if_broken(group_); });
   values_.begin(state_.run.step + 1, step.items);
   const bool reads = reads_values(result);
   auto memory = std::make_optional<MemoryWatch>();
