@@ -15,7 +15,6 @@
 #include "ddprun/worker/trainer/recovery/state_copy.h"
 #include "ddprun/worker/trainer/session/replicas.h"
 #include "ddprun/worker/trainer/session/session.h"
-#include "ddprun/worker/trainer/state/fine_tuning.h"
 #include "ddprun/worker/trainer/state/run_checkpoint.h"
 #include "ddprun/worker/trainer/state/train_state.h"
 
@@ -39,9 +38,11 @@ void warn_of_changes(const NamedSettings& saved, const NamedSettings& own) {
 
 TrainState initial_state(const TrainConfig& config, NamedSettings deciding, const data::SampleLayout& layout,
                          const tasks::Task& task, const Trainer::Context& context) {
-  auto state = make_train_state(config, std::move(deciding), layout, task, context.generation, registry_of(context),
-                                context.device);
-  load_initial_weights(config.model, *state.model);
+  if (!context.prepared_state)
+    return make_initial_state(config, std::move(deciding), layout, task, context.generation, registry_of(context),
+                              context.device);
+  auto state = std::move(*context.prepared_state);
+  state.run.generation = context.generation;
   return state;
 }
 

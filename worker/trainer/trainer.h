@@ -13,6 +13,7 @@
 #include "ddprun/worker/trainer/report/summary.h"
 #include "ddprun/worker/trainer/session/shared_items.h"
 #include "ddprun/worker/trainer/state/datasets.h"
+#include "ddprun/worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 
@@ -32,6 +33,7 @@ class Trainer {
     const plugin::Registry* plugin = nullptr;        // set if model.plugin is given
     const SharedItems* shared = nullptr;             // see TrainJob::shared
     Device device{};                                 // train_device()
+    TrainState* prepared_state = nullptr;            // that before the first step, taken over; null: it is made
     std::string training_record = {};                // WorkerEnv::training_record
     Recovery* recovery = nullptr;                    // if null, a failure of the group ends the run
     bool first_of_host = false;                      // see ObserverContext

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string>
 
+#include "ddprun/worker/trainer/session/replicas.h"
+#include "ddprun/worker/trainer/state/train_state.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -42,6 +44,10 @@ TEST_CASE("a run is prepared without any trace of it") {
   REQUIRE(prepared);
   CHECK(prepared->datasets.train->size() == 64);
   CHECK_FALSE(prepared->items.empty());
+  const auto initial =
+      trainer::make_model(job.config.model, prepared->datasets.train->layout(), 10, job.config.train.seed);
+  CHECK(trainer::parameter_digest(*prepared->state.model) == trainer::parameter_digest(*initial));
+  CHECK(prepared->state.run.step == 0);
   CHECK(std::filesystem::is_empty(dir.path()));
   CHECK(sigismember(&before, SIGTERM) == sigismember(&after, SIGTERM));
   CHECK(TrainingJob(job_text(dir)).run(2).front().parameter_digest == expected);

@@ -34,15 +34,25 @@ void train_one_step(const TrainConfig& config, const Datasets& datasets, const p
   make_session(job, state, world->group())->step(false);
 }
 
+TrainState initial_state(const TrainConfig& config, const Settings& settings, const Datasets& datasets,
+                         const plugin::Registry& registry) {
+  const auto& layout = datasets.train->layout();
+  const auto task = make_task(config, layout, registry);
+  auto state = make_initial_state(config, settings_that_decide(settings), layout, *task, 0, registry, Device{});
+  if (state.optimizer) state.optimizer->state();  // makes it
+  return state;
+}
+
 }  // namespace
 
 std::optional<PreparedRun> prepare_run(const TrainConfig& config, const Settings& settings,
                                        const plugin::Registry& registry, int ranks) {
   const BlockedSignals blocked;
   try {
-    PreparedRun prepared{.datasets = make_datasets(config, settings, registry), .items = {}};
+    PreparedRun prepared{.datasets = make_datasets(config, settings, registry), .items = {}, .state = {}};
     prepared.items = items_of_job("train", config, settings, prepared.datasets, registry);
     train_one_step(with_share_of(config, ranks), prepared.datasets, registry);
+    prepared.state = initial_state(config, settings, prepared.datasets, registry);
     return prepared;
   } catch (const std::exception& error) {
     log::debug("the run could not be prepared: {}", error.what());

@@ -7,6 +7,7 @@
 #include "ddprun/worker/trainer/config/train_config.h"
 #include "ddprun/worker/trainer/session/shared_items.h"
 #include "ddprun/worker/trainer/state/datasets.h"
+#include "ddprun/worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 
@@ -14,6 +15,7 @@ namespace ddprun::trainer {
 struct PreparedRun {
   Datasets datasets;
   SharedItems items;
+  TrainState state;  // the one before the first step
 };
 
 // Makes these parts for a job of so many ranks, and trains one step with a rank's micro-batch in a run of its own,

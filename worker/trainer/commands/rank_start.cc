@@ -117,6 +117,7 @@ int run_as_rank(const CommandContext& context, const char* command,
                            .plugin = &registry,
                            .shared = &shared,
                            .device = device,
+                           .prepared_state = context.prepared ? &context.prepared->state : nullptr,
                            .training_record = place.training_record,
                            .recovery = job.recovery.get(),
                            .first_of_host = place.local_rank == 0}});

@@ -178,4 +178,12 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   return state;
 }
 
+TrainState make_initial_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
+                              const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
+                              const plugin::Registry& registry, Device device) {
+  auto state = make_train_state(config, std::move(deciding), layout, task, generation, registry, device);
+  load_initial_weights(config.model, *state.model);
+  return state;
+}
+
 }  // namespace ddprun::trainer

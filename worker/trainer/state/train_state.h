@@ -73,5 +73,9 @@ std::unique_ptr<tasks::Task> make_evaluation_task(const TrainConfig& config, con
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
                             const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
                             const plugin::Registry& registry = {}, Device device = {});
+// Makes the same, but parameters named by model.weights have the values of that file. Throws Errc::usage.
+TrainState make_initial_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
+                              const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
+                              const plugin::Registry& registry, Device device);
 
 }  // namespace ddprun::trainer
