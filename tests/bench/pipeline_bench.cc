@@ -112,7 +112,7 @@ std::vector<Step> run_steps(const Row& row, int ranks, int micro_batches, const 
         model, cuts,
         plan_schedule(row.kind, {.ranks = ranks, .micro_batches = micro_batches, .virtual_stages = row.virtual_stages}),
         mesh.group("pipeline"));
-    DistributedDataParallel ddp(model, mesh.group("data"), {.ignored_parameters = pipeline.foreign()});
+    DistributedDataParallel ddp(model, mesh.group("data"), {.stages = pipeline.tensors_of(pipeline.group().rank())});
     for (auto& step : steps) {
       ddp.zero_grad();
       busy = 0;

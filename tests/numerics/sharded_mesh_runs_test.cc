@@ -63,10 +63,10 @@ class GptJob {
 const std::string clipped = sgd + "clip_norm = 0.5\n";
 const std::string small_buckets = "[dist]\nbucket_mb = 0.02\n";
 
-void check_learns_as_one(const GptJob& job, int ranks, double tolerance) {
+void check_learns_as_one(const GptJob& job, const std::vector<Mesh>& meshes, double tolerance) {
   const auto one = job.losses_of_one("max_steps = 10\n");
   CHECK(one[9] < one[0]);
-  for (const Mesh& mesh : factorisations(ranks)) {
+  for (const Mesh& mesh : meshes) {
     INFO(mesh.keys());
     CHECK(difference(one, job.losses(mesh, "max_steps = 10\ncheck_replicas = true\n", small_buckets), 10) < tolerance);
   }
@@ -75,15 +75,41 @@ void check_learns_as_one(const GptJob& job, int ranks, double tolerance) {
 }  // namespace
 
 TEST_CASE("every mesh of four ranks with divided updates learns as one rank") {
-  check_learns_as_one(GptJob(clipped), 4, 1e-6);
+  check_learns_as_one(GptJob(clipped), factorisations(4), 1e-6);
 }
 
 TEST_CASE("every mesh of eight ranks with divided updates learns as one rank") {
-  check_learns_as_one(GptJob(clipped), 8, 1e-6);
+  check_learns_as_one(GptJob(clipped), factorisations(8), 1e-6);
+}
+
+TEST_CASE("every mesh of four and of eight ranks with stages and divided gradients or parameters learns as one rank") {
+  std::vector<Mesh> meshes;
+  for (const int ranks : {4, 8})
+    for (const Mesh& mesh : factorisations(ranks))
+      for (const int zero : {2, 3})
+        if (mesh.pipeline > 1 && (mesh.data > 1 || ranks == 4))
+          meshes.push_back({mesh.data, mesh.tensor, mesh.pipeline, mesh.more, zero});
+  check_learns_as_one(GptJob(clipped), meshes, 1e-6);
+}
+
+TEST_CASE("divided gradients and parameters go with every schedule, with what is computed again and with groups") {
+  const GptJob job(clipped);
+  const auto one = job.losses_of_one("max_steps = 10\n");
+  for (const std::string schedule : {"gpipe", "1f1b", "interleaved\nvirtual_stages = 2", "zero_bubble"})
+    for (const auto& [zero, more] :
+         {std::pair(2, ""), std::pair(3, ""), std::pair(3, "reshard_after_forward = false\n"),
+          std::pair(3, "shard_group = 2\n")})
+      for (const std::string train : {"", "recompute = blocks\n"}) {
+        const int data = more == std::string("shard_group = 2\n") ? 4 : 2;
+        const Mesh mesh{data, 1, 2, "schedule = " + schedule + "\n" + more, zero};
+        INFO(mesh.keys() << train);
+        CHECK(difference(one, job.losses(mesh, "max_steps = 10\ncheck_replicas = true\n" + train, small_buckets), 10) <
+              1e-6);
+      }
 }
 
 TEST_CASE("AdamW learns as at one rank on every mesh of four ranks with divided updates") {
-  check_learns_as_one(GptJob(adamw + "clip_norm = 0.5\n"), 4, 1e-5);
+  check_learns_as_one(GptJob(adamw + "clip_norm = 0.5\n"), factorisations(4), 1e-5);
 }
 
 TEST_CASE("gradients and parameters that are divided go with divided layers") {
@@ -119,7 +145,7 @@ TEST_CASE("the norm is that of one rank, each element counted once") {
   const GptJob job("[optim]\nname = sgd\nlr = 1\nclip_norm = 0.01\n");
   const auto one = job.losses_of_one("max_steps = 5\n");
   for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2}, Mesh{2, 2, 2}, Mesh{1, 2, 2}, Mesh{2, 2, 1, "", 2},
-                           Mesh{4, 2, 1, "shard_group = 2\n", 3}})
+                           Mesh{4, 2, 1, "shard_group = 2\n", 3}, Mesh{2, 2, 2, "", 2}, Mesh{2, 2, 2, "", 3}})
     CHECK(difference(one, job.losses(mesh, "max_steps = 5\n"), 5) < 1e-6);
 }
 
@@ -128,6 +154,8 @@ TEST_CASE("a checkpoint of each mesh with divided updates goes on under the next
   std::vector<Mesh> meshes = factorisations(4);
   for (const Mesh& mesh : factorisations(8)) meshes.push_back(mesh);
   for (const int zero : {2, 3, 1, 3, 2}) meshes.push_back({2, 2, 1, "", zero});
+  for (const int zero : {3, 1, 2, 3}) meshes.push_back({2, 2, 2, "", zero});
+  meshes.push_back({4, 1, 2, "shard_group = 2\n", 3});
   meshes.push_back({4, 2, 1, "shard_group = 2\n", 3});
   const auto train = [](std::size_t steps) {
     return "seed = 1\nema = 0.9\ncheck_replicas = true\nmax_steps = " + std::to_string(steps) + "\n";
@@ -144,7 +172,8 @@ TEST_CASE("a checkpoint of each mesh with divided updates goes on under the next
 
 TEST_CASE("a run with divided updates that stops and goes on has the bits of one that does not") {
   for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2, "split = h.3\n"}, Mesh{2, 2, 2, "split = h.3\n"},
-                           Mesh{2, 2, 1, "", 2}, Mesh{2, 2, 1, "", 3}, Mesh{4, 2, 1, "shard_group = 2\n", 3}}) {
+                           Mesh{2, 2, 1, "", 2}, Mesh{2, 2, 1, "", 3}, Mesh{4, 2, 1, "shard_group = 2\n", 3},
+                           Mesh{2, 1, 2, "split = h.3\n", 2}, Mesh{2, 2, 2, "split = h.3\n", 3}}) {
     INFO(mesh.keys());
     const GptJob job(adamw);
     const std::string train = "ema = 0.9\nprecision = bf16\n";
@@ -161,7 +190,12 @@ TEST_CASE("sixteen bits train a mesh with divided updates about as one rank, and
   for (const std::string precision : {"bf16\n", "fp16\nloss_scale = 1e12\n"}) {
     INFO(precision);
     const std::string train = "max_steps = 12\nprecision = " + precision;
-    CHECK(difference(job.losses_of_one(train), job.losses({2, 2, 2}, train + "check_replicas = true\n"), 12) < 2e-2);
+    const auto one = job.losses_of_one(train);
+    for (const int zero : {1, 2, 3})
+      for (const std::string schedule : {"1f1b", "zero_bubble"})
+        CHECK(difference(
+                  one, job.losses({2, 2, 2, "schedule = " + schedule + "\n", zero}, train + "check_replicas = true\n"),
+                  12) < 2e-2);
   }
 }
 
@@ -170,6 +204,7 @@ TEST_CASE("the averages of a mesh with divided updates are those of one rank") {
   const std::string train = "max_steps = 6\nema = 0.5\n", eval = "[eval]\nevery_epochs = 1\n";
   const double one = job.run_one(train, eval).evaluation.loss;
   CHECK(one != job.run_one("max_steps = 6\n", eval).evaluation.loss);
-  for (const Mesh& mesh : {Mesh{2, 2, 1}, Mesh{2, 1, 2}, Mesh{2, 2, 2}, Mesh{2, 2, 1, "", 3}})
+  for (const Mesh& mesh :
+       {Mesh{2, 2, 1}, Mesh{2, 1, 2}, Mesh{2, 2, 2}, Mesh{2, 2, 1, "", 3}, Mesh{2, 1, 2, "", 2}, Mesh{2, 2, 2, "", 3}})
     CHECK(std::abs(job.run(mesh, train, eval).evaluation.loss / one - 1) < 1e-6);
 }

@@ -117,6 +117,29 @@ TEST_CASE("a form that divides the model and loses a worker ends with the same b
   check_survives(model_parallel_forms());
 }
 
+// The first stage's parameters are gathered twice, and their gradients reduced, for each of four micro-batches among
+// two ranks; its activations go to the next stage, and a half of the embedding's gradient to and fro.
+TEST_CASE("what the ranks of a stage that divide its parameters send is what the formula says") {
+  const ParallelForm form{
+      .name = "pipeline with zero 3",
+      .ranks = 4,
+      .overrides = {"parallel.zero=3", "parallel.pipeline=2", "parallel.micro_batches=4", "parallel.split=h.2"}};
+  const TempDir folder;
+  const auto metrics = (folder / "metrics").string();
+  const auto result = Child(job_of(form, folder, {},
+                                   {"--dist.backend=gloo", "--train.max_steps=3", "--train.memory_report=true",
+                                    "--metrics.file=" + metrics}),
+                            one_thread)
+                          .wait(std::chrono::seconds(60));
+  REQUIRE(result.code == 0);
+  const auto records = read_records(metrics);
+  constexpr double samples = 8, context = 16, width = 32, layer = 12 * width * width + 13 * width;
+  const double parameters = 2 * records.memory.parameters;  // a rank has a half of them
+  const double embedding = parameters - 4 * (context * width + 2 * layer);
+  const double expected = 4 * 3 * parameters / 2 + 4 * samples * context * width + embedding / 2;
+  CHECK(records.bytes_sent.at(2) == Approx(expected).epsilon(0.01));
+}
+
 // The bytes are those of an allgather of the parameters twice and a reduce-scatter of their gradients within each group
 // of two, and the average of a half of them over two groups: 3 / 2 + 1 / 2 of the parameters' bytes.
 TEST_CASE("what is sent within and across shard groups is counted") {

@@ -248,16 +248,17 @@ TEST_CASE("plan --world_size prints every layout, the fastest first, and why the
   const auto result = run_worker(words);
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
-  for (const std::string layout : {"data 4 ", "data 2 x pipeline 2 ", "data 2 x context 2 ", "data 4, zero 1 ",
-                                   "data 4, zero 2 ", "data 4, zero 3 ", "data 2 x pipeline 2, zero 1 "})
+  for (const std::string layout :
+       {"data 4 ", "data 2 x pipeline 2 ", "data 2 x context 2 ", "data 4, zero 1 ", "data 4, zero 2 ",
+        "data 4, zero 3 ", "data 2 x pipeline 2, zero 1 ", "data 2 x pipeline 2, zero 3 "})
     CHECK_THAT(result.out, Catch::Contains("\n" + layout));
   CHECK_THAT(result.out, Catch::Contains("\ndata 2 x tensor 2 ") && Catch::Contains("does not fit: ") &&
                              Catch::Contains("1 heads are no multiple of 2"));
   // A line names each layout while it is measured.
-  CHECK_THAT(result.err, Catch::Contains("plan: layout 1 of 15: data 4\n") &&
-                             Catch::Contains("plan: layout 11 of 15: data 4, zero 3\n"));
+  CHECK_THAT(result.err, Catch::Contains("plan: layout 1 of 17: data 4\n") &&
+                             Catch::Contains("plan: layout 11 of 17: data 4, zero 3\n"));
   const auto rows = measured_rows(result.out);
-  CHECK(rows.size() == 9);
+  CHECK(rows.size() == 11);
   CHECK(std::ranges::is_sorted(rows, {}, &MeasuredRow::ms));
   // Two ranks are measured for layouts of which four share a model or its samples.
   for (const auto& row : rows) CHECK(row.is_scaled == row.layout.starts_with("data 1 "));

@@ -73,12 +73,14 @@ TEST_CASE("a stage is as slow as the slowest of its data ranks, and its layer mo
   check_same_losses(job, balanced, 60);
 }
 
-TEST_CASE("the state and the averages of divided updates move with their layer") {
-  const Words averages{"--train.ema=0.9", "--eval.every_epochs=1"};
+TEST_CASE("the state, the averages and divided parameters move with their layer") {
+  const std::string zero = GENERATE(as<std::string>(), "1", "3");
+  INFO("parallel.zero = " << zero);
+  const Words divided{"--parallel.zero=" + zero, "--train.ema=0.9", "--eval.every_epochs=1"};
   const Job job(2), balanced(2);
-  const auto expected = output_of(job.run(60, averages));
-  Words more{"--parallel.balance=true", "--parallel.zero=1"};
-  more.insert(more.end(), averages.begin(), averages.end());
+  const auto expected = output_of(job.run(60, divided));
+  Words more = divided;
+  more.push_back("--parallel.balance=true");
   const auto moved = output_of(balanced.run(60, more));
   CHECK_THAT(moved, Catch::Contains("layer 4 moves from stage 1 to stage 0"));
   check_same_losses(job, balanced, 60);

@@ -72,7 +72,10 @@ inline std::vector<ParallelForm> model_parallel_forms() {
       {.name = "tensor with zero 3", .ranks = 4, .overrides = {"parallel.tensor=2", "parallel.zero=3"}},
       {.name = "mesh with zero 1",
        .ranks = 8,
-       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4", "parallel.zero=1"}}};
+       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4", "parallel.zero=1"}},
+      {.name = "mesh with zero 3",
+       .ranks = 8,
+       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4", "parallel.zero=3"}}};
   for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
     for (const bool over_ranks : {true, false}) {
       ParallelForm form{.name = "pipeline " + schedule + (over_ranks ? "" : " devices"),

@@ -20,14 +20,20 @@ class CallOrder {
   };
 
   void begin_pass() { now_.clear(); }
-  void end_pass() { last_ = now_; }
+  void end_pass() {
+    last_ = now_;
+    is_known_ = true;
+  }
   void add(Event event) { now_.push_back(event); }
   // Returns the user of parameters that begins next, if this pass has been like the last one so far.
   std::optional<std::size_t> next_user() const;
+  // Returns whether there was a pass.
+  bool is_known() const { return is_known_; }
   const std::vector<Event>& last_pass() const { return last_; }
 
  private:
   std::vector<Event> now_, last_;
+  bool is_known_ = false;
 };
 
 }  // namespace ddprun

@@ -11,6 +11,7 @@
 #include "ddprun/worker/autograd/variable.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
+#include "ddprun/worker/parallel/stage_pass.h"
 #include "ddprun/worker/reducer/comm_hook.h"
 #include "ddprun/worker/reducer/transfer.h"
 
@@ -40,11 +41,19 @@ class DataParallelism {
   virtual void join_pass() = 0;
   // Replaces a backward pass, after prepare_forward(): reduces the gradients of passes that were held.
   virtual void join_backward() { join_pass(); }
+  // Makes a pass through a stage of the model between prepare_forward() and join_backward(), for a pipeline, which has
+  // passes of several micro-batches under way. compute: the pass, which is left out if this rank has no samples.
+  virtual void run_pass(const StagePass& pass, const std::function<void()>& compute) {
+    const auto local = pass.reduces ? nullptr : hold_reduction();
+    if (pass.has_samples) compute();
+  }
   // Returns whether every pass communicates, so that all ranks need equally many in a step. Otherwise passes while the
   // result of hold_reduction() exists stay local.
   virtual bool reduces_every_pass() const { return false; }
   virtual std::shared_ptr<void> hold_reduction() { return nullptr; }
 
+  // Returns whether every rank has the values of all its parameters between two steps, and not only parts of them.
+  virtual bool has_whole_parameters() const { return true; }
   // Returns what this rank updates if that is a part of the parameters (ParameterShards); null: it updates all.
   virtual const DividedParameters* divided() const { return nullptr; }
   // The ranks among which they are divided.

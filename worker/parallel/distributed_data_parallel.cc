@@ -21,23 +21,24 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::count(names, name) > 0;
 }
 
+// Returns those of a model's parameters or buffers that the ranks of the group have in common.
 template <class Named>
-Named without(Named all, const std::vector<std::string>& ignored) {
-  std::erase_if(all, [&](const auto& each) { return contains(ignored, each.first); });
-  return all;
+Named common(Named all, const DdpOptions& options) {
+  std::erase_if(all, [&](const auto& each) { return contains(options.ignored_parameters, each.first); });
+  return options.stages.present(std::move(all));
 }
 
 std::vector<std::pair<std::string, Variable>> trainable(const nn::Module& model, const DdpOptions& options) {
-  auto parameters = without(model.named_parameters(), options.ignored_parameters);
+  auto parameters = common(model.named_parameters(), options);
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
 }
 
 OwnTensors own_tensors(const nn::Module& model, const DdpOptions& options) {
   OwnTensors::Named all;
-  for (const auto& [name, parameter] : model.named_parameters())
+  for (const auto& [name, parameter] : options.stages.present(model.named_parameters()))
     if (contains(options.ignored_parameters, name)) all.emplace_back(name, parameter.value());
-  for (const auto& [name, buffer] : model.named_buffers())
+  for (const auto& [name, buffer] : options.stages.present(model.named_buffers()))
     if (!options.broadcast_buffers || contains(options.ignored_parameters, name)) all.emplace_back(name, buffer);
   return OwnTensors(std::move(all));
 }
@@ -65,7 +66,9 @@ ReducerOptions reducer_options(const DdpOptions& options,
                         .static_graph = options.static_graph};
   for (const auto& name : options.delay_all_reduce_named_params)
     result.delayed.push_back(index_of("delay_all_reduce_named_params", name, parameters));
-  for (const auto& name : options.own_buckets) result.alone.push_back(index_of("own_buckets", name, parameters));
+  if (options.shard_gradients)
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      if (contains(options.stages.shared, parameters[p].first)) result.alone.push_back(p);
   if (const auto& name = options.param_to_hook_all_reduce; !name.empty())
     result.delay_until = index_of("param_to_hook_all_reduce", name, parameters);
   return result;
@@ -212,8 +215,7 @@ void DistributedDataParallel::State::define_gradients() {
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
   check_ignored(model, options);
-  align_ranks(group, without(model.named_parameters(), options.ignored_parameters),
-              without(model.named_buffers(), options.ignored_parameters));
+  align_ranks(group, common(model.named_parameters(), options), common(model.named_buffers(), options));
   state_ = std::make_unique<State>(model, group, options);
   if (options.shard_gradients) state_->shard();
   state_->install_hooks();
@@ -285,7 +287,7 @@ std::vector<HookState> DistributedDataParallel::hook_state() {
 
 std::vector<std::string> DistributedDataParallel::own_parameters() const {
   std::vector<std::string> all;
-  for (const auto& [name, parameter] : state_->model.named_parameters())
+  for (const auto& [name, parameter] : state_->options.stages.present(state_->model.named_parameters()))
     if (contains(state_->options.ignored_parameters, name)) all.push_back(name);
   return all;
 }
@@ -312,11 +314,12 @@ void DistributedDataParallel::parameters_updated() {
 
 void DistributedDataParallel::visit_parameters(const Visitor& visit) {
   const auto evaluated = own_parameters().empty() ? nullptr : evaluated_model();
-  for (const auto& [name, parameter] : state_->model.named_parameters()) visit(name, parameter.value());
+  for (const auto& [name, parameter] : state_->options.stages.present(state_->model.named_parameters()))
+    visit(name, parameter.value());
 }
 
 void DistributedDataParallel::distribute_model() {
-  const auto parameters = state_->model.named_parameters();
+  const auto parameters = state_->options.stages.present(state_->model.named_parameters());
   broadcast(state_->group, references(parameters));
   for (const auto& [name, parameter] : parameters) parameter.value().storage()->bump_version();
   sync_buffers();
@@ -334,7 +337,7 @@ void DistributedDataParallel::copy_buffers() {
 }
 
 std::vector<ParameterRef> DistributedDataParallel::copied_buffers() const {
-  return references(without(state_->model.named_buffers(), state_->options.ignored_parameters));
+  return references(common(state_->model.named_buffers(), state_->options));
 }
 
 void DistributedDataParallel::join(const std::function<void()>& body, const JoinOptions& options) {
@@ -357,9 +360,8 @@ void DistributedDataParallel::join(const std::function<void()>& body, const Join
     state_->model.zero_grad();
     join_pass();
   }
-  auto everything = references(without(state_->model.named_parameters(), state_->options.ignored_parameters));
-  for (auto& buffer : references(without(state_->model.named_buffers(), state_->options.ignored_parameters)))
-    everything.push_back(std::move(buffer));
+  auto everything = references(common(state_->model.named_parameters(), state_->options));
+  for (auto& buffer : copied_buffers()) everything.push_back(std::move(buffer));
   broadcast(state_->group, everything, last);
   state_->begins_step = true;
 }

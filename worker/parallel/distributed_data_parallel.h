@@ -11,6 +11,7 @@
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
+#include "ddprun/worker/parallel/stage_pass.h"
 #include "ddprun/worker/reducer/reducer.h"
 
 namespace ddprun {
@@ -38,17 +39,12 @@ struct DdpOptions {
   // parameter_shards.h. The model's parameters move into memory of the group. Not with find_unused_parameters,
   // static_graph or join().
   bool shard_gradients = false;
-  // Parameters, by path, that have a bucket each: with shard_gradients their parts are the same ranges in every model
-  // that has them.
-  std::vector<std::string> own_buckets = {};
+  // What this rank has of the model if a pipeline spreads it over several.
+  StageTensors stages = {};
 };
 
 // The parameters whose gradients are averaged with these options, and their buckets. Pure: it looks only at names,
 // shapes and types, so that a rank knows those of the stages that others have.
-struct GradientBuckets {
-  std::vector<std::pair<std::string, Variable>> parameters;
-  std::vector<Bucket> buckets;
-};
 GradientBuckets gradient_buckets(const nn::Module& model, const DdpOptions& options);
 
 // The options of PyTorch's Join, with its names.

@@ -9,6 +9,12 @@
 
 namespace ddprun {
 
+// Parameters, and the buckets of their gradients.
+struct GradientBuckets {
+  std::vector<std::pair<std::string, Variable>> parameters;
+  std::vector<Bucket> buckets;
+};
+
 // Parameters whose buckets are divided among ranks (shards.h), and this rank's part of each. These are handles: the
 // memory is that of the tensors.
 //

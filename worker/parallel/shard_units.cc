@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
+#include <numeric>
+#include <ranges>
 
 namespace ddprun {
 namespace {
@@ -20,24 +21,42 @@ std::vector<std::size_t> indices_of(const nn::Module& module, const NamedVariabl
   return indices;
 }
 
-// Returns the buckets of these parameters, one for each type.
-std::vector<Bucket> buckets_of(const std::vector<std::size_t>& indices, const NamedVariables& parameters) {
+constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
+constexpr BucketLimits one_of_each_type{.first_bytes = no_limit, .bytes = no_limit};
+
+// Returns the buckets of these parameters, in which those that are shared are alone.
+std::vector<Bucket> buckets_of(const std::vector<std::size_t>& indices, const NamedVariables& parameters,
+                               const StageTensors& stages, const BucketLimits& limits) {
   std::vector<ParameterRef> references;
+  std::vector<std::size_t> alone;
   for (const std::size_t index : indices) {
     const auto& [name, parameter] = parameters[index];
+    if (std::ranges::count(stages.shared, name) > 0) alone.push_back(references.size());
     references.push_back(
         {.name = name, .shape = parameter.shape().to_vector(), .dtype = parameter.dtype(), .data = nullptr});
   }
-  constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
-  auto buckets = plan_buckets(references, {.first_bytes = no_limit, .bytes = no_limit});
+  auto buckets = plan_buckets(references, limits, {}, alone);
   for (Bucket& bucket : buckets)
     for (BucketSlice& slice : bucket.slices) slice.parameter = indices[slice.parameter];
   return buckets;
 }
 
+// Returns by stage the indices of the parameters that it has.
+std::map<int, std::vector<std::size_t>> indices_by_stage(const NamedVariables& parameters, const StageTensors& stages) {
+  std::map<int, std::vector<std::size_t>> all;
+  if (stages.parameters.empty()) {
+    all[0].resize(parameters.size());
+    std::iota(all[0].begin(), all[0].end(), std::size_t{0});
+  }
+  for (const auto& [stage, names] : stages.parameters)
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      if (std::ranges::count(names, parameters[p].first) > 0) all[stage].push_back(p);
+  return all;
+}
+
 }  // namespace
 
-ShardUnits plan_units(nn::Module& model, const NamedVariables& parameters) {
+ShardUnits plan_units(nn::Module& model, const NamedVariables& parameters, const StageTensors& stages) {
   const auto users = model.parameter_users();
   std::vector<std::vector<std::size_t>> used;  // indices of parameters by user
   std::vector<std::vector<std::size_t>> own;   // those that no earlier user has
@@ -53,7 +72,7 @@ ShardUnits plan_units(nn::Module& model, const NamedVariables& parameters) {
   ShardUnits units;
   std::vector<std::size_t> bucket_of(parameters.size());
   for (std::size_t u = users.size(); u-- > 0;) {
-    for (Bucket& bucket : buckets_of(own[u], parameters)) {
+    for (Bucket& bucket : buckets_of(own[u], parameters, stages, one_of_each_type)) {
       for (const BucketSlice& slice : bucket.slices) bucket_of[slice.parameter] = units.buckets.size();
       units.buckets.push_back(std::move(bucket));
     }
@@ -65,6 +84,31 @@ ShardUnits plan_units(nn::Module& model, const NamedVariables& parameters) {
     if (!buckets.empty()) units.users.push_back({users[u].first, users[u].second, std::move(buckets)});
   }
   return units;
+}
+
+std::vector<Bucket> plan_buckets_of_stages(const NamedVariables& parameters, const StageTensors& stages,
+                                           const BucketLimits& limits) {
+  const auto by_stage = indices_by_stage(parameters, stages);
+  std::vector<Bucket> all;
+  std::vector<bool> taken(parameters.size(), false);
+  for (auto [stage, indices] : by_stage | std::views::reverse) {
+    std::erase_if(indices, [&](std::size_t index) { return taken[index]; });
+    for (const std::size_t index : indices) taken[index] = true;
+    for (Bucket& bucket : buckets_of(indices, parameters, stages, limits)) all.push_back(std::move(bucket));
+  }
+  return all;
+}
+
+std::map<int, std::vector<std::size_t>> buckets_by_stage(const std::vector<Bucket>& buckets,
+                                                         const NamedVariables& parameters, const StageTensors& stages) {
+  std::map<int, std::vector<std::size_t>> all;
+  for (const auto& [stage, indices] : indices_by_stage(parameters, stages))
+    for (std::size_t b = 0; b < buckets.size(); ++b)
+      if (std::ranges::any_of(buckets[b].slices, [&, &of = indices](const BucketSlice& slice) {
+            return std::ranges::count(of, slice.parameter) > 0;
+          }))
+        all[stage].push_back(b);
+  return all;
 }
 
 }  // namespace ddprun

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ddprun/worker/autograd/variable.h"
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/stage_pass.h"
 #include "ddprun/worker/reducer/bucketing.h"
 
 namespace ddprun {
@@ -27,8 +29,19 @@ struct ShardUnits {
   std::vector<ParameterUser> users;  // in the order of registration
 };
 
-// parameters: those of the model that are divided; others stay whole. The model outlives the result, which points to
-// its modules. The result is the same at all ranks with the same model; nothing is communicated. Errors: none.
-ShardUnits plan_units(nn::Module& model, const std::vector<std::pair<std::string, Variable>>& parameters);
+// parameters: those of the model that are divided; others stay whole. Each of stages.shared is a unit of its own. The
+// model outlives the result, which points to its modules. The result is the same at all ranks with the same model;
+// nothing is communicated. Errors: none.
+ShardUnits plan_units(nn::Module& model, const std::vector<std::pair<std::string, Variable>>& parameters,
+                      const StageTensors& stages = {});
+
+// Plans buckets of parameters (reducer/bucketing.h) such that none has parameters of several stages: those of later
+// stages come first, as their gradients become ready first. Each of stages.shared has a bucket of its own.
+std::vector<Bucket> plan_buckets_of_stages(const std::vector<std::pair<std::string, Variable>>& parameters,
+                                           const StageTensors& stages, const BucketLimits& limits);
+// Returns by stage the buckets with parameters of it, ascending; those of a whole model are stage 0.
+std::map<int, std::vector<std::size_t>> buckets_by_stage(
+    const std::vector<Bucket>& buckets, const std::vector<std::pair<std::string, Variable>>& parameters,
+    const StageTensors& stages);
 
 }  // namespace ddprun

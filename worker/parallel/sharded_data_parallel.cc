@@ -1,11 +1,11 @@
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/parallel/call_order.h"
 #include "ddprun/worker/parallel/flat_parameters.h"
 #include "ddprun/worker/parallel/group_tensors.h"
@@ -14,59 +14,64 @@
 #include "ddprun/worker/parallel/shard_units.h"
 #include "ddprun/worker/parallel/sharded_gradients.h"
 #include "ddprun/worker/parallel/sharded_parameters.h"
+#include "ddprun/worker/parallel/use_hook.h"
 #include "ddprun/worker/reducer/shards.h"
 
 namespace ddprun {
 namespace {
 
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
+using NamedBuffers = std::vector<std::pair<std::string, Tensor>>;
 using Kind = CallOrder::Kind;
 
-// Makes all ranks equal to rank 0. Returns the parameters that are trained.
-NamedVariables aligned_parameters(ProcessGroup& group, const nn::Module& model) {
-  auto parameters = model.named_parameters();
-  align_ranks(group, parameters, model.named_buffers());
+NamedVariables trained_parameters(const nn::Module& model, const StageTensors& stages) {
+  auto parameters = stages.present(model.named_parameters());
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
 }
 
+// Makes all ranks equal to rank 0. Returns the parameters that are trained.
+NamedVariables aligned_parameters(ProcessGroup& group, const nn::Module& model, const StageTensors& stages) {
+  align_ranks(group, stages.present(model.named_parameters()), stages.present(model.named_buffers()));
+  return trained_parameters(model, stages);
+}
+
 ShardUnits units_of(nn::Module& model, const NamedVariables& parameters, const ShardedOptions& options) {
-  if (options.shard_parameters) return plan_units(model, parameters);
-  return {.buckets = plan_buckets(references(parameters), options.limits), .users = {}};
-}
-
-// An identity operation that calls in_backward when the backward pass reaches it.
-Variable marked(const Variable& variable, Tensor value, std::function<void()> in_backward) {
-  const autograd::Operation operation("gather_parameters", {variable});
-  return operation.record(std::move(value), {}, [in_backward = std::move(in_backward)](autograd::Backward& pass) {
-    in_backward();
-    pass.add(0, pass.dense_grad());
-  });
-}
-
-bool has_tape(const Variable& variable) {
-  return grad_enabled() && variable.requires_grad();
+  if (options.shard_parameters) return plan_units(model, parameters, options.stages);
+  return {.buckets = plan_buckets_of_stages(parameters, options.stages, options.limits), .users = {}};
 }
 
 }  // namespace
 
-struct ShardedDataParallel::State {
+GradientBuckets gradient_buckets(nn::Module& model, const ShardedOptions& options) {
+  GradientBuckets result{.parameters = trained_parameters(model, options.stages), .buckets = {}};
+  result.buckets = units_of(model, result.parameters, options).buckets;
+  return result;
+}
+
+struct ShardedDataParallel::State final : UseListener {
   State(nn::Module& module, ProcessGroup& group, const ShardedOptions& given)
       : model(module),
         options(given),
         mesh(group, {{"replicate", mesh_rest}, {"shard", given.shard_group > 0 ? given.shard_group : group.size()}}),
-        parameters(aligned_parameters(group, module)),
+        parameters(aligned_parameters(group, module, given.stages)),
         units(units_of(module, parameters, given)),
+        buckets_of(buckets_by_stage(units.buckets, parameters, given.stages)),
         gradients(mesh, parameters, units.buckets),
         first_order(group) {}
 
   void divide();
   void install_hooks();
-  void begin_pass(bool is_training, bool has_samples);
+  NamedBuffers buffers() const { return options.stages.present(model.named_buffers()); }
+  void begin_step(bool is_training);
+  void begin_pass(const StagePass& next);
   void end_pass();
+  bool completes_gradients();
+  bool keeps_units() const;
   void note(CallOrder::Event event);
-  void use_begins(Kind kind, std::size_t user);
-  void use_ends(Kind kind, std::size_t user);
+  void use_begins(Kind kind, std::size_t user) override;
+  void use_ends(Kind kind, std::size_t user) override;
+  bool is_in_parameters(std::size_t user, const Tensor& value) const override;
   void gradient_ready(std::size_t parameter);
   void gradient_ready_in_backward(std::size_t parameter);
   void take_place(CallOrder::Event event);
@@ -77,59 +82,21 @@ struct ShardedDataParallel::State {
   const DeviceMesh mesh;
   const NamedVariables parameters;
   const ShardUnits units;
+  const std::map<int, std::vector<std::size_t>> buckets_of;  // by stage
   ShardedGradients gradients;
   std::unique_ptr<FlatParameters> flat;        // set without shard_parameters
   std::unique_ptr<ShardedParameters> sharded;  // set with it
   DividedParameters divided;
   std::vector<Variable::Hook> hooks;
-  CallOrder training_order, evaluation_order;
-  CallOrder* order = &training_order;  // that of the pass
-  OrderBroadcast first_order;          // that of the first training pass, if the order of calls matters
-  bool sends_order = false;            // true if it is sent to the ranks without samples for this pass
-  bool ends_with_backward = false;     // true if the pass's end is on the tape's list
+  StagePass pass;
+  std::map<std::pair<int, PassKind>, CallOrder> orders;
+  CallOrder* order = nullptr;       // that of the pass
+  OrderBroadcast first_order;       // that of a first training pass, if the order of calls matters
+  bool sends_order = false;         // true if it is sent to the ranks without samples for this pass
+  bool in_stage = false;            // true in a pass through a stage
+  bool ends_with_backward = false;  // true if the pass's end is on the tape's list
+  std::map<int, int> incomplete;    // by stage, the backward passes whose second part is to come
   std::chrono::nanoseconds waited_for_buffers{};
-};
-
-// Gathers the parameters of a module around its calls, and around its part of the backward pass.
-class ShardedDataParallel::UserHook final : public nn::CallHook {
- public:
-  UserHook(State& state, std::size_t user) : state_(state), user_(user) {}
-
-  std::vector<Variable> before(std::vector<Variable> inputs) override {
-    const auto first = std::ranges::find_if(inputs, has_tape);
-    if (first != inputs.end())
-      *first = marked(*first, first->value(), [this] { state_.use_ends(Kind::backward_ends, user_); });
-    state_.use_begins(Kind::forward_begins, user_);
-    return inputs;
-  }
-
-  // The backward pass may reach any of the results first.
-  std::vector<Variable> after(std::vector<Variable> results) override {
-    const auto has_begun = std::make_shared<bool>(false);
-    for (Variable& result : results) {
-      Tensor value = is_part_of_parameter(result.value()) ? result.value().clone() : result.value();
-      if (has_tape(result))
-        result = marked(result, std::move(value), [this, has_begun] {
-          if (!std::exchange(*has_begun, true)) state_.use_begins(Kind::backward_begins, user_);
-        });
-      else
-        result = Variable(std::move(value));
-    }
-    state_.use_ends(Kind::forward_ends, user_);
-    return results;
-  }
-
- private:
-  // True for rows of an embedding, for example: parameters are absent after the call.
-  bool is_part_of_parameter(const Tensor& value) const {
-    for (const std::size_t bucket : state_.units.users[user_].buckets)
-      for (const BucketSlice& slice : state_.units.buckets[bucket].slices)
-        if (state_.parameters[slice.parameter].second.value().storage() == value.storage()) return true;
-    return false;
-  }
-
-  State& state_;
-  const std::size_t user_;
 };
 
 // Puts parameters where this kind of division has them, and sets this rank's parts.
@@ -147,29 +114,55 @@ void ShardedDataParallel::State::divide() {
 void ShardedDataParallel::State::install_hooks() {
   for (std::size_t p = 0; p < parameters.size(); ++p)
     hooks.push_back(parameters[p].second.on_grad_ready([this, p] { gradient_ready_in_backward(p); }));
-  for (std::size_t u = 0; u < units.users.size(); ++u)
-    units.users[u].module->set_call_hook(std::make_unique<UserHook>(*this, u));
+  for (std::size_t u = 0; u < units.users.size(); ++u) units.users[u].module->set_call_hook(make_use_hook(*this, u));
 }
 
-void ShardedDataParallel::State::begin_pass(bool is_training, bool has_samples) {
+void ShardedDataParallel::State::begin_step(bool is_training) {
+  if (ends_with_backward || in_stage)
+    throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
   if (sharded) sharded->drop_all();  // those of a forward pass that no backward pass followed
-  order = is_training ? &training_order : &evaluation_order;
+  if (!is_training || !model.training() || !options.broadcast_buffers) return;
+  const auto start = std::chrono::steady_clock::now();
+  broadcast(mesh.all(), references(buffers()));
+  waited_for_buffers += std::chrono::steady_clock::now() - start;
+}
+
+void ShardedDataParallel::State::begin_pass(const StagePass& next) {
+  pass = next;
+  order = &orders[{pass.stage, pass.kind}];
   order->begin_pass();
-  if (is_training && model.training() && options.broadcast_buffers) {
-    const auto start = std::chrono::steady_clock::now();
-    broadcast(mesh.all(), references(model.named_buffers()));
-    waited_for_buffers += std::chrono::steady_clock::now() - start;
-  }
-  if (!is_training || !sharded || !training_order.last_pass().empty()) return;
-  first_order.begin_pass(has_samples);
-  sends_order = has_samples && first_order.is_needed();
+  if (pass.kind == PassKind::evaluation) return;
+  gradients.begin_pass(buckets_of.at(pass.stage));
+  // A whole pass without a record reduces all gradients.
+  if (order->is_known() || (pass.kind == PassKind::whole && !sharded)) return;
+  first_order.begin_pass(pass.has_samples);
+  sends_order = pass.has_samples && first_order.is_needed();
 }
 
 void ShardedDataParallel::State::end_pass() {
   if (std::exchange(sends_order, false)) first_order.end_pass();
-  if (order == &training_order) gradients.finish();
-  if (sharded) sharded->drop_all();
+  if (completes_gradients()) gradients.finish();
+  if (sharded && keeps_units())
+    sharded->keep_all();
+  else if (sharded)
+    sharded->drop_all();
   order->end_pass();
+}
+
+// Returns whether the pass has to reach all parameters of its stage, as one of the two parts of a backward pass has.
+bool ShardedDataParallel::State::completes_gradients() {
+  if (pass.kind == PassKind::backward_input) {
+    if (gradients.has_begun()) return true;
+    ++incomplete[pass.stage];
+    return false;
+  }
+  if (pass.kind == PassKind::backward_weight) return incomplete[pass.stage] > 0 && incomplete[pass.stage]-- > 0;
+  return pass.kind == PassKind::whole || pass.kind == PassKind::backward;
+}
+
+// Returns whether units stay until the end of the step.
+bool ShardedDataParallel::State::keeps_units() const {
+  return !options.reshard_after_forward && pass.kind != PassKind::whole && pass.kind != PassKind::evaluation;
 }
 
 void ShardedDataParallel::State::note(CallOrder::Event event) {
@@ -188,11 +181,19 @@ void ShardedDataParallel::State::use_begins(Kind kind, std::size_t user) {
 void ShardedDataParallel::State::use_ends(Kind kind, std::size_t user) {
   note({kind, user});
   const auto next = order->next_user();
-  const bool stays = kind == Kind::forward_ends && order == &training_order && !options.reshard_after_forward;
+  const bool is_forward = kind == Kind::forward_ends && pass.kind == PassKind::whole;
+  const bool stays = keeps_units() || (is_forward && !options.reshard_after_forward);
   for (const std::size_t bucket : units.users[user].buckets) {
     const bool is_next = next && std::ranges::count(units.users[*next].buckets, bucket) > 0;
     sharded->release(bucket, stays || is_next);
   }
+}
+
+bool ShardedDataParallel::State::is_in_parameters(std::size_t user, const Tensor& value) const {
+  for (const std::size_t bucket : units.users[user].buckets)
+    for (const BucketSlice& slice : units.buckets[bucket].slices)
+      if (parameters[slice.parameter].second.value().storage() == value.storage()) return true;
+  return false;
 }
 
 void ShardedDataParallel::State::gradient_ready(std::size_t parameter) {
@@ -201,7 +202,7 @@ void ShardedDataParallel::State::gradient_ready(std::size_t parameter) {
 }
 
 void ShardedDataParallel::State::gradient_ready_in_backward(std::size_t parameter) {
-  if (!std::exchange(ends_with_backward, true))
+  if (!in_stage && !std::exchange(ends_with_backward, true))
     at_end_of_backward([this] {
       end_pass();
       ends_with_backward = false;
@@ -220,13 +221,13 @@ void ShardedDataParallel::State::take_place(CallOrder::Event event) {
 
 // Follows the other ranks' pass, as the last one was, or in a first pass as they say.
 void ShardedDataParallel::State::follow_others() {
-  const std::vector<CallOrder::Event> events = training_order.last_pass();
-  for (const auto& event : events) take_place(event);
-  if (!events.empty()) return;
-  if (sharded) {
-    while (const auto event = first_order.receive()) take_place(*event);
-  } else {
+  const std::vector<CallOrder::Event> events = order->last_pass();
+  if (order->is_known()) {
+    for (const auto& event : events) take_place(event);
+  } else if (pass.kind == PassKind::whole && !sharded) {
     for (std::size_t p = 0; p < parameters.size(); ++p) gradient_ready(p);
+  } else {
+    while (const auto event = first_order.receive()) take_place(*event);
   }
 }
 
@@ -241,19 +242,38 @@ ShardedDataParallel::~ShardedDataParallel() {
 }
 
 Variable ShardedDataParallel::forward(const Variable& input) {
-  if (state_->ends_with_backward)
-    throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
   const bool is_training = grad_enabled();
-  state_->begin_pass(is_training, true);
+  state_->begin_step(is_training);
+  state_->begin_pass({.kind = is_training ? PassKind::whole : PassKind::evaluation});
   const Variable result = state_->model(input);
   if (!is_training) state_->end_pass();
   return result;
 }
 
+void ShardedDataParallel::prepare_forward() {
+  state_->begin_step(grad_enabled());
+}
+
 void ShardedDataParallel::join_pass() {
-  state_->begin_pass(true, false);
+  state_->begin_step(true);
+  state_->begin_pass({.has_samples = false});
   state_->follow_others();
   state_->end_pass();
+}
+
+void ShardedDataParallel::join_backward() {
+  if (state_->sharded) state_->sharded->drop_all();
+}
+
+void ShardedDataParallel::run_pass(const StagePass& pass, const std::function<void()>& compute) {
+  state_->in_stage = true;  // stays if the pass throws
+  state_->begin_pass(pass);
+  if (pass.has_samples)
+    compute();
+  else
+    state_->follow_others();
+  state_->end_pass();
+  state_->in_stage = false;
 }
 
 void ShardedDataParallel::zero_grad() {
@@ -268,17 +288,17 @@ void ShardedDataParallel::parameters_updated() {
 }
 
 void ShardedDataParallel::sync_buffers() {
-  broadcast(state_->mesh.all(), references(state_->model.named_buffers()));
+  broadcast(state_->mesh.all(), references(state_->buffers()));
 }
 
 std::vector<HookState> ShardedDataParallel::hook_state() {
   if (state_->options.broadcast_buffers) return {};
-  return OwnTensors(state_->model.named_buffers()).state();
+  return OwnTensors(state_->buffers()).state();
 }
 
 std::shared_ptr<void> ShardedDataParallel::evaluated_model() {
   if (state_->options.broadcast_buffers) return nullptr;
-  return OwnTensors(state_->model.named_buffers()).replaced_by_first(state_->mesh.all());
+  return OwnTensors(state_->buffers()).replaced_by_first(state_->mesh.all());
 }
 
 void ShardedDataParallel::visit_parameters(const Visitor& visit) {
@@ -289,7 +309,7 @@ void ShardedDataParallel::visit_parameters(const Visitor& visit) {
     return static_cast<std::size_t>(found - state_->parameters.begin());
   };
   if (sharded) sharded->drop_all();
-  for (const auto& [name, parameter] : state_->model.named_parameters()) {
+  for (const auto& [name, parameter] : state_->options.stages.present(state_->model.named_parameters())) {
     const std::size_t index = index_of(parameter);
     const bool is_absent = sharded && index < state_->parameters.size();
     if (is_absent) sharded->acquire(sharded->bucket_of(index));
@@ -309,7 +329,7 @@ void ShardedDataParallel::drop_whole_parameters() {
 }
 
 void ShardedDataParallel::distribute_model() {
-  NamedVariables whole = state_->model.named_parameters();
+  NamedVariables whole = state_->options.stages.present(state_->model.named_parameters());
   if (state_->sharded) {
     state_->sharded->distribute();
     std::erase_if(whole, [](const auto& each) { return each.second.requires_grad(); });
@@ -339,6 +359,10 @@ std::chrono::nanoseconds ShardedDataParallel::starting() const {
 
 void ShardedDataParallel::record_transfers(std::vector<Transfer>* into) {
   state_->gradients.record_transfers(into);
+}
+
+bool ShardedDataParallel::has_whole_parameters() const {
+  return !state_->sharded;
 }
 
 const DividedParameters* ShardedDataParallel::divided() const {

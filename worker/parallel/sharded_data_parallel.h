@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "ddprun/worker/comm/process_group.h"
@@ -7,6 +8,7 @@
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
+#include "ddprun/worker/parallel/stage_pass.h"
 #include "ddprun/worker/reducer/bucketing.h"
 
 namespace ddprun {
@@ -16,12 +18,17 @@ struct ShardedOptions {
   // True for ZeRO-3: each rank keeps only its part of the parameters, and gathers a unit (shard_units.h) for its calls.
   bool shard_parameters = false;
   // With shard_parameters: if true, a unit is freed after its forward pass and gathered again for its backward pass;
-  // otherwise it stays from the one to the other.
+  // otherwise it stays from the one to the other, and in a pipeline from its first pass of a step to the end of the
+  // step.
   bool reshard_after_forward = true;
   // The number of ranks of a shard group; 0: all. Shard groups are replicas of each other (mesh/device_mesh.h).
   int shard_group = 0;
   bool broadcast_buffers = true;  // like DdpOptions::broadcast_buffers
+  StageTensors stages = {};       // like DdpOptions::stages
 };
+
+// The parameters that are divided with these options, and their buckets. Pure, like that for DdpOptions.
+GradientBuckets gradient_buckets(nn::Module& model, const ShardedOptions& options);
 
 // Data parallelism where gradients, and parameters if wanted, are divided among the ranks: ZeRO stages 2 and 3
 // (Rajbhandari et al., 2020; PyTorch's FullyShardedDataParallel). Use with ParameterShards.
@@ -29,7 +36,8 @@ struct ShardedOptions {
 // Every pass reduces its gradients: ranks need the same number of passes, and an accumulation of gradients takes no
 // memory of its own, but communication for each micro-batch. With shard_parameters the order in which modules are
 // called is recorded in every pass, and the next unit is gathered while one computes; all ranks call modules in the
-// same order. A rank without samples follows the last pass's order; in a first pass the others broadcast it.
+// same order. A rank without samples follows the last pass's order; in a first pass the others broadcast it. The passes
+// of a pipeline's stages are followed each by itself: those of several micro-batches may be under way.
 //
 // Frozen parameters and buffers stay whole at every rank. A tied parameter belongs to the module that has it first.
 // Parameters are used by calls of modules that registered them, and not from elsewhere (Errc::usage).
@@ -48,8 +56,12 @@ class ShardedDataParallel final : public DataParallelism {
   ShardedDataParallel& operator=(const ShardedDataParallel&) = delete;
 
   Variable forward(const Variable& input) override;
+  void prepare_forward() override;
   void join_pass() override;
+  void join_backward() override;
+  void run_pass(const StagePass& pass, const std::function<void()>& compute) override;
   bool reduces_every_pass() const override { return true; }
+  bool has_whole_parameters() const override;
   void zero_grad() override;
   void parameters_updated() override;
   void sync_buffers() override;
@@ -70,7 +82,6 @@ class ShardedDataParallel final : public DataParallelism {
 
  private:
   struct State;
-  class UserHook;
   std::unique_ptr<State> state_;  // at one address: hooks refer to it
 };
 

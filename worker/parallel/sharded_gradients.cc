@@ -94,7 +94,7 @@ void ShardedGradients::ready(std::size_t parameter) {
                      parameters_[parameter].first);
   place.ready = true;
   --missing_[place.bucket];
-  while (next_ < buckets_.size() && missing_[next_] == 0) start(next_++);
+  while (next_ < expected_->size() && missing_[expected_->at(next_)] == 0) start(expected_->at(next_++));
 }
 
 void ShardedGradients::start(std::size_t b) {
@@ -145,12 +145,17 @@ void ShardedGradients::close(std::size_t b) {
 std::string ShardedGradients::unready_names() const {
   std::vector<std::string> names;
   for (std::size_t p = 0; p < places_.size(); ++p)
-    if (!places_[p].ready) names.push_back(parameters_[p].first);
+    if (!places_[p].ready && std::ranges::count(*expected_, places_[p].bucket) > 0)
+      names.push_back(parameters_[p].first);
   return first_names(names);
 }
 
+bool ShardedGradients::has_begun() const {
+  return std::ranges::any_of(places_, &Place::ready);
+}
+
 void ShardedGradients::finish() {
-  if (next_ < buckets_.size())
+  if (next_ < expected_->size())
     throw make_error(Errc::usage, "the backward pass did not reach {}: every parameter has to take part in the loss",
                      unready_names());
   while (!travelling_.empty()) complete_oldest();

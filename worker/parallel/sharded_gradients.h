@@ -18,8 +18,8 @@ namespace ddprun {
 // the start of its first gradient until its reduce-scatter has ended; at most two buckets are under way at a time.
 // Every pass reduces: passes add up in the parts, so that accumulation takes no more memory.
 //
-// A pass: ready() once for each parameter, then finish(). Buckets start in their order, whatever the order in which
-// gradients become ready, so that all ranks start the same operations.
+// A pass: begin_pass(), ready() once for each parameter of its buckets, then finish(). Buckets start in their order,
+// whatever the order in which gradients become ready, so that all ranks start the same operations.
 //
 // The mesh has the axes "replicate" and "shard": parts are those of the shard group, averaged over the replicas
 // as well.
@@ -35,10 +35,14 @@ class ShardedGradients {
   ShardedGradients(const ShardedGradients&) = delete;
   ShardedGradients& operator=(const ShardedGradients&) = delete;
 
+  // Begins a pass that reaches the parameters of these buckets, ascending; it outlives the pass.
+  void begin_pass(const std::vector<std::size_t>& buckets) { expected_ = &buckets; }
   // Makes the next pass replace the parts; those after it add to them.
   void begin_sum() { adds_.assign(adds_.size(), false); }
   // Called when the gradient of a parameter is complete, or if this rank has none, which counts as zero.
   void ready(std::size_t parameter);
+  // Returns whether a gradient has become ready since the last finish().
+  bool has_begun() const;
   void finish();
 
   // Returns by bucket this rank's elements of the average over all ranks.
@@ -74,12 +78,13 @@ class ShardedGradients {
   const DeviceMesh& mesh_;
   std::vector<std::pair<std::string, Variable>> parameters_;
   const std::vector<Bucket> buckets_;
-  std::vector<Place> places_;         // by parameter
-  std::vector<Tensor> memory_;        // by bucket; undefined while there is none
-  std::vector<Tensor> parts_;         // by bucket
-  std::vector<bool> adds_;            // by bucket, true if its part holds the sum of earlier passes
-  std::vector<std::size_t> missing_;  // by bucket, the number of parameters that are not ready yet
-  std::size_t next_ = 0;              // the next bucket to start
+  std::vector<Place> places_;                           // by parameter
+  std::vector<Tensor> memory_;                          // by bucket; undefined while there is none
+  std::vector<Tensor> parts_;                           // by bucket
+  std::vector<bool> adds_;                              // by bucket, true if its part holds the sum of earlier passes
+  std::vector<std::size_t> missing_;                    // by bucket, the number of parameters that are not ready yet
+  const std::vector<std::size_t>* expected_ = nullptr;  // the buckets of the pass
+  std::size_t next_ = 0;                                // the next of these to start
   std::deque<Travelling> travelling_;
   std::size_t bytes_ = 0, peak_ = 0;
   std::chrono::nanoseconds waited_{}, starting_{};

@@ -147,6 +147,10 @@ void ShardedParameters::drop_all() {
   }
 }
 
+void ShardedParameters::keep_all() {
+  for (BucketState& state : states_) state.users = 0;
+}
+
 void ShardedParameters::parts_updated() {
   for (const auto& [name, parameter] : parameters_) parameter.value().storage()->bump_version();
 }

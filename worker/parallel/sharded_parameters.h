@@ -42,6 +42,8 @@ class ShardedParameters {
   void prefetch(std::size_t bucket);
   // Drops all buckets; none is in use any more.
   void drop_all();
+  // Keeps the buckets that are whole, or coming, although none is in use any more.
+  void keep_all();
 
   // To be called after the parts have changed.
   void parts_updated();

@@ -175,6 +175,10 @@ TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches a
   CHECK(sent({.zero = 2}, 3, 4) == 3600);  // 3 reduce-scatters of 900 and a gather
   CHECK(sent({.zero = 3}, 3, 4) == 8100);
   CHECK(sent({.zero = 3, .reshard_after_forward = false}, 3, 4) == 5400);
+  // Each micro-batch of a pipeline's stage, whatever train says of micro-batches; buffers are sent once.
+  CHECK(sent({.zero = 2, .micro_batches = 3}, 1, 4) == 3600);
+  CHECK(sent({.zero = 3, .micro_batches = 3}, 1, 4) == 8100);
+  CHECK(sent({.zero = 3, .reshard_after_forward = false, .micro_batches = 3}, 1, 4) == 3600);
   // The bytes are 600 each among 2 ranks, then an all-reduce of 600 between 2 replicas.
   CHECK(sent({.zero = 2, .shard_group = 2}, 1, 4) == 1800);
   CHECK(sent({.zero = 3, .shard_group = 2}, 1, 4) == 2400);
@@ -190,6 +194,7 @@ TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches a
   };
   CHECK(with_buffers({}) == 50);
   CHECK(with_buffers({.zero = 2}) == 150);
+  CHECK(with_buffers({.zero = 2, .micro_batches = 3}) == 50);
   CHECK(with_buffers({.broadcast_buffers = false}) == 0);
 }
 

@@ -1,5 +1,7 @@
 #include "ddprun/worker/trainer/session/update_placements.h"
 
+#include <algorithm>
+#include <functional>
 #include <mutex>
 #include <stdexcept>
 
@@ -12,6 +14,11 @@ using namespace ddprun::testing;
 using namespace ddprun::trainer;
 
 namespace {
+
+// Threads of ranks throw: two of them must not assert at once.
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
 
 std::int64_t bytes_of(const optim::NamedTensors& state) {
   std::int64_t bytes = 0;
@@ -73,12 +80,54 @@ TEST_CASE("each rank has the bytes of the optimizer's state that the placements 
                                                       {8, "tensor = 2\nzero = 3\nshard_group = 2\n", 4},
                                                       {4, stages, 2},
                                                       {4, stages + "zero = 1\n", 4},
+                                                      {4, stages + "zero = 2\n", 4},
+                                                      {8, stages + "zero = 3\nshard_group = 2\n", 4},
                                                       {8, stages + "tensor = 2\n", 4},
-                                                      {8, stages + "tensor = 2\nzero = 1\n", 8}}) {
+                                                      {8, stages + "tensor = 2\nzero = 1\n", 8},
+                                                      {8, stages + "tensor = 2\nzero = 2\n", 8},
+                                                      {8, stages + "tensor = 2\nzero = 3\n", 8}}) {
     INFO(ranks << " ranks\n" << parallel);
     const Sizes sizes = sizes_of(text, ranks, parallel);
     CHECK(sizes.counted == sizes.whole);
     // All tensor-parallel ranks have norms, biases and positions, and two stages have the embedding.
     CHECK(static_cast<double>(sizes.most) < 1.25 * static_cast<double>(sizes.whole) / parts);
+  }
+}
+
+TEST_CASE("of divided parameters a rank has what the placements say between steps, and two units more within one") {
+  const TextFile text_file;
+  const std::string text =
+      text_file.keys({.layers = 8, .width = 64}) + adamw + "[train]\nglobal_batch_size = 16\n[parallel]\nzero = 3\n";
+  for (const std::string more :
+       {"schedule = gpipe\n", "", "schedule = zero_bubble\n", "schedule = interleaved\nvirtual_stages = 2\n"}) {
+    INFO(more);
+    const std::string split = more.starts_with("schedule = interleaved") ? "split = h.2 h.4 h.6\n" : "split = h.4\n";
+    const TrainingJob job(text + "pipeline = 2\ntensor = 2\nmicro_batches = 4\n" + split + more);
+    run_ranks(8, [&](ProcessGroup& group) {
+      Replica replica(job);
+      const auto session = replica.session(group);
+      const auto& forms = session->forms();
+      const DividedParameters& divided = *forms.parallelism.divided();
+      const auto placements = placements_of_updates(forms, *replica.state.model);
+      std::size_t placed = 0, parts = 0, tensors = 0;
+      std::vector<std::size_t> units;
+      for (const auto& [name, parameter] : divided.parameters)
+        placed += static_cast<std::size_t>(placements.of_parameter(name).local_bytes(group.rank()));
+      for (std::size_t b = 0; b < divided.buckets.size(); ++b) {
+        parts += divided.values[b].bytes();
+        tensors += divided.buckets[b].slices.size();
+        units.push_back(divided.buckets[b].count * size_of(divided.buckets[b].dtype));
+      }
+      constexpr std::size_t most_padding = 64;
+      require(placed <= parts && parts < placed + tensors * most_padding, "parts are placed, and padded");
+      std::ranges::sort(units, std::greater());
+      session->step(false);
+      const ModelPeaks peaks = session->step(false).model_peaks;  // it knows which unit comes next
+      require(peaks.parameters <= parts + units[0] + units[1], "two units more");
+      // Two units travel, each with a part that is to be added, and two begin.
+      require(peaks.gradients <= parts + 5 * units[0], "gradients under way");
+      for (const auto& [name, parameter] : replica.state.model->named_parameters())
+        require(!parameter.value().storage()->is_present(), name + " is whole between steps");
+    });
   }
 }

@@ -18,10 +18,6 @@ Tensor one(const Variable& scalar) {
   return Tensor::full(scalar.shape(), 1, scalar.dtype(), scalar.device());
 }
 
-std::shared_ptr<void> enter(const std::function<std::shared_ptr<void>(int)>& scope, int micro_batch) {
-  return scope ? scope(micro_batch) : nullptr;
-}
-
 }  // namespace
 
 Executor::Executor(Schedule schedule, int rank, std::vector<Stage> stages, Channel& channel)
@@ -33,9 +29,10 @@ const Stage& Executor::stage(int number) const {
 
 void Executor::train(const StepFunctions& step) {
   auto actions = schedule_.actions.at(static_cast<std::size_t>(rank_));
-  std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= step.micro_batches; });
+  const int joined = std::max(step.micro_batches, step.most_micro_batches);
+  std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= joined; });
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    if (i + 1 < actions.size()) expect(actions[i + 1], step);
+    if (i + 1 < actions.size() && actions[i + 1].micro_batch < step.micro_batches) expect(actions[i + 1], step);
     run(actions[i], step);
   }
   channel_.finish();
@@ -51,23 +48,30 @@ void Executor::evaluate(int micro_batch, const StepFunctions& step) {
 
 void Executor::run(const Action& action, const StepFunctions& step) {
   try {
-    switch (action.kind) {
-      case ActionKind::forward:
-        return forward(action, step);
-      case ActionKind::backward:
-        return backward(action, step);
-      case ActionKind::backward_input:
-        return backward_input(action, step);
-      case ActionKind::backward_weight:
-        return backward_weight(action, step);
-    }
+    if (!step.around) return compute(action, step);
+    step.around(action, [&] {
+      if (action.micro_batch < step.micro_batches) compute(action, step);
+    });
   } catch (const Error& e) {
     throw make_error(e.code(), "pipeline rank {}, {}: {}", rank_, to_string(action), e.what());
   }
 }
 
+void Executor::compute(const Action& action, const StepFunctions& step) {
+  switch (action.kind) {
+    case ActionKind::forward:
+      return forward(action, step);
+    case ActionKind::backward:
+      return backward(action, step);
+    case ActionKind::backward_input:
+      return backward_input(action, step);
+    case ActionKind::backward_weight:
+      return backward_weight(action);
+  }
+}
+
 void Executor::forward(const Action& action, const StepFunctions& step) {
-  const auto scope = enter(step.scope, action.micro_batch);
+  const auto scope = step.scope ? step.scope(action.micro_batch) : nullptr;
   Pass pass;
   Variable value;
   if (action.stage == 0) {
@@ -92,10 +96,7 @@ void Executor::backward(const Action& action, const StepFunctions& step) {
   const Tensor gradient = is_last(action.stage) ? one(found->second.result) : take(action, step);
   const Pass pass = std::move(found->second);
   passes_.erase(found);
-  if (pass.result.requires_grad()) {
-    const auto scope = enter(step.backward_scope, action.micro_batch);
-    pass.result.backward(gradient);
-  }
+  if (pass.result.requires_grad()) pass.result.backward(gradient);
   hand_over_gradient(action, pass.input, step);
 }
 
@@ -109,10 +110,9 @@ void Executor::backward_input(const Action& action, const StepFunctions& step) {
   hand_over_gradient(action, pass.input, step);
 }
 
-void Executor::backward_weight(const Action& action, const StepFunctions& step) {
+void Executor::backward_weight(const Action& action) {
   const auto found = passes_.find({action.stage, action.micro_batch});
   if (found == passes_.end()) return;
-  const auto scope = enter(step.backward_scope, action.micro_batch);
   found->second.divided->finish();
   passes_.erase(found);
 }

@@ -17,13 +17,15 @@ namespace ddprun::pipeline {
 // The functions that a step calls, each on the thread of the rank whose stage it concerns.
 struct StepFunctions {
   int micro_batches = 0;                                    // the schedule's micro-batches from here on are left out
+  int most_micro_batches = 0;                               // those of the data rank that has most, if that matters
   std::function<std::int64_t(int)> samples = {};            // those of a micro-batch
   std::function<Variable(int)> input = {};                  // that of the first stage
   std::function<Variable(int, const Variable&)> loss = {};  // that of the last stage's result: backward() begins at it
   // The result exists while a micro-batch is computed forward, such as nn::RandomScope; empty if there is none.
   std::function<std::shared_ptr<void>(int)> scope = {};
-  // The result exists during a backward pass that completes gradients of weights; empty if there is none.
-  std::function<std::shared_ptr<void>(int)> backward_scope = {};
+  // Runs an action, of which it gets the computation; called up to most_micro_batches, where computations of those that
+  // this rank does not have are empty. Not set: actions run by themselves.
+  std::function<void(const Action&, const std::function<void()>&)> around = {};
 };
 
 // Runs a rank's part of a schedule.
@@ -53,10 +55,11 @@ class Executor {
   };
 
   void run(const Action& action, const StepFunctions& step);
+  void compute(const Action& action, const StepFunctions& step);
   void forward(const Action& action, const StepFunctions& step);
   void backward(const Action& action, const StepFunctions& step);
   void backward_input(const Action& action, const StepFunctions& step);
-  void backward_weight(const Action& action, const StepFunctions& step);
+  void backward_weight(const Action& action);
   void expect(const Action& action, const StepFunctions& step);
   std::optional<std::pair<int, Message>> awaited(const Action& action, const StepFunctions& step) const;
   Tensor take(const Action& action, const StepFunctions& step);

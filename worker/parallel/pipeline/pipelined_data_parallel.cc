@@ -9,77 +9,98 @@
 #include "ddprun/worker/parallel/own_tensors.h"
 
 namespace ddprun::pipeline {
+namespace {
+
+template <class Parallel, class Options>
+StageParallelism with_options(Options options) {
+  return {.make =
+              [options](nn::Module& model, ProcessGroup& group, const StageTensors& stages) mutable {
+                options.stages = stages;
+                return std::make_unique<Parallel>(model, group, options);
+              },
+          .buckets =
+              [options](nn::Module& model, const StageTensors& stages) mutable {
+                options.stages = stages;
+                return gradient_buckets(model, options);
+              },
+          .own_buffers = !options.broadcast_buffers};
+}
+
+}  // namespace
+
+StageParallelism distributed_stages(DdpOptions options) {
+  return with_options<DistributedDataParallel>(std::move(options));
+}
+
+StageParallelism sharded_stages(ShardedOptions options) {
+  return with_options<ShardedDataParallel>(std::move(options));
+}
+
 PipelinedDataParallel::PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh,
                                              const std::vector<std::size_t>& cuts, const Schedule& schedule,
-                                             DdpOptions options)
-    : model_(model), mesh_(mesh), schedule_(schedule), options_(std::move(options)) {
+                                             StageParallelism stages)
+    : model_(model), mesh_(mesh), schedule_(schedule), of_stages_(std::move(stages)) {
   make_stages_at(cuts);
 }
 
 void PipelinedDataParallel::make_stages_at(const std::vector<std::size_t>& cuts) {
   pipeline_.emplace(model_, cuts, schedule_, mesh_.group("pipeline"));
-  ddp_.emplace(model_, mesh_.group("data"), options_of(pipeline_->group().rank()));
-  ddp_->record_transfers(transfers_);
-}
-
-DdpOptions PipelinedDataParallel::options_of(int rank) const {
-  DdpOptions options = options_;
-  const auto note = [&](const std::string& name, bool is_trained) {
-    const auto& ranks = pipeline_->ranks_of(name);
-    if (!ranks.contains(rank))
-      options.ignored_parameters.push_back(name);
-    else if (options.shard_gradients && is_trained && ranks.size() > 1)
-      options.own_buckets.push_back(name);
-  };
-  for (const auto& [name, parameter] : model_.named_parameters()) note(name, parameter.requires_grad());
-  for (const auto& [name, buffer] : model_.named_buffers()) note(name, false);
-  return options;
+  data_ = of_stages_.make(model_, mesh_.group("data"), pipeline_->tensors_of(pipeline_->group().rank()));
+  data_->record_transfers(transfers_);
 }
 
 void PipelinedDataParallel::cut_at(const std::vector<std::size_t>& cuts) {
-  const auto before = state();
-  ddp_.reset();
+  const bool are_whole = data_->has_whole_parameters();
+  const auto before = state(are_whole);
+  data_.reset();
   pipeline_.reset();
   make_stages_at(cuts);
-  before.move_to(state());
+  before.move_to(state(are_whole));
 }
 
 void PipelinedDataParallel::record_transfers(std::vector<Transfer>* into) {
   transfers_ = into;
-  ddp_->record_transfers(into);
+  data_->record_transfers(into);
 }
 
 std::vector<HookState> PipelinedDataParallel::hook_state() {
-  if (options_.broadcast_buffers) return {};
-  return OwnTensors(model_.named_buffers()).state();
-}
-
-std::shared_ptr<void> PipelinedDataParallel::evaluated_model() {
-  if (options_.broadcast_buffers) return nullptr;
-  return OwnTensors(pipeline_->buffers()).replaced_by_first(mesh_.group("data"));
+  return of_stages_.own_buffers ? OwnTensors(model_.named_buffers()).state() : data_->hook_state();
 }
 
 Variable PipelinedDataParallel::forward(const Variable&) {
   throw Error(Errc::unsupported, "a rank of a pipeline has some stages of the model alone");
 }
 
+// The ranks of a stage make a parameter whole together, and the first stage that has it sends it to the others.
 void PipelinedDataParallel::visit_parameters(const Visitor& visit) {
-  for (const auto& [name, parameter] : model_.named_parameters()) {
-    const Tensor& own = parameter.value();
-    const Tensor value = own.storage()->is_present() ? own : Tensor::empty(own.shape(), own.dtype());
-    const int root = *pipeline_->ranks_of(name).begin();
-    // A copy of a tied parameter is this rank's own: it stays as it is.
-    const bool keeps = own.storage()->is_present() && root != pipeline_->group().rank();
-    const Tensor received = keeps ? value.clone() : value;
-    pipeline_->group().broadcast(span_of_tensor(received), root, {.blocking = true});
-    visit(name, keeps ? value : received);
-  }
+  const auto all = model_.named_parameters();
+  auto next = all.begin();
+  const auto receive_until = [&](const std::string& name) {
+    for (; next != all.end() && next->first != name; ++next)
+      share(next->first, Tensor::empty_like(next->second.value()), visit);
+  };
+  data_->visit_parameters([&](const std::string& name, const Tensor& value) {
+    receive_until(name);
+    share(name, value, visit);
+    ++next;
+  });
+  receive_until("");
 }
 
-sharding::ShardedState PipelinedDataParallel::state() const {
+void PipelinedDataParallel::share(const std::string& name, const Tensor& value, const Visitor& visit) {
+  const auto& ranks = pipeline_->ranks_of(name);
+  const int root = *ranks.begin(), own = pipeline_->group().rank();
+  // A copy of a tied parameter is this rank's own: it stays as it is.
+  const bool keeps = ranks.contains(own) && root != own;
+  pipeline_->group().broadcast(span_of_tensor(keeps ? value.clone() : value), root, {.blocking = true});
+  visit(name, value);
+}
+
+sharding::ShardedState PipelinedDataParallel::state(bool are_whole) const {
   std::vector<sharding::PlacedTensor> tensors;
   const auto& placements = pipeline_->placements();
-  for (const auto& [name, parameter] : model_.named_parameters()) tensors.push_back(placements.of_parameter(name));
+  for (const auto& [name, parameter] : model_.named_parameters())
+    if (are_whole || !parameter.requires_grad()) tensors.push_back(placements.of_parameter(name));
   for (const auto& [name, buffer] : model_.named_buffers()) tensors.push_back(placements.of_parameter(name));
   return {std::move(tensors), own_tensors(), pipeline_->group()};
 }
@@ -92,17 +113,20 @@ optim::NamedTensors PipelinedDataParallel::own_tensors() const {
 }
 
 void PipelinedDataParallel::collect_parameters() {
+  data_->collect_parameters();
   if (mesh_.coordinate("data") > 0) return;
-  const optim::NamedTensors whole = state().gather();
+  const optim::NamedTensors whole = state(true).gather();
   if (!has_whole()) return;
   const std::map<std::string, Tensor> by_name(whole.begin(), whole.end());
+  const auto& foreign = pipeline_->foreign();
   for (auto [name, parameter] : model_.named_parameters())
-    if (!parameter.value().storage()->is_present()) parameter.set_value(by_name.at(name));
+    if (std::ranges::count(foreign, name) > 0) parameter.set_value(by_name.at(name));
   for (auto [name, buffer] : model_.named_buffers())
     if (const Tensor& value = by_name.at(name); value.raw() != buffer.raw()) buffer.copy_from(value);
 }
 
 void PipelinedDataParallel::drop_whole_parameters() {
+  data_->drop_whole_parameters();
   if (!has_whole()) return;
   const auto& foreign = pipeline_->foreign();
   for (const auto& [name, parameter] : model_.named_parameters())
@@ -115,10 +139,8 @@ void PipelinedDataParallel::distribute_model() {
     for (const auto& [name, parameter] : model_.named_parameters()) whole.emplace_back(name, parameter.value());
     for (const auto& [name, buffer] : model_.named_buffers()) whole.emplace_back(name, buffer);
   }
-  if (mesh_.coordinate("data") == 0) state().scatter(whole);
-  for (const auto& [name, tensor] : own_tensors())
-    mesh_.group("data").broadcast(span_of_tensor(tensor), 0, {.blocking = true});
-  for (const auto& [name, tensor] : own_tensors()) tensor.storage()->bump_version();
+  if (mesh_.coordinate("data") == 0) state(true).scatter(whole);
+  data_->distribute_model();
 }
 
 }  // namespace ddprun::pipeline

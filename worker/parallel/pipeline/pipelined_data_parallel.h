@@ -1,81 +1,104 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/divided_parameters.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
+#include "ddprun/worker/parallel/sharded_data_parallel.h"
 #include "ddprun/worker/parallel/sharding/sharded_state.h"
 
 namespace ddprun::pipeline {
 
+// The data parallelism of the ranks that have the same stages.
+struct StageParallelism {
+  // Makes it for a rank's part of a model. Collective over the group.
+  std::function<std::unique_ptr<DataParallelism>(nn::Module&, ProcessGroup& group, const StageTensors&)> make;
+  // Returns its buckets, of any rank of the pipeline. Pure.
+  std::function<GradientBuckets(nn::Module&, const StageTensors&)> buckets;
+  bool own_buffers = false;  // true if buffers are each rank's own
+};
+// options.stages are set by the pipeline.
+StageParallelism distributed_stages(DdpOptions options = {});
+StageParallelism sharded_stages(ShardedOptions options);
+
 // Several pipelines, each with its part of the batch: the ranks of a mesh's axis "pipeline" have the stages of a
-// model, and those of its axis "data" average the gradients of the same stages. As DataParallelism it knows the
-// whole model; passes go through train() and RankPipeline::evaluate().
+// model, and those of its axis "data" reduce the gradients of the same stages. As DataParallelism it knows the whole
+// model; passes go through train() and evaluate().
 //
 // Ownership: model and mesh outlive this object.
-// Threads, errors: those of RankPipeline and DistributedDataParallel.
+// Threads, errors: those of RankPipeline and of the stages' data parallelism.
 class PipelinedDataParallel final : public DataParallelism {
  public:
-  // options.ignored_parameters and own_buckets are set here. With shard_gradients the update of each stage is divided
-  // among its data ranks: see divided().
   PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh, const std::vector<std::size_t>& cuts,
-                        const Schedule& schedule, DdpOptions options);
+                        const Schedule& schedule, StageParallelism stages = distributed_stages());
 
   // Computes the gradients of a step, averaged over the data ranks.
-  void train(const StepFunctions& step) { pipeline_->train(step, *ddp_); }
+  void train(const StepFunctions& step) { pipeline_->train(step, *data_); }
+  // These do what RankPipeline's methods do.
+  void evaluate(int micro_batch, const StepFunctions& step) { pipeline_->evaluate(micro_batch, step, *data_); }
+  void assume_inputs(const Tensor& input) { pipeline_->assume_inputs(input, *data_); }
   // Both references are valid until cut_at().
   RankPipeline& pipeline() { return *pipeline_; }
   const RankPipeline& pipeline() const { return *pipeline_; }
 
-  // Cuts the model elsewhere, between two steps: parameters and buffers move to the ranks that have them then.
-  // Gradients are dropped. Collective.
+  // Cuts the model elsewhere, between two steps: parameters and buffers move to the ranks that have them then, but for
+  // parameters of which ranks have only parts, whose values are lost. Gradients are dropped. Collective.
   void cut_at(const std::vector<std::size_t>& cuts);
 
   // The buckets of the gradients that this rank of the pipeline has.
-  GradientBuckets buckets_of(int rank) const { return gradient_buckets(model_, options_of(rank)); }
+  GradientBuckets buckets_of(int rank) const { return of_stages_.buckets(model_, pipeline_->tensors_of(rank)); }
 
   // Throws Errc::unsupported: a rank has only some stages.
   Variable forward(const Variable& input) override;
-  void join_pass() override { ddp_->join_pass(); }
-  void join_backward() override { ddp_->join_backward(); }
-  std::shared_ptr<void> hold_reduction() override { return ddp_->hold_reduction(); }
-  const DividedParameters* divided() const override { return ddp_->divided(); }
-  ProcessGroup& shard_group() const override { return ddp_->shard_group(); }
-  void zero_grad() override { ddp_->zero_grad(); }
-  void parameters_updated() override { ddp_->parameters_updated(); }
-  void sync_buffers() override { ddp_->sync_buffers(); }
-  // With broadcast_buffers = false: returns the buffers of all stages, of which this rank changes its own.
+  void join_pass() override { data_->join_pass(); }
+  void join_backward() override { data_->join_backward(); }
+  bool reduces_every_pass() const override { return data_->reduces_every_pass(); }
+  std::shared_ptr<void> hold_reduction() override { return data_->hold_reduction(); }
+  bool has_whole_parameters() const override { return data_->has_whole_parameters(); }
+  const DividedParameters* divided() const override { return data_->divided(); }
+  ProcessGroup& shard_group() const override { return data_->shard_group(); }
+  ProcessGroup* replica_group() const override { return data_->replica_group(); }
+  std::uint64_t bytes_sent() const override { return data_->bytes_sent(); }
+  void zero_grad() override { data_->zero_grad(); }
+  void parameters_updated() override { data_->parameters_updated(); }
+  void sync_buffers() override { data_->sync_buffers(); }
+  // Returns, if buffers are each rank's own, those of all stages, of which this rank changes its own.
   std::vector<HookState> hook_state() override;
-  std::shared_ptr<void> evaluated_model() override;
+  std::shared_ptr<void> evaluated_model() override { return data_->evaluated_model(); }
   void visit_parameters(const Visitor& visit) override;
   void collect_parameters() override;
   void drop_whole_parameters() override;
   void distribute_model() override;
-  std::chrono::nanoseconds waited() const override { return ddp_->waited() + pipeline_->waited(); }
-  std::chrono::nanoseconds starting() const override { return ddp_->starting(); }
+  ModelPeaks take_peaks() override { return data_->take_peaks(); }
+  std::chrono::nanoseconds waited() const override { return data_->waited() + pipeline_->waited(); }
+  std::chrono::nanoseconds starting() const override { return data_->starting(); }
   void record_transfers(std::vector<Transfer>* into) override;
 
  private:
-  DdpOptions options_of(int rank) const;
   void make_stages_at(const std::vector<std::size_t>& cuts);
   optim::NamedTensors own_tensors() const;
-  // The state of the whole model, sharded over the ranks of this pipeline.
-  sharding::ShardedState state() const;
+  // The state of the whole model, sharded over the ranks of this pipeline; of those that learn only if they are whole.
+  sharding::ShardedState state(bool are_whole) const;
+  void share(const std::string& name, const Tensor& value, const Visitor& visit);
   // True at the first rank of the first pipeline; if layers are divided as well, at all that have its parts of them.
   bool has_whole() const { return mesh_.coordinate("data") == 0 && pipeline_->group().rank() == 0; }
 
   nn::Module& model_;
   const DeviceMesh& mesh_;
   const Schedule schedule_;
-  const DdpOptions options_;
+  const StageParallelism of_stages_;
   std::vector<Transfer>* transfers_ = nullptr;
   std::optional<RankPipeline> pipeline_;
-  std::optional<DistributedDataParallel> ddp_;
+  std::unique_ptr<DataParallelism> data_;
 };
 
 }  // namespace ddprun::pipeline

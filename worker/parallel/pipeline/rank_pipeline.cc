@@ -27,6 +27,20 @@ bool contains(const Named& all, const std::string& name) {
   return std::ranges::any_of(all, [&](const auto& each) { return each.first == name; });
 }
 
+PassKind pass_kind(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward:
+      return PassKind::forward;
+    case ActionKind::backward:
+      return PassKind::backward;
+    case ActionKind::backward_input:
+      return PassKind::backward_input;
+    case ActionKind::backward_weight:
+      return PassKind::backward_weight;
+  }
+  return PassKind::forward;
+}
+
 }  // namespace
 
 void make_absent(Variable parameter) {
@@ -91,20 +105,49 @@ void RankPipeline::drop_foreign(nn::Module& model) {
   }
 }
 
-void RankPipeline::assume_inputs(const Tensor& input) {
+StageTensors RankPipeline::tensors_of(int rank) const {
+  StageTensors tensors;
+  std::map<std::string, int> uses;
+  for (const Stage& stage : stages_)
+    for (const auto& [name, parameter] : stage.parameters) {
+      if (parameter.requires_grad() && ++uses[name] == 2) tensors.shared.push_back(name);
+      if (schedule_.rank_of(stage.number) == rank) tensors.parameters[stage.number].push_back(name);
+    }
+  for (const auto& [name, ranks] : ranks_)
+    if (!ranks.contains(rank)) tensors.absent.push_back(name);
+  return tensors;
+}
+
+void RankPipeline::assume_inputs(const Tensor& input, DataParallelism& data) {
   const NoGradScope no_grad;
   Variable value(input);
-  for (const Stage& stage : stages_) {
-    if (stage.number > 0) channel_.assume(stage.number, input.size(0), value.value());
-    if (stage.number + 1 < schedule_.stages) value = stage(value);
-  }
+  const StagePass pass{.stage = executor_.stages().front().number, .kind = PassKind::evaluation};
+  data.run_pass(pass, [&] {
+    for (const Stage& stage : stages_) {
+      if (stage.number > 0) channel_.assume(stage.number, input.size(0), value.value());
+      if (stage.number + 1 < schedule_.stages) value = stage(value);
+    }
+  });
+}
+
+void RankPipeline::evaluate(int micro_batch, StepFunctions step, DataParallelism& data) {
+  step.around = [&data](const Action& action, const std::function<void()>& compute) {
+    data.run_pass({.stage = action.stage, .kind = PassKind::evaluation}, compute);
+  };
+  executor_.evaluate(micro_batch, step);
 }
 
 void RankPipeline::train(StepFunctions step, DataParallelism& data) {
   data.prepare_forward();
-  const bool overlaps = executor_.stages().size() == 1 && step.micro_batches > 0;
-  step.backward_scope = [&data, overlaps, last = step.micro_batches - 1](int micro_batch) -> std::shared_ptr<void> {
-    return overlaps && micro_batch == last ? nullptr : data.hold_reduction();
+  const int own = step.micro_batches;
+  if (!data.reduces_every_pass()) step.most_micro_batches = own;
+  const bool overlaps = executor_.stages().size() == 1 && own > 0 && !data.reduces_every_pass();
+  step.around = [&](const Action& action, const std::function<void()>& compute) {
+    data.run_pass({.stage = action.stage,
+                   .kind = pass_kind(action.kind),
+                   .has_samples = action.micro_batch < own,
+                   .reduces = overlaps && action.micro_batch + 1 == own},
+                  compute);
   };
   executor_.train(step);
   if (!overlaps) data.join_backward();

@@ -15,6 +15,7 @@
 #include "ddprun/worker/parallel/pipeline/group_channel.h"
 #include "ddprun/worker/parallel/pipeline/tied_parameters.h"
 #include "ddprun/worker/parallel/sharding/parameter_placements.h"
+#include "ddprun/worker/parallel/stage_pass.h"
 
 namespace ddprun::pipeline {
 
@@ -29,7 +30,7 @@ void make_present(Variable parameter);
 //   RankPipeline pipeline(model, cuts_at(model, {"h.2"}, 2),
 //                         plan_schedule(ScheduleKind::one_forward_one_backward, {.ranks = 2, .micro_batches = 8}),
 //                         mesh.group("pipeline"));
-//   DistributedDataParallel ddp(model, mesh.group("data"), {.ignored_parameters = pipeline.foreign()});
+//   DistributedDataParallel ddp(model, mesh.group("data"), {.stages = pipeline.tensors_of(pipeline.group().rank())});
 //   pipeline.train(step, ddp);   // adds to the gradients of pipeline.parameters(), averaged over the data ranks
 //
 // The constructor takes a whole model with the same parameters at all ranks. Those of other ranks' stages are absent
@@ -44,12 +45,13 @@ class RankPipeline {
   RankPipeline(nn::Module& model, const std::vector<std::size_t>& cuts, const Schedule& schedule, ProcessGroup& group);
 
   // Runs the forward and backward passes of a step. The gradients' average over the data ranks overlaps with the last
-  // micro-batch's backward pass, or follows if a rank has several stages. data has the model without foreign().
+  // micro-batch's backward pass, or follows if a rank has several stages; data may also reduce them in every pass. It
+  // has the model without foreign().
   void train(StepFunctions step, DataParallelism& data);
-  void evaluate(int micro_batch, const StepFunctions& step) { executor_.evaluate(micro_batch, step); }
+  void evaluate(int micro_batch, StepFunctions step, DataParallelism& data);
   // For a rank whose neighbours do not exist (comm/backends/local/dry_group.h): finds out what its stages receive for
   // micro-batches of the input's number of samples. REQUIRES: a ShapeOnlyScope, modules in evaluation.
-  void assume_inputs(const Tensor& input);
+  void assume_inputs(const Tensor& input, DataParallelism& data);
   // To be called at the end of an evaluation.
   void finish() { channel_.finish(); }
 
@@ -60,6 +62,8 @@ class RankPipeline {
   const optim::NamedTensors& buffers() const { return buffers_; }
   // The names of the parameters and buffers of other ranks' stages.
   const std::vector<std::string>& foreign() const { return foreign_; }
+  // What the stages of a rank have of the model.
+  StageTensors tensors_of(int rank) const;
   // The ranks whose stages have this parameter or buffer.
   const std::set<int>& ranks_of(const std::string& name) const { return ranks_.at(name); }
   // All parameters and buffers on a mesh of the group; each is at its stages.

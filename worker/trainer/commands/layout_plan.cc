@@ -113,8 +113,7 @@ std::vector<Layout> layouts_of(int ranks, bool has_experts) {
   for (std::size_t i = 0, meshes = all.size(); i < meshes; ++i) {
     Layout layout = all[i];
     if (layout.data == 1 || layout.tensor * layout.pipeline == 1) continue;
-    const std::int64_t most = layout.pipeline > 1 ? 1 : 3;
-    for (layout.zero = 1; layout.zero <= most; ++layout.zero) all.push_back(layout);
+    for (layout.zero = 1; layout.zero <= 3; ++layout.zero) all.push_back(layout);
   }
   return all;
 }

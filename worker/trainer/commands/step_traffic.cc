@@ -36,17 +36,22 @@ std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& confi
                                               std::int64_t micro_batches, int ranks) {
   const auto share = config.zero == 0 ? sent_share(config, ranks) : 1;
   if (!share) return std::nullopt;
-  const auto parameters = static_cast<double>(bytes.parameters), passes = static_cast<double>(micro_batches);
+  const bool is_pipeline = config.micro_batches > 0;
+  const auto parameters = static_cast<double>(bytes.parameters);
+  const double passes = is_pipeline ? config.micro_batches : static_cast<double>(micro_batches);
   const int shards = config.shard_group > 0 ? config.shard_group : ranks;
   const double exchange = rest_of(shards) * parameters;                       // an all-gather or a reduce-scatter
   const double averages = 2 * rest_of(ranks / shards) * parameters / shards;  // over the replicas of a part
   double sent = 0;
   if (config.zero < 2) sent = 2 * exchange * *share;
   if (config.zero == 2) sent = passes * (exchange + averages) + exchange;
-  if (config.zero == 3) sent = passes * ((config.reshard_after_forward ? 3 : 2) * exchange + averages);
+  if (config.zero == 3) {
+    const double kept = is_pipeline ? 1 : passes;  // gathers of a parameter that stays after its forward pass
+    sent = passes * (exchange + averages) + (config.reshard_after_forward ? 2 * passes : kept) * exchange;
+  }
   if (config.expert > 1) sent += 2 * rest_of(ranks / config.expert) * static_cast<double>(bytes.experts);
   if (config.broadcast_buffers)
-    sent += (config.zero < 2 ? 1 : passes) * rest_of(ranks) * static_cast<double>(bytes.buffers);
+    sent += (config.zero < 2 || is_pipeline ? 1 : passes) * rest_of(ranks) * static_cast<double>(bytes.buffers);
   return static_cast<std::size_t>(sent);
 }
 

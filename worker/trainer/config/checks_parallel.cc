@@ -237,10 +237,8 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
   if ((p.schedule == "interleaved") != (p.virtual_stages > 1))
     reject(settings, "parallel.virtual_stages", "the schedule interleaved has 2 or more, and the others 1");
   if (p.strategy != "ddp") reject(settings, "parallel.strategy", "the stages of a pipeline have no replicas");
-  if (p.zero > 1 || (p.zero > 0 && p.pipeline == 1))
-    reject(settings, "parallel.zero",
-           p.pipeline == 1 ? "the state of a pipeline over devices is not divided"
-                           : "with parallel.pipeline updates are divided alone: use parallel.zero = 1");
+  if (p.zero > 0 && p.pipeline == 1)
+    reject(settings, "parallel.zero", "the state of a pipeline over devices is not divided");
   if (p.hook != "allreduce") reject(settings, "parallel.hook", "gradients of a pipeline are averaged as they are");
   for (const auto& [key, on] :
        {std::pair("parallel.find_unused_parameters", p.find_unused_parameters),

@@ -99,6 +99,14 @@ sharding::ShardedState DividedState::of_slices(const optim::NamedTensors& model)
   return {sharding::placed_tensors(placements, model, nullptr), model, forms_.slices()->group()};
 }
 
+// Returns the values of the parts of parameters that nothing but parts is kept of.
+optim::NamedTensors DividedState::own_parts() const {
+  optim::NamedTensors parts;
+  if (forms_.parallelism.has_whole_parameters()) return parts;
+  for (const auto& [name, parameter] : parameters_) parts.emplace_back(name, parameter.value());
+  return parts;
+}
+
 // Returns whether the model is collected here: slices stay slices.
 bool DividedState::collects() const {
   return forms_.replica_group().rank() == 0 && (!forms_.pipelined || forms_.pipelined->pipeline().group().rank() == 0);
@@ -143,7 +151,8 @@ void DividedState::visit_parameters(const DataParallelism::Visitor& visit) {
 
 void DividedState::visit_replicas(const ReplicaVisitor& visit) {
   if (forms_.parallelism.ranks_differ()) return;
-  const bool has_parts = config_.parallel.zero == 3;  // there may be copies of these parts in other shard groups
+  // There may be copies of parts in other shard groups.
+  const bool has_parts = !forms_.parallelism.has_whole_parameters();
   ProcessGroup* const group = has_parts ? forms_.parallelism.replica_group() : &forms_.replica_group();
   const auto ignored = parse_names(config_.parallel.ignored_parameters);
   const auto& parameters = has_parts          ? parameters_
@@ -199,8 +208,11 @@ void DividedState::cut_at(const std::vector<std::size_t>& cuts) {
   const auto averages = std::exchange(state_.ema, std::nullopt);
   const auto state = sharded(optimizer->state());
   const auto state_of_averages = averages ? std::optional(sharded(averages->averages())) : std::nullopt;
+  const auto parts = sharded(own_parts());
   forms_.pipelined->cut_at(cuts);
   divide();
+  parts.move_to(sharded(own_parts()));
+  if (!forms_.parallelism.has_whole_parameters()) forms_.parallelism.parameters_updated();
   state.move_to(sharded(state_.optimizer->state()));
   state_.optimizer->set_lr(optimizer->lr());
   state_.optimizer->set_step_count(optimizer->step_count());

@@ -60,6 +60,7 @@ class DividedState {
   sharding::ShardedState sharded(const optim::NamedTensors& own) const;
   // Returns the state of a model that is whole except for its slices, sharded over the ranks that have them.
   sharding::ShardedState of_slices(const optim::NamedTensors& model) const;
+  optim::NamedTensors own_parts() const;
   bool collects() const;
   void cut_at(const std::vector<std::size_t>& cuts);
 

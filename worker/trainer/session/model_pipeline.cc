@@ -60,11 +60,12 @@ std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Modu
 
 std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
                                                                     const std::vector<pipeline::Layer>& layers,
-                                                                    const DeviceMesh& mesh, const DdpOptions& options) {
+                                                                    const DeviceMesh& mesh,
+                                                                    pipeline::StageParallelism stages) {
   return with_keys_named(config.parallel, [&] {
     const auto schedule = schedule_of(config.parallel, mesh.size("pipeline"));
     const auto cuts = cuts_of(config, model, layers, schedule.stages);
-    return std::make_unique<pipeline::PipelinedDataParallel>(model, mesh, cuts, schedule, options);
+    return std::make_unique<pipeline::PipelinedDataParallel>(model, mesh, cuts, schedule, std::move(stages));
   });
 }
 
@@ -109,10 +110,11 @@ pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vecto
                 return std::make_shared<nn::RandomScope>(
                     nn::SampleKeys{.seed = seed, .epoch = at(m).epoch, .samples = at(m).samples});
               },
-          .backward_scope = {}};
+          .around = {}};
 }
 
-void add_to(std::span<double> sums, const tasks::Task& task, const data::Batch& batch, pipeline::RankPipeline& ranks) {
+void add_to(std::span<double> sums, const tasks::Task& task, const data::Batch& batch,
+            pipeline::PipelinedDataParallel& ranks) {
   ranks.evaluate(0, {.micro_batches = 1,
                      .samples = [&](int) { return batch.size(); },
                      .input = [&](int) { return Variable(batch.input()); },
@@ -123,7 +125,7 @@ void add_to(std::span<double> sums, const tasks::Task& task, const data::Batch& 
                            return result;
                          },
                      .scope = {},
-                     .backward_scope = {}});
+                     .around = {}});
 }
 
 }  // namespace ddprun::trainer

@@ -32,7 +32,8 @@ std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Modu
 // Throws Errc::usage naming key and value.
 std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
                                                                     const std::vector<pipeline::Layer>& layers,
-                                                                    const DeviceMesh& mesh, const DdpOptions& options);
+                                                                    const DeviceMesh& mesh,
+                                                                    pipeline::StageParallelism stages);
 // With parallel.balance as well: makes the balancer of its layers; otherwise none. Throws Errc::usage as above.
 std::optional<pipeline::StageBalancer> make_stage_balancer(const TrainConfig& config, nn::Module& model,
                                                            const std::vector<pipeline::Layer>& layers);
@@ -46,6 +47,7 @@ using AddLoss = std::function<Variable(const tasks::WeightedLoss&)>;
 pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vector<data::Batch>& batches,
                                        std::uint64_t seed, AddLoss add);
 // Adds a batch to the sums of an evaluation, at the rank of the last stage.
-void add_to(std::span<double> sums, const tasks::Task& task, const data::Batch& batch, pipeline::RankPipeline& ranks);
+void add_to(std::span<double> sums, const tasks::Task& task, const data::Batch& batch,
+            pipeline::PipelinedDataParallel& ranks);
 
 }  // namespace ddprun::trainer

@@ -38,6 +38,22 @@ DdpOptions ddp_options(const TrainConfig& c) {
   return options;
 }
 
+ShardedOptions sharded_options(const TrainConfig& c) {
+  const DdpOptions options = ddp_options(c);
+  return {.limits = options.limits,
+          .shard_parameters = c.parallel.zero == 3,
+          .reshard_after_forward = c.parallel.reshard_after_forward,
+          .shard_group = c.parallel.shard_group,
+          .broadcast_buffers = options.broadcast_buffers};
+}
+
+void check_shard_group(const TrainConfig::Parallel& p, const ProcessGroup& group) {
+  if (p.shard_group == 0) return;
+  naming_key("parallel.shard_group", p.shard_group, [&] {
+    return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, group.size());
+  });
+}
+
 std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, Device device) {
   const auto& p = c.parallel;
   const bool on_device = device.type == DeviceType::cuda;
@@ -110,16 +126,8 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, TrainSta
     }
     return ddp;
   }
-  if (p.shard_group > 0)
-    naming_key("parallel.shard_group", p.shard_group, [&] {
-      return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, group.size());
-    });
-  return std::make_unique<ShardedDataParallel>(model, group,
-                                               ShardedOptions{.limits = options.limits,
-                                                              .shard_parameters = p.zero == 3,
-                                                              .reshard_after_forward = p.reshard_after_forward,
-                                                              .shard_group = p.shard_group,
-                                                              .broadcast_buffers = options.broadcast_buffers});
+  check_shard_group(p, group);
+  return std::make_unique<ShardedDataParallel>(model, group, sharded_options(c));
 }
 
 // Throws if the ranks or devices of an earlier session had parts of the state: they are lost with that session.
@@ -175,7 +183,11 @@ std::vector<pipeline::Layer> layers_of(const FormsContext& of) {
 std::unique_ptr<pipeline::PipelinedDataParallel> make_pipelined(const TrainConfig& c, nn::Module& model,
                                                                 const std::vector<pipeline::Layer>& layers,
                                                                 const DeviceMesh& mesh) {
-  return c.parallel.pipeline > 1 ? make_rank_pipeline(c, model, layers, mesh, ddp_options(c)) : nullptr;
+  if (c.parallel.pipeline == 1) return nullptr;
+  if (c.parallel.zero < 2)
+    return make_rank_pipeline(c, model, layers, mesh, pipeline::distributed_stages(ddp_options(c)));
+  check_shard_group(c.parallel, mesh.group("data"));
+  return make_rank_pipeline(c, model, layers, mesh, pipeline::sharded_stages(sharded_options(c)));
 }
 
 }  // namespace

@@ -21,13 +21,19 @@ class RankScheduleRunner final : public ScheduleRunner {
  public:
   using ScheduleRunner::ScheduleRunner;
 
-  void run(const Step& step, PhaseTimer&) override { forms_.pipelined->train(functions_of(step)); }
+  void run(const Step& step, PhaseTimer&) override {
+    auto functions = functions_of(step);
+    functions.most_micro_batches = static_cast<int>(step.largest_count);
+    forms_.pipelined->train(functions);
+  }
 
   // Batches pass through the stages one after the other; the last stage's rank looks at results.
   Evaluation evaluate(const data::Dataset& samples) override {
     auto& ranks = forms_.pipelined->pipeline();
     auto options = evaluation_options();
-    options.add_to = [&](std::span<double> sums, const data::Batch& batch) { add_to(sums, forms_.task, batch, ranks); };
+    options.add_to = [&](std::span<double> sums, const data::Batch& batch) {
+      add_to(sums, forms_.task, batch, *forms_.pipelined);
+    };
     options.parts = &ranks.group();
     const auto result = trainer::evaluate(*state_.model, forms_.task, samples, forms_.data_group(), options);
     ranks.finish();

@@ -106,7 +106,7 @@ inline pipeline::StepFunctions step_functions(const TestModel& which, int step, 
                 return loss;
               },
           .scope = [step](int m) { return keys_of(step, m); },
-          .backward_scope = {}};
+          .around = {}};
 }
 
 inline void require_near(const std::vector<double>& found, const std::vector<double>& expected, double bound,

@@ -36,7 +36,7 @@ Learnt learn(const Plan& plan, ProcessGroup& world) {
   const Schedule schedule = plan_schedule(plan.kind, {plan.pipeline, plan.micro_batches, plan.virtual_stages});
   RankPipeline pipeline(*model, cuts_at(*model, plan.split, static_cast<std::size_t>(schedule.stages)), schedule,
                         mesh.group("pipeline"));
-  DistributedDataParallel ddp(*model, mesh.group("data"), {.ignored_parameters = pipeline.foreign()});
+  DistributedDataParallel ddp(*model, mesh.group("data"), {.stages = pipeline.tensors_of(pipeline.group().rank())});
   const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.1 * plan.data}, pipeline.parameters());
   const int first = mesh.coordinate("data") * plan.micro_batches;
   Learnt learnt;
@@ -88,7 +88,7 @@ TEST_CASE("a model that is cut elsewhere between two steps learns what the whole
     const auto model = make(which);
     const auto cuts = [&](int s) { return cuts_at(*model, {first_pieces[static_cast<std::size_t>(s)]}, 2); };
     PipelinedDataParallel pipelined(*model, mesh, cuts(0),
-                                    plan_schedule(ScheduleKind::one_forward_one_backward, {2, 2, 1}), {});
+                                    plan_schedule(ScheduleKind::one_forward_one_backward, {2, 2, 1}));
     std::vector<double> losses;
     for (int s = 0; s < steps; ++s) {
       if (s > 0) pipelined.cut_at(cuts(s));
@@ -190,7 +190,7 @@ TEST_CASE("the whole model is seen by all ranks, collected at rank 0 and distrib
     const DeviceMesh mesh(world, {{"pipeline", 2}, {"data", 2}});
     const auto model = make({"gpt"});
     PipelinedDataParallel pipelined(*model, mesh, cuts_at(*model, {"h.3"}, 2),
-                                    plan_schedule(ScheduleKind::gpipe, {2, 2, 1}), {});
+                                    plan_schedule(ScheduleKind::gpipe, {2, 2, 1}));
     bool all = true;
     std::size_t count = 0;
     pipelined.visit_parameters([&](const std::string& name, const Tensor& value) {
