@@ -61,7 +61,7 @@ GroupFailure diagnose_overdue(const Stall& stall, const std::vector<Observation>
 }
 
 std::optional<GroupFailure> diagnose_comparison(const Stall& own, int peer, const RankRecord& record) {
-  return diagnose({.size = 4, .comparisons = {{own, peer, record}}});
+  return diagnose({.size = 4, .identity = "pid 1 on host a", .comparisons = {{own, peer, record}}});
 }
 
 bool contains(const GroupFailure& failure, const std::string& text) {
@@ -102,6 +102,25 @@ TEST_CASE("every rank whose heartbeats stopped is lost, with the state of its pr
   CHECK_FALSE(diagnose({.rank = 0, .size = 6, .silence = silence}));
 }
 
+TEST_CASE("a rank names its own host if all ranks of several other hosts are silent") {
+  const auto on_host = [](const std::string& host, RankRecord record) {
+    record.host = host;
+    return record;
+  };
+  Silence silence{.seconds = 1,
+                  .observations = {beating(on_host("a", inside(4, 9))), beating(on_host("a", inside(4, 9))),
+                                   silent(on_host("b", inside(4, 9))), silent(on_host("c", inside(4, 9)))}};
+  const auto message = [&] { return diagnose({.rank = 0, .size = 4, .silence = silence}).value().message; };
+  CHECK(message().starts_with("host a is cut off from all others: rank 2 (pid 42 on host b) sent no heartbeat"));
+  silence.observations[2] = silent(on_host("c", inside(4, 9)));  // one other host
+  CHECK(message().starts_with("rank 2 "));
+  silence.observations[2] = beating(on_host("b", inside(4, 9)));  // a host that is not silent
+  CHECK(message().starts_with("rank 3 "));
+  silence.observations[2] = silent(on_host("b", inside(4, 9)));
+  silence.observations[1] = silent(on_host("a", inside(4, 9)));  // a silent rank of the own host
+  CHECK(message().starts_with("rank 1 "));
+}
+
 TEST_CASE("a rank disagrees that calls another operation under a number, in it or past it") {
   auto done = outside(42, 3);  // its last was #41
   done.operation = allreduce_of(11);
@@ -111,9 +130,10 @@ TEST_CASE("a rank disagrees that calls another operation under a number, in it o
   for (const auto& record : {inside(41, 3, 11), done}) {
     const auto failure = diagnose_comparison(stall_at(41), 1, record);
     REQUIRE(failure);
-    CHECK(*failure == GroupFailure{Errc::mismatch,
-                                   "the ranks disagree on operation #41: rank 0 calls allreduce(sum) of 10 float32; "
-                                   "rank 1 (pid 42 on host b) calls allreduce(sum) of 11 float32"});
+    CHECK(*failure ==
+          GroupFailure{Errc::mismatch,
+                       "the ranks disagree on operation #41: rank 0 (pid 1 on host a) calls allreduce(sum) of 10 "
+                       "float32; rank 1 (pid 42 on host b) calls allreduce(sum) of 11 float32"});
     CHECK_FALSE(diagnose_comparison(stall_at(40), 1, record));
     CHECK_FALSE(diagnose_comparison(stall_at(42), 1, record));
     CHECK_FALSE(diagnose_comparison(stall_at(41), 1, inside(41, 3)));
@@ -233,7 +253,7 @@ TEST_CASE("the ends of a message disagree if they differ in nothing but its elem
   REQUIRE(failure);
   CHECK(failure->code == Errc::mismatch);
   CHECK(failure->message ==
-        "rank 0 calls recv of 4 float32 from rank 2 with tag 1, rank 2 (pid 42 on host b) calls "
+        "rank 0 (pid 1 on host a) calls recv of 4 float32 from rank 2 with tag 1, rank 2 (pid 42 on host b) calls "
         "send of 5 float32 to rank 0 with tag 1");
   for (const auto& other :
        {in_message(3, send_of(4, 0, 1)), in_message(2, send_of(5, 0, 1)), in_message(0, send_of(5, 0, 1)),

@@ -1,6 +1,7 @@
 #include "ddprun/worker/comm/health/diagnosis.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -106,7 +107,9 @@ std::string name_late(const Stall& stall, const std::vector<Observation>& observ
   return names;
 }
 
-std::optional<GroupFailure> diagnose_collective_mismatch(const Stall& stall, const PeerRecords& records) {
+// identity: that of the stall's rank.
+std::optional<GroupFailure> diagnose_collective_mismatch(const Stall& stall, const std::string& identity,
+                                                         const PeerRecords& records) {
   std::string names;
   for (const auto& [rank, record] : records) {
     if (!stall.concerns(rank)) continue;
@@ -114,28 +117,30 @@ std::optional<GroupFailure> diagnose_collective_mismatch(const Stall& stall, con
       append(names, fmt::format("{} calls {}", name_rank(rank, record), describe(*call)));
   }
   if (names.empty()) return std::nullopt;
-  return GroupFailure{Errc::mismatch, fmt::format("the ranks disagree on operation #{}: rank {} calls {}; {}",
-                                                  stall.sequence, stall.rank, describe(stall.operation), names)};
+  return GroupFailure{Errc::mismatch,
+                      fmt::format("the ranks disagree on operation #{}: rank {} ({}) calls {}; {}", stall.sequence,
+                                  stall.rank, identity, describe(stall.operation), names)};
 }
 
 // Finds that the partner is in a send or receive of the same number, ranks and tag, but of other elements.
-std::optional<GroupFailure> diagnose_message_mismatch(const Stall& stall, int peer, const RankRecord& record) {
+std::optional<GroupFailure> diagnose_message_mismatch(const Stall& stall, const std::string& identity, int peer,
+                                                      const RankRecord& record) {
   if (stall.partner() != peer || stall.sequence == 0) return std::nullopt;
   const auto expected = stall.counterpart();
   for (const auto& each : record.operations) {
     if (!each.transfer() || each.sequence != stall.sequence || !same_channel(each.description, expected)) continue;
     if (agree(each.description, expected)) continue;
     return GroupFailure{Errc::mismatch,
-                        fmt::format("rank {} calls {}, {} calls {}", stall.rank, describe(stall.operation),
-                                    name_rank(peer, record), describe(each.description))};
+                        fmt::format("rank {} ({}) calls {}, {} calls {}", stall.rank, identity,
+                                    describe(stall.operation), name_rank(peer, record), describe(each.description))};
   }
   return std::nullopt;
 }
 
-std::optional<GroupFailure> diagnose_comparison(const Comparison& comparison) {
+std::optional<GroupFailure> diagnose_comparison(const std::string& identity, const Comparison& comparison) {
   const auto& [own, peer, record] = comparison;
-  if (own.partner() == Stall::all_ranks) return diagnose_collective_mismatch(own, {{peer, record}});
-  return diagnose_message_mismatch(own, peer, record);
+  if (own.partner() == Stall::all_ranks) return diagnose_collective_mismatch(own, identity, {{peer, record}});
+  return diagnose_message_mismatch(own, identity, peer, record);
 }
 
 // Returns the ranks that left without taking part in the operation. One whose next collective is a later one took part.
@@ -169,6 +174,22 @@ std::optional<GroupFailure> diagnose_departure(const Facts& facts, const Departu
   return diagnose_leavers(departure.own, departure.left, facts.size);
 }
 
+// Returns this rank's host if all ranks of several other hosts are silent, and none of its own: rather than they, it
+// has lost its link. Otherwise returns an empty string.
+std::string cut_off_host(int own_rank, const std::vector<Observation>& observations, const std::vector<int>& silent) {
+  const auto& own = observations[static_cast<std::size_t>(own_rank)].now;
+  if (!own) return {};
+  std::set<std::string> other_hosts;
+  for (int r = 0; r < static_cast<int>(observations.size()); ++r) {
+    const auto& now = observations[static_cast<std::size_t>(r)].now;
+    if (r == own_rank || (now && now->left)) continue;
+    const bool is_silent = std::ranges::count(silent, r) > 0;
+    if (!now || is_silent == (now->host == own->host)) return {};
+    if (is_silent) other_hosts.insert(now->host);
+  }
+  return other_hosts.size() > 1 ? own->host : std::string();
+}
+
 std::optional<GroupFailure> diagnose_silence(int own_rank, const Silence& silence) {
   GroupFailure failure{Errc::peer_lost, ""};
   for (int r = 0; r < static_cast<int>(silence.observations.size()); ++r) {
@@ -182,6 +203,8 @@ std::optional<GroupFailure> diagnose_silence(int own_rank, const Silence& silenc
     failure.lost.push_back(r);
   }
   if (failure.lost.empty()) return std::nullopt;
+  if (const auto host = cut_off_host(own_rank, silence.observations, failure.lost); !host.empty())
+    failure.message = fmt::format("host {} is cut off from all others: {}", host, failure.message);
   return failure;
 }
 
@@ -246,7 +269,7 @@ std::optional<GroupFailure> diagnose_overdue(const Facts& facts, const OverdueOp
     if (const auto& now = overdue.observations[static_cast<std::size_t>(r)].now) latest.emplace(r, *now);
   if (auto failure = diagnose_leavers(overdue.own, latest, facts.size)) return failure;
   if (overdue.own.partner() == Stall::all_ranks)
-    if (auto failure = diagnose_collective_mismatch(overdue.own, latest)) return failure;
+    if (auto failure = diagnose_collective_mismatch(overdue.own, facts.identity, latest)) return failure;
   if (overdue.cause_may_follow || !overdue.observed_long_enough) return std::nullopt;
   if (auto failure = diagnose_silent_partners(overdue)) return failure;
   if (auto failure = diagnose_lateness(overdue)) return failure;
@@ -287,7 +310,7 @@ std::optional<GroupFailure> diagnose(const Facts& facts) {
   if (facts.silence)
     if (auto failure = diagnose_silence(facts.rank, *facts.silence)) return failure;
   for (const auto& each : facts.comparisons)
-    if (auto failure = diagnose_comparison(each)) return failure;
+    if (auto failure = diagnose_comparison(facts.identity, each)) return failure;
   for (const auto& each : facts.departures)
     if (auto failure = diagnose_departure(facts, each)) return failure;
   if (facts.overdue) return diagnose_overdue(facts, *facts.overdue);
