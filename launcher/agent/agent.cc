@@ -591,9 +591,7 @@ class Agent {
   // A program that knows how to stand by says so in its training record. Short jobs end before it is read.
   void keep_standby() {
     if (!round_ || round_->restarts_used >= spec_.restarts.max_restarts) return group_.keep_standby(false);
-    const auto records = training_.records(group_.reports());
-    if (std::ranges::any_of(records, [](const auto& each) { return each.second.wants_standby != 0; }))
-      group_.keep_standby(true);
+    if (training_.want_standby(group_.reports())) group_.keep_standby(true);
   }
 
   // Other nodes may still need the endpoint that this process serves: to receive the job result, or for another job.

@@ -56,6 +56,13 @@ std::vector<std::pair<int, TrainingRecord>> TrainingWatch::records(const std::ve
   return records;
 }
 
+bool TrainingWatch::want_standby(const std::vector<WorkerReport>& workers) const {
+  return std::ranges::all_of(workers, [this](const WorkerReport& worker) {
+    const auto found = record(worker.local_rank, worker.pid);
+    return found && found->wants_standby != 0 && found->first_step_ms != 0;
+  });
+}
+
 std::vector<WorkerReport> TrainingWatch::with_training(std::vector<WorkerReport> workers) const {
   for (auto& worker : workers)
     if (const auto found = record(worker.local_rank, worker.pid)) worker.training = report_of(*found);

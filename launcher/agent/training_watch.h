@@ -30,6 +30,9 @@ class TrainingWatch {
   std::optional<TrainingRecord> record(int local_rank, std::int64_t pid) const;
   // Returns the records of these workers, by local rank.
   std::vector<std::pair<int, TrainingRecord>> records(const std::vector<WorkerReport>& workers) const;
+  // Returns whether all of these workers have made a step in their present process group, and say that a process may
+  // stand by for them. So none is started while they wait for a replacement, and need the processors.
+  bool want_standby(const std::vector<WorkerReport>& workers) const;
   // Adds to each report the training that its worker publishes.
   std::vector<WorkerReport> with_training(std::vector<WorkerReport> workers) const;
   // Returns those whose training has changed since the last call.
