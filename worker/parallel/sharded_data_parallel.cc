@@ -325,7 +325,9 @@ void ShardedDataParallel::collect_parameters() {
 }
 
 void ShardedDataParallel::drop_whole_parameters() {
-  if (state_->sharded) state_->sharded->drop_all();
+  if (!state_->sharded) return;
+  state_->sharded->drop_all();
+  state_->sharded->reset_peak();  // the whole model was none of a step
 }
 
 void ShardedDataParallel::distribute_model() {

@@ -380,6 +380,10 @@ TEST_CASE("rank 0 collects whole parameters, and what it writes there reaches al
         }
         parallel.distribute_model();
         parallel.drop_whole_parameters();
+        std::size_t own = 0;
+        for (const Tensor& part : parallel.divided()->values) own += part.bytes();
+        const std::size_t peak = parallel.take_peaks().parameters;
+        require(peak == (options.shard_parameters ? own : 0), "what was collected is none of a step");
         for (const auto& [name, values] : whole_parameters(parallel))
           require(values == std::vector<float>(values.size(), 0.25F), "distributed");
       });
