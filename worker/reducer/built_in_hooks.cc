@@ -12,6 +12,7 @@
 #include "ddprun/worker/reducer/hooks/integer_hook.h"
 #include "ddprun/worker/reducer/hooks/one_bit_hook.h"
 #include "ddprun/worker/reducer/hooks/power_sgd_hook.h"
+#include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
 #include "ddprun/worker/reducer/hooks/top_k_hook.h"
 
 namespace ddprun {
@@ -103,9 +104,17 @@ bool has_hook(std::string_view chain, std::string_view name) {
   return std::ranges::any_of(rows_of(chain), [name](const Row* row) { return row->name == name; });
 }
 
+bool only_casts(std::string_view chain) {
+  return std::ranges::all_of(rows_of(chain), [](const Row* row) { return row->name == "fp16" || row->name == "bf16"; });
+}
+
 std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const HookOptions& options) {
   const auto rows = rows_of(chain);
-  Inner hook = rows.back()->averages ? nullptr : make_allreduce_hook(group);
+  Inner hook;
+  if (options.own_part && only_casts(chain))
+    hook = make_reduce_scatter_hook(group);
+  else if (!rows.back()->averages)
+    hook = make_allreduce_hook(group);
   for (auto row = rows.rbegin(); row != rows.rend(); ++row) hook = (*row)->make(group, options, std::move(hook));
   return hook;
 }

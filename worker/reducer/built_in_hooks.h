@@ -28,11 +28,15 @@ std::vector<std::string> hook_names();
 // Throws Errc::usage saying what is wrong with a chain: completes "parallel.hook = name: ".
 void check_hook(std::string_view chain);
 bool has_hook(std::string_view chain, std::string_view name);
+// Returns whether the chain only rounds to 16 bits what another operation averages.
+bool only_casts(std::string_view chain);
 
 struct HookOptions {
   PowerSgdOptions power_sgd;
   double topk_fraction = 0.01;  // the share of a bucket's elements that topk sends
   OneBitOptions one_bit;
+  // Averages only this rank's part of a bucket (reducer/shards.h), if the chain is of casts: others average all of it.
+  bool own_part = false;
 };
 
 // Makes a hook, which the reducer that gets it prepares. Throws what check_hook() throws.

@@ -184,6 +184,8 @@ TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches a
   CHECK(sent({.zero = 3, .shard_group = 2}, 1, 4) == 2400);
   for (const auto* hook : {"fp16", "bf16", "fp16+allreduce", "fp16+bf16"}) CHECK(sent({.hook = hook}, 1, 2) == 600);
   CHECK(sent({.hook = "int8"}, 1, 2) == 300);
+  CHECK(sent({.hook = "fp16", .zero = 1}, 1, 2) == 900);             // a reduce-scatter of 300 and a gather of 600
+  CHECK(sent({.hook = "int8", .zero = 1}, 1, 2) == 900);             // an average of 300 and the gather
   CHECK(sent({.hook = "int4"}, 1, 2) == 159);                        // 300 numbers of 4.25 bits
   CHECK(sent({.hook = "topk", .topk_fraction = 0.1}, 1, 2) == 240);  // 30 of them with their places,
   CHECK(sent({.hook = "topk", .topk_fraction = 0.1}, 1, 4) == 720);  // to each other rank

@@ -54,8 +54,11 @@ TEST_CASE("a hook that does not exist, a delay of nothing and settings that do n
                                                             "sends a momentum");
   CHECK(error_of("[parallel]\nhook = int8+fp16\n") ==
         "t.cfg:2: parallel.hook = int8+fp16: int8 averages by itself, so it has to be the last");
-  CHECK(error_of("[parallel]\nzero = 1\nhook = fp16\n") ==
-        "t.cfg:3: parallel.hook = fp16: parallel.zero averages gradients in its own way");
+  CHECK(error_of("[parallel]\nzero = 1\nhook = fp16\n") == "no error");
+  CHECK(error_of("[parallel]\nzero = 2\nhook = fp16\n") ==
+        "t.cfg:3: parallel.hook = fp16: parallel.zero = 2 and 3 have no whole buckets of gradients for a hook");
+  CHECK(error_of(one_bit + "adamw\n[parallel]\nzero = 1\n") ==
+        "t.cfg:2: parallel.hook = onebit: onebit keeps averages of whole gradients, which parallel.zero divides");
   for (const std::string name : {"lamb", "lars", "muon"})
     for (const std::string zero : {"1", "2", "3"})
       CHECK(error_of("[optim]\nname = " + name + "\n[parallel]\nzero = " + zero + "\n") ==

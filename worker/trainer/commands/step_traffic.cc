@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "ddprun/common/rounding.h"
+#include "ddprun/worker/reducer/built_in_hooks.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -34,7 +35,7 @@ std::int64_t micro_batches_of_step(const TrainConfig::Train& config, int ranks) 
 
 std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& config, const SharedBytes& bytes,
                                               std::int64_t micro_batches, int ranks) {
-  const auto share = config.zero == 0 ? sent_share(config, ranks) : 1;
+  const auto share = config.zero < 2 ? sent_share(config, ranks) : 1;
   if (!share) return std::nullopt;
   const bool is_pipeline = config.micro_batches > 0;
   const auto parameters = static_cast<double>(bytes.parameters);
@@ -42,8 +43,9 @@ std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& confi
   const int shards = config.shard_group > 0 ? config.shard_group : ranks;
   const double exchange = rest_of(shards) * parameters;                       // an all-gather or a reduce-scatter
   const double averages = 2 * rest_of(ranks / shards) * parameters / shards;  // over the replicas of a part
+  const bool is_whole = config.zero == 0 || (config.hook != "allreduce" && !only_casts(config.hook));
   double sent = 0;
-  if (config.zero < 2) sent = 2 * exchange * *share;
+  if (config.zero < 2) sent = (is_whole ? 2 : 1) * exchange * *share + (config.zero == 1 ? exchange : 0);
   if (config.zero == 2) sent = passes * (exchange + averages) + exchange;
   if (config.zero == 3) {
     const double kept = is_pipeline ? 1 : passes;  // gathers of a parameter that stays after its forward pass

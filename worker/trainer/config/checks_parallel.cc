@@ -99,7 +99,10 @@ void check_division(const TrainConfig::Parallel& p, const std::string& optimizer
     reject(settings, "parallel.delay_all_reduce_named_params",
            "parallel.zero = 2 and 3 reduce in an order of their own");
   if (p.zero == 0) return;
-  if (p.hook != "allreduce") reject(settings, "parallel.hook", "parallel.zero averages gradients in its own way");
+  if (p.zero > 1 && p.hook != "allreduce")
+    reject(settings, "parallel.hook", "parallel.zero = 2 and 3 have no whole buckets of gradients for a hook");
+  if (has_hook(p.hook, "onebit"))
+    reject(settings, "parallel.hook", "onebit keeps averages of whole gradients, which parallel.zero divides");
   if (p.find_unused_parameters || p.static_graph || !p.ignored_parameters.empty())
     reject(settings, "parallel.zero",
            "updates are not divided with parallel.find_unused_parameters, static_graph or ignored_parameters");

@@ -67,7 +67,8 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, D
                                        .min_compression_rate = p.min_compression_rate,
                                        .random_seed = static_cast<std::uint64_t>(c.train.seed)},
                          .topk_fraction = p.topk_fraction,
-                         .one_bit = {.beta1 = c.optim.beta1, .beta2 = c.optim.beta2, .freeze_step = p.freeze_step}});
+                         .one_bit = {.beta1 = c.optim.beta1, .beta2 = c.optim.beta2, .freeze_step = p.freeze_step},
+                         .own_part = p.zero > 0});
   return on_device ? make_host_hook(std::move(hook), group) : std::move(hook);
 }
 
