@@ -180,6 +180,72 @@ TEST_CASE("a run in stages goes on with the state that an optimizer keeps of som
   }
 }
 
+TEST_CASE("hooks average the gradients of stages") {
+  const GptJob job(sgd);
+  const auto one = job.losses(whole, "max_steps = 10\n");
+  for (const auto& [hook, tolerance] :
+       {std::pair("fp16", 1e-5), std::pair("bf16", 1e-4), std::pair("int8", 1e-2), std::pair("int8_channel", 1e-2),
+        std::pair("int4", 3e-2), std::pair("topk\ntopk_fraction = 0.5", 3e-2),
+        std::pair("powersgd\nstart_powerSGD_iter = 2", 3e-2),
+        std::pair("powersgd+fp16\nstart_powerSGD_iter = 2", 3e-2)})
+    for (const Layout& layout : {ranks(2, "1f1b", 2), ranks(2, "interleaved", 2), devices("1f1b", 2)}) {
+      INFO(layout.parallel << hook);
+      const auto losses =
+          job.losses(layout, "max_steps = 10\ncheck_replicas = true\n", std::string("hook = ") + hook + "\n");
+      CHECK(difference(one, losses, 10) > 0);
+      CHECK(difference(one, losses, 10) < tolerance);
+    }
+}
+
+TEST_CASE("what a hook keeps of the gradients of stages is the same after a stop") {
+  for (const std::string hook : {"int4", "topk", "powersgd\nstart_powerSGD_iter = 2"})
+    for (const std::string schedule : {"1f1b", "interleaved"}) {
+      INFO(hook << ' ' << schedule);
+      const GptJob job(adamw);
+      const Layout layout = ranks(2, schedule, 2);
+      const std::string more = "hook = " + hook + (schedule == "1f1b" ? "\nsplit = h.1\n" : "\nsplit = h.1 h.2 h.3\n");
+      const auto undisturbed = job.run(layout, "max_steps = 6\n", more).parameter_digest;
+      job.run(layout, "max_steps = 3\n", more + job.checkpoint_keys());
+      CHECK(job.run(layout, "max_steps = 6\n", more + job.checkpoint_keys()).parameter_digest == undisturbed);
+      CHECK(job.run(whole, "max_steps = 8\n", job.checkpoint_keys()).steps == 8);
+    }
+}
+
+TEST_CASE("reductions of stages that are delayed, or look for unused parameters, have the same bits") {
+  const GptJob job(adamw);
+  for (const std::string schedule : {"1f1b", "interleaved"}) {
+    const Layout layout = ranks(2, schedule, 2);
+    const std::string split = schedule == "1f1b" ? "split = h.1\n" : "split = h.1 h.2 h.3\n";
+    const auto plain = job.run(layout, "max_steps = 6\n", split).parameter_digest;
+    for (const std::string more : {"find_unused_parameters = true\n", "static_graph = true\n",
+                                   "delay_all_reduce_named_params = h.0.ln_1.weight "
+                                   "h.3.ln_1.weight\nparam_to_hook_all_reduce = h.3.ln_2.weight\n"}) {
+      INFO(schedule << ' ' << more);
+      CHECK(job.run(layout, "max_steps = 6\n", split + more).parameter_digest == plain);
+    }
+  }
+}
+
+TEST_CASE("the averages of a pipeline over devices are those of one device") {
+  const GptJob job(adamw + "[eval]\nevery_epochs = 1\n");
+  const auto loss = [&](const Layout& layout, const std::string& train) {
+    return job.run(layout, "max_steps = 6\n" + train).evaluation.loss;
+  };
+  const double one = loss(whole, "ema = 0.5\n");
+  CHECK(one != loss(whole, ""));
+  for (const Layout& layout : {devices("1f1b"), devices("interleaved", 2)})
+    CHECK(std::abs(loss(layout, "ema = 0.5\n") / one - 1) < 1e-6);
+}
+
+TEST_CASE("quantization-aware training in stages is that of the whole model") {
+  const std::string train = "epochs = 20\nmax_steps = 10\n", aware = "quantization_aware = true\n";
+  const Job job(few_digits + "[model]\nname = cnn\n" + sgd);
+  const auto one = job.losses(whole, train + aware);
+  CHECK(difference(one, job.losses(whole, train), 10) > 1e-6);
+  for (const Layout& layout : {ranks(2, "1f1b"), ranks(2, "zero_bubble"), ranks(2, "interleaved"), devices("1f1b")})
+    CHECK(difference(one, job.losses(layout, train + aware), 10) < 1e-6);
+}
+
 TEST_CASE("what does not go with a pipeline is refused by its key") {
   const GptJob gpt(sgd);
   const auto refusal = [&](int count, const std::string& parallel, const std::string& train = "") -> std::string {
@@ -204,7 +270,9 @@ TEST_CASE("what does not go with a pipeline is refused by its key") {
   CHECK_THAT(refusal(2, two + "split = h.7\n"),
              Catch::Contains("parallel.pipeline = 2") && Catch::Contains("h.7 is not among the pieces"));
   CHECK_THAT(refusal(8, "pipeline = 8\nmicro_batches = 4\n"), Catch::Contains("7 pieces with parameters for 8 stages"));
-  CHECK_THAT(refusal(2, two + "hook = fp16\n"), Catch::Contains("parallel.hook = fp16: "));
+  CHECK_THAT(refusal(2, two + "balance = true\nhook = int4\n"), Catch::Contains("parallel.balance = true: "));
+  CHECK_THAT(refusal(1, "devices = cpu:0 cpu:1\nmicro_batches = 2\nstatic_graph = true\n"),
+             Catch::Contains("parallel.static_graph = true: "));
   CHECK_THAT(refusal(2, two + "devices = cpu:0 cpu:1\n"), Catch::Contains("parallel.devices = cpu:0 cpu:1: "));
   CHECK_THAT(refusal(2, two + "sync_batch_norm = true\n"), Catch::Contains("parallel.sync_batch_norm = true: "));
   CHECK_THAT(refusal(2, two, "accumulate = 2\n"), Catch::Contains("train.accumulate = 2: "));

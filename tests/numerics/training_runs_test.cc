@@ -380,14 +380,22 @@ TEST_CASE("what each rank has for itself is the same after a stop") {
   const std::string batch = "[train]\nbatch_size = 16\n";
   const std::string quantized = "[train]\nquantization_aware = true\n", own = "[parallel]\nbroadcast_buffers = false\n";
   const std::string ignored = batch + "[parallel]\nignored_parameters = conv1.weight bn1.running_mean\n";
+  const std::string stages = "[parallel]\npipeline = 2\nmicro_batches = 2\nsplit = fc1\n";
   const auto more = GENERATE_COPY(
       batch + quantized + "accumulate = 2\n", quantized + "accumulate = 3\nglobal_batch_size = 90\n",
       batch + quantized + own, batch + quantized + "accumulate = 2\n" + own, batch + quantized + own + "zero = 1\n",
       batch + quantized + own + "zero = 2\n", batch + quantized + own + "hook = powersgd\nstart_powerSGD_iter = 2\n",
       ignored, ignored + "[train]\nema = 0.9\n", ignored + "[optim]\nclip_norm = 0.5\n",
       ignored + "[optim]\nskip_outliers = 1.01\n",
-      ignored + "[train]\nprecision = fp16\nloss_scale = 1e7\nloss_scale_growth_interval = 2\n");
+      ignored + "[train]\nprecision = fp16\nloss_scale = 1e7\nloss_scale_growth_interval = 2\n",
+      stages + batch + quantized, stages + batch + quantized + own,
+      stages + batch + quantized + own + "hook = powersgd\nstart_powerSGD_iter = 2\n",
+      stages + batch + own + "zero = 3\n", stages + ignored + "[train]\nema = 0.9\n",
+      stages + ignored + "[optim]\nclip_norm = 0.5\n", stages + ignored + "[optim]\nskip_outliers = 1.01\n",
+      stages + ignored + "[train]\nprecision = fp16\nloss_scale = 1e7\nloss_scale_growth_interval = 2\n",
+      stages + ignored + "[parallel]\nhook = int4\n");
   INFO(more);
+  const int ranks = more.starts_with(stages) ? 4 : 2;
   const auto job = [&](const TempDir& dir, std::int64_t steps) {
     return digits_job(dir, "metrics",
                       "[model]\nname = cnn_bn\n" + adam +
@@ -399,9 +407,9 @@ TEST_CASE("what each rank has for itself is the same after a stop") {
     return std::filesystem::exists(path) ? read_whole_file(path) : std::string();
   };
   TempDir undisturbed, dir;
-  const auto expected = TrainingJob(job(undisturbed, 14)).run(2)[0];
-  for (const std::int64_t steps : {1, 5, 13}) TrainingJob(job(dir, steps)).run(2);
-  const auto resumed = TrainingJob(job(dir, 14)).run(2)[0];
+  const auto expected = TrainingJob(job(undisturbed, 14)).run(ranks)[0];
+  for (const std::int64_t steps : {1, 5, 13}) TrainingJob(job(dir, steps)).run(ranks);
+  const auto resumed = TrainingJob(job(dir, 14)).run(ranks)[0];
   CHECK(resumed.parameter_digest == expected.parameter_digest);
   CHECK(resumed.evaluation.loss == expected.evaluation.loss);
   CHECK(losses_in(dir / "metrics") == losses_in(undisturbed / "metrics"));

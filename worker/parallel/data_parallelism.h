@@ -65,7 +65,7 @@ class DataParallelism {
 
   // Returns whether parameters and the state of the optimizer differ from rank to rank between steps, by design.
   virtual bool ranks_differ() const { return false; }
-  // Parameters, by path, that each rank trains by itself: their gradients are not averaged.
+  // Parameters of the model, by path, that each rank trains by itself: their gradients are not averaged.
   virtual std::vector<std::string> own_parameters() const { return {}; }
   // While the result exists, every rank's model is the one that is evaluated and saved, if that is not what the rank
   // trains. Collective.

@@ -1,6 +1,7 @@
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -64,12 +65,13 @@ ReducerOptions reducer_options(const DdpOptions& options,
   ReducerOptions result{.limits = options.limits,
                         .find_unused_parameters = options.find_unused_parameters,
                         .static_graph = options.static_graph};
-  for (const auto& name : options.delay_all_reduce_named_params)
+  const auto is_here = [&](const std::string& name) { return !contains(options.stages.absent, name); };
+  for (const auto& name : options.delay_all_reduce_named_params | std::views::filter(is_here))
     result.delayed.push_back(index_of("delay_all_reduce_named_params", name, parameters));
   if (options.shard_gradients)
     for (std::size_t p = 0; p < parameters.size(); ++p)
       if (contains(options.stages.shared, parameters[p].first)) result.alone.push_back(p);
-  if (const auto& name = options.param_to_hook_all_reduce; !name.empty())
+  if (const auto& name = options.param_to_hook_all_reduce; !name.empty() && is_here(name))
     result.delay_until = index_of("param_to_hook_all_reduce", name, parameters);
   return result;
 }
@@ -206,11 +208,12 @@ void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
   reducer.mark_ready(parameter);
 }
 
-// A gradient is defined at every rank once any rank has used the parameter.
+// A gradient is defined at every rank once any rank has used the parameter; one that several stages have counts as
+// used, since the others may have used it.
 void DistributedDataParallel::State::define_gradients() {
   if (!may_leave_out()) return;
   for (std::size_t p = 0; p < parameters.size(); ++p)
-    if (reducer.used(p)) parameters[p].second.define_grad();
+    if (reducer.used(p) || contains(options.stages.shared, parameters[p].first)) parameters[p].second.define_grad();
 }
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
@@ -287,7 +290,7 @@ std::vector<HookState> DistributedDataParallel::hook_state() {
 
 std::vector<std::string> DistributedDataParallel::own_parameters() const {
   std::vector<std::string> all;
-  for (const auto& [name, parameter] : state_->options.stages.present(state_->model.named_parameters()))
+  for (const auto& [name, parameter] : state_->model.named_parameters())
     if (contains(state_->options.ignored_parameters, name)) all.push_back(name);
   return all;
 }

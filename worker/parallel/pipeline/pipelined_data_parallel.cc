@@ -64,7 +64,12 @@ void PipelinedDataParallel::record_transfers(std::vector<Transfer>* into) {
 }
 
 std::vector<HookState> PipelinedDataParallel::hook_state() {
-  return of_stages_.own_buffers ? OwnTensors(model_.named_buffers()).state() : data_->hook_state();
+  auto all = data_->hook_state();
+  if (!of_stages_.own_buffers) return all;
+  const auto of_stage = OwnTensors(pipeline_->buffers()).state();
+  std::erase_if(all, [&](const auto& each) { return std::ranges::count(of_stage, each.name, &HookState::name) > 0; });
+  for (auto& each : OwnTensors(model_.named_buffers()).state()) all.push_back(std::move(each));
+  return all;
 }
 
 Variable PipelinedDataParallel::forward(const Variable&) {

@@ -68,10 +68,11 @@ class PipelinedDataParallel final : public DataParallelism {
   ProcessGroup& shard_group() const override { return data_->shard_group(); }
   ProcessGroup* replica_group() const override { return data_->replica_group(); }
   std::uint64_t bytes_sent() const override { return data_->bytes_sent(); }
+  std::vector<std::string> own_parameters() const override { return data_->own_parameters(); }
   void zero_grad() override { data_->zero_grad(); }
   void parameters_updated() override { data_->parameters_updated(); }
   void sync_buffers() override { data_->sync_buffers(); }
-  // Returns, if buffers are each rank's own, those of all stages, of which this rank changes its own.
+  // The state of this rank's stages; if buffers are each rank's own, those of all stages, of which it changes its own.
   std::vector<HookState> hook_state() override;
   std::shared_ptr<void> evaluated_model() override { return data_->evaluated_model(); }
   void visit_parameters(const Visitor& visit) override;

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -29,6 +31,12 @@ void check_hook_name(const Settings& settings, const std::string& name) {
   } catch (const Error& e) {
     reject(settings, "parallel.hook", e.what());
   }
+}
+
+// Returns whether a hook keeps what it has not sent of a gradient.
+bool keeps_errors(const std::string& hook) {
+  return std::ranges::any_of(std::array{"int4", "topk", "powersgd", "batched_powersgd"},
+                             [&](const char* name) { return has_hook(hook, name); });
 }
 
 // Refuses what an optimizer does to gradients before its momentum, or instead of it.
@@ -242,15 +250,19 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
   if (p.strategy != "ddp") reject(settings, "parallel.strategy", "the stages of a pipeline have no replicas");
   if (p.zero > 0 && p.pipeline == 1)
     reject(settings, "parallel.zero", "the state of a pipeline over devices is not divided");
-  if (p.hook != "allreduce") reject(settings, "parallel.hook", "gradients of a pipeline are averaged as they are");
-  for (const auto& [key, on] :
-       {std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
-        std::pair("parallel.static_graph", p.static_graph), std::pair("parallel.sync_batch_norm", p.sync_batch_norm),
-        std::pair("train.ema", c.train.ema > 0 && p.pipeline == 1),
-        std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
-        std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty()),
-        std::pair("train.quantization_aware", c.train.quantization_aware)})
-    if (on) reject(settings, key, "it does not go with parallel.micro_batches");
+  if (p.pipeline > 1 && has_hook(p.hook, "onebit"))
+    reject(settings, "parallel.hook",
+           "with parallel.pipeline the second average of a tied parameter would be of one stage's gradients alone");
+  for (const auto& [key, on] : {std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
+                                std::pair("parallel.static_graph", p.static_graph)})
+    if (on && p.pipeline == 1)
+      reject(settings, key, "parallel.micro_batches adds gradients of other devices up after the pass that it watches");
+  if (p.sync_batch_norm)
+    reject(
+        settings, "parallel.sync_batch_norm",
+        "with parallel.micro_batches ranks may have different numbers of micro-batches, and no statistics in common");
+  if (p.balance && keeps_errors(p.hook))
+    reject(settings, "parallel.balance", "a layer that moves would lose what parallel.hook keeps of its gradients");
   if (p.balance && (p.pipeline == 1 || p.virtual_stages > 1))
     reject(settings, "parallel.balance", "layers move between ranks that have one stage each");
   if (c.train.accumulate > 1)

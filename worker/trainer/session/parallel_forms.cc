@@ -78,9 +78,14 @@ ProcessGroup& gradient_group_of(const TrainConfig::Parallel& parallel, const Dev
 }
 
 // The options of DistributedDataParallel that name parameters are keys of [parallel] of the same names.
-std::unique_ptr<DistributedDataParallel> make_ddp(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
+std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, nn::Module& model, ProcessGroup& group,
+                                                  const StageTensors& stages = {}) {
+  DdpOptions options = ddp_options(c);
+  options.stages = stages;
   try {
-    return std::make_unique<DistributedDataParallel>(model, group, options);
+    auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
+    if (c.parallel.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
+    return ddp;
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
     throw make_error(Errc::usage, "parallel.{}", e.what());
@@ -118,8 +123,7 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, TrainSta
             .fragment_sync_delay = p.fragment_sync_delay});
   if (is_divided_among_cuda_devices(p)) return std::make_unique<SoleRank>(model, group);
   if (p.zero < 2) {
-    auto ddp = make_ddp(model, group, options);
-    if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
+    auto ddp = make_ddp(c, model, group);
     if (c.train.shards > 0) {
       auto hook = make_shard_sums(c, state, group);
       shard_sums = hook.get();
@@ -185,10 +189,15 @@ std::unique_ptr<pipeline::PipelinedDataParallel> make_pipelined(const TrainConfi
                                                                 const std::vector<pipeline::Layer>& layers,
                                                                 const DeviceMesh& mesh) {
   if (c.parallel.pipeline == 1) return nullptr;
-  if (c.parallel.zero < 2)
-    return make_rank_pipeline(c, model, layers, mesh, pipeline::distributed_stages(ddp_options(c)));
-  check_shard_group(c.parallel, mesh.group("data"));
-  return make_rank_pipeline(c, model, layers, mesh, pipeline::sharded_stages(sharded_options(c)));
+  if (c.parallel.zero > 1) {
+    check_shard_group(c.parallel, mesh.group("data"));
+    return make_rank_pipeline(c, model, layers, mesh, pipeline::sharded_stages(sharded_options(c)));
+  }
+  auto stages = pipeline::distributed_stages(ddp_options(c));
+  stages.make = [&c](nn::Module& whole, ProcessGroup& group, const StageTensors& own) {
+    return make_ddp(c, whole, group, own);
+  };
+  return make_rank_pipeline(c, model, layers, mesh, std::move(stages));
 }
 
 }  // namespace

@@ -4,11 +4,14 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "ddprun/common/log.h"
+#include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 
 namespace ddprun::trainer {
@@ -31,10 +34,43 @@ std::string_view kind_of(std::string_view name) {
   return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash);
 }
 
-std::map<std::string_view, std::vector<HookState>> by_kind(const std::vector<HookState>& own) {
-  std::map<std::string_view, std::vector<HookState>> kinds;
-  for (const auto& state : own) kinds[kind_of(state.name)].push_back(state);
+// The states of all ranks, whose spans have no memory: ranks of different stages have different ones.
+using StatesOfRanks = std::vector<std::vector<HookState>>;
+
+StatesOfRanks states_of_ranks(const std::vector<HookState>& own, ProcessGroup& group) {
+  std::ostringstream text;
+  for (const auto& [name, span] : own) text << static_cast<int>(span.dtype) << ' ' << span.count << ' ' << name << '\n';
+  StatesOfRanks ranks;
+  for (const std::string& of_rank : all_gather_bytes(group, text.str())) {
+    auto& states = ranks.emplace_back();
+    std::istringstream lines(of_rank);
+    int dtype = 0;
+    std::size_t count = 0;
+    while (lines >> dtype >> count) {
+      auto& state = states.emplace_back(HookState{.span = {.count = count, .dtype = static_cast<DType>(dtype)}});
+      std::getline(lines.ignore(), state.name);
+    }
+  }
+  return ranks;
+}
+
+std::vector<HookState> of_kind(std::string_view kind, std::vector<HookState> states) {
+  std::erase_if(states, [&](const auto& state) { return kind_of(state.name) != kind; });
+  return states;
+}
+
+std::set<std::string> kinds_of(const StatesOfRanks& ranks) {
+  std::set<std::string> kinds;
+  for (const auto& states : ranks)
+    for (const auto& state : states) kinds.emplace(kind_of(state.name));
   return kinds;
+}
+
+bool are_alike(const StatesOfRanks& ranks) {
+  const auto is_same = [](const HookState& a, const HookState& b) {
+    return a.name == b.name && a.span.count == b.span.count && a.span.dtype == b.span.dtype;
+  };
+  return std::ranges::all_of(ranks, [&](const auto& states) { return std::ranges::equal(states, ranks[0], is_same); });
 }
 
 // Returns for each kind the number of states that a file has of all ranks together.
@@ -47,17 +83,17 @@ std::map<std::string_view, std::size_t> counts_of(const checkpoint::SafetensorsF
   return counts;
 }
 
-// Returns whether the file holds exactly the states of this kind that these ranks would have.
-bool fits(const checkpoint::SafetensorsFile& file, std::string_view kind, int ranks,
-          const std::vector<HookState>& own) {
-  if (counts_of(file)[kind] != own.size() * static_cast<std::size_t>(ranks)) return false;
-  for (int r = 0; r < ranks; ++r) {
-    for (const auto& [name, span] : own) {
-      const auto* info = file.find(name_at(r, name));
+// Returns whether the file holds exactly these states of each rank.
+bool fits(const checkpoint::SafetensorsFile& file, std::string_view kind, const StatesOfRanks& ranks) {
+  std::size_t count = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (const auto& [name, span] : ranks[r]) {
+      const auto* info = file.find(name_at(static_cast<int>(r), name));
       if (!info || info->dtype != span.dtype || info->bytes() != span.bytes()) return false;
+      ++count;
     }
   }
-  return true;
+  return counts_of(file)[kind] == count;
 }
 
 enum class Restored : std::int64_t { none, each_rank, mean };
@@ -69,32 +105,23 @@ void warn_of_new_beginning(const checkpoint::Found& found, std::string_view kind
       found.folder.string(), kind.empty() ? "" : fmt::format(" ({})", kind));
 }
 
-// Makes rank 0's decision.
-Restored decide(const checkpoint::Found& found, std::string_view kind, const std::vector<HookState>& own, int ranks) {
-  const int saved = found.state.world_size;
-  if (!found.has_hook || !fits(found.hook(), kind, saved, own)) {
-    warn_of_new_beginning(found, kind);
-    return Restored::none;
-  }
-  return saved == ranks ? Restored::each_rank : Restored::mean;
+// Makes rank 0's decision. ranks: the states of this kind.
+Restored decide(const checkpoint::Found& found, std::string_view kind, const StatesOfRanks& ranks) {
+  const auto saved = static_cast<std::size_t>(found.state.world_size);
+  if (found.has_hook && saved == ranks.size() && fits(found.hook(), kind, ranks)) return Restored::each_rank;
+  if (found.has_hook && saved != ranks.size() && are_alike(ranks) &&
+      fits(found.hook(), kind, StatesOfRanks(saved, ranks[0])))
+    return Restored::mean;
+  warn_of_new_beginning(found, kind);
+  return Restored::none;
 }
 
 // Warns of states that the checkpoint has and this run does not.
-void warn_of_unused(const checkpoint::Found& found, const std::map<std::string_view, std::vector<HookState>>& kinds) {
+void warn_of_unused(const checkpoint::Found& found, const std::set<std::string>& kinds) {
   if (!found.has_hook) return;
   const auto file = found.hook();
   for (const auto& [kind, count] : counts_of(file))
-    if (!kinds.contains(kind)) warn_of_new_beginning(found, kind);
-}
-
-// Returns all ranks' parts, in rank order.
-std::vector<std::byte> parts(const checkpoint::SafetensorsFile& file, const std::string& name, int ranks) {
-  std::vector<std::byte> all;
-  for (int r = 0; r < ranks; ++r) {
-    const auto part = read(file, name_at(r, name));
-    all.insert(all.end(), part.begin(), part.end());
-  }
-  return all;
+    if (!kinds.contains(std::string(kind))) warn_of_new_beginning(found, kind);
 }
 
 void read_mean(const checkpoint::SafetensorsFile& file, const HookState& state, int ranks) {
@@ -119,58 +146,98 @@ Tensor host_tensor(const Span& span) {
   return tensor_of_span(span).to(Device{});
 }
 
-// file: set at rank 0, null at others. The state is memory of the host.
-void restore_on_host(const checkpoint::SafetensorsFile* file, int saved_ranks, Restored how, const HookState& state,
-                     ProcessGroup& group) {
-  if (how == Restored::each_rank) {
-    const auto all = file ? parts(*file, state.name, group.size()) : std::vector<std::byte>();
-    const auto count = state.span.count * static_cast<std::size_t>(group.size());
-    group.scatter(file ? ConstSpan{all.data(), count, state.span.dtype} : ConstSpan{}, state.span, 0,
-                  {.blocking = true});
-  } else {
+constexpr int tag = 0;
+
+// Takes this rank's states, which are memory of the host, from rank 0, which has the file.
+void restore_each(const checkpoint::SafetensorsFile* file, const StatesOfRanks& ranks,
+                  const std::vector<HookState>& own, ProcessGroup& group) {
+  for (std::size_t r = 1; file && r < ranks.size(); ++r) {
+    for (const auto& [name, span] : ranks[r]) {
+      const auto bytes = read(*file, name_at(static_cast<int>(r), name));
+      group.send(ConstSpan{bytes.data(), span.count, span.dtype}, static_cast<int>(r), tag, {.blocking = true});
+    }
+  }
+  for (const auto& [name, span] : own) {
+    if (!file) {
+      group.recv(span, 0, tag, {.blocking = true});
+      continue;
+    }
+    const auto bytes = read(*file, name_at(0, name));
+    std::memcpy(span.data, bytes.data(), bytes.size());
+  }
+}
+
+void restore_mean(const checkpoint::SafetensorsFile* file, int saved_ranks, const std::vector<HookState>& own,
+                  ProcessGroup& group) {
+  for (const auto& state : own) {
     if (file) read_mean(*file, state, saved_ranks);
     group.broadcast(state.span, 0, {.blocking = true});
   }
 }
 
-void restore(const checkpoint::SafetensorsFile* file, int saved_ranks, Restored how, const HookState& state,
-             ProcessGroup& group) {
-  const Tensor memory = host_tensor(state.span);
-  restore_on_host(file, saved_ranks, how, {state.name, span_of_tensor(memory)}, group);
-  tensor_of_span(state.span).copy_from(memory);
-}
+// States with memory of the host in place of a device's.
+class OnHost {
+ public:
+  explicit OnHost(const std::vector<HookState>& states) : targets_(states) {
+    for (const auto& [name, span] : states) memory_.push_back(host_tensor(span));
+  }
+  std::vector<HookState> states() const {
+    std::vector<HookState> all;
+    for (std::size_t i = 0; i < targets_.size(); ++i) all.push_back({targets_[i].name, span_of_tensor(memory_[i])});
+    return all;
+  }
+  void copy_back() {
+    for (std::size_t i = 0; i < targets_.size(); ++i) tensor_of_span(targets_[i].span).copy_from(memory_[i]);
+  }
+
+ private:
+  const std::vector<HookState> targets_;
+  std::vector<Tensor> memory_;
+};
 
 }  // namespace
 
 GatheredHookState::GatheredHookState(const std::vector<HookState>& own, ProcessGroup& group) {
-  const auto ranks = static_cast<std::size_t>(group.size());
-  const bool root = group.rank() == 0;
-  for (const auto& [name, span] : own) {
-    const auto& all = memory_.emplace_back(root ? span.bytes() * ranks : 0);
-    const Span output = root ? Span{memory_.back().data(), span.count * ranks, span.dtype} : Span{};
-    const Tensor memory = host_tensor(span);
-    group.gather(span_of_tensor(memory), output, 0, {.blocking = true});
-    for (std::size_t r = 0; root && r < ranks; ++r)
-      views_.push_back({name_at(static_cast<int>(r), name),
-                        span.dtype,
-                        {static_cast<std::int64_t>(span.count)},
-                        {all.data() + r * span.bytes(), span.bytes()}});
+  const auto ranks = states_of_ranks(own, group);
+  const auto sent = OnHost(own).states();
+  const bool is_root = group.rank() == 0;
+  for (std::size_t i = 0; !is_root && i < sent.size(); ++i) group.send(sent[i].span, 0, tag, {.blocking = true});
+  for (std::size_t r = 0; is_root && r < ranks.size(); ++r) {
+    for (std::size_t i = 0; i < ranks[r].size(); ++i) {
+      const Span& like = ranks[r][i].span;
+      auto& memory = memory_.emplace_back(like.bytes());
+      if (r == 0)
+        std::memcpy(memory.data(), sent[i].span.data, memory.size());
+      else
+        group.recv(Span{memory.data(), like.count, like.dtype}, static_cast<int>(r), tag, {.blocking = true});
+      views_.push_back({name_at(static_cast<int>(r), ranks[r][i].name),
+                        like.dtype,
+                        {static_cast<std::int64_t>(like.count)},
+                        {memory.data(), memory.size()}});
+    }
   }
 }
 
 void restore_hook_state(const checkpoint::Found* found, const std::vector<HookState>& own, ProcessGroup& group) {
-  const auto kinds = by_kind(own);
+  const auto ranks = states_of_ranks(own, group);
+  const auto kinds = kinds_of(ranks);
   if (found) warn_of_unused(*found, kinds);
   std::optional<checkpoint::SafetensorsFile> file;
   if (found && found->has_hook) file.emplace(found->hook());
-  for (const auto& [kind, states] : kinds) {
+  for (const auto& kind : kinds) {
+    StatesOfRanks of_ranks;
+    for (const auto& states : ranks) of_ranks.push_back(of_kind(kind, states));
     std::vector<std::int64_t> decision{
-        static_cast<std::int64_t>(found ? decide(*found, kind, states, group.size()) : Restored::none)};
+        static_cast<std::int64_t>(found ? decide(*found, kind, of_ranks) : Restored::none)};
     group.broadcast(span_of(decision), 0, {.blocking = true});
     const auto how = static_cast<Restored>(decision[0]);
     if (how == Restored::none) continue;
-    for (const auto& state : states)
-      restore(file ? &*file : nullptr, file ? found->state.world_size : 0, how, state, group);
+    OnHost memory(of_kind(kind, own));
+    if (how == Restored::each_rank)
+      restore_each(file ? &*file : nullptr, of_ranks, memory.states(), group);
+    else
+      restore_mean(file ? &*file : nullptr, file ? found->state.world_size : 0, memory.states(), group);
+    memory.copy_back();
   }
 }
 
