@@ -199,7 +199,8 @@ class OnHost {
 
 GatheredHookState::GatheredHookState(const std::vector<HookState>& own, ProcessGroup& group) {
   const auto ranks = states_of_ranks(own, group);
-  const auto sent = OnHost(own).states();
+  const OnHost on_host(own);
+  const auto sent = on_host.states();
   const bool is_root = group.rank() == 0;
   for (std::size_t i = 0; !is_root && i < sent.size(); ++i) group.send(sent[i].span, 0, tag, {.blocking = true});
   for (std::size_t r = 0; is_root && r < ranks.size(); ++r) {
