@@ -59,6 +59,12 @@ ddprun_process_test(recovery_test
   LIBS ddprun::common
   TIMEOUT 300)
 add_dependencies(recovery_test ddprun-worker)
+ddprun_process_test(checkpoint_kills_test
+  SOURCES checkpoint_kills_test.cc
+  LIBS ddprun::checkpoint ddprun::common
+  TIMEOUT 300)
+add_dependencies(checkpoint_kills_test ddprun-worker)
+target_compile_definitions(checkpoint_kills_test PRIVATE DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>")
 ddprun_process_test(recovery_in_process_test
   SOURCES recovery_in_process_test.cc recovery_nodes_test.cc
   LIBS ddprun::common Boost::json

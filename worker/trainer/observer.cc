@@ -24,6 +24,10 @@ void ObserverList::before_checkpoint() {
   for (const auto& observer : all_) observer->before_checkpoint();
 }
 
+void ObserverList::checkpoint_saved(std::int64_t step, std::chrono::system_clock::time_point time) {
+  for (const auto& observer : all_) observer->checkpoint_saved(step, time);
+}
+
 void ObserverList::run_finished(Session& session) {
   for (const auto& observer : all_) observer->run_finished(session);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -44,6 +45,8 @@ class Observer {
   virtual void evaluation_finished(const EvaluationEvent&) {}
   // Called at the rank that writes it: what it has recorded of the steps so far has to be on the disk on return.
   virtual void before_checkpoint() {}
+  // Called at that rank once the checkpoint of a step is on the disk, maybe some steps later. time: when it was.
+  virtual void checkpoint_saved(std::int64_t /*step*/, std::chrono::system_clock::time_point /*time*/) {}
   // Called after the last step; not if the run stops before its end.
   virtual void run_finished(Session&) {}
 };
@@ -58,6 +61,7 @@ class ObserverList final : public Observer {
   void step_finished(const StepEvent& event) override;
   void evaluation_finished(const EvaluationEvent& event) override;
   void before_checkpoint() override;
+  void checkpoint_saved(std::int64_t step, std::chrono::system_clock::time_point time) override;
   void run_finished(Session& session) override;
 
  private:

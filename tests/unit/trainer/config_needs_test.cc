@@ -217,6 +217,7 @@ const std::vector<Example> examples{
     {"checkpoint.every_steps=5", folder, {}},
     {"checkpoint.keep=5", folder, {}},
     {"checkpoint.keep_best=true", folder, {}},
+    {"checkpoint.background=false", folder, {}},
     {"checkpoint.resume=never", folder, {}},
     {"distill.teacher=mlp", {"train.task=distillation", "distill.weights=w"}, {}},
     {"distill.weights=w", {"train.task=distillation", "distill.teacher=mlp"}, {}},

@@ -18,6 +18,10 @@ void bind_checkpoint(Settings& s, TrainConfig::Checkpoint& c) {
   s.add("checkpoint.keep_best", c.keep_best,
         {.help = "keep the checkpoint with the lowest loss of an evaluation too, in the folder best",
          .scope = Scope::group});
+  s.add("checkpoint.background", c.background,
+        {.help = "write checkpoints while training goes on, from a copy of the state; false: training waits until each "
+                 "is on the disk",
+         .scope = Scope::group});
   s.add("checkpoint.resume", c.resume,
         {.help = "auto: resume from the newest checkpoint, or start from step 0 when there is none; never: start from "
                  "step 0, after a restart too; require: fail when there is no checkpoint; best: resume from the one "

@@ -309,7 +309,8 @@ std::vector<Need> layout_needs() {
           {"parallel.expert"}, {"model.experts"},
           [](const TrainConfig& c) { return c.model.experts > 0 || c.parallel.expert == 1; }, "model.experts"),
       where(
-          {"checkpoint.every_steps", "checkpoint.keep", "checkpoint.keep_best", "checkpoint.resume"},
+          {"checkpoint.every_steps", "checkpoint.keep", "checkpoint.keep_best", "checkpoint.background",
+           "checkpoint.resume"},
           {"checkpoint.dir"}, [](const TrainConfig& c) { return !c.checkpoint.dir.empty(); }, "checkpoint.dir"),
       one_of({"recovery.wait", "recovery.standby", "recovery.file"}, "recovery.mode", {"in_process"}),
   };

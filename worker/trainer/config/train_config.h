@@ -200,6 +200,7 @@ struct TrainConfig {
     std::int64_t every_steps = 0;
     int keep = 2;
     bool keep_best = false;
+    bool background = true;
     std::string resume = "auto";
   } checkpoint;
   struct Metrics {

@@ -1,46 +1,105 @@
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "ddprun/common/log.h"
+#include "ddprun/worker/checkpoint/background_save.h"
 #include "ddprun/worker/trainer/observers/observers.h"
 #include "ddprun/worker/trainer/state/hook_checkpoint.h"
 #include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "ddprun/worker/trainer/state/state_snapshot.h"
 
 namespace ddprun::trainer {
 namespace {
 
 // Saves every so many steps (checkpoint.every_steps; 0: at the end of each epoch), at the end and when the run stops;
 // and the state with the best evaluation so far (checkpoint.keep_best). All ranks have one: rank 0 writes what the
-// others send.
+// others send, in the background where it can. An error of a save ends the run at the next step.
 class CheckpointObserver : public Observer {
  public:
   CheckpointObserver(const TrainConfig::Checkpoint& config, checkpoint::Checkpoints* checkpoints, Observer& all)
-      : every_steps_(config.every_steps), keep_best_(config.keep_best), checkpoints_(checkpoints), all_(all) {}
+      : config_(config), checkpoints_(checkpoints), all_(all) {}
+
+  void session_started(Session& session) override {
+    if (!checkpoints_) return;
+    session.state().await_readers = [this] {
+      if (under_way_) under_way_->complete_copy();
+    };
+  }
 
   void step_finished(const StepEvent& event) override {
     const auto& run = event.session.state().run;
-    const bool due = every_steps_ > 0 ? run.step % every_steps_ == 0 : event.result.ends_epoch;
-    if (due || event.last || event.stops) save(event.session, &checkpoint::Checkpoints::save);
+    const auto every = config_.every_steps;
+    const bool due = every > 0 ? run.step % every == 0 : event.result.ends_epoch;
+    if (under_way_ && under_way_->has_ended()) finish();
+    const bool ends = event.last || event.stops;
+    const Targets targets{
+        .newest = due || ends, .best = std::exchange(is_best_, false), .waits = ends || !config_.background};
+    if (targets.newest || targets.best) save(event.session, targets);
   }
 
-  void evaluation_finished(const EvaluationEvent& event) override {
-    if (keep_best_ && event.best) save(event.session, &checkpoint::Checkpoints::save_best);
-  }
+  void evaluation_finished(const EvaluationEvent& event) override { is_best_ = config_.keep_best && event.best; }
 
  private:
+  // The folders to which a state is saved, and whether the run waits until it is.
+  struct Targets {
+    bool newest = false;
+    bool best = false;
+    bool waits = false;
+  };
+  // The tensors of a content.
+  struct Source {
+    GatheredHookState hook;
+    WholeState whole;
+  };
+
   // Collective.
-  void save(Session& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
-    const GatheredHookState hook(session.own_state(), session.group());
-    const WholeState whole = session.gather_state();
+  void save(Session& session, Targets targets) {
+    if (under_way_)
+      log::info("checkpoint of step {}: waits until that of step {} is written", session.state().run.step, saving_);
+    finish();
+    const auto source =
+        std::make_shared<Source>(Source{{session.own_state(), session.group()}, session.gather_state()});
     if (checkpoints_) {
       all_.before_checkpoint();
-      auto content = content_of(whole, session.state().run);
-      content.hook = hook.views();
-      (checkpoints_->*write)(content);
+      auto content = content_of(source->whole, session.state().run);
+      content.hook = source->hook.views();
+      write(std::move(content), source, session.state(), targets);
     }
     session.release_whole_state();
   }
 
-  const std::int64_t every_steps_;
-  const bool keep_best_;
+  void write(checkpoint::Content content, std::shared_ptr<const Source> source, const TrainState& state,
+             Targets targets) {
+    const auto write_to_folders = [checkpoints = checkpoints_, targets](const checkpoint::Content& complete) {
+      if (targets.newest) checkpoints->save(complete);
+      if (targets.best) checkpoints->save_best(complete);
+    };
+    if (!targets.waits && source->whole.stays) {
+      saving_ = state.run.step;
+      under_way_.emplace(snapshot_of(std::move(content), state, memory_), std::move(source), write_to_folders);
+    } else {
+      write_to_folders(content);
+      all_.checkpoint_saved(state.run.step, checkpoint::BackgroundSave::Clock::now());
+    }
+  }
+
+  // Waits for the save under way, if there is one.
+  void finish() {
+    if (!under_way_) return;
+    const auto time = under_way_->result();
+    under_way_.reset();
+    all_.checkpoint_saved(saving_, time);
+  }
+
+  const TrainConfig::Checkpoint& config_;
   checkpoint::Checkpoints* const checkpoints_;  // null if another rank writes them
   Observer& all_;
+  bool is_best_ = false;  // whether the evaluation after this step was the best one so far
+  checkpoint::CopyMemory memory_;
+  std::int64_t saving_ = 0;  // the step of the save under way
+  std::optional<checkpoint::BackgroundSave> under_way_;
 };
 
 }  // namespace

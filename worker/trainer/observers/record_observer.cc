@@ -60,6 +60,10 @@ class RecordObserver : public Observer {
   }
 
   void before_checkpoint() override { account_.checkpoint_begins(); }
+  void checkpoint_saved(std::int64_t step, std::chrono::system_clock::time_point time) override {
+    account_.checkpoint_saved(step, std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()));
+    publish();
+  }
 
   void run_finished(Session&) override {
     account_.run_finished(now());

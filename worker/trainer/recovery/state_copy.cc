@@ -131,6 +131,7 @@ std::vector<double> broadcast_numbers(std::vector<double> numbers, ProcessGroup&
 }  // namespace
 
 void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source) {
+  state.await_readers();
   const auto run = broadcast_bytes(group, checkpoint::to_json(state.run), source);
   Numbers own;
   own.add(state.ema && state.ema->started() ? std::int64_t{1} : 0);

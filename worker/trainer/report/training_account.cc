@@ -33,8 +33,7 @@ void TrainingAccount::start(Now now, Place place) {
 void TrainingAccount::steps_done(Now now, const Steps& steps) {
   // The time between two steps, for a checkpoint for example.
   const auto between = std::max(0.0, (now.steady - accounted_ - steps.times.total()).count());
-  const auto began = std::chrono::duration_cast<std::chrono::milliseconds>(steps.times.total());
-  note_checkpoint(now.wall - began, between);
+  note_checkpoint(between);
   note_position(now, steps);
   count_step(steps);
   measure_rate(steps);
@@ -95,15 +94,17 @@ void TrainingAccount::evaluated(Now now, double loss, std::optional<double> accu
 }
 
 void TrainingAccount::run_finished(Now now) {
-  note_checkpoint(now.wall, (now.steady - accounted_).count());
+  note_checkpoint((now.steady - accounted_).count());
   accounted_ = now.steady;
   record_.time_ms = now.wall.count();
 }
 
-void TrainingAccount::note_checkpoint(std::chrono::milliseconds wall, double seconds) {
-  if (!std::exchange(checkpoint_under_way_, false)) return;
-  record_.checkpoint += seconds;
-  record_.checkpoint_step = record_.step;
+void TrainingAccount::note_checkpoint(double seconds) {
+  if (std::exchange(checkpoint_under_way_, false)) record_.checkpoint += seconds;
+}
+
+void TrainingAccount::checkpoint_saved(std::int64_t step, std::chrono::milliseconds wall) {
+  record_.checkpoint_step = step;
   record_.checkpoint_ms = wall.count();
 }
 

@@ -49,16 +49,17 @@ class TrainingAccount {
   // without the time and samples.
   void steps_repeated(Now now, const Steps& steps);
   void evaluated(Now now, double loss, std::optional<double> accuracy);
-  // Notes that this rank begins to write a checkpoint of the last step. It is complete when the next step begins, but
-  // not when start() follows: the process group was lost meanwhile.
+  // Notes that this rank saves a checkpoint of the last step: the time until the next step is the checkpoint's.
   void checkpoint_begins() { checkpoint_under_way_ = true; }
+  // Notes that the checkpoint of a step is complete. wall: when it was.
+  void checkpoint_saved(std::int64_t step, std::chrono::milliseconds wall);
   void run_finished(Now now);
 
   const TrainingRecord& record() const { return record_; }
 
  private:
   void note_position(Now now, const Steps& steps);
-  void note_checkpoint(std::chrono::milliseconds wall, double seconds);
+  void note_checkpoint(double seconds);
   void count_step(const Steps& steps);
   void measure_rate(const Steps& steps);
 

@@ -67,6 +67,7 @@ StepResult AsynchronousSession::step(bool request_stop) {
   result.samples = std::min(result.steps * position_.plan().step_samples, position_.plan().left(run.samples));
   position_.learning_rate(run.step);
   Share share;
+  state_.await_readers();
   server_.round(
       result.steps, [&](std::int64_t number) { compute(number, share); }, [&] { update(share); });
   std::vector<double> sums{share.loss_sum, request_stop ? 1.0 : 0.0};
@@ -201,6 +202,7 @@ sharding::ShardedState AsynchronousSession::state_of_servers() const {
 WholeState AsynchronousSession::gather_state() {
   WholeState whole{.model = tensors_of(*state_.model), .optimizer = {}};
   if (server_.is_server()) whole.optimizer = state_of_servers().gather();
+  whole.stays = true;
   return whole;
 }
 

@@ -119,6 +119,8 @@ WholeState DividedState::gather() {
   forms_.parallelism.collect_parameters();
   whole.model = tensors_of(*state_.model);
   if (forms_.slices()) whole.model = collects() ? of_slices(whole.model).gather() : optim::NamedTensors{};
+  // Parameters that are whole for the checkpoint alone, and the average of local SGD, end with it.
+  whole.stays = config_.parallel.zero < 3 && config_.parallel.strategy != "local_sgd";
   return on_host(std::move(whole));
 }
 

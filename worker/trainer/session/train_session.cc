@@ -105,6 +105,7 @@ StepResult TrainSession::step(bool request_stop) {
 // Evaluates the averages if there are any: those of this rank's parts are made the whole model's like an update.
 Evaluation TrainSession::evaluate() {
   if (!state_.ema) return evaluate_parameters();
+  state_.await_readers();
   std::optional<optim::ExponentialMovingAverage::Scope> averages(*state_.ema);
   forms_.parallelism.parameters_updated();
   const Evaluation result = evaluate_parameters();
@@ -227,6 +228,8 @@ bool TrainSession::wants_figures(std::int64_t step) const {
 // All gradients are averaged (Reducer::finalize()): nothing of the update is queued on a device before, and no abort
 // stops it halfway from here on.
 void TrainSession::update_parameters(PhaseTimer& timer) {
+  state_.await_readers();
+  timer.end(&StepTimes::wait);
   state_.optimizer->step();
   timer.end(&StepTimes::optimizer);
   forms_.parallelism.parameters_updated();

@@ -22,6 +22,9 @@ struct WholeState {
   optim::NamedTensors model;  // parameters, then buffers
   optim::NamedTensors optimizer;
   optim::NamedTensors averages = {};  // train.ema: those of the parameters; empty if there are none, or none yet
+  // True if the tensors, except buffers, keep their values until TrainState::await_readers() is called. Otherwise they
+  // are valid only as long as their source says.
+  bool stays = false;
 };
 
 // Returns views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,6 +38,9 @@ struct TrainState {
   std::optional<optim::OutlierFilter> outliers;  // set with optim.skip_outliers
   checkpoint::RunState run;                      // step, position in the data, seed, settings
   ShardGradients shards;  // train.shards: what this rank has of the step in progress; no part of a checkpoint
+  // To be called before parameters, optimizer state or averages change: waits for those who read them on another
+  // thread, as a checkpoint does that is saved in the background. They read no buffers.
+  std::function<void()> await_readers = [] {};
 
   // Goes on at the position of a checkpoint's run; its tensors are copied by resume(). REQUIRES: optimizer
   void continue_from(const checkpoint::RunState& saved);

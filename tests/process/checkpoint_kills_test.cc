@@ -1,0 +1,117 @@
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "ddprun/common/environment.h"
+#include "ddprun/common/unique_fd.h"
+#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "tests/process/training.h"
+#include "tests/support/catch.h"
+
+// A job that saves a checkpoint at each step is killed while it saves, again and again.
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr std::chrono::seconds bound{120};
+constexpr int steps_of_epoch = 100;
+
+// What a process does in the folder of its checkpoints, as it happens.
+class SaveWatch {
+ public:
+  explicit SaveWatch(const std::filesystem::path& folder)
+      : folder_(folder), fd_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
+    std::filesystem::create_directories(folder);
+    watch(folder);
+  }
+
+  // Returns the number of acts so far: files and folders made, closed, renamed and removed.
+  int acts() {
+    alignas(inotify_event) std::array<char, 65536> block;
+    for (ssize_t size = 0; (size = ::read(fd_.get(), block.data(), block.size())) > 0;)
+      for (const char* at = block.data(); at < block.data() + size;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(at);
+        note(*event, event->len > 0 ? event->name : "");
+        at += sizeof(inotify_event) + event->len;
+      }
+    return acts_;
+  }
+  // Returns the step of the newest checkpoint that has got its name; 0 if there is none.
+  std::int64_t published() const { return published_; }
+
+ private:
+  void watch(const std::filesystem::path& folder) {
+    ::inotify_add_watch(fd_.get(), folder.c_str(),
+                        IN_CREATE | IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE);
+  }
+  void note(const inotify_event& event, const std::string& name) {
+    ++acts_;
+    if ((event.mask & IN_CREATE) != 0 && (event.mask & IN_ISDIR) != 0) watch(folder_ / name);
+    if ((event.mask & IN_MOVED_TO) != 0 && name.starts_with("step_"))
+      published_ = std::max<std::int64_t>(published_, std::stoll(name.substr(5)));
+  }
+
+  const std::filesystem::path folder_;
+  const UniqueFd fd_;
+  int acts_ = 0;
+  std::int64_t published_ = 0;
+};
+
+// The number of kills: 12 unless the environment sets it.
+int wanted_kills() {
+  const auto value = Environment::capture().get("DDPRUN_TEST_KILLS");
+  return value ? std::stoi(*value) : 12;
+}
+
+Words worker(const Training& training, int epochs, const Words& more) {
+  Words words = training.job({}, {"--train.epochs=" + std::to_string(epochs), "--eval.every_epochs=0"});
+  words.front() = DDPRUN_WORKER;
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("a job that is killed at any act of a save goes on from the newest complete checkpoint, with the same bits") {
+  const int kills = wanted_kills();
+  const int epochs = 1 + kills * 3 / steps_of_epoch;  // a process is killed within its first three saves
+  const Training training;
+  const auto folder = training.folder / "checkpoints";
+  std::mt19937 random(42);
+  std::uniform_int_distribution<int> acts_until_kill(1, 40);
+  std::map<bool, int> killed;  // by whether the folder had an incomplete checkpoint then
+  std::int64_t newest = 0;
+  for (int i = 0; i < kills; ++i) {
+    const int last_act = acts_until_kill(random);
+    CAPTURE(i, last_act);
+    SaveWatch watch(folder);
+    Child child(worker(training, epochs, {"--checkpoint.every_steps=1", "--checkpoint.keep=1"}));
+    child.wait_until([&] { return watch.acts() >= last_act; }, "act of a save", bound);
+    child.signal(SIGKILL);
+    REQUIRE(child.wait(bound).signal_number == SIGKILL);
+    const bool incomplete = std::ranges::any_of(std::filesystem::directory_iterator(folder), [](const auto& entry) {
+      return entry.path().filename().string().starts_with(".writing-");
+    });
+    ++killed[incomplete];
+    const auto found = checkpoint::Checkpoints({.folder = folder}).newest();
+    const std::int64_t step = found ? found->state.step : 0;
+    CHECK(step >= std::max(newest, watch.published()));
+    newest = step;
+  }
+  WARN(kills << " kills, " << killed[true] << " of them within a save, up to step " << newest);
+  CHECK(killed[true] > 0);
+
+  const auto rest = Child(worker(training, epochs, {"--checkpoint.every_steps=0"})).wait(bound);
+  CHECK(rest.code == 0);
+  CHECK(rest.out.find("going on from the checkpoint of step " + std::to_string(newest)) != std::string::npos);
+  const auto undisturbed = Child(worker(training, epochs, {"--checkpoint.resume=never"})).wait(bound);
+  CHECK(undisturbed.code == 0);
+  CHECK(parameters_of(rest.out).size() == 64);
+  CHECK(parameters_of(rest.out) == parameters_of(undisturbed.out));
+}

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ddprun/worker/checkpoint/checkpoint.h"
+
+namespace ddprun::checkpoint {
+
+// Memory for one snapshot after the other. It is kept, since most of the time of a first copy goes to page faults.
+//
+// Threads: one at a time. Errors: Errc::io if the system has no addresses for so much.
+class CopyMemory {
+ public:
+  // Returns at least so many bytes; what it returned before may be gone.
+  std::byte* reserve(std::size_t bytes);
+
+ private:
+  std::shared_ptr<std::byte> memory_;
+  std::size_t bytes_ = 0;
+};
+
+// A copy of a checkpoint's content, so that it can be written while the run goes on. What does not change yet is copied
+// later, on other threads.
+//
+// Ownership: the memory for the copies is the caller's, and serves no other snapshot meanwhile. Threads: any number may
+//   call copy_rest() and wait(). Errors: those of CopyMemory.
+class Snapshot {
+ public:
+  using Memory = std::vector<std::span<const std::byte>>;
+
+  // Copies the tensors of the content that are in the memory now; copy_rest() copies those in the memory later, which
+  // does not change until wait() returns. The others stay the caller's, and are valid as long as this object.
+  Snapshot(Content content, const Memory& now, const Memory& later, CopyMemory& memory);
+  ~Snapshot();
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+  // Copies pieces that no other thread copies, until all have been begun.
+  void copy_rest();
+  // Waits until all pieces are copied.
+  void wait() const;
+  // REQUIRES: wait() has returned.
+  const Content& content() const { return content_; }
+
+ private:
+  struct Rest;
+
+  Content content_;
+  std::byte* memory_ = nullptr;
+  std::unique_ptr<Rest> rest_;
+};
+
+}  // namespace ddprun::checkpoint
