@@ -60,7 +60,7 @@ ddprun_process_test(recovery_test
   TIMEOUT 300)
 add_dependencies(recovery_test ddprun-worker)
 ddprun_process_test(checkpoint_kills_test
-  SOURCES checkpoint_kills_test.cc
+  SOURCES checkpoint_kills_test.cc export_test.cc
   LIBS ddprun::checkpoint ddprun::common
   TIMEOUT 300)
 add_dependencies(checkpoint_kills_test ddprun-worker)

@@ -65,7 +65,14 @@ void check_views(const std::vector<TensorView>& tensors) {
   }
 }
 
-std::string header_of(const std::vector<TensorView>& tensors, const Metadata& metadata) {
+std::vector<TensorInfo> infos_of(const std::vector<TensorView>& tensors) {
+  std::vector<TensorInfo> infos;
+  for (const auto& t : tensors)
+    infos.push_back({.name = t.name, .dtype = t.dtype, .shape = t.shape, .begin = 0, .end = t.bytes.size()});
+  return infos;
+}
+
+std::string header_of(const std::vector<TensorInfo>& tensors, const Metadata& metadata) {
   json::object header;
   if (!metadata.empty()) {
     json::object& all = header[metadata_key].emplace_object();
@@ -76,8 +83,8 @@ std::string header_of(const std::vector<TensorView>& tensors, const Metadata& me
     json::object& entry = header[t.name].emplace_object();
     entry["dtype"] = format_name(t.dtype);
     entry["shape"] = json::array(t.shape.begin(), t.shape.end());
-    entry["data_offsets"] = {offset, offset + t.bytes.size()};
-    offset += t.bytes.size();
+    entry["data_offsets"] = {offset, offset + t.bytes()};
+    offset += t.bytes();
   }
   auto text = json::serialize(header);
   text.append((alignment - text.size() % alignment) % alignment, ' ');
@@ -188,13 +195,17 @@ std::uint64_t size_of_file(int fd, const std::filesystem::path& path) {
 
 }  // namespace
 
-void write_safetensors(FileWriter& out, const std::vector<TensorView>& tensors, const Metadata& metadata) {
-  check_views(tensors);
+void write_safetensors_header(FileWriter& out, const std::vector<TensorInfo>& tensors, const Metadata& metadata) {
   const auto header = header_of(tensors, metadata);
   std::string length;
   put_le(length, static_cast<std::uint64_t>(header.size()));
   out.write(length);
   out.write(header);
+}
+
+void write_safetensors(FileWriter& out, const std::vector<TensorView>& tensors, const Metadata& metadata) {
+  check_views(tensors);
+  write_safetensors_header(out, infos_of(tensors), metadata);
   for (const auto& t : tensors) out.write(t.bytes);
 }
 
@@ -245,7 +256,11 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
 }
 
 void SafetensorsFile::read(const TensorInfo& info, std::span<std::byte> out) const {
-  read_exactly(fd_.get(), out, data_begin_ + info.begin, path_);
+  read(info, 0, out);
+}
+
+void SafetensorsFile::read(const TensorInfo& info, std::uint64_t offset, std::span<std::byte> out) const {
+  read_exactly(fd_.get(), out, data_begin_ + info.begin + offset, path_);
 }
 
 }  // namespace ddprun::checkpoint

@@ -40,6 +40,9 @@ using Metadata = std::map<std::string, std::string>;
 // name is given twice or is "__metadata__"; also what FileWriter throws.
 void write_safetensors(FileWriter& out, const std::vector<TensorView>& tensors, const Metadata& metadata = {});
 
+// Writes only what comes before the data of such tensors; their data follows, in the same order.
+void write_safetensors_header(FileWriter& out, const std::vector<TensorInfo>& tensors, const Metadata& metadata = {});
+
 // The header of a safetensors file, checked as a whole: sizes, dtypes, names, offsets that tile the data without hole
 // or overlap.
 struct SafetensorsHeader {
@@ -60,6 +63,8 @@ class SafetensorsFile {
   const TensorInfo* find(std::string_view name) const;
   // REQUIRES: info is one of tensors(), out.size() == info.bytes()
   void read(const TensorInfo& info, std::span<std::byte> out) const;
+  // Reads so many bytes from an offset in the tensor. REQUIRES: offset + out.size() <= info.bytes()
+  void read(const TensorInfo& info, std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   std::filesystem::path path_;

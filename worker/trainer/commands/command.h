@@ -47,6 +47,6 @@ std::string help_lines();
 // Each command is in a file of its own.
 using CommandMaker = Command();
 CommandMaker train_command, generate_command, predict_command, evaluate_command, profile_command, quantize_command,
-    tokenize_command, plan_command, ledger_command;
+    tokenize_command, plan_command, ledger_command, export_command;
 
 }  // namespace ddprun::trainer

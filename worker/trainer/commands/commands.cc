@@ -13,6 +13,7 @@ constexpr CommandMaker* in_order[] = {
     tokenize_command,  //
     plan_command,      //
     ledger_command,    //
+    export_command,    //
 };
 
 }  // namespace

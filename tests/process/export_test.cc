@@ -1,0 +1,64 @@
+#include "ddprun/common/atomic_file.h"
+#include "tests/process/training.h"
+#include "tests/support/catch.h"
+
+// ddprun-worker export
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr std::chrono::seconds bound{120};
+
+Child::Result exported(const Words& words) {
+  Words all{DDPRUN_WORKER, "export"};
+  all.insert(all.end(), words.begin(), words.end());
+  return Child(all).wait(bound);
+}
+
+}  // namespace
+
+TEST_CASE("the exported model of a job predicts what the checkpoint's model predicts") {
+  const Training training;
+  auto job = training.job({}, {"--train.epochs=1", "--checkpoint.every_steps=0", "--train.ema=0.9"});
+  job.front() = DDPRUN_WORKER;
+  REQUIRE(Child(job).wait(bound).code == 0);
+  const std::string folder = training.folder / "checkpoints", file = training.folder / "model.safetensors";
+  const auto result = exported({folder, file});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(result.out == file + ": the averages of the parameters of " + folder + "/step_000100\n");
+
+  const auto evaluated = [&](const Words& from) {
+    Words words{DDPRUN_WORKER, "evaluate", training.folder / "train.cfg"};
+    words.insert(words.end(), from.begin(), from.end());
+    return Child(words).wait(bound).out;
+  };
+  const auto expected = evaluated({});
+  CHECK(expected.find("test loss") != std::string::npos);
+  CHECK(evaluated({"--checkpoint.dir=", "--checkpoint.every_steps=0", "--model.weights=" + file}) == expected);
+
+  const auto one = exported({folder + "/step_000100", file + "2"});
+  CHECK(one.code == 0);
+  CHECK(read_whole_file(file + "2") == read_whole_file(file));
+}
+
+TEST_CASE("an export says what is wrong in one line") {
+  const TempDir dir;
+  const std::string file = dir / "model.safetensors";
+  const auto usage = exported({dir.path()});
+  CHECK(usage.code == 2);
+  CHECK(usage.err == "[ddprun-worker] error: expected: ddprun-worker export CHECKPOINT FILE\n");
+  const auto none = exported({dir.path(), file});
+  CHECK(none.code == 2);
+  CHECK(none.err == "[ddprun-worker] error: " + dir.path().string() + " is no checkpoint, and holds none\n");
+  const auto absent = exported({dir / "absent", file});
+  CHECK(absent.code == 2);
+  CHECK(absent.err == "[ddprun-worker] error: " + (dir / "absent").string() + ": there is no such folder\n");
+  std::filesystem::create_directory(dir / "step_000001");
+  write_file_atomically(dir / "step_000001/manifest.json", "{}");
+  const auto damaged = exported({dir / "step_000001", file});
+  CHECK(damaged.code == 1);
+  CHECK(damaged.err.find("step_000001/manifest.json") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(file));
+}

@@ -1,0 +1,48 @@
+#include "ddprun/worker/checkpoint/export.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/standard_output.h"
+#include "ddprun/worker/checkpoint/manifest.h"
+#include "ddprun/worker/trainer/commands/command.h"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Returns a checkpoint, or the newest one in a folder of checkpoints.
+checkpoint::Found find_checkpoint(const fs::path& folder) {
+  if (!fs::is_directory(folder)) throw make_error(Errc::usage, "{}: there is no such folder", folder.string());
+  if (fs::exists(folder / checkpoint::manifest_name)) return checkpoint::verify_checkpoint(folder);
+  if (auto found = checkpoint::Checkpoints({.folder = folder}).newest()) return std::move(*found);
+  throw make_error(Errc::usage, "{} is no checkpoint, and holds none", folder.string());
+}
+
+int export_checkpoint(const std::vector<std::string>& words) {
+  if (words.size() != 2) throw Error(Errc::usage, "expected: ddprun-worker export CHECKPOINT FILE");
+  const auto found = find_checkpoint(words[0]);
+  checkpoint::export_model(found, words[1]);
+  write_standard_output(fmt::format("{}: the {} of {}\n", words[1],
+                                    found.has_ema ? "averages of the parameters" : "model", found.folder.string()));
+  return exit_success;
+}
+
+}  // namespace
+
+Command export_command() {
+  return {.name = "export",
+          .usage = "export CHECKPOINT FILE",
+          .help =
+              "export writes the model of a checkpoint, or of the newest one in a folder of checkpoints, into one "
+              "safetensors file.\n",
+          .run_words = export_checkpoint};
+}
+
+}  // namespace ddprun::trainer
