@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -28,6 +29,7 @@ struct FormerRound {
   std::string first;        // if so, the id of its group rank 0, which tells rounds of equal generations apart
   std::string master_addr;  // and the address of its workers' store
   std::uint16_t master_port = 0;
+  std::uint64_t group_generation = 0;  // and Round::group_generation
 };
 
 // The information that a node sends when it joins.
@@ -92,6 +94,8 @@ struct Round {
   std::optional<CommandDifference> commands;  // set if not all nodes run the same command
   std::string master_addr;                    // host of the workers' store; set when the round starts
   std::uint16_t master_port = 0;
+  // The generation of its workers' process group: one more for each change of that group while the round runs.
+  std::uint64_t group_generation = 0;
 
   std::string store() const { return format_host_port(master_addr, master_port); }
 };
@@ -176,8 +180,9 @@ struct JobResult {
   std::vector<WorkerFailure> failures;  // the root cause first
 };
 
-// Events for an agent. Order within a round: RoundProposed, then this node calls ready(), then RoundStarted; while the
-// round runs, any number of the four about replacements. After ContactBroken the next round event is another
+// Events for an agent. Order within a round: RoundProposed, then this node calls ready(), then RoundStarted, or only
+// RoundChanged for a node that joins a round that runs; while it runs, any number of RoundChanged and the four about
+// replacements. After ContactBroken the next round event is another
 // RoundProposed, or RoundResumed if this node has called keep_round(). A node that has left by ask_to_leave() gets no
 // event of a round before it calls join() again.
 struct RendezvousWaiting {  // a message for the user: what the rendezvous waits for, and which nodes are missing
@@ -203,6 +208,16 @@ struct WorkersReplaced {  // replace those of these workers that are this node's
   std::int64_t generation = 0;
   int restarts_used = 0;  // job-wide, these included
   std::vector<WorkerFailure> failures;
+  std::uint64_t group_generation = 0;  // that begins with the replacements
+};
+// The round has other nodes from now on. A newcomer starts its workers, once those of earlier rounds have ended; all
+// other nodes keep theirs, which have the ranks of this round.
+struct RoundChanged {
+  Round round;
+  std::vector<int> newcomers;  // their group ranks
+  std::string reason;
+
+  bool joins(int group_rank) const { return std::ranges::find(newcomers, group_rank) != newcomers.end(); }
 };
 // Stop the workers: those that this node reported as failed are not replaced, or the round that this node has kept does
 // not go on.
@@ -210,7 +225,10 @@ struct ReplacementRefused {
   std::int64_t generation = 0;
 };
 struct LeaveAnswered {  // the answer to ask_to_leave()
-  std::string refusal;  // why this node stays; empty: it has left the round, so stop the workers
+  std::string refusal;  // why this node stays; empty: it has left the round
+  // The round goes on without this node, whose workers leave the others' process group after a step and end by
+  // themselves. Otherwise stop them.
+  bool round_goes_on = false;
 };
 struct JobEnded {  // stop the workers and exit with the job result's code
   JobResult result;
@@ -228,9 +246,9 @@ struct RoundResumed {  // the round that this node has kept goes on, at a server
 struct ContactLost {  // the rendezvous was lost for good, or refused this node; the last event
   Error error;
 };
-using RendezvousEvent =
-    std::variant<RendezvousWaiting, RoundProposed, RoundStarted, WorkersRecoverable, RecoveryAsked, WorkersReplaced,
-                 ReplacementRefused, LeaveAnswered, JobEnded, ContactBroken, RoundResumed, ContactLost>;
+using RendezvousEvent = std::variant<RendezvousWaiting, RoundProposed, RoundStarted, RoundChanged, WorkersRecoverable,
+                                     RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded,
+                                     ContactBroken, RoundResumed, ContactLost>;
 
 // One agent's handle on the rendezvous.
 // Ownership: the RendezvousBackend (backend.h) owns it. The destructor closes the connection as a crash would.
@@ -261,7 +279,7 @@ class Rendezvous {
   virtual void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures,
                               Survivors survivors) = 0;
   // The answer to RecoveryAsked: refusal is the reason why the round's workers cannot continue in their processes,
-  // empty if they can.
+  // empty if they can. A refusal may also follow RoundChanged, and leads to another round.
   virtual void answer_recovery(std::int64_t /*generation*/, const std::string& /*refusal*/) {}
   // Group rank 0: whether all workers of the round have announced that they can recover. Report each change.
   // WorkersRecoverable follows on every node. c10d only: other back ends do nothing.

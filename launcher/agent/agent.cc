@@ -11,6 +11,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
@@ -328,6 +329,7 @@ class Agent {
       if (spec_.policy.agent_store) hint_.start();
       store_.probe(*round_, backend_->serves_workers());
       if (events_) events_->workers_started(group_.workers());
+      await_recoverable();
       inject_faults();
     } catch (const Error& e) {
       act(state_.on_workers_failed({not_started(0, e)}));
@@ -387,7 +389,7 @@ class Agent {
   std::vector<WorkerCondition> conditions() const {
     std::vector<WorkerCondition> conditions;
     if (!round_ || !spec_.restarts.single_workers) return conditions;
-    const auto able = store_.able(*round_);
+    const auto able = store_.able(*round_, state_.members());
     for (const auto& worker : group_.workers())
       conditions.push_back(
           {.able = !able.empty() && able.at(static_cast<std::size_t>(self().first_rank + worker.local_rank)),
@@ -399,7 +401,7 @@ class Agent {
   void execute(const AnswerRecovery& action) {
     auto refusal = action.refusal;
     if (refusal.empty()) {
-      const auto able = store_.able(*round_);
+      const auto able = store_.able(*round_, state_.members());
       const auto unable = std::find(able.begin(), able.end(), false);
       if (able.empty()) refusal = "no rank has announced that it can recover";
       if (unable != able.end())
@@ -408,19 +410,30 @@ class Agent {
     backend_->rendezvous().answer_recovery(action.generation, refusal);
   }
 
-  // All nodes of the round learn whether its workers may run on without the rendezvous. Those of a single node are not
-  // among them: they could train beside those of a node that takes its place, as no other node's stop would hold them.
+  // All nodes of the round learn whether its workers may run on without the rendezvous, and the server whether they may
+  // in a round of other nodes.
   void report_recoverable() {
     const auto now = recoverable();
     if (!now || told_recoverable_ == now || (!told_recoverable_ && !now->second)) return;
     tell_recoverable(*now);
   }
 
+  // Until they can, a change of the nodes restarts all workers.
+  void await_recoverable(milliseconds interval = milliseconds(50)) {
+    report_recoverable();
+    const auto now = recoverable();
+    if (!now || now->second) return;
+    recoverable_timer_.expires_after(interval);
+    recoverable_timer_.async_wait([this, interval](boost::system::error_code failure) {
+      if (!failure) await_recoverable(std::min(2 * interval, training_interval));
+    });
+  }
+
   // Returns the generation, and whether its workers can recover; none if this agent does not report it.
   std::optional<std::pair<std::int64_t, bool>> recoverable() {
     const bool asked = spec_.restarts.single_workers && spec_.restarts.asks_server;
-    if (!asked || !round_ || round_->members.size() < 2 || !store_.serves(*round_)) return std::nullopt;
-    const auto able = store_.able(*round_);
+    if (!asked || !round_ || !store_.serves(*round_)) return std::nullopt;
+    const auto able = store_.able(*round_, state_.members());
     return std::pair(round_->generation, std::ranges::find(able, false) == able.end());
   }
 
@@ -437,6 +450,21 @@ class Agent {
 
   void execute(const KeepRound&) { backend_->rendezvous().keep_round(); }
   void execute(const GiveUpRound&) { backend_->rendezvous().give_up_round(); }
+
+  // The workers of a node that has come join after the start of their process, those of a node that has gone leave
+  // after a step, or have ended.
+  void execute(const ChangeRound& action) {
+    const int former_rank = self().first_rank;
+    round_ = action.change.round;
+    group_.change_round(*round_);
+    attached_.round_changed(self().first_rank - former_rank);
+    if (!store_.serves(*round_) || store_.is_over(*round_)) return;
+    const auto able = store_.able(*round_, action.members);
+    if (const auto unable = std::find(able.begin(), able.end(), false); unable != able.end())
+      return backend_->rendezvous().answer_recovery(round_->generation,
+                                                    fmt::format("rank {} cannot recover", unable - able.begin()));
+    store_.announce(action.change, action.members);
+  }
 
   // The living workers wait for the members of the next generation, in which the replacements join.
   void execute(const ReplaceWorkers& action) {
@@ -470,6 +498,7 @@ class Agent {
     if (action.ends_round && round_ && spec_.restarts.single_workers) store_.announce_end(*round_);
     group_.stop(action.signal_number, spec_.grace);
   }
+  void execute(const ReleaseWorkers&) { group_.release(spec_.grace); }
   void execute(const KillWorkers&) { group_.kill(); }
   void execute(const ReportSuccess& action) {
     attached_.flush();
@@ -598,6 +627,7 @@ class Agent {
   void execute(const Finish& action) {
     finish_ = action;
     faults_.reset();
+    recoverable_timer_.cancel();
     attached_.finish(action.exit_code);
     if (!backend_) return loop_.stop();
     backend_->drain(signal_ ? signalled_drain_timeout : drain_timeout, [this] { loop_.stop(); });
@@ -660,6 +690,7 @@ class Agent {
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;                                     // the round whose workers were started last
   std::optional<std::pair<std::int64_t, bool>> told_recoverable_;  // the last report_recoverable()
+  asio::steady_timer recoverable_timer_{loop_};
   int replaced_ = 0;  // number of workers that this node replaced by its own decision, in all rounds
   std::deque<AgentAction> queue_;
   bool acting_ = false;

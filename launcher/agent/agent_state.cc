@@ -7,6 +7,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/signal_name.h"
+#include "ddprun/rendezvous/membership/membership_text.h"
 #include "ddprun/rendezvous/membership/node_commands.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
 
@@ -19,9 +20,15 @@ using Kind = Announce::Kind;
 bool answers(const WorkersReplaced& decided, const AgentAction& report) {
   const auto* failure = std::get_if<ReportFailure>(&report);
   return failure && std::ranges::all_of(failure->failures, [&](const WorkerFailure& own) {
-           return std::ranges::any_of(decided.failures,
-                                      [&](const auto& one) { return one.rank == own.rank && one.pid == own.pid; });
+           return std::ranges::any_of(decided.failures, [&](const auto& one) {
+             return one.local_rank == own.local_rank && one.pid == own.pid && one.host == own.host;
+           });
          });
+}
+
+// Returns whether a node that has asked to leave gets no answer that is of use.
+bool ends_question(const RendezvousEvent& event) {
+  return std::holds_alternative<RoundProposed>(event) || std::holds_alternative<ContactBroken>(event);
 }
 
 // The last line of a node that was away when the job ended.
@@ -41,6 +48,7 @@ std::string spare_text(const JobResult& result, bool took_part) {
 
 AgentActions AgentState::on(const RendezvousEvent& event) {
   if (end_ || finished_) return {};
+  if (leaves_by_ && ends_question(event)) return end_by_signal(*leaves_by_);
   return std::visit([this](const auto& e) { return on_event(e); }, event);
 }
 
@@ -63,6 +71,7 @@ AgentActions AgentState::on_event(const RoundProposed& event) {
       actions.push_back(Announce{Kind::warning, failure_text(failure)});
   unreported_.clear();
   if (event.round.generation > 0) actions.push_back(Announce{Kind::warning, "new round: " + event.reason});
+  joining_.reset();
   if (workers_running_) return stop_workers(std::move(actions));
   actions.push_back(*proposed_);
   return actions;
@@ -72,21 +81,71 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
   const bool expected = proposed_ && proposed_->generation == event.round.generation && !workers_running_;
   if (!expected) return {};
   proposed_.reset();
-  current_ = event.round.generation;
   replacements_.begin(event.round);
   recoverable_ = false;
+  return start_workers(event.round);
+}
+
+AgentActions AgentState::start_workers(const Round& round) {
+  current_ = round.generation;
+  nodes_ = round.members.size();
+  group_rank_ = round.self;
   workers_running_ = true;
   stopping_ = false;
   AgentActions actions;
-  const auto store = event.round.store();
+  const auto store = round.store();
   if (!worker_store_.empty() && worker_store_ != store)
     actions.push_back(Announce{Kind::info, fmt::format("the workers' store of generation {} is at {}, no longer at {}",
-                                                       event.round.generation, store, worker_store_)});
+                                                       round.generation, store, worker_store_)});
   worker_store_ = store;
-  auto difference = command_difference_text(event.round, command_);
+  auto difference = command_difference_text(round, command_);
   if (!difference.empty() && difference != command_difference_) actions.push_back(Announce{Kind::warning, difference});
   command_difference_ = std::move(difference);
-  actions.push_back(StartWorkers{event.round});
+  actions.push_back(StartWorkers{round});
+  return actions;
+}
+
+AgentActions AgentState::on_event(const RoundChanged& event) {
+  const auto& round = event.round;
+  if (event.joins(round.self)) {
+    joining_ = event;
+    joined_since_.reset();
+    proposed_.reset();
+    forget_reports();
+    recoverable_ = true;  // otherwise there is no such change
+    replacements_.begin(round);
+    return workers_running_ ? stop_workers({}) : join_round();
+  }
+  if (joining_) {
+    replacements_.change(event);
+    joined_since_ = event;
+    return {};
+  }
+  if (!trains(round.generation)) return {};
+  replacements_.change(event);
+  nodes_ = round.members.size();
+  group_rank_ = round.self;
+  return {
+      Announce{Kind::warning, fmt::format("{}: generation {} goes on with {} and {}, and the same workers on the "
+                                          "nodes that stay",
+                                          event.reason, round.generation, count_text(static_cast<int>(nodes_), "node"),
+                                          count_text(round.world_size, "worker"))},
+      ChangeRound{event, replacements_.members()}};
+}
+
+// No worker of an earlier round is left.
+AgentActions AgentState::join_round() {
+  const auto joining = *std::exchange(joining_, std::nullopt);
+  auto actions = start_workers(joining.round);
+  actions.insert(actions.begin(),
+                 Announce{Kind::info, fmt::format("this node joins generation {}, which runs, as node "
+                                                  "{} of {}",
+                                                  joining.round.generation, joining.round.self, nodes_)});
+  if (const auto since = std::exchange(joined_since_, std::nullopt)) {
+    nodes_ = since->round.members.size();
+    group_rank_ = since->round.self;
+    actions.push_back(ChangeRound{*since, replacements_.members()});
+  }
   return actions;
 }
 
@@ -105,6 +164,7 @@ AgentActions AgentState::on_event(const RecoveryAsked& event) {
 }
 
 AgentActions AgentState::on_event(const WorkersReplaced& event) {
+  if (joining_) replacements_.follow(event);
   if (!trains(event.generation)) return {};
   unreported_.clear();
   std::erase_if(reports_, [&](const auto& report) { return answers(event, report); });
@@ -144,18 +204,23 @@ AgentActions AgentState::on_leave_request(const std::string& who, Absence absenc
 }
 
 AgentActions AgentState::on_event(const LeaveAnswered& event) {
-  if (!event.refusal.empty()) return {};
+  const auto by = std::exchange(leaves_by_, std::nullopt);
+  const int signal = by.value_or(SIGTERM);
+  if (!event.refusal.empty()) return by ? end_by_signal(signal) : AgentActions();
   proposed_.reset();
+  joining_.reset();
   auto actions = announce_failures();
   if (absence_ == Absence::for_good) {
     stop_requested_ = true;
     actions.push_back(Announce{Kind::warning, fmt::format("{}: this node leaves the job and ends", leaves_for_)});
+    if (event.round_goes_on) release_workers(actions);
     actions.push_back(LeaveJob{leaves_for_});
-    return end_with({.exit_code = exit_for_signal(SIGTERM)}, std::move(actions), SIGTERM);
+    return end_with({.exit_code = exit_for_signal(signal)}, std::move(actions), event.round_goes_on ? SIGTERM : signal);
   }
   away_ = true;
   actions.push_back(
       Announce{Kind::warning, fmt::format("{}: this node leaves the job until it joins again", leaves_for_)});
+  if (event.round_goes_on) release_workers(actions);
   return workers_running_ ? stop_workers(std::move(actions)) : actions;
 }
 
@@ -168,8 +233,8 @@ AgentActions AgentState::on_join_request(const std::string& who) {
 // They have ended only if they are done: those that were stopped wait for another round.
 bool AgentState::trains_on(const ContactBroken& event) const {
   const bool done = !workers_running_ && !reports_.empty();
-  return event.lease.count() > 0 && recoverable_ && current_ && !proposed_ && !stopping_ && !away_ && !end_ &&
-         (workers_running_ || done);
+  return event.lease.count() > 0 && recoverable_ && nodes_ > 1 && current_ && !joining_ && !proposed_ && !stopping_ &&
+         !away_ && !end_ && (workers_running_ || done);
 }
 
 // Other nodes may continue without this one once the lease has ended, so its workers must stop then. One that is away
@@ -185,6 +250,7 @@ AgentActions AgentState::on_event(const ContactBroken& event) {
   forget_reports();
   away_ = false;
   proposed_.reset();
+  joining_.reset();
   auto actions = announce_failures();
   actions.push_back(Announce{Kind::warning, event.text});
   return workers_running_ ? stop_workers(std::move(actions)) : actions;
@@ -273,7 +339,7 @@ AgentActions AgentState::end_by_failures(std::vector<WorkerFailure> failures, co
 
 AgentActions AgentState::on_workers_succeeded() {
   workers_running_ = false;
-  if (end_ || away_) return on_workers_stopped();
+  if (end_ || away_ || joining_) return on_workers_stopped();
   // A round that was proposed meanwhile can be prepared at once.
   if (proposed_) return {*proposed_};
   return report(ReportSuccess{current_.value_or(0)});
@@ -281,7 +347,7 @@ AgentActions AgentState::on_workers_succeeded() {
 
 AgentActions AgentState::on_workers_preempted() {
   workers_running_ = false;
-  if (end_ || away_) return on_workers_stopped(true);
+  if (end_ || away_ || joining_) return on_workers_stopped(true);
   if (proposed_) return {*proposed_};
   return report(ReportPreempted{current_.value_or(0)});
 }
@@ -294,6 +360,7 @@ AgentActions AgentState::on_workers_stopped(bool preempted) {
     if (preempted && stop_requested_) end_->exit_code = exit_preempted;
     return {*end_};
   }
+  if (joining_) return join_round();
   if (proposed_) return {*proposed_};
   return {};
 }
@@ -301,10 +368,29 @@ AgentActions AgentState::on_workers_stopped(bool preempted) {
 AgentActions AgentState::on_signal(int signal_number) {
   if (finished_) return {};
   const auto name = signal_name(signal_number);
-  if (std::exchange(signalled_, true)) return {KillWorkers{}};
+  if (std::exchange(signalled_, true)) {
+    auto actions = leaves_by_ ? end_by_signal(signal_number) : AgentActions();
+    actions.emplace_back(KillWorkers{});
+    return actions;
+  }
   if (end_)
     return {
         Announce{Kind::warning, fmt::format("{}: the workers are already stopping; a second signal kills them", name)}};
+  if (!may_leave_in_order()) return end_by_signal(signal_number);
+  leaves_by_ = signal_number;
+  leaves_for_ = "stopped by " + name;
+  absence_ = Absence::for_good;
+  return {AskToLeave{leaves_for_}};
+}
+
+// Returns whether the round may go on without this node. Its workers get no signal then: they leave after a step.
+bool AgentState::may_leave_in_order() const {
+  return recoverable_ && nodes_ > 1 && group_rank_ != 0 && current_ && trains(*current_) && !kept_;
+}
+
+AgentActions AgentState::end_by_signal(int signal_number) {
+  const auto name = signal_name(signal_number);
+  leaves_by_.reset();
   stop_requested_ = true;
   auto actions = announce_failures();
   actions.push_back(Announce{Kind::warning, fmt::format("stopped by {}", name)});
@@ -336,6 +422,11 @@ AgentActions AgentState::on_fault(const Error& error) {
 AgentActions AgentState::stop_workers(AgentActions actions) {
   if (!std::exchange(stopping_, true)) actions.push_back(StopWorkers{.signal_number = SIGTERM, .ends_round = true});
   return actions;
+}
+
+// The workers end by themselves: the others' process group goes on without them.
+void AgentState::release_workers(AgentActions& actions) {
+  if (workers_running_ && !std::exchange(stopping_, true)) actions.push_back(ReleaseWorkers{});
 }
 
 AgentActions AgentState::end_with(Finish end, AgentActions actions, int stop_signal) {

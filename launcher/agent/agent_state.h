@@ -23,12 +23,18 @@ struct PrepareRound {  // call Rendezvous::ready(), after the workers' store is 
 struct StartWorkers {
   Round round;
 };
+// The workers of this node go on in a round with other nodes.
+struct ChangeRound {
+  RoundChanged change;
+  std::vector<std::string> members;  // of the workers' process group, by rank; as far as this node knows them
+};
 struct StopWorkers {  // signal, grace period, SIGKILL; AgentState::on_workers_stopped() follows
   int signal_number = 0;
   // No worker of the round is replaced any more, for which those that have lost one wait.
   bool ends_round = false;
 };
-struct KillWorkers {};  // ends the grace period
+struct ReleaseWorkers {};  // they end by themselves; SIGKILL after the grace period; on_workers_stopped() follows
+struct KillWorkers {};     // ends the grace period
 struct ReportSuccess {
   std::int64_t generation = 0;
 };
@@ -65,9 +71,10 @@ struct Finish {  // no worker runs any more: end the agent
   std::vector<WorkerFailure> failures;  // for the summary, the root cause first
   std::string last_line;                // for the log, after the summary; may be empty
 };
-using AgentAction = std::variant<PrepareRound, StartWorkers, ReplaceWorkers, StopWorkers, KillWorkers, ReportSuccess,
-                                 ReportPreempted, RequestStop, ReportFailure, AnswerRecovery, KeepRound, GiveUpRound,
-                                 LeaveJob, AskToLeave, JoinAgain, Announce, Finish>;
+using AgentAction =
+    std::variant<PrepareRound, StartWorkers, ChangeRound, ReplaceWorkers, StopWorkers, ReleaseWorkers, KillWorkers,
+                 ReportSuccess, ReportPreempted, RequestStop, ReportFailure, AnswerRecovery, KeepRound, GiveUpRound,
+                 LeaveJob, AskToLeave, JoinAgain, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
 // What a node does that leaves on request: it stops its workers as for a signal, and ends as after one or stays away
@@ -97,8 +104,8 @@ class AgentState {
   AgentActions on_workers_preempted();
   // No process of the workers is left after StopWorkers. preempted: they exited as for on_workers_preempted().
   AgentActions on_workers_stopped(bool preempted = false);
-  // A signal that ends the job. The first stops the workers gracefully, or leaves a stop in progress its grace period;
-  // any further one kills them.
+  // A signal that ends this node. The first stops the workers gracefully, or leaves a stop in progress its grace
+  // period; any further one kills them. Where the round may go on without this node, it first asks to leave.
   AgentActions on_signal(int signal_number);
   // A request to stop the whole job (ddprun stop).
   AgentActions on_stop_request(const std::string& who);
@@ -111,6 +118,8 @@ class AgentState {
 
   // Returns whether the workers run on when the contact breaks so.
   bool trains_on(const ContactBroken& event) const;
+  // The names of the workers of the round, by rank, as far as this node knows them.
+  const std::vector<std::string>& members() const { return replacements_.members(); }
   // Returns whether this node has left for a time and has not joined again.
   bool away() const { return away_; }
 
@@ -118,6 +127,7 @@ class AgentState {
   AgentActions on_event(const RendezvousWaiting& event);
   AgentActions on_event(const RoundProposed& event);
   AgentActions on_event(const RoundStarted& event);
+  AgentActions on_event(const RoundChanged& event);
   AgentActions on_event(const WorkersRecoverable& event);
   AgentActions on_event(const RecoveryAsked& event);
   AgentActions on_event(const WorkersReplaced& event);
@@ -127,13 +137,18 @@ class AgentState {
   AgentActions on_event(const ContactBroken& event);
   AgentActions on_event(const RoundResumed& event);
   AgentActions on_event(const ContactLost& event);
+  AgentActions start_workers(const Round& round);
+  AgentActions join_round();
   AgentActions replace_workers(const std::vector<WorkerFailure>& failures);
   AgentActions replace_as(ReplaceWorkers replace, const std::vector<WorkerFailure>& failures) const;
   bool trains(std::int64_t generation) const;
   AgentActions report(AgentAction what);
   void forget_reports();
   AgentActions end_by_failures(std::vector<WorkerFailure> failures, const std::string& why, int exit_code);
+  bool may_leave_in_order() const;
+  AgentActions end_by_signal(int signal_number);
   AgentActions stop_workers(AgentActions before);
+  void release_workers(AgentActions& actions);
   AgentActions end_with(Finish end, AgentActions before, int stop_signal);
   // Announces the unreported failures, when no job result will name the root cause.
   AgentActions announce_failures();
@@ -142,8 +157,13 @@ class AgentState {
   Replacements replacements_;
   std::string command_difference_;        // the last line that was announced about it
   std::optional<PrepareRound> proposed_;  // the round that was agreed and has not started
-  std::optional<std::int64_t> current_;   // the generation whose workers were started last
-  std::string worker_store_;              // host:port of the latest round's workers' store
+  // The change by which this node joins a round that runs, while its workers of earlier rounds are stopping, and the
+  // last change after it.
+  std::optional<RoundChanged> joining_, joined_since_;
+  std::optional<std::int64_t> current_;  // the generation whose workers were started last
+  std::size_t nodes_ = 0;                // of that round
+  int group_rank_ = 0;                   // of this node in it
+  std::string worker_store_;             // host:port of the latest round's workers' store
   bool workers_running_ = false;
   bool stopping_ = false;
   bool recoverable_ = false;               // all workers of the round can recover
@@ -151,8 +171,9 @@ class AgentState {
   std::vector<AgentAction> reports_;       // this node's of the round, while the rendezvous has not decided on them
   std::vector<WorkerFailure> unreported_;  // this node's, until a job result or a new round names the job's root cause
   bool signalled_ = false;
-  bool stop_requested_ = false;  // a signal or a request has asked for it
-  std::string leaves_for_;       // who requested the leave that was asked for last
+  std::optional<int> leaves_by_;  // the signal for which this node has asked to leave, until that is answered
+  bool stop_requested_ = false;   // a signal or a request has asked for it
+  std::string leaves_for_;        // who requested the leave that was asked for last
   Absence absence_ = Absence::for_good;
   bool away_ = false;
   std::optional<Finish> end_;  // decided on; returned once no worker is left

@@ -90,7 +90,7 @@ RestartRules restart_rules(const LaunchOptions& o, const RendezvousChoice& choic
   return {.scope = o.restart == "all"      ? RestartScope::all
                    : o.restart == "failed" ? RestartScope::failed
                                            : RestartScope::automatic,
-          .single_workers = possible && o.restart != "all" && o.max_restarts > 0,
+          .single_workers = possible && o.restart != "all" && choice.policy.may_be_replaced(),
           .asks_server = choice.policy.max_nodes > 1,
           .max_restarts = o.max_restarts};
 }

@@ -1,6 +1,7 @@
 #include "ddprun/launcher/agent/replacements.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,9 +11,27 @@ namespace ddprun {
 
 void Replacements::begin(const Round& round) {
   group_rank_ = round.self;
+  nodes_ = round.members;
   restarts_of_rounds_ = round.restarts_used;
-  generation_ = 0;
-  joined_in_.assign(static_cast<std::size_t>(round.world_size), 0);
+  generation_ = round.group_generation;
+  members_.clear();
+  for (int rank = 0; rank < round.world_size; ++rank) members_.push_back(member_name(rank, generation_));
+}
+
+void Replacements::change(const RoundChanged& change) {
+  const auto& round = change.round;
+  std::vector<std::string> members;
+  for (const auto& node : round.members) {
+    const auto former = std::ranges::find(nodes_, node.node_id, &RoundMember::node_id);
+    const bool stays = former != nodes_.end() && !change.joins(node.group_rank);
+    for (int local_rank = 0; local_rank < node.nproc; ++local_rank)
+      members.push_back(stays ? members_.at(static_cast<std::size_t>(former->first_rank + local_rank))
+                              : member_name(node.first_rank + local_rank, round.group_generation));
+  }
+  members_ = std::move(members);
+  nodes_ = round.members;
+  group_rank_ = round.self;
+  generation_ = round.group_generation;
 }
 
 Survivors Replacements::survivors(const std::vector<WorkerFailure>& failures,
@@ -42,9 +61,9 @@ Refusal Replacements::refusal(const std::vector<WorkerFailure>& failures,
   const auto unable = std::ranges::find(workers, false, &WorkerCondition::able);
   if (unable != workers.end())
     return {fmt::format("rank {} has not announced that it can recover", unable - workers.begin()), true};
-  if (workers.size() != joined_in_.size()) return {"no rank has announced that it can recover", true};
+  if (workers.size() != members_.size()) return {"no rank has announced that it can recover", true};
   if (const auto reason = obstacle(failures, workers); !reason.empty()) return {reason};
-  if (failures.size() == joined_in_.size()) return {"no rank is left"};
+  if (failures.size() == members_.size()) return {"no rank is left"};
   if (restarts() + static_cast<int>(failures.size()) > rules_.max_restarts) return {"no restart is left"};
   return {};
 }
@@ -56,23 +75,22 @@ std::string Replacements::budget_text() const {
 
 ReplaceWorkers Replacements::replace(const std::vector<WorkerFailure>& failures) {
   replaced_ += static_cast<int>(failures.size());
-  return next_generation(failures);
+  return replace_in(generation_ + 1, failures);
 }
 
 ReplaceWorkers Replacements::follow(const WorkersReplaced& decided) {
   restarts_of_rounds_ = decided.restarts_used;
-  return next_generation(decided.failures);
+  return replace_in(decided.group_generation, decided.failures);
 }
 
-ReplaceWorkers Replacements::next_generation(const std::vector<WorkerFailure>& failures) {
-  ++generation_;
+ReplaceWorkers Replacements::replace_in(std::uint64_t generation, const std::vector<WorkerFailure>& failures) {
+  generation_ = generation;
   ReplaceWorkers action{.generation = generation_, .local_ranks = {}, .members = {}, .restarts_used = restarts()};
   for (const auto& failure : failures) {
     if (failure.group_rank == group_rank_) action.local_ranks.push_back(failure.local_rank);
-    joined_in_.at(static_cast<std::size_t>(failure.rank)) = generation_;
+    members_.at(static_cast<std::size_t>(failure.rank)) = member_name(failure.rank, generation_);
   }
-  for (int rank = 0; rank < static_cast<int>(joined_in_.size()); ++rank)
-    action.members.push_back(member_name(rank, joined_in_[static_cast<std::size_t>(rank)]));
+  action.members = members_;
   return action;
 }
 

@@ -52,8 +52,12 @@ class Replacements {
  public:
   explicit Replacements(RestartRules rules = {}) : rules_(rules) {}
 
-  // The workers of a round have been started.
+  // The workers of a round have been started, or those of this node, which joins a round that runs.
   void begin(const Round& round);
+  // The round has other nodes, while the workers of this one run on.
+  void change(const RoundChanged& change);
+  // The names of the workers, by rank; those of other nodes are known to a node that has been there from the start.
+  const std::vector<std::string>& members() const { return members_; }
 
   // Returns the condition of the node's other workers to be reported with failures; stopped unless the rendezvous
   // server may decide on replacements. workers are all of this node, by local rank.
@@ -77,14 +81,15 @@ class Replacements {
   bool possible() const { return rules_.scope != RestartScope::all && rules_.single_workers; }
   // Returns why a failed worker of this node can be replaced by nobody.
   static std::string obstacle(const std::vector<WorkerFailure>& failures, const std::vector<WorkerCondition>& workers);
-  ReplaceWorkers next_generation(const std::vector<WorkerFailure>& failures);
+  ReplaceWorkers replace_in(std::uint64_t generation, const std::vector<WorkerFailure>& failures);
 
   RestartRules rules_;
-  int group_rank_ = 0;  // of this node
+  int group_rank_ = 0;              // of this node
+  std::vector<RoundMember> nodes_;  // of the round
   int restarts_of_rounds_ = 0;
   int replaced_ = 0;  // replacements in all rounds
   std::uint64_t generation_ = 0;
-  std::vector<std::uint64_t> joined_in_;  // the generation in which each rank's worker joined
+  std::vector<std::string> members_;  // by rank
 };
 
 }  // namespace ddprun

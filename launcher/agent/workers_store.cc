@@ -1,5 +1,6 @@
 #include "ddprun/launcher/agent/workers_store.h"
 
+#include <algorithm>
 #include <sys/socket.h>
 #include <utility>
 
@@ -77,16 +78,48 @@ void WorkersStore::probe(const Round& round, bool at_endpoint) {
       [this, round](const auto& problem) { warn_of_unreachable(round, spec_.node.address, problem); });
 }
 
-std::vector<bool> WorkersStore::able(const Round& round) const {
+std::vector<bool> WorkersStore::able(const Round& round, const std::vector<std::string>& members) const {
   std::vector<bool> able;
   if (!serves(round)) return able;
   const RecoveryKeys keys{round.generation};
-  for (int rank = 0; rank < round.world_size; ++rank) able.push_back(server_->find(on_wire(keys.able(rank))) == "1");
+  for (const auto& member : members) {
+    const auto announced = server_->find(on_wire(keys.able(member)));
+    able.push_back(announced ? announced == "1" : joins_later(member));
+  }
   return able;
+}
+
+bool WorkersStore::is_over(const Round& round) const {
+  return serves(round) && server_->find(on_wire(RecoveryKeys{round.generation}.over()));
 }
 
 void WorkersStore::announce(const Round& round, const ReplaceWorkers& replacements) {
   announce(round, replacements.generation, replacements.members);
+}
+
+void WorkersStore::announce(const RoundChanged& change, const std::vector<std::string>& members) {
+  timer_.cancel();
+  if (serves(change.round)) announce_when_ready(change, members);
+}
+
+// The store tells nobody of a key that is set; the workers take many times this interval to start.
+void WorkersStore::announce_when_ready(const RoundChanged& change, const std::vector<std::string>& members) {
+  constexpr std::chrono::milliseconds interval{10};
+  if (are_ready(change, members)) return announce(change.round, change.round.group_generation, members);
+  timer_.expires_after(interval);
+  timer_.async_wait([this, change, members](boost::system::error_code failure) {
+    if (!failure && serves(change.round)) announce_when_ready(change, members);
+  });
+}
+
+bool WorkersStore::are_ready(const RoundChanged& change, const std::vector<std::string>& members) const {
+  const RecoveryKeys keys{change.round.generation};
+  return std::ranges::all_of(change.newcomers, [&](int group_rank) {
+    const auto& node = change.round.members[static_cast<std::size_t>(group_rank)];
+    const auto first = members.begin() + node.first_rank;
+    return std::all_of(first, first + node.nproc,
+                       [&](const auto& member) { return server_->find(on_wire(keys.able(member))) == "1"; });
+  });
 }
 
 void WorkersStore::announce_end(const Round& round) {
@@ -95,11 +128,12 @@ void WorkersStore::announce_end(const Round& round) {
 
 void WorkersStore::announce(const Round& round, std::uint64_t generation, const std::vector<std::string>& members) {
   if (!serves(round)) return;
-  announced_ = generation;
+  timer_.cancel();
   const RecoveryKeys keys{round.generation};
   auto& store = server_->session_sender();
   store.set_key(on_wire(keys.newest()), std::to_string(generation));
-  store.set_key(on_wire(keys.members(generation)), member_list(members));
+  // Workers wait for the generation after theirs, and then read the newest.
+  while (announced_ < generation) store.set_key(on_wire(keys.members(++announced_)), member_list(members));
 }
 
 std::map<std::string, std::uint64_t> WorkersStore::operations() const {
@@ -112,6 +146,7 @@ void WorkersStore::close_connections() {
 }
 
 void WorkersStore::close() {
+  timer_.cancel();
   server_.reset();
 }
 

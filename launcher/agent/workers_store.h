@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <boost/asio/steady_timer.hpp>
+
 #include "ddprun/launcher/agent/agent.h"
 #include "ddprun/launcher/agent/reserved_port.h"
 #include "ddprun/launcher/agent/socket_confirmer.h"
@@ -23,7 +25,7 @@ namespace ddprun {
 // Threads: single-threaded on the loop. Errors: provide() throws Errc::io.
 class WorkersStore {
  public:
-  WorkersStore(boost::asio::io_context& loop, const AgentSpec& spec) : loop_(loop), spec_(spec) {}
+  WorkersStore(boost::asio::io_context& loop, const AgentSpec& spec) : loop_(loop), spec_(spec), timer_(loop) {}
 
   // Provides the store for the next round, in which this node is group rank 0 and others dial it at this address.
   // Returns the port; 0 when the endpoint's own store serves the workers. The server listens only where workers
@@ -41,11 +43,16 @@ class WorkersStore {
   void probe(const Round& round, bool at_endpoint);
 
   // Returns by rank whether a worker of the round can recover, as announced in its store; empty if another node serves
-  // it.
-  std::vector<bool> able(const Round& round) const;
+  // it. members: the names of the workers, by rank.
+  std::vector<bool> able(const Round& round, const std::vector<std::string>& members) const;
+  // Returns whether a worker of the round has announced there that it is done.
+  bool is_over(const Round& round) const;
   // Where this node serves the store, announces the members of the next generation to the living workers, which wait
   // for it.
   void announce(const Round& round, const ReplaceWorkers& replacements);
+  // Does the same for a round that has lost or gained nodes: once the newcomers' workers are ready to join, without
+  // which the others go on meanwhile.
+  void announce(const RoundChanged& change, const std::vector<std::string>& members);
   // Announces to those that wait that no generation follows: the workers of the round are being stopped.
   void announce_end(const Round& round);
 
@@ -57,6 +64,8 @@ class WorkersStore {
 
  private:
   void announce(const Round& round, std::uint64_t generation, const std::vector<std::string>& members);
+  void announce_when_ready(const RoundChanged& change, const std::vector<std::string>& members);
+  bool are_ready(const RoundChanged& change, const std::vector<std::string>& members) const;
 
   boost::asio::io_context& loop_;
   const AgentSpec& spec_;
@@ -65,6 +74,7 @@ class WorkersStore {
   std::unique_ptr<StoreProbe> probe_;           // probes a store elsewhere
   std::unique_ptr<SocketConfirmer> confirmer_;  // for a store on another host
   std::uint64_t announced_ = 0;                 // the newest generation of the round's workers
+  boost::asio::steady_timer timer_;             // runs while a generation waits for the workers that join in it
 };
 
 }  // namespace ddprun

@@ -174,6 +174,11 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
     workers_started();
   }
 
+  void round_changed(int by) {
+    recent_.renumber(by);
+    workers_started();
+  }
+
   void workers_started() {
     for (const auto& client : std::vector(clients_)) {
       if (client->queue.closed() || client->remote) continue;
@@ -500,6 +505,10 @@ void AttachedClients::session_lost(const std::string& reason) {
 
 void AttachedClients::round_started() {
   impl_->round_started();
+}
+
+void AttachedClients::round_changed(int by) {
+  impl_->round_changed(by);
 }
 
 void AttachedClients::worker_replaced() {

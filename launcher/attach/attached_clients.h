@@ -56,6 +56,9 @@ class AttachedClients {
   // The workers of a round have been started: follows ranks that are no longer here to their new nodes, and the files
   // of the new workers.
   void round_started();
+  // The round has other nodes, and the workers of this one have ranks that are higher by so much: follows ranks that
+  // are no longer here to their nodes.
+  void round_changed(int by);
   // A worker has been started in the place of another: follows its files.
   void worker_replaced();
   // Call before a report to the rendezvous that may end the job: sends followers elsewhere what the workers have

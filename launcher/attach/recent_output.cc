@@ -23,6 +23,12 @@ void drop_broken_line(std::vector<OutputPiece>& pieces) {
 
 }  // namespace
 
+void RecentOutput::renumber(int by) {
+  std::map<int, Kept> ranks;
+  for (auto& [rank, kept] : ranks_) ranks.emplace(rank + by, std::move(kept));
+  ranks_ = std::move(ranks);
+}
+
 void RecentOutput::feed(int rank, Console::Stream stream, std::string_view bytes) {
   if (bytes.empty()) return;
   auto& kept = ranks_[rank];

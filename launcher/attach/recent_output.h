@@ -28,6 +28,8 @@ class RecentOutput {
   void feed(int rank, Console::Stream stream, std::string_view bytes);
   // Workers of a new round have been started.
   void begin_round();
+  // The workers have ranks that are higher by so much from now on.
+  void renumber(int by);
   // The pieces in the order in which this process read them. If earlier output was dropped, they begin a line.
   std::vector<OutputPiece> last(int rank) const;
   // Returns what last() does, of what was fed since begin_round().

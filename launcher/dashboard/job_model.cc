@@ -74,6 +74,11 @@ std::string fault_in(std::string_view reason) {
   return "membership";
 }
 
+// Returns whether a change of the round has interrupted the step: otherwise the training goes on after one.
+bool is_loss(std::string_view reason) {
+  return reason.find(" lost: ") != std::string_view::npos;
+}
+
 std::string fault_of(const WorkerFailure& failure) {
   if (failure.cause.starts_with("out of memory")) return "oom";
   if (is_freeze(failure.cause) || is_freeze(failure.message)) return "freeze";
@@ -185,8 +190,49 @@ void JobModel::round_started(Milliseconds now, const Round& round) {
   leader_ = 0;
   enter(now, first ? Part::startup : Part::restart, first ? State::running : State::recovering);
   view_.generation = round.generation;
-  const int former = std::exchange(view_.world_size, round.world_size);
   view_.restarts_used = round.restarts_used;
+  lay_out(now, round, first);
+  generation_started(now, round);
+}
+
+// The workers of this node keep what is known of them.
+void JobModel::round_changed(Milliseconds now, const RoundChanged& change) {
+  if (!round_) return;
+  changed(now);
+  std::vector<RankView> own;
+  for (int local_rank = 0; const auto* rank = own_rank(local_rank); ++local_rank) own.push_back(*rank);
+  round_ = change.round;
+  lay_out(now, change.round, false);
+  for (int local_rank = 0; local_rank < static_cast<int>(own.size()); ++local_rank) {
+    auto& former = own[static_cast<std::size_t>(local_rank)];
+    auto* rank = own_rank(local_rank);
+    former.node = rank->node;
+    former.version = view_.version;
+    *rank = former;
+  }
+  if (is_loss(change.reason)) {
+    if (fault_ == "membership") fault_ = fault_in(change.reason);
+    return go_on(now, change.reason);
+  }
+  add_event(now, "round", fmt::format("generation {}: {}", change.round.generation, change.reason));
+}
+
+// The workers that run recover, in the same generation.
+void JobModel::go_on(Milliseconds now, const std::string& reason) {
+  const bool first = view_.generations.empty() || view_.generations.back().generation != round_->generation;
+  append_generation(now, {.generation = round_->generation,
+                          .replacement = first ? 1 : view_.generations.back().replacement + 1,
+                          .reason = reason,
+                          .proposed = now,
+                          .recovers = true});
+  add_event(now, "round", fmt::format("generation {}: {}", round_->generation, reason));
+  enter(now, Part::heal, State::recovering);
+  stepped_ = false;
+  generation_started(now, *round_);
+}
+
+void JobModel::lay_out(Milliseconds now, const Round& round, bool first) {
+  const int former = std::exchange(view_.world_size, round.world_size);
   view_.nodes.clear();
   view_.ranks.assign(static_cast<std::size_t>(round.world_size), {.version = view_.version});
   for (const auto& member : round.members) {
@@ -206,7 +252,6 @@ void JobModel::round_started(Milliseconds now, const Round& round) {
   // Ranks of a world of another size cannot be sent as changes.
   oldest_ = view_.version;
   nodes_changed_ = view_.version;
-  generation_started(now, round);
 }
 
 void JobModel::workers_replaced(Milliseconds now, const std::vector<int>& local_ranks, int restarts_used) {
@@ -214,13 +259,7 @@ void JobModel::workers_replaced(Milliseconds now, const std::vector<int>& local_
   changed(now);
   round_->restarts_used = view_.restarts_used = restarts_used;
   ++view_.replacements;
-  const bool first = view_.generations.empty() || view_.generations.back().generation != round_->generation;
-  append_generation(now, {.generation = round_->generation,
-                          .replacement = first ? 1 : view_.generations.back().replacement + 1,
-                          .reason = "replacements for the failed workers; the others go on",
-                          .proposed = now,
-                          .recovers = true});
-  add_event(now, "round", fmt::format("generation {}: {}", round_->generation, view_.generations.back().reason));
+  go_on(now, "replacements for the failed workers; the others go on");
   for (const int local_rank : local_ranks) {
     told_.erase(local_rank);
     if (auto* rank = own_rank(local_rank)) {
@@ -229,9 +268,6 @@ void JobModel::workers_replaced(Milliseconds now, const std::vector<int>& local_
     }
   }
   if (std::find(local_ranks.begin(), local_ranks.end(), leader_) != local_ranks.end()) change_leader();
-  enter(now, Part::heal, State::recovering);
-  stepped_ = false;
-  generation_started(now, *round_);
 }
 
 // Every rank counts the steps of the whole job. So the totals continue with the counts of the new leader since its

@@ -32,6 +32,8 @@ class JobModel {
 
   void waiting(Milliseconds now, const std::string& text);
   void round_proposed(Milliseconds now, const RoundProposed& proposed);
+  // The round has other nodes; the workers of this one run on.
+  void round_changed(Milliseconds now, const RoundChanged& change);
   void round_started(Milliseconds now, const Round& round);
   // The workers of this node have changed their state.
   void workers(Milliseconds now, const std::vector<WorkerReport>& changed);
@@ -91,6 +93,8 @@ class JobModel {
   void generation_started(Milliseconds now, const Round& round);
   void recovered(Milliseconds& duration, const char* phase, Milliseconds value);
   void append_generation(Milliseconds now, GenerationView generation);
+  void lay_out(Milliseconds now, const Round& round, bool first);
+  void go_on(Milliseconds now, const std::string& reason);
   void update(RankView& rank, const RankView& next);
   void take_usage(Milliseconds now, NodeView& node, const NodeUsage& usage);
   RankView* own_rank(int local_rank);

@@ -93,10 +93,13 @@ void JobWatch::on(const RendezvousEvent& event) {
   std::visit(Overloaded{[&](const RendezvousWaiting& e) { model_.waiting(now, e.text); },
                         [&](const RoundProposed& e) { model_.round_proposed(now, e); },
                         [&](const RoundStarted& e) {
-                          const auto& self = e.round.members.at(static_cast<std::size_t>(e.round.self));
-                          self_ = self.first_rank;
-                          workers_ = self.nproc;
-                          groups_.clear();
+                          take_place(e.round);
+                          model_.round_started(now, e.round);
+                        },
+                        [&](const RoundChanged& e) {
+                          take_place(e.round);
+                          if (!e.joins(e.round.self)) return model_.round_changed(now, e);
+                          model_.round_proposed(now, {e.round, e.reason});
                           model_.round_started(now, e.round);
                         },
                         // The agent reports these as they are carried out, by workers_replaced().
@@ -112,6 +115,13 @@ void JobWatch::on(const RendezvousEvent& event) {
              event);
   watch_recovery();
   if (journal_) journal_->update(model_);
+}
+
+void JobWatch::take_place(const Round& round) {
+  const auto& self = round.members.at(static_cast<std::size_t>(round.self));
+  self_ = self.first_rank;
+  workers_ = self.nproc;
+  groups_.clear();
 }
 
 void JobWatch::note(const std::string& kind, const std::string& text) {

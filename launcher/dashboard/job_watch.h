@@ -67,6 +67,7 @@ class JobWatch {
  private:
   void wait();
   // Reads the records at short intervals from now on.
+  void take_place(const Round& round);
   void watch_recovery();
   void refresh();
   void publish();

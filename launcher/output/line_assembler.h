@@ -21,6 +21,9 @@ class LineAssembler {
   explicit LineAssembler(std::string prefix, std::size_t max_line = default_max_line)
       : prefix_(std::move(prefix)), max_line_(max_line) {}
 
+  // The prefix of the lines that end from now on.
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+
   // Appends the lines that are now complete to out.
   void feed(std::string_view bytes, std::string& out);
   // Call at the end of the stream: appends the last line if it has no line end.
@@ -41,6 +44,8 @@ class LineFilter {
  public:
   LineFilter(std::vector<std::string> texts, std::string prefix)
       : texts_(std::move(texts)), prefix_(std::move(prefix)), lines_("") {}
+
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
   // Appends the matching lines that are now complete to out.
   void feed(std::string_view bytes, std::string& out);
@@ -63,6 +68,8 @@ class TerminalLines {
  public:
   explicit TerminalLines(std::string prefix, std::size_t max_line = LineAssembler::default_max_line)
       : prefix_(std::move(prefix)), max_line_(max_line) {}
+
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
   // Appends the lines that are now complete.
   void feed(std::string_view bytes, std::string& lines);

@@ -74,7 +74,9 @@ struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
   int to_file(const std::filesystem::path& file);
   void add_filter(Capture& stream);
   int open_stream(int local_rank, Console::Stream stream, const std::filesystem::path& file);
+  std::string prefix_of(int local_rank) const;
   std::shared_ptr<Capture> capture(Console::Stream stream, std::string prefix, bool shown);
+  void set_prefix(Capture& stream, const std::string& prefix) const;
   void watch(const std::shared_ptr<Capture>& stream);
   std::size_t read_some(Capture& stream);
   void forward(Capture& stream, std::string_view bytes);
@@ -105,10 +107,7 @@ int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, cons
     return -1;
   }
   const bool prefixed = shown && (spec.nproc > 1 || tee);
-  const auto prefix = line_prefix(
-      spec.prefix,
-      {.role = spec.role, .local_rank = local_rank, .rank = attempt.first_rank + local_rank, .host = spec.host});
-  const auto captured = capture(stream, prefixed ? prefix : "", shown);
+  const auto captured = capture(stream, prefixed ? prefix_of(local_rank) : "", shown);
   captured->local_rank = local_rank;
   captured->direct = alone;
   captured->source = 2 * local_rank + (is_err ? 1 : 0);
@@ -117,6 +116,20 @@ int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, cons
   seen[local_rank][stream] = captured;
   watch(captured);
   return worker_ends.back().get();
+}
+
+std::string OutputRouter::Impl::prefix_of(int local_rank) const {
+  return line_prefix(
+      spec.prefix,
+      {.role = spec.role, .local_rank = local_rank, .rank = attempt.first_rank + local_rank, .host = spec.host});
+}
+
+void OutputRouter::Impl::set_prefix(Capture& stream, const std::string& prefix) const {
+  if (stream.prefix.empty()) return;
+  stream.prefix = prefix;
+  if (auto* lines = std::get_if<LineAssembler>(&stream.lines)) lines->set_prefix(prefix);
+  if (auto* lines = std::get_if<TerminalLines>(&stream.lines)) lines->set_prefix(prefix);
+  if (stream.filter) stream.filter->set_prefix(prefix);
 }
 
 void OutputRouter::Impl::add_filter(Capture& stream) {
@@ -279,6 +292,11 @@ std::string OutputRouter::last_lines(int local_rank) {
     bytes += got;
   }
   return stream.tail.lines();
+}
+
+void OutputRouter::renumber(int first_rank) {
+  impl_->attempt.first_rank = first_rank;
+  for (const auto& stream : impl_->captures) impl_->set_prefix(*stream, impl_->prefix_of(stream->local_rank));
 }
 
 bool OutputRouter::window_changed() {

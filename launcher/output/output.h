@@ -76,6 +76,9 @@ class OutputRouter {
   // Call once the worker of the last open() holds its descriptors: closes them in this process.
   void started();
 
+  // The workers have other ranks in the job from now on: the prefix of their lines follows.
+  void renumber(int first_rank);
+
   // The console's terminal was resized: resizes the workers' pseudo-terminals. Returns false when there are none.
   bool window_changed();
 

@@ -67,6 +67,11 @@ void EventReporter::on_event(const RoundStarted& event) {
   report({.name = "complete", .node_state = "SUCCEEDED", .message = message, .of_round = true});
 }
 
+void EventReporter::on_event(const RoundChanged& event) {
+  round_ = event.round;
+  report({.name = "changed", .node_state = "RUNNING", .message = event.reason, .of_round = true});
+}
+
 void EventReporter::on_event(const JobEnded& event) {
   const auto& result = event.result;
   report({.name = "closed", .node_state = result.success ? "SUCCEEDED" : "FAILED", .message = result.reason});

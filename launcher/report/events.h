@@ -61,6 +61,7 @@ class EventReporter {
   void on_event(const RendezvousWaiting& event);
   void on_event(const RoundProposed& event);
   void on_event(const RoundStarted& event);
+  void on_event(const RoundChanged& event);
   void on_event(const WorkersRecoverable&) {}
   void on_event(const RecoveryAsked&) {}
   void on_event(const WorkersReplaced&) {}  // workers_replaced() has them

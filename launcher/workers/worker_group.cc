@@ -356,6 +356,7 @@ void WorkerGroup::start(const Round& round, const std::string& store_socket) {
   self.spec.exported.store_socket = store_socket;
   self.leftovers.begin_round();
   self.standby.begin_round();
+  self.stop_signal = SIGTERM;
   self.kills = 0;
   self.awaiting_cause = false;
   self.output = std::make_shared<OutputRouter>(
@@ -368,12 +369,19 @@ void WorkerGroup::start(const Round& round, const std::string& store_socket) {
         self.loop, self.round,
         PmiServer::Handlers{.waiting = [&self] { self.report_failures(true); },
                             .aborted = [&self](int local_rank, int code) { self.end_aborted(local_rank, code); }});
-  WorkerEnvironments environments(self.spec.environment, self.spec.exported, self.round);
+  auto exported = self.spec.exported;
+  if (exported.recovery) exported.recovery = round.group_generation;
+  WorkerEnvironments environments(self.spec.environment, exported, self.round);
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank)
-    self.workers.push_back(self.make_worker(local_rank, environments));
+    self.workers.push_back(self.make_worker(local_rank, environments, round.group_generation));
   self.guardian.confirm_groups();
   self.blocked.start();
   self.report_changes(reports());
+}
+
+void WorkerGroup::change_round(const Round& round) {
+  impl_->round = round;
+  if (impl_->output) impl_->output->renumber(impl_->self().first_rank);
 }
 
 void WorkerGroup::replace(int local_rank, std::uint64_t generation) {
@@ -402,6 +410,16 @@ void WorkerGroup::stop(int signal_number, milliseconds grace) {
     self.phase = Impl::Phase::stopping;
     self.arm(grace);
   }
+  self.advance();
+}
+
+void WorkerGroup::release(milliseconds grace) {
+  auto& self = *impl_;
+  if (self.phase != Impl::Phase::running) return;
+  self.blocked.stop();
+  self.standby.kill();
+  self.phase = Impl::Phase::stopping;
+  self.arm(grace);
   self.advance();
 }
 

@@ -71,8 +71,11 @@ class WorkerGroup {
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   // REQUIRES: no process of an earlier round is left. Throws Errc::io when a worker cannot be started; stop() then ends
-  // those that were started. store_socket: WorkerEnvSpec::store_socket.
+  // those that were started. store_socket: WorkerEnvSpec::store_socket. If the round runs already, the workers join in
+  // its Round::group_generation.
   void start(const Round& round, const std::string& store_socket = {});
+  // The workers that run have the ranks of this round from now on.
+  void change_round(const Round& round);
   // Starts another process to replace a worker that has failed; the others continue to run. The rest of its process
   // group is killed. generation is the first one of the process group that the new worker is a member of
   // (DDPRUN_RECOVERY). Throws as start() does.
@@ -86,7 +89,10 @@ class WorkerGroup {
   // Sends the signal to every worker's process group and kills the remaining processes after the grace period. May be
   // repeated: the signal is sent again, and the first grace period stays in force.
   void stop(int signal_number, std::chrono::milliseconds grace);
-  // Ends the grace period of a stop() now.
+  // The workers are about to end by themselves, whatever their exit codes: kills those that run after the grace period.
+  // stopped() follows as after stop().
+  void release(std::chrono::milliseconds grace);
+  // Ends the grace period of a stop() or release() now.
   void kill();
   // Sends SIGUSR1 or SIGUSR2 to every process of the workers' groups that the signal would not end.
   void notify(int signal_number);

@@ -51,6 +51,7 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
   }
   const auto before = nodes_.find(info.id);
   const bool was_member = before != nodes_.end() && before->second.member;
+  const bool goes_on = can_change_members();
   if (info.former) resume_after(*info.former);
   admit(now, info, addresses);
 
@@ -59,9 +60,15 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
     if (info.former) await_round(now, *info.former);
     awaited_ ? resume_or_wait(now) : continue_forming(now);
   } else if (was_member) {
-    change_round(now, fmt::format("node {} opened a new session", info.host));
+    const auto why = fmt::format("node {} opened a new session", info.host);
+    nodes_.at(info.id).member = !goes_on;  // it has no workers now, as one that has just come
+    if (!goes_on || !lose_members(why)) {
+      nodes_.at(info.id).member = true;
+      change_round(now, why);
+    }
   } else if (member_count() < policy_.max_nodes && !any_member_done() && !judgement_due_) {
-    propose(now, fmt::format("node {} joined", info.host));
+    const auto why = fmt::format("node {} joined", info.host);
+    goes_on ? gain_members(why) : propose(now, why);
   }
   if (!nodes_.at(info.id).member) {
     nodes_.at(info.id).arrival_event = ++liveness_event_;
@@ -170,15 +177,17 @@ MembershipMessages Membership::leave(Time now, const std::string& id, const std:
 
 MembershipMessages Membership::leave_asked(Time now, const std::string& id, const std::string& reason) {
   record_activity(now, id);
-  auto refusal = leave_refusal(id);
-  const bool granted = refusal.empty();
-  post({id}, LeaveAnswered{std::move(refusal)});
-  if (!granted) return take_messages();
+  if (auto refusal = leave_refusal(id); !refusal.empty()) {
+    post({id}, LeaveAnswered{.refusal = std::move(refusal)});
+    return take_messages();
+  }
   Node& node = nodes_.at(id);
   node.leaves_when_asked = true;
   away_.insert(id);
   remove(now, {id}, fmt::format("node {} left: {}", node.info.host, reason), Pending::cause);
-  return take_messages();
+  auto messages = take_messages();
+  messages.insert(messages.begin(), {{id}, LeaveAnswered{.refusal = {}, .round_goes_on = phase_ == Phase::running}});
+  return messages;
 }
 
 MembershipMessages Membership::session_closed(Time now, const std::string& id, const std::string& how) {
@@ -301,6 +310,7 @@ bool Membership::record_departure(Time now, const Node& node) {
 
 // Removes nodes as one change: the loss of a rack leads to one new round, not to one per node.
 void Membership::remove(Time now, const std::vector<std::string>& lost, const std::string& why, Pending failures) {
+  const bool goes_on = can_change_members();
   bool changes_round = false;
   for (const auto& id : lost) {
     const Node& node = nodes_.at(id);
@@ -312,7 +322,7 @@ void Membership::remove(Time now, const std::vector<std::string>& lost, const st
     if (!last_change_.empty()) last_change_ = why;
     if (!has_min_nodes()) last_call_.reset();
   } else if (phase_ != Phase::ended && changes_round) {
-    change_round(now, why, failures);
+    if (!goes_on || !lose_members(why)) change_round(now, why, failures);
   } else if (phase_ == Phase::running) {
     if (!nodes_.contains(round_.members.front().node_id))
       refuse_replacement(now, std::exchange(asking_, {}), "the node that serves the workers' store has left");
@@ -335,6 +345,7 @@ void Membership::change_round(Time now, const std::string& why, Pending failures
 void Membership::start_forming(Time now, const std::string& why) {
   phase_ = Phase::forming;
   phase_since_ = now;
+  recoverable_ = false;
   ready_deadline_.reset();
   last_call_.reset();
   form_deadline_ = now + policy_.join_timeout;
@@ -351,12 +362,12 @@ void Membership::continue_forming(Time now) {
 }
 
 void Membership::propose(Time now, const std::string& why) {
-  const std::vector<std::string> ids = select_members();
+  const std::vector<std::string> ids = select_members(static_cast<std::size_t>(policy_.max_nodes));
   for (auto& [id, node] : nodes_) node.member = node.ready = node.succeeded = node.failed = false;
-  round_ = make_round(ids);
+  round_ = make_round(ids, next_generation_++);
   phase_ = Phase::proposed;
   phase_since_ = now;
-  preempted_ = false;
+  preempted_ = recoverable_ = false;
   form_deadline_.reset();
   last_call_.reset();
   forget_failures();
@@ -368,9 +379,9 @@ void Membership::propose(Time now, const std::string& why) {
   post(std::move(to), RoundProposed{round_, why});
 }
 
-// Selects at most max_nodes nodes: members of the last round, then of earlier rounds, as far as this server or the
+// Selects at most so many nodes: members of the last round, then of earlier rounds, as far as this server or the
 // nodes know, then in order of arrival. The first of several nodes that had a rank keeps it.
-std::vector<std::string> Membership::select_members() const {
+std::vector<std::string> Membership::select_members(std::size_t most) const {
   std::vector<const Nodes::value_type*> order;
   for (const auto& entry : nodes_) order.push_back(&entry);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
@@ -378,13 +389,13 @@ std::vector<std::string> Membership::select_members() const {
     const Node& y = b->second;
     return std::make_tuple(!x.member, -x.rank_of, x.arrival) < std::make_tuple(!y.member, -y.rank_of, y.arrival);
   });
-  order.resize(std::min(order.size(), static_cast<std::size_t>(policy_.max_nodes)));
+  order.resize(std::min(order.size(), most));
   std::vector<std::string> ids;
   for (const auto* entry : order) ids.push_back(entry->first);
   return ids;
 }
 
-Round Membership::make_round(const std::vector<std::string>& ids) {
+Round Membership::make_round(const std::vector<std::string>& ids, std::int64_t generation) {
   std::vector<RankCandidate> candidates;
   std::vector<AddressCandidate> sessions;
   for (const auto& id : ids) {
@@ -398,7 +409,7 @@ Round Membership::make_round(const std::vector<std::string>& ids) {
   const std::vector<int> ranks = assign_group_ranks(candidates);
   const std::vector<std::string> addresses = dialable_addresses(sessions);
 
-  Round round{.generation = next_generation_++, .restarts_used = restarts_used_};
+  Round round{.generation = generation, .restarts_used = restarts_used_};
   round.members.resize(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
     Node& node = nodes_.at(ids[i]);

@@ -42,6 +42,11 @@ struct MembershipOptions {
 // node let its other workers run, the budget allows it, and the node of group rank 0, to whose store workers announce
 // that they can recover, answers that all have. Otherwise the failure leads to a proposal or to the end.
 //
+// If that node has reported that all workers can recover, a running round also loses and gains nodes while the workers
+// of the others run: a node that is lost or leaves, if group rank 0 and enough others stay, and a node that joins below
+// the maximum. The round keeps its generation and the store of its workers; the other nodes get new ranks. Otherwise
+// such a change leads to a proposal.
+//
 // Nodes that rejoin at a new server report their last round: the next generation is above the highest reported, the
 // restarts used are the most reported, and nodes keep their ranks. If some report that their workers still run, no
 // round is proposed until all nodes of that round have done so, and the round goes on, or the workers of the others
@@ -75,7 +80,8 @@ class Membership {
   // Times in failures are by the server's clock.
   MembershipMessages failure(Time now, const std::string& node, std::int64_t generation,
                              const std::vector<WorkerFailure>& failures, Survivors survivors = Survivors::stopped);
-  // The node's answer to RecoveryAsked: the reason why workers are not replaced; empty if they are.
+  // The node's answer to RecoveryAsked: the reason why workers are not replaced; empty if they are. A refusal after a
+  // change of the round, whose workers cannot go on, leads to a proposal.
   MembershipMessages recovery_answered(Time now, const std::string& node, std::int64_t generation,
                                        const std::string& refusal);
   // Whether all workers of the round can recover, as group rank 0 reports it. All members learn it.
@@ -169,13 +175,18 @@ class Membership {
   enum class Pending { consequence, cause };
   void remove(Time now, const std::vector<std::string>& lost, const std::string& why, Pending failures);
   void change_round(Time now, const std::string& why, Pending failures = Pending::consequence);
+  bool can_change_members() const;
+  bool lose_members(const std::string& why);
+  void gain_members(const std::string& why);
+  void change_members(std::size_t most, const std::string& why);
+  void renumber_failures(const Round& former);
   void start_forming(Time now, const std::string& why);
   void continue_forming(Time now);
   void propose(Time now, const std::string& why);
   void start_round(Time now);
   MembershipMessages report_completion(Time now, const std::string& node, std::int64_t generation, bool preempted);
   void finish_if_all_succeeded();
-  std::string replacement_refusal(const Node& node, const std::vector<WorkerFailure>& failures) const;
+  std::string replacement_refusal(const RoundMember& member, const std::vector<WorkerFailure>& failures) const;
   void ask_whether_all_recover(const std::string& node);
   void replace_failed();
   void refuse_replacement(Time now, const std::vector<std::string>& nodes, const std::string& refusal,
@@ -211,8 +222,8 @@ class Membership {
   std::string missing_text() const;
   std::vector<std::string> all_nodes() const;
   std::vector<std::string> all_sessions() const;
-  std::vector<std::string> select_members() const;
-  Round make_round(const std::vector<std::string>& ids);
+  std::vector<std::string> select_members(std::size_t most) const;
+  Round make_round(const std::vector<std::string>& ids, std::int64_t generation);
   JobStatus::Node status_of(Time now, const Node& node) const;
   void post(std::vector<std::string> to, MembershipMessage::What what);
   MembershipMessages take_messages();
@@ -233,7 +244,8 @@ class Membership {
   std::int64_t next_generation_ = 0;
   std::uint16_t worker_store_port_ = 0;
   int restarts_used_ = 0;
-  bool preempted_ = false;  // some node of the round has reported it
+  bool preempted_ = false;    // some node of the round has reported it
+  bool recoverable_ = false;  // group rank 0 has reported it of all workers of the round that runs
   Time phase_since_{};
 
   // The round whose workers still run on some nodes, while this server, which has formed none, waits for the others.

@@ -1,7 +1,6 @@
 // Failures of workers: whether they are replaced while the others run, lead to a new round, or end the job.
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,8 +24,15 @@ MembershipMessages Membership::failure(Time now, const std::string& id, std::int
   Node* node = current_member(id, generation, Phase::running);
   if (!node || node->failed) return take_messages();
   const bool survivors_run = survivors != Survivors::stopped;
-  const auto refusal = survivors_run ? replacement_refusal(*node, failures) : "";
-  std::copy(failures.begin(), failures.end(), std::back_inserter(failures_));
+  const auto& member = round_.members.at(static_cast<std::size_t>(*node->rank));
+  const auto refusal = survivors_run ? replacement_refusal(member, failures) : "";
+  for (auto failure : failures) {
+    if (round_.group_generation > 0) {  // the node may not have learnt yet of its new ranks
+      failure.group_rank = member.group_rank;
+      failure.rank = member.first_rank + failure.local_rank;
+    }
+    failures_.push_back(std::move(failure));
+  }
   if (failures.empty())
     failures_.push_back({.host = node->info.host, .message = "its agent could not run the workers and gave no reason"});
   ends_unless_replaced_ |= survivors == Survivors::run_or_end;
@@ -42,10 +48,10 @@ MembershipMessages Membership::failure(Time now, const std::string& id, std::int
 }
 
 // Returns why these failures are judged as those of a node that stopped its workers; empty if they need not be.
-std::string Membership::replacement_refusal(const Node& node, const std::vector<WorkerFailure>& failures) const {
-  const auto& member = round_.members.at(static_cast<std::size_t>(*node.rank));
+std::string Membership::replacement_refusal(const RoundMember& member,
+                                            const std::vector<WorkerFailure>& failures) const {
   const auto is_own = [&](const WorkerFailure& failure) {
-    return failure.rank >= member.first_rank && failure.rank < member.first_rank + member.nproc;
+    return failure.local_rank >= 0 && failure.local_rank < member.nproc;
   };
   const auto count = failures_.size() + failures.size();
   if (failures.empty() || !std::all_of(failures.begin(), failures.end(), is_own))
@@ -70,7 +76,12 @@ MembershipMessages Membership::recovery_answered(Time now, const std::string& id
                                                  const std::string& refusal) {
   record_activity(now, id);
   const Node* node = current_member(id, generation, Phase::running);
-  if (!node || node->rank != 0 || asking_.empty()) return take_messages();
+  if (!node || node->rank != 0) return take_messages();
+  if (asking_.empty()) {
+    if (!refusal.empty() && round_.group_generation > 0 && !judgement_due_)
+      change_round(now, fmt::format("the workers of generation {} cannot go on: {}", generation, refusal));
+    return take_messages();
+  }
   if (judgement_due_) {
     refuse_replacement(now, std::exchange(asking_, {}), "another node has stopped its workers");
   } else if (!refusal.empty()) {
@@ -86,6 +97,7 @@ MembershipMessages Membership::recoverable(Time now, const std::string& id, std:
   record_activity(now, id);
   const Node* node = current_member(id, generation, Phase::running);
   if (!node || node->rank != 0) return take_messages();
+  recoverable_ = able;
   std::vector<std::string> to;
   for (const auto& member : round_.members) to.push_back(member.node_id);
   post(std::move(to), WorkersRecoverable{generation, able});
@@ -99,7 +111,10 @@ void Membership::replace_failed() {
   for (auto& failure : failures_) failure.last_lines.clear();  // they are on its node
   std::vector<std::string> to;
   for (const auto& member : round_.members) to.push_back(member.node_id);
-  post(std::move(to), WorkersReplaced{round_.generation, restarts_used_, std::exchange(failures_, {})});
+  post(std::move(to), WorkersReplaced{.generation = round_.generation,
+                                      .restarts_used = restarts_used_,
+                                      .failures = std::exchange(failures_, {}),
+                                      .group_generation = ++round_.group_generation});
   forget_failures();
 }
 

@@ -398,12 +398,12 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     constexpr bool ends_session = std::is_same_v<What, JoinRefused> || std::is_same_v<What, NodeDropped>;
     if constexpr (std::is_same_v<What, RoundStarted>)
       if (round_start_) round_start_(job->membership.policy().run_id, what.round.generation);
-    constexpr bool per_receiver = std::is_same_v<What, RoundProposed>;
+    constexpr bool per_receiver = std::is_same_v<What, RoundProposed> || std::is_same_v<What, RoundChanged>;
     std::string bytes = encode(to_frame(std::move(what)));
     for (std::size_t i = 0; i < to.size(); ++i) {
       const auto session = job->sessions.find(to[i]);
       if (session == job->sessions.end()) continue;
-      if constexpr (per_receiver) set_proposed_self(bytes, static_cast<int>(i));
+      if constexpr (per_receiver) set_round_self(bytes, static_cast<int>(i));
       const SessionId id = session->second;
       sender_.send(id, bytes);
       if constexpr (ends_session) {
@@ -412,7 +412,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
         node_left(job, to[i], "was lost");
       }
     }
-    if constexpr (std::is_same_v<What, RoundStarted> || std::is_same_v<What, RoundResumed>)
+    constexpr bool moves_ranks = std::is_same_v<What, RoundStarted> || std::is_same_v<What, RoundChanged>;
+    if constexpr (moves_ranks || std::is_same_v<What, RoundResumed>)
       if (const auto* round = job->membership.running_round()) relay(job, job->relay.round_started(*round));
   }
 

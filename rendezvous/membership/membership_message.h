@@ -16,12 +16,12 @@ struct NodeDropped {  // the node counts as lost; its session ends
   bool may_return = true;  // it may join again
 };
 
-// A message from a Membership to nodes. Round::self is 0 in RoundProposed and RoundStarted: a receiver's position in
-// `to` is its index in Round::members, so that the round is encoded once for all receivers.
+// A message from a Membership to nodes. Round::self is 0 in RoundProposed, RoundStarted and RoundChanged: a receiver's
+// position in `to` is its index in Round::members, so that the round is encoded once for all receivers.
 struct MembershipMessage {
-  using What =
-      std::variant<JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, RoundStarted, RecoveryAsked,
-                   WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded, WorkersRecoverable, RoundResumed>;
+  using What = std::variant<JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, RoundStarted, RoundChanged,
+                            RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded,
+                            WorkersRecoverable, RoundResumed>;
   std::vector<std::string> to;  // node ids
   What what;
 };

@@ -32,15 +32,17 @@ int Membership::nodes_back() const {
       std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) { return is_back(entry.second); }));
 }
 
-// Nodes that have counted other numbers of restarts have not all got the last replacements, which begin the generations
-// of the workers' process group. A node that reports a later round has ended this one.
+// Nodes with other generations of the workers' process group have not all got the last change of the round, and those
+// with other restarts not the last replacements. A node that reports a later round has ended this one.
 bool Membership::can_resume() const {
   if (next_generation_ != awaited_->round.generation + 1 || nodes_back() != awaited_->round.nodes) return false;
   std::set<int> ranks;
   for (const auto& [id, node] : nodes_) {
     if (!is_back(node)) continue;
     const auto& former = *node.info.former;
-    if (former.restarts_used != restarts_used_ || (former.group_rank == 0) != (id == former.first)) return false;
+    if (former.restarts_used != restarts_used_ || former.group_generation != awaited_->round.group_generation ||
+        (former.group_rank == 0) != (id == former.first))
+      return false;
     ranks.insert(former.group_rank);
   }
   return static_cast<int>(ranks.size()) == awaited_->round.nodes;
@@ -65,8 +67,8 @@ void Membership::resume_round(Time now) {
   }
   const FormerRound former = std::move(awaited_->round);
   awaited_.reset();
-  next_generation_ = former.generation;
-  round_ = make_round(ids);
+  round_ = make_round(ids, former.generation);
+  round_.group_generation = former.group_generation;
   round_.master_addr = former.master_addr;
   round_.master_port = former.master_port;
   phase_ = Phase::running;

@@ -238,6 +238,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     self.former->first = round_->members.front().node_id;
     self.former->master_addr = round_->master_addr;
     self.former->master_port = round_->master_port;
+    self.former->group_generation = round_->group_generation;
     return self;
   }
 
@@ -428,6 +429,16 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     in_round_ = true;
     emit(RoundStarted{*round_});
   }
+  void handle(RoundChanged&& frame) {
+    const auto self = static_cast<std::size_t>(frame.round.self);
+    if (frame.round.members.at(self).node_id != self_.id)
+      throw make_error(Errc::protocol, "a change of generation {} identifies this node as {}", frame.round.generation,
+                       frame.round.members[self].host);
+    round_ = frame.round;
+    end_round();
+    in_round_ = true;
+    emit(std::move(frame));
+  }
   void handle(WorkersRecoverable&& frame) { emit(frame); }
   void handle(RoundResumed&& frame) {
     if (!kept_ || round_->generation != frame.generation) return;
@@ -438,7 +449,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   void handle(RecoveryAsked&& frame) { emit(std::move(frame)); }
   void handle(WorkersReplaced&& frame) {
     if (!round_ || round_->generation != frame.generation) return;
-    round_->restarts_used = frame.restarts_used;  // a rejoin reports it
+    round_->restarts_used = frame.restarts_used;  // a rejoin reports both
+    round_->group_generation = frame.group_generation;
     emit(std::move(frame));
   }
   void handle(ReplacementRefused&& frame) {

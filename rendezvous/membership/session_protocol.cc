@@ -43,12 +43,13 @@ enum class Kind : std::uint8_t {
   not_replaced = 0x8B,
   may_leave = 0x8C,
   resumed = 0x8D,
+  changed = 0x8E,
 };
 
 using Limits = SessionLimits;
 constexpr std::int32_t any_int = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t any_long = std::numeric_limits<std::int64_t>::max();
-constexpr std::size_t self_offset = 1;  // the offset of `self` in PROPOSED, after the kind
+constexpr std::size_t self_offset = 1;  // the offset of `self` in PROPOSED and CHANGED, after the kind
 
 class Writer {
  public:
@@ -133,6 +134,7 @@ void write(Writer& out, const NodeInfo& node) {
   out.text(node.former->first, Limits::name);
   out.text(node.former->master_addr, Limits::name);
   out.integer<std::uint16_t>(node.former->master_port);
+  out.integer<std::uint64_t>(node.former->group_generation);
 }
 
 std::optional<FormerRound> read_former(Reader& in) {
@@ -151,6 +153,7 @@ std::optional<FormerRound> read_former(Reader& in) {
   former.first = in.text("former group rank 0", Limits::name);
   former.master_addr = in.text("former master address", Limits::name);
   former.master_port = in.integer<std::uint16_t>("former master port", 0, std::numeric_limits<std::uint16_t>::max());
+  former.group_generation = in.integer<std::uint64_t>("former group generation", 0, Limits::generation);
   return former;
 }
 
@@ -473,6 +476,17 @@ std::string encode_one(const RoundProposed& frame) {
   out.text(frame.reason, Limits::text);
   return out.take();
 }
+std::string encode_one(const RoundChanged& frame) {
+  Writer out(Kind::changed);
+  write(out, frame.round);
+  out.text(frame.round.master_addr, Limits::name);
+  out.integer(frame.round.master_port);
+  out.integer(frame.round.group_generation);
+  out.integer(static_cast<std::uint32_t>(frame.newcomers.size()));
+  for (const int group_rank : frame.newcomers) out.integer(static_cast<std::uint32_t>(group_rank));
+  out.text(frame.reason, Limits::text);
+  return out.take();
+}
 std::string encode_one(const SessionStarted& frame) {
   Writer out(Kind::started);
   out.integer(frame.generation);
@@ -501,6 +515,7 @@ std::string encode_one(const WorkersReplaced& frame) {
   out.integer(frame.generation);
   out.integer<std::int32_t>(frame.restarts_used);
   write(out, frame.failures);
+  out.integer(frame.group_generation);
   return out.take();
 }
 std::string encode_one(const ReplacementRefused& frame) {
@@ -509,7 +524,10 @@ std::string encode_one(const ReplacementRefused& frame) {
   return out.take();
 }
 std::string encode_one(const LeaveAnswered& frame) {
-  return encode_text(Kind::may_leave, frame.refusal);
+  Writer out(Kind::may_leave);
+  out.text(frame.refusal, Limits::text);
+  out.integer<std::uint8_t>(frame.round_goes_on);
+  return out.take();
 }
 std::string encode_one(const JobEnded& frame) {
   Writer out(Kind::ended);
@@ -610,7 +628,8 @@ WorkersRecoverable read_recoverable(Reader& in) {
 WorkersReplaced read_replaced(Reader& in) {
   return {.generation = in.integer<std::int64_t>("generation", 0, any_long),
           .restarts_used = in.integer<std::int32_t>("restarts used", 0, any_int),
-          .failures = read_failures(in)};
+          .failures = read_failures(in),
+          .group_generation = in.integer<std::uint64_t>("group generation", 0, Limits::generation)};
 }
 
 NodeDropped read_dropped(Reader& in) {
@@ -642,6 +661,23 @@ StopRequest read_stop_request(Reader& in) {
 RoundProposed read_proposed(Reader& in) {
   Round round = read_round(in);
   return {.round = std::move(round), .reason = in.text("reason", Limits::text)};
+}
+
+RoundChanged read_changed(Reader& in) {
+  RoundChanged change{.round = read_round(in), .newcomers = {}, .reason = {}};
+  auto& round = change.round;
+  round.master_addr = in.text("master address", Limits::name);
+  round.master_port = in.integer<std::uint16_t>("master port", 0, std::numeric_limits<std::uint16_t>::max());
+  round.group_generation = in.integer<std::uint64_t>("group generation", 1, Limits::generation);
+  const auto members = static_cast<std::uint32_t>(round.members.size());
+  const auto count = in.integer<std::uint32_t>("newcomer count", 0, members);
+  std::uint32_t least = 0;  // in order, so that each change has one encoding
+  for (std::uint32_t i = 0; i < count; ++i) {
+    change.newcomers.push_back(static_cast<int>(in.integer<std::uint32_t>("newcomer", least, members - 1)));
+    least = static_cast<std::uint32_t>(change.newcomers.back()) + 1;
+  }
+  change.reason = in.text("reason", Limits::text);
+  return change;
 }
 
 std::uint64_t read_number(Reader& in) {
@@ -745,8 +781,12 @@ ServerFrame read_server_frame(Reader& in) {
       return read_replaced(in);
     case Kind::not_replaced:
       return ReplacementRefused{in.integer<std::int64_t>("generation", 0, any_long)};
-    case Kind::may_leave:
-      return LeaveAnswered{in.text("refusal", Limits::text)};
+    case Kind::may_leave: {
+      auto refusal = in.text("refusal", Limits::text);
+      return LeaveAnswered{.refusal = std::move(refusal), .round_goes_on = in.flag("round goes on")};
+    }
+    case Kind::changed:
+      return read_changed(in);
     case Kind::ended:
       return JobEnded{read_job_result(in)};
     case Kind::shutdown:
@@ -768,7 +808,7 @@ std::string encode(const ServerFrame& frame) {
   return std::visit([](const auto& one) { return encode_one(one); }, frame);
 }
 
-void set_proposed_self(std::string& frame, int self) {
+void set_round_self(std::string& frame, int self) {
   std::string bytes;
   put_le(bytes, static_cast<std::uint32_t>(self));
   frame.replace(self_offset, bytes.size(), bytes);

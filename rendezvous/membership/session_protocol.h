@@ -102,17 +102,18 @@ struct SessionStarted {
 struct RequestAnswer {
   std::string jobs;  // JSON (job_status.h)
 };
-using ServerFrame = std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed,
-                                 SessionStarted, RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered,
-                                 JobEnded, SessionShutdown, RequestAnswer, WorkersRecoverable, RoundResumed, FollowRank,
-                                 UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
+using ServerFrame =
+    std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, SessionStarted, RoundChanged,
+                 RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded, SessionShutdown,
+                 RequestAnswer, WorkersRecoverable, RoundResumed, FollowRank, UnfollowRank, RankOutput, OutputTaken,
+                 SignalRank, SignalAnswer>;
 
 // Texts beyond their limit are cut. REQUIRES: the other limits are kept.
 std::string encode(const NodeFrame& frame);
 std::string encode(const ServerFrame& frame);
 
-// Sets Round::self in an encoded RoundProposed.
-void set_proposed_self(std::string& frame, int self);
+// Sets Round::self in an encoded RoundProposed or RoundChanged.
+void set_round_self(std::string& frame, int self);
 
 NodeFrame decode_node_frame(std::string_view bytes);
 ServerFrame decode_server_frame(std::string_view bytes);

@@ -14,8 +14,8 @@ std::string key(std::int64_t round, std::string_view name) {
 
 }  // namespace
 
-std::string RecoveryKeys::able(int rank) const {
-  return key(round, fmt::format("able/{}", rank));
+std::string RecoveryKeys::able(std::string_view member) const {
+  return key(round, fmt::format("able/{}", member));
 }
 
 std::string RecoveryKeys::members(std::uint64_t generation) const {
@@ -26,12 +26,20 @@ std::string RecoveryKeys::newest() const {
   return key(round, "newest");
 }
 
+std::string RecoveryKeys::over() const {
+  return key(round, "over");
+}
+
 std::string RecoveryKeys::groups() const {
   return key(round, "groups/");
 }
 
 std::string member_name(int rank, std::uint64_t joined_in) {
   return fmt::format("{}.{}", rank, joined_in);
+}
+
+bool joins_later(std::string_view member) {
+  return !member.ends_with(".0");
 }
 
 std::string member_list(const std::vector<std::string>& members) {

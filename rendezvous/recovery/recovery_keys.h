@@ -12,25 +12,29 @@
 namespace ddprun {
 
 // DDPRUN_RECOVERY: set by an agent that replaces single workers, to the first generation of the process group that the
-// worker is a member of: 0, or the generation in which a replacement joins.
+// worker is a member of: 0, or the one in which a replacement, or a worker of a node that has come, joins.
 inline constexpr std::string_view recovery_variable = "DDPRUN_RECOVERY";
 
 // The keys in the store of a round's workers. round is its generation, as in TORCHELASTIC_RESTART_COUNT.
 struct RecoveryKeys {
   std::int64_t round = 0;
 
-  // "1" while the worker of this rank can recover; another value once it no longer can. A replacement inherits it.
-  std::string able(int rank) const;
+  // "1" while the worker of this name can recover; another value once it no longer can. One that joins later can before
+  // it says so: it says so once it is ready to join.
+  std::string able(std::string_view member) const;
   // The members of a generation, by rank: member_list(); none if all workers are being stopped instead. It is set once,
   // and after newest().
   std::string members(std::uint64_t generation) const;
   std::string newest() const;  // the generation that was decided last, as a decimal number
+  std::string over() const;    // set once a worker is done: nobody joins any more
   // The prefix of the keys of all generations' groups.
   std::string groups() const;
 };
 
 // The name of a worker among the members: "2.0" for rank 2 from the start, "2.5" for one that joins in generation 5.
 std::string member_name(int rank, std::uint64_t joined_in);
+// Returns whether the worker of this name was not there from the start.
+bool joins_later(std::string_view member);
 // The text of a list, with a space between the names, and its inverse.
 std::string member_list(const std::vector<std::string>& members);
 std::vector<std::string> parse_member_list(std::string_view text);

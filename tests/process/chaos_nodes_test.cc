@@ -98,13 +98,14 @@ TEST_CASE("without join a node ends when it leaves, unless it runs the rendezvou
   CHECK(a.wait().code == 0);
 }
 
-TEST_CASE("a training that nodes leave and join ends with the account of it") {
+TEST_CASE("a training that is restarted as nodes leave and join ends with the account of it") {
   const Training training;
   const auto endpoint = "127.0.0.1:" + std::to_string(free_port());
   const auto start = [&](const std::string& is_host, const Words& more) {
     Words launch{"--nnodes=1:2", "--rdzv_endpoint=" + endpoint, "--rdzv_conf=last_call_timeout=1,is_host=" + is_host};
     launch.insert(launch.end(), more.begin(), more.end());
-    return Child(training.job(launch, {"--data.samples=38400", "--train.preempt_signal=TERM"}));
+    return Child(
+        training.job(launch, {"--data.samples=38400", "--train.preempt_signal=TERM", "--recovery.mode=restart"}));
   };
   auto a = start("true", {});
   auto b = start("false", {"--chaos=leave:1s,join:500ms"});

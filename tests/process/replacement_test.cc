@@ -39,7 +39,7 @@ struct Job {
     const auto port = static_cast<std::uint16_t>(std::stoi(last_value(unprefixed(job.out()), "MASTER_PORT")));
     TcpStore store({.host = "127.0.0.1", .port = port}, soon);
     const RecoveryKeys keys{0};
-    for (const int rank : {0, 1}) store.set(keys.able(rank), "1", soon);
+    for (const int rank : {0, 1}) store.set(keys.able(member_name(rank, 0)), "1", soon);
     std::ofstream(go()).put('\n');
   }
 

@@ -61,6 +61,7 @@ void AgentSession::attempt() {
     self_now.former->nodes = static_cast<int>(round.members.size());
     self_now.former->first = round.members.front().node_id;
     self_now.former->master_addr = round.members.front().address;
+    self_now.former->group_generation = group_generation_;
   }
   unanswered_ = {simulation_.time.now()};
   connection_->send(Connection::client, {.bytes = encode(NodeFrame{SessionJoin{self_now, policy_}}), .index = number});
@@ -111,6 +112,7 @@ void AgentSession::handle_frame(const Packet& packet) {
     end_round();
     proposal_ = packet.frame;
     restarts_used_ = proposed->round.restarts_used;
+    group_generation_ = 0;
     own_index_ = packet.index;
     RoundProposed own = *proposed;
     own.round.self = own_index_;
@@ -124,6 +126,17 @@ void AgentSession::handle_frame(const Packet& packet) {
     round.master_port = started->master_port;
     in_round_ = true;
     return handler_(packet.job, RoundStarted{std::move(round)});
+  }
+  if (const auto* changed = std::get_if<RoundChanged>(&frame)) {
+    end_round();
+    in_round_ = true;
+    own_index_ = packet.index;
+    RoundChanged own = *changed;
+    own.round.self = own_index_;
+    restarts_used_ = own.round.restarts_used;
+    group_generation_ = own.round.group_generation;
+    proposal_ = std::make_shared<const ServerFrame>(RoundProposed{own.round, own.reason});
+    return handler_(packet.job, std::move(own));
   }
   if (const auto* asked = std::get_if<RecoveryAsked>(&frame)) return handler_(packet.job, *asked);
   if (const auto* able = std::get_if<WorkersRecoverable>(&frame)) return handler_(packet.job, *able);
@@ -139,8 +152,10 @@ void AgentSession::handle_frame(const Packet& packet) {
   }
   if (const auto* replaced = std::get_if<WorkersReplaced>(&frame)) {
     restarts_used_ = replaced->restarts_used;
+    group_generation_ = replaced->group_generation;
     return handler_(packet.job, *replaced);
   }
+  if (const auto* answer = std::get_if<LeaveAnswered>(&frame)) return handler_(packet.job, *answer);
   if (const auto* ended = std::get_if<JobEnded>(&frame)) {
     close();
     handler_(packet.job, *ended);

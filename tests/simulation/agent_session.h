@@ -69,6 +69,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   std::shared_ptr<const ServerFrame> proposal_;  // the latest; shared, since a round of many nodes is large
   int own_index_ = 0;
   int restarts_used_ = 0;  // of the latest round, replacements included
+  std::uint64_t group_generation_ = 0;
 };
 
 inline constexpr std::uint16_t rendezvous_port = 29400;

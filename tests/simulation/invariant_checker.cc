@@ -22,9 +22,10 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 }  // namespace
 
 void InvariantChecker::Counts::add(const Counts& other) {
-  for (const auto field : {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::results,
-                           &Counts::successes, &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins,
-                           &Counts::replaced, &Counts::kept, &Counts::resumed})
+  for (const auto field :
+       {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::results, &Counts::successes,
+        &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins, &Counts::replaced, &Counts::kept,
+        &Counts::resumed, &Counts::lost, &Counts::gained, &Counts::left})
     this->*field += other.*field;
 }
 
@@ -116,7 +117,7 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
   check_budget(job, round);
   const std::set<std::string> members(to.begin(), to.end());
   job.stayed = members;
-  job.rounds[round.generation] = {.round = round, .members = members};
+  job.rounds[round.generation] = {.round = round, .members = members, .versions = {{0, round}}};
   const std::pair key(number, round.generation);
   std::vector<std::string> ids;
   for (const auto& member : round.members) ids.push_back(member.node_id);
@@ -125,6 +126,20 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
 
 void InvariantChecker::check_ranks(int number, const Job& job, const std::vector<std::string>& to,
                                    const Round& round) const {
+  check_layout(job, to, round);
+  for (const auto& member : round.members) {
+    const auto& [proposed_job, proposed_generation] = agents_.at(member.node_id)->proposed_round;
+    require(proposed_job == number || proposed_generation < round.generation,
+            "node {} was in generation {} at another server and is now in {}", member.node_id, proposed_generation,
+            round.generation);
+  }
+  if (job.rounds.empty()) return;
+  const Round& last = job.rounds.rbegin()->second.round;
+  require(round.generation > last.generation, "generation {} after {}", round.generation, last.generation);
+  check_places(job, last, round);
+}
+
+void InvariantChecker::check_layout(const Job& job, const std::vector<std::string>& to, const Round& round) {
   const auto size = static_cast<int>(round.members.size());
   require(size >= job.policy.min_nodes && size <= job.policy.max_nodes, "a round of {} nodes", size);
   std::set<std::string> ids;
@@ -134,23 +149,51 @@ void InvariantChecker::check_ranks(int number, const Job& job, const std::vector
     require(member.group_rank == i && member.first_rank == first_rank && member.nproc > 0,
             "generation {}: group rank {} is followed by ranks from {}, not by {} and {}", round.generation,
             member.group_rank, member.first_rank, i, first_rank);
-    const auto& [proposed_job, proposed_generation] = agents_.at(member.node_id)->proposed_round;
-    require(proposed_job == number || proposed_generation < round.generation,
-            "node {} was in generation {} at another server and is now in {}", member.node_id, proposed_generation,
-            round.generation);
     require(ids.insert(member.node_id).second, "node {} is in generation {} twice", member.node_id, round.generation);
     first_rank += member.nproc;
   }
   require(round.world_size == first_rank, "a world size of {} for {} workers", round.world_size, first_rank);
   for (std::size_t i = 0; i < to.size(); ++i)
     require(i < round.members.size() && to[i] == round.members[i].node_id, "{} gets another node's index", to[i]);
-  if (job.rounds.empty()) return;
-  const Round& last = job.rounds.rbegin()->second.round;
-  require(round.generation > last.generation, "generation {} after {}", round.generation, last.generation);
-  for (const auto& old : last.members)
-    if (job.stayed.contains(old.node_id) && old.group_rank < size)
-      require(round.members[static_cast<std::size_t>(old.group_rank)].node_id == old.node_id, "{} lost group rank {}",
+}
+
+void InvariantChecker::check_places(const Job& job, const Round& before, const Round& now) {
+  for (const auto& old : before.members)
+    if (job.stayed.contains(old.node_id) && old.group_rank < static_cast<int>(now.members.size()))
+      require(now.members[static_cast<std::size_t>(old.group_rank)].node_id == old.node_id, "{} lost group rank {}",
               old.node_id, old.group_rank);
+}
+
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const RoundChanged& what) {
+  Job& job = jobs_.at(static_cast<std::size_t>(number));
+  const Round& round = what.round;
+  require(job.rounds.rbegin()->first == round.generation, "a change of a round that is not the latest");
+  RoundFacts& facts = job.rounds.rbegin()->second;
+  check_layout(job, to, round);
+  check_places(job, facts.round, round);
+  const auto last =
+      std::max(facts.versions.rbegin()->first, facts.replacements.empty() ? 0 : facts.replacements.rbegin()->first);
+  require(round.group_generation == last + 1, "generation {} of the group follows {}", round.group_generation, last);
+  require(round.members.front().node_id == facts.round.members.front().node_id,
+          "a round goes on without its first node");
+  std::set<std::string> staying;
+  for (const auto& member : round.members) {
+    if (what.joins(member.group_rank)) {
+      facts.started.erase(member.node_id);
+      facts.succeeded.erase(member.node_id);
+      continue;
+    }
+    require(facts.members.contains(member.node_id), "node {} stays in a round that it was not in", member.node_id);
+    staying.insert(member.node_id);
+  }
+  counts_.lost += staying.size() < facts.members.size();
+  counts_.gained += !what.newcomers.empty();
+  facts.round = facts.versions[round.group_generation] = round;
+  facts.members = job.stayed = std::set<std::string>(to.begin(), to.end());
+  const std::tuple key(number, round.generation, round.group_generation);
+  expect_delivery(number, to, "a change of the round", [key](const AgentFacts& agent) {
+    return agent.changed >= key || agent.proposed_round > std::pair(std::get<0>(key), std::get<1>(key));
+  });
 }
 
 void InvariantChecker::check_budget(const Job& job, const Round& round) const {
@@ -243,10 +286,13 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
   require(what.restarts_used <= job.policy.max_restarts, "restart {} of {}", what.restarts_used,
           job.policy.max_restarts);
   facts.round.restarts_used = what.restarts_used;
-  facts.replacements.push_back(what);
+  const auto last =
+      std::max(facts.versions.rbegin()->first, facts.replacements.empty() ? 0 : facts.replacements.rbegin()->first);
+  require(what.group_generation == last + 1, "generation {} of the group follows {}", what.group_generation, last);
+  facts.replacements[what.group_generation] = what;
   const std::pair key(number, what.generation);
   // A node whose workers are done meanwhile has none that continue.
-  expect_delivery(number, to, "replacements", [this, key, count = facts.replacements.size()](const AgentFacts& agent) {
+  expect_delivery(number, to, "replacements", [this, key, count = what.group_generation](const AgentFacts& agent) {
     const auto& round = jobs_.at(static_cast<std::size_t>(key.first)).rounds.at(key.second);
     return (agent.started == key && agent.replacements >= count) || agent.proposed_round > key ||
            round.succeeded.contains(agent.id);
@@ -275,6 +321,12 @@ void InvariantChecker::on(int number, const std::vector<std::string>&, const Job
                   [](const AgentFacts&) { return false; });  // an agent that has received it is exiting
 }
 
+// A node that may leave keeps its session; it is in no round any more.
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const LeaveAnswered& what) {
+  if (what.refusal.empty()) jobs_.at(static_cast<std::size_t>(number)).stayed.erase(to.front());
+  counts_.left += what.round_goes_on;
+}
+
 void InvariantChecker::on(int number, const std::vector<std::string>& to, const NodeDropped&) {
   counts_.drops += static_cast<int>(to.size());
   for (const auto& id : to) node_left(number, id);
@@ -289,7 +341,8 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
 void InvariantChecker::workers_started(const AgentFacts& agent, int number, const Round& round) {
   RoundFacts& facts = jobs_.at(static_cast<std::size_t>(number)).rounds.at(round.generation);
   const auto self = static_cast<std::size_t>(round.self);
-  require(facts.round.members.at(self).node_id == agent.id && round.world_size == facts.round.world_size,
+  const Round& version = facts.versions.at(round.group_generation);
+  require(version.members.at(self).node_id == agent.id && round.world_size == version.world_size,
           "node {} starts as group rank {} of {}", agent.id, self, round.world_size);
   require(facts.started.insert(agent.id).second, "node {} starts generation {} twice", agent.id, round.generation);
   for (const auto& [running, ids] : running_) {
@@ -307,19 +360,27 @@ void InvariantChecker::workers_replaced(AgentFacts& agent, int number, std::int6
                                         std::uint64_t group_generation, const std::vector<int>& local_ranks,
                                         const std::set<int>& failed) {
   const auto& facts = jobs_.at(static_cast<std::size_t>(number)).rounds.at(generation);
-  require(group_generation == agent.replacements + 1 && group_generation <= facts.replacements.size(),
-          "node {} begins generation {} of the group after {} of {}", agent.id, group_generation, agent.replacements,
-          facts.replacements.size());
+  require(group_generation > agent.replacements && facts.replacements.contains(group_generation),
+          "node {} begins generation {} of the group after {}", agent.id, group_generation, agent.replacements);
   agent.replacements = group_generation;
   std::set<int> own;
-  for (const auto& failure : facts.replacements[group_generation - 1].failures)
-    if (facts.round.members.at(static_cast<std::size_t>(failure.group_rank)).node_id == agent.id)
+  const Round& version = std::prev(facts.versions.upper_bound(group_generation))->second;
+  for (const auto& failure : facts.replacements.at(group_generation).failures)
+    if (version.members.at(static_cast<std::size_t>(failure.group_rank)).node_id == agent.id)
       own.insert(failure.local_rank);
   require(own == std::set<int>(local_ranks.begin(), local_ranks.end()) && own.size() == local_ranks.size(),
           "node {} replaces {} workers, {} of its own have failed", agent.id, local_ranks.size(), own.size());
   for (const int local_rank : local_ranks)
     require(failed.contains(local_rank), "node {} replaces worker {}, which has not failed", agent.id, local_rank);
   if (!local_ranks.empty()) running_[{number, generation}].insert(agent.id);
+}
+
+void InvariantChecker::round_changed(AgentFacts& agent, int number, const Round& round) const {
+  const auto& facts = jobs_.at(static_cast<std::size_t>(number)).rounds.at(round.generation);
+  require(round.group_generation > agent.replacements, "node {} goes on in generation {} of the group after {}",
+          agent.id, round.group_generation, agent.replacements);
+  require(facts.started.contains(agent.id), "node {} goes on in a round that it has not started", agent.id);
+  agent.replacements = round.group_generation;
 }
 
 void InvariantChecker::workers_kept(const AgentFactsPtr& agent, Time until) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,8 @@ struct AgentFacts {
   std::pair<int, std::int64_t> proposed_round{-1, -1};  // latest round proposed to it: job and generation
   std::pair<int, std::int64_t> started{-1, -1};         // latest round whose workers it started
   std::optional<Time> kept_until{};                     // it has no server, and its workers run on until then
-  std::uint64_t replacements = 0;                       // number of replacements in that round, on any node
+  std::uint64_t replacements = 0;                       // the generation of the group of that round's workers
+  std::tuple<int, std::int64_t, std::uint64_t> changed{-1, -1, 0};  // the latest change of a round that it got
 };
 using AgentFactsPtr = std::shared_ptr<AgentFacts>;
 
@@ -40,7 +42,9 @@ using AgentFactsPtr = std::shared_ptr<AgentFacts>;
 //   7. a node's session is never replaced by an earlier one
 //   8. failed workers are replaced once each and by their node; all nodes of a round count the same generations of its
 //      workers' group, and each counts as a restart
-//   9. no two generations train at once beyond the lease: a node whose server was lost stops its workers by the end of
+//   9. a round that changes while it runs has the minimum of nodes or more, and the same first node; those that stay
+//      have been in it, and keep their group ranks where there are still so many
+//  10. no two generations train at once beyond the lease: a node whose server was lost stops its workers by the end of
 //      its lease, unless their round goes on; a server that has been told of workers of an earlier one starts no other
 //      round before the lease of each node of that round has ended; a round goes on with the members, ranks and
 //      restarts that it had, and nowhere else do its workers run
@@ -55,6 +59,9 @@ class InvariantChecker {
     int replaced = 0;    // workers that were replaced while the others ran
     int kept = 0;        // nodes that lost the server and left their workers running
     int resumed = 0;     // rounds that went on at another server
+    int lost = 0;        // rounds that went on without a node
+    int gained = 0;      // rounds that went on with another node
+    int left = 0;        // nodes that asked to leave a round that went on
 
     void add(const Counts& other);
   };
@@ -77,6 +84,8 @@ class InvariantChecker {
   void message_sent(int job, const MembershipMessage& message);
 
   void workers_started(const AgentFacts& agent, int job, const Round& round);
+  // The node's workers run on in the round with other nodes.
+  void round_changed(AgentFacts& agent, int job, const Round& round) const;
   // group_generation: that of the workers' process group. failed: the local ranks whose workers have failed.
   void workers_replaced(AgentFacts& agent, int job, std::int64_t generation, std::uint64_t group_generation,
                         const std::vector<int>& local_ranks, const std::set<int>& failed);
@@ -93,7 +102,8 @@ class InvariantChecker {
     Round round;
     std::set<std::string> members;
     std::set<std::string> ready, succeeded, started;
-    std::vector<WorkersReplaced> replacements;
+    std::map<std::uint64_t, WorkersReplaced> replacements;  // by the generation of the group that began
+    std::map<std::uint64_t, Round> versions;                // likewise; 0: as it was proposed
   };
   struct Job {
     JobPolicy policy;
@@ -109,17 +119,20 @@ class InvariantChecker {
 
   void on(int number, const std::vector<std::string>& to, const RoundProposed& what);
   void on(int number, const std::vector<std::string>& to, const RoundStarted& what);
+  void on(int number, const std::vector<std::string>& to, const RoundChanged& what);
   void on(int number, const std::vector<std::string>& to, const RecoveryAsked& what);
   void on(int number, const std::vector<std::string>& to, const WorkersReplaced& what);
   void on(int, const std::vector<std::string>&, const ReplacementRefused&) {}
   void on(int, const std::vector<std::string>&, const WorkersRecoverable&) {}
   void on(int number, const std::vector<std::string>& to, const RoundResumed& what);
-  void on(int, const std::vector<std::string>&, const LeaveAnswered&) {}
+  void on(int number, const std::vector<std::string>& to, const LeaveAnswered& what);
   void on(int number, const std::vector<std::string>&, const JobEnded& what);
   void on(int number, const std::vector<std::string>& to, const NodeDropped& what);
   void on(int number, const std::vector<std::string>& to, const JoinRefused& what);
   void on(int, const std::vector<std::string>&, const RendezvousWaiting&) {}
   void check_ranks(int number, const Job& job, const std::vector<std::string>& to, const Round& round) const;
+  static void check_layout(const Job& job, const std::vector<std::string>& to, const Round& round);
+  static void check_places(const Job& job, const Round& before, const Round& now);
   // Returns the job in which the round was formed that these nodes have been in.
   int former_job(int number, std::int64_t generation, const std::vector<std::string>& members) const;
   void check_leases(const Job& job) const;

@@ -1,5 +1,6 @@
 #include "tests/simulation/node.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -106,6 +107,11 @@ void Node::handle_event(Agent& agent, int job, const RendezvousEvent& event) {
     agent.job = job;
     agent.facts->proposed_round = {job, proposed->round.generation};
   }
+  if (const auto* changed = std::get_if<RoundChanged>(&event)) {
+    agent.job = job;
+    agent.facts->proposed_round = {job, changed->round.generation};
+    agent.facts->changed = {job, changed->round.generation, changed->round.group_generation};
+  }
   if (const auto* resumed = std::get_if<RoundResumed>(&event)) {
     simulation_.note(spec_.name, "goes on in generation {}", resumed->generation);
     agent.job = job;
@@ -122,6 +128,9 @@ void Node::handle_event(Agent& agent, int job, const RendezvousEvent& event) {
     agent.facts->exiting = true;
   }
   act(agent, agent.state.on(event));
+  // One that joins starts no replacements before it has started its workers.
+  if (const auto* replaced = std::get_if<WorkersReplaced>(&event))
+    agent.facts->replacements = std::max(agent.facts->replacements, replaced->group_generation);
 }
 
 // Actions may cause further events at once; their actions are queued.
@@ -156,7 +165,7 @@ void Node::execute(Agent& agent, const StartWorkers& action) {
   simulation_.note(spec_.name, "starts the workers of generation {}", action.round.generation);
   simulation_.checker.workers_started(*agent.facts, agent.job, action.round);
   agent.facts->started = {agent.job, action.round.generation};
-  agent.facts->replacements = 0;
+  agent.facts->replacements = action.round.group_generation;
   agent.workers_job = agent.job;
   agent.generation = action.round.generation;
   agent.round = action.round;
@@ -165,18 +174,29 @@ void Node::execute(Agent& agent, const StartWorkers& action) {
   agent.workers.clear();
   agent.failed.clear();
   agent.running = spec_.nproc;
-  for (int local_rank = 0; local_rank < spec_.nproc; ++local_rank)
-    agent.workers.push_back(make_worker(agent, local_rank, draw_plan()));
+  for (int local_rank = 0; local_rank < spec_.nproc; ++local_rank) {
+    auto plan = draw_plan();
+    plan.replacement = action.round.group_generation > 0;
+    agent.workers.push_back(make_worker(agent, local_rank, plan));
+    if (plan.replacement) agent.workers.back()->expect_newcomers();
+  }
   for (const auto& worker : agent.workers) worker->start();
   announce_recoverable(agent);
 }
 
 // In some rounds workers cannot recover.
 void Node::announce_recoverable(Agent& agent) {
-  const bool asked = spec_.rules.single_workers && agent.self.group_rank == 0 && agent.round.members.size() > 1;
-  if (!asked || simulation_.random.one_in(8)) return;
-  agent.process->after(simulation_.random.duration(0us, 2s), [life = agent_, generation = agent.generation] {
-    if (life->generation == generation) life->session->send(WorkersRecoverable{generation, true});
+  const bool asked = spec_.rules.single_workers && agent.self.group_rank == 0;
+  if (asked && !simulation_.random.one_in(8)) announce_once_they_work(agent_, agent.generation);
+}
+
+// They can once all have exchanged keys: the barrier at its end has all workers of the round.
+void Node::announce_once_they_work(const AgentPtr& agent, std::int64_t generation) {
+  agent->process->after(simulation_.random.duration(0us, 2s), [this, agent, generation] {
+    if (agent->generation != generation || agent->stopping) return;
+    const bool all_work = std::ranges::all_of(agent->workers, [](const auto& worker) { return worker->works(); });
+    if (!all_work) return announce_once_they_work(agent, generation);
+    agent->session->send(WorkersRecoverable{generation, true});
   });
 }
 
@@ -199,6 +219,18 @@ std::shared_ptr<Worker> Node::make_worker(Agent& agent, int local_rank, const Wo
   return std::make_shared<Worker>(simulation_, host_, find_host_, environment, agent.workers_job, plan, exited);
 }
 
+// Sometimes workers turn out to be unable to go on.
+void Node::execute(Agent& agent, const ChangeRound& action) {
+  const auto& round = action.change.round;
+  simulation_.note(spec_.name, "goes on in generation {} with {} nodes", round.generation, round.members.size());
+  simulation_.checker.round_changed(*agent.facts, agent.job, round);
+  agent.round = round;
+  agent.self = round.members.at(static_cast<std::size_t>(round.self));
+  for (const auto& worker : agent.workers) worker->expect_newcomers();
+  if (agent.self.group_rank == 0 && simulation_.random.one_in(16))
+    agent.session->send(SessionRecovery{round.generation, "rank 1 cannot recover"});
+}
+
 void Node::execute(Agent& agent, const ReplaceWorkers& action) {
   simulation_.note(spec_.name, "starts {} replacements of generation {}", action.local_ranks.size(), agent.generation);
   simulation_.checker.workers_replaced(*agent.facts, agent.job, agent.generation, action.generation, action.local_ranks,
@@ -208,6 +240,7 @@ void Node::execute(Agent& agent, const ReplaceWorkers& action) {
     plan.replacement = true;
     auto& worker = agent.workers.at(static_cast<std::size_t>(local_rank));
     worker = make_worker(agent, local_rank, plan);
+    if (agent.round.group_generation > 0) worker->expect_newcomers();
     worker->start();
     agent.failed.erase(local_rank);
     ++agent.running;
@@ -243,6 +276,15 @@ void Node::execute(Agent& agent, const ReportSuccess& action) {
 
 void Node::execute(Agent& agent, const ReportFailure& action) {
   agent.session->send(SessionFailure{action.generation, wall_clock_us(), action.survivors, action.failures});
+}
+
+void Node::execute(Agent& agent, const AskToLeave& action) {
+  agent.session->send(LeaveRequest{action.reason});
+}
+
+// They leave the others' process group, which takes a while.
+void Node::execute(Agent& agent, const ReleaseWorkers&) {
+  execute(agent, StopWorkers{});
 }
 
 void Node::execute(Agent& agent, const LeaveJob& action) {

@@ -86,6 +86,7 @@ class Node {
   void act(Agent& agent, AgentActions actions);
   void execute(Agent& agent, const PrepareRound& action);
   void execute(Agent& agent, const StartWorkers& action);
+  void execute(Agent& agent, const ChangeRound& action);
   void execute(Agent& agent, const StopWorkers& action);
   void execute(Agent& agent, const KillWorkers& action);
   void execute(Agent& agent, const ReportSuccess& action);
@@ -95,11 +96,14 @@ class Node {
   void execute(Agent& agent, const KeepRound& action);
   void execute(Agent& agent, const GiveUpRound& action);
   void execute(Agent& agent, const LeaveJob& action);
+  void execute(Agent& agent, const AskToLeave& action);
+  void execute(Agent& agent, const ReleaseWorkers& action);
   template <class Action>
   void execute(Agent&, const Action&) {}  // actions that do not concern rounds
   void execute(Agent& agent, const Finish& action);
 
   void announce_recoverable(Agent& agent);
+  void announce_once_they_work(const AgentPtr& agent, std::int64_t generation);
   Worker::Plan draw_plan();
   std::shared_ptr<Worker> make_worker(Agent& agent, int local_rank, const Worker::Plan& plan);
   void worker_exited(const AgentPtr& agent, int local_rank, int exit_code);

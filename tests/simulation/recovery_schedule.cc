@@ -237,6 +237,7 @@ class Schedule {
     rank.owes_effects = true;
   }
 
+  void execute(Rank& rank, const RecoveryState::Leave&) { broken("{} leaves, which nobody has asked for", rank.name); }
   void execute(Rank& rank, const RecoveryState::GiveUp& request) {
     for (const auto& other : ranks_)
       if (other.alive && other.digest && !any_finished())

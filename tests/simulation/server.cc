@@ -24,9 +24,9 @@ ServerFrame to_frame(const What& what) {
 }
 
 const char* name_of(const MembershipMessage::What& what) {
-  static constexpr const char* names[] = {"REFUSED",   "DROPPED",     "WAITING",     "PROPOSED",
-                                          "STARTED",   "CAN_RECOVER", "REPLACED",    "NOT_REPLACED",
-                                          "MAY_LEAVE", "ENDED",       "RECOVERABLE", "RESUMED"};
+  static constexpr const char* names[] = {"REFUSED", "DROPPED",     "WAITING",  "PROPOSED",     "STARTED",
+                                          "CHANGED", "CAN_RECOVER", "REPLACED", "NOT_REPLACED", "MAY_LEAVE",
+                                          "ENDED",   "RECOVERABLE", "RESUMED"};
   return names[what.index()];
 }
 
@@ -189,6 +189,12 @@ void Server::handle(SessionId id, const SessionLeave& frame) {
   simulation_.checker.node_left(session.job->number, session.node);
   end_session(id);
   deliver(session.job, session.job->membership.leave(simulation_.time.now(), session.node, frame.reason));
+}
+
+void Server::handle(SessionId id, const LeaveRequest& frame) {
+  const Session session = sessions_.at(id);
+  simulation_.note(who, "receives ASK_LEAVE of {}", session.node);
+  deliver(session.job, session.job->membership.leave_asked(simulation_.time.now(), session.node, frame.reason));
 }
 
 // ---- the job

@@ -49,6 +49,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
   void handle(SessionId id, const SessionRecovery& frame);
   void handle(SessionId id, const WorkersRecoverable& frame);
   void handle(SessionId id, const SessionLeave& frame);
+  void handle(SessionId id, const LeaveRequest& frame);
   JobPtr job_for(const JobPolicy& policy);
   static bool is_current_session(SessionId id, const Session& session);
   void deliver(const JobPtr& job, const MembershipMessages& messages);

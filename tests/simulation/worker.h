@@ -23,7 +23,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
     Duration start_up{};
     Duration work{};
     int exit_code = 0;
-    bool replacement = false;  // it takes the place of one that failed while it worked
+    bool replacement = false;  // it joins others that work
   };
   using Exited = std::function<void(int exit_code)>;
 
@@ -36,6 +36,10 @@ class Worker : public std::enable_shared_from_this<Worker> {
   // Ends it with its machine.
   void lose_power();
   bool alive() const { return process_->alive(); }
+  // Returns whether it has exchanged keys with all others.
+  bool works() const { return step_ == Step::work || step_ == Step::done; }
+  // Other workers than those of its environment may count themselves.
+  void expect_newcomers() { newcomers_ = true; }
 
  private:
   enum class Step { will, neighbour, first, barrier, work, done };
@@ -64,6 +68,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   ConnectionPtr connection_;
   std::string received_;
   Step step_ = Step::will;
+  bool newcomers_ = false;
 };
 
 }  // namespace ddprun::testing

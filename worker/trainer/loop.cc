@@ -3,11 +3,11 @@
 namespace ddprun::trainer {
 namespace {
 
-StepResult make_step(Session& session, bool request_stop, StepBackup* backup) {
-  if (!backup) return session.step(request_stop);
+StepResult make_step(Session& session, StepRequests requests, StepBackup* backup) {
+  if (!backup) return session.step(requests);
   backup->begin_step();
   try {
-    auto result = session.step(request_stop);
+    auto result = session.step(requests);
     backup->end_step(result);
     return result;
   } catch (...) {
@@ -28,7 +28,8 @@ bool tell(Session& session, Observer& observer, const StepResult& result, bool r
 
 }  // namespace
 
-LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup) {
+LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup,
+                 const std::function<bool()>& change_requested) {
   const auto total = session.total_steps();
   const auto& step = session.state().run.step;
   observer.session_started(session);
@@ -36,8 +37,12 @@ LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup) {
     const auto last = *backup->last();
     if (tell(session, observer, last.result, true)) return LoopEnd::stopped;
   }
-  while (step < total)
-    if (tell(session, observer, make_step(session, observer.stop_requested(), backup), false)) return LoopEnd::stopped;
+  while (step < total) {
+    const StepRequests requests(observer.stop_requested(), change_requested && change_requested());
+    const auto result = make_step(session, requests, backup);
+    if (tell(session, observer, result, false)) return LoopEnd::stopped;
+    if (result.change_requested && step < total) return LoopEnd::changes;
+  }
   observer.run_finished(session);
   return LoopEnd::finished;
 }

@@ -87,15 +87,19 @@ class Trainer::Impl {
       resume_from_checkpoint();
       warn_of_idle_ranks();
     }
-    return recovery_ ? train_and_recover() : train();
+    return recovery_ ? train_and_recover() : *train();
   }
 
  private:
   checkpoint::Checkpoints* checkpoints() { return checkpoints_ ? &*checkpoints_ : nullptr; }
 
-  Summary train() {
-    const auto end = run_loop(*session_, *observers_, backup_ ? &*backup_ : nullptr);
-    if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
+  // Returns none if the run goes on in another group.
+  std::optional<Summary> train() {
+    const auto end = recovery_
+                         ? run_loop(*session_, *observers_, &*backup_, [this] { return recovery_->change_decided(); })
+                         : run_loop(*session_, *observers_);
+    if (end == LoopEnd::changes) return std::nullopt;
+    if (end == LoopEnd::stopped) return Summary{.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
     summary_.parameter_digest = parameter_digest([this](const auto& visitor) { session_->visit_parameters(visitor); });
     check_digest(summary_.parameter_digest, session_->group());
@@ -112,39 +116,57 @@ class Trainer::Impl {
 
   // Trains until the run has ended in some group.
   Summary train_and_recover() {
-    std::string failure = "this process is to replace a lost rank";
+    std::string reason = "this process joins the others";
+    bool changes = false;  // all ranks go on in another group without a failure
     auto noticed = Clock::now();
-    if (session_) {
-      recovery_->on_applied(state_.run.step);
-      recovery_->announce();
-    }
+    if (session_) recovery_->on_applied(state_.run.step);
+    recovery_->announce();
     while (true) {
       try {
-        if (!session_) begin_in_next_group(failure, noticed);
-        const auto summary = train();
-        recovery_->withdraw();
-        return summary;
+        if (!session_) {
+          const auto resumed = changes ? recovery_->change(copy()) : recovery_->recover(reason, copy());
+          if (!resumed) return {.steps = state_.run.step, .left = true};
+          begin(*resumed, reason, noticed);
+        }
+        recovery_->watch_for_change();
+        if (const auto summary = train()) {
+          recovery_->finish();
+          return *summary;
+        }
+        noticed = Clock::now();
+        reason = "the nodes of the job have changed";
+        changes = true;
       } catch (const Error& error) {
         if (!is_consequence(error.code()) || !recovery_->is_able()) throw;
         if (session_ && !recovering_) noticed = Clock::now();  // a failure within a recovery is part of it
-        failure = error.what();
-        session_.reset();
+        reason = error.what();
+        changes = false;
       }
+      leave_group();
     }
   }
 
-  void begin_in_next_group(const std::string& failure, Clock::time_point noticed) {
+  // The events of the last step follow again in the next group.
+  void leave_group() {
+    if (!session_) return;
+    session_.reset();
     backup_->undo_events();
-    auto resumed = recovery_->recover(failure, [this](ProcessGroup& group, const Catchup& catchup, bool) {
+  }
+
+  Recovery::Copy copy() {
+    return [this](ProcessGroup& group, const Catchup& catchup, bool) {
       copy_state(state_, *backup_, group, catchup.source);
-    });
+    };
+  }
+
+  void begin(const Recovery::Resumed& resumed, const std::string& reason, Clock::time_point noticed) {
     session_ = make_session(job_, state_, resumed.group);
     recovering_ = resumed.times;
     recovering_->noticed = noticed;
     recovering_->ready = Clock::now();
     const auto spent = std::chrono::duration<double, std::milli>(recovering_->ready - noticed);
     if (resumed.group.rank() == resumed.catchup.source)
-      log::info("{}: the ranks go on after step {} in generation {} of their group, {:.0f} ms later", failure,
+      log::info("{}: the ranks go on after step {} in generation {} of their group, {:.0f} ms later", reason,
                 resumed.catchup.step, resumed.generation, spent.count());
   }
 

@@ -29,6 +29,11 @@ struct Name {
   }
   std::string operator()(const StopWorkers& a) const { return fmt::format("stop {}", a.signal_number); }
   std::string operator()(const KillWorkers&) const { return "kill"; }
+  std::string operator()(const ReleaseWorkers&) const { return "release"; }
+  std::string operator()(const ChangeRound& a) const {
+    return fmt::format("go on as {} of {}: {}", a.change.round.self, a.change.round.members.size(),
+                       fmt::join(a.members, " "));
+  }
   std::string operator()(const ReportSuccess& a) const { return fmt::format("success {}", a.generation); }
   std::string operator()(const ReportPreempted& a) const { return fmt::format("preempted {}", a.generation); }
   std::string operator()(const RequestStop& a) const { return "request stop: " + a.who; }
@@ -494,15 +499,120 @@ struct AskingFixture {
     return names(state.on_workers_failed({failure_of(rank)}, workers));
   }
   AgentActions replaced(const std::vector<int>& ranks, int restarts_used) {
-    WorkersReplaced event{.generation = 4, .restarts_used = restarts_used, .failures = {}};
+    WorkersReplaced event{
+        .generation = 4, .restarts_used = restarts_used, .failures = {}, .group_generation = ++group_generation};
     for (const int rank : ranks) event.failures.push_back(failure_of(rank));
     return state.on(event);
   }
 
+  // A change of the round to these nodes, as seen by node `self`.
+  AgentActions changed(const std::vector<std::string>& nodes, int self, const std::vector<int>& newcomers = {}) {
+    RoundChanged event{.round = round_of(4), .newcomers = newcomers, .reason = "node c was lost"};
+    event.round.members.clear();
+    for (const auto& node : nodes) {
+      const auto rank = static_cast<int>(event.round.members.size());
+      event.round.members.push_back(
+          {.node_id = node, .host = node, .group_rank = rank, .nproc = 2, .first_rank = 2 * rank});
+    }
+    event.round.world_size = 2 * static_cast<int>(nodes.size());
+    event.round.self = self;
+    event.round.group_generation = ++group_generation;
+    return state.on(event);
+  }
+
   AgentState state;
+  std::uint64_t group_generation = 0;
 };
 
 }  // namespace
+
+TEST_CASE("the workers of a node run on in a round with other nodes, and keep their names") {
+  AskingFixture f;
+  const auto actions = f.changed({"a", "c", "b"}, 2, {1});
+  CHECK(names(actions) == "go on as 2 of 3: 0.0 1.0 2.1 3.1 2.0 3.0");
+  CHECK_THAT(announced(actions), Catch::Contains("node c was lost: generation 4 goes on with 3 nodes and 6 workers"));
+  CHECK(names(f.replaced({5}, 1)) == "replace 1 in 2: 0.0 1.0 2.1 3.1 2.0 5.2");
+  CHECK(names(f.changed({"a", "b"}, 1)) == "go on as 1 of 2: 0.0 1.0 2.0 5.2");
+  CHECK(f.killed(3) == "failure 4 of rank 3, others run");
+}
+
+TEST_CASE("a node that joins a round that runs starts its workers once those of earlier rounds have ended") {
+  AskingFixture f;
+  CHECK(names(f.state.on(ContactBroken{"lost"})) == "stop 15");
+  CHECK(names(f.changed({"a", "c", "b"}, 2, {2})).empty());
+  CHECK(names(f.changed({"a", "b"}, 1)).empty());
+  const auto actions = f.state.on_workers_stopped();
+  CHECK(names(actions) == "start 4; go on as 1 of 2: 0.1 1.1 4.1 5.1");
+  CHECK(std::get<StartWorkers>(actions.at(1)).round.group_generation == 1);
+  CHECK_THAT(announced(actions), Catch::Contains("this node joins generation 4, which runs, as node 2 of 3"));
+  CHECK(f.killed(3) == "failure 4 of rank 3, others run");
+}
+
+TEST_CASE("a node without workers joins a round that runs at once, unless another round is proposed") {
+  AskingFixture f;
+  f.state.on(ContactBroken{"lost"});
+  CHECK(names(f.state.on_workers_stopped()).empty());
+  CHECK(names(f.changed({"a", "b"}, 1, {1})) == "start 4");
+  f.state.on(ContactBroken{"lost"});
+  f.changed({"a", "b"}, 1, {1});
+  f.state.on(RoundProposed{round_of(5), "why"});
+  CHECK(names(f.state.on_workers_stopped()) == "prepare 5");
+}
+
+TEST_CASE("a change of a round that is not this node's changes nothing") {
+  AskingFixture f;
+  f.state.on(RoundProposed{round_of(5), "why"});
+  CHECK(names(f.changed({"a", "b"}, 1)).empty());
+}
+
+TEST_CASE("workers of a node that has left end by themselves where the round goes on") {
+  AskingFixture f;
+  CHECK(names(f.state.on_leave_request("a trial", Absence::for_a_time)) == "ask to leave: a trial");
+  CHECK(names(f.state.on(LeaveAnswered{.refusal = {}, .round_goes_on = true})) == "release");
+  CHECK(f.state.away());
+  CHECK(names(f.state.on_workers_stopped()).empty());
+  AskingFixture ends;
+  ends.state.on_leave_request("a trial", Absence::for_good);
+  CHECK(names(ends.state.on(LeaveAnswered{.refusal = {}, .round_goes_on = true})) == "release; leave");
+  CHECK(names(ends.state.on_workers_stopped()) == "finish 143");
+}
+
+TEST_CASE("a node that gets a signal asks to leave where the round may go on without it, and ends in any case") {
+  AskingFixture f;
+  CHECK(names(f.state.on_signal(SIGINT)) == "leave; stop 2");  // its workers have not announced anything
+  AskingFixture able;
+  able.state.on(WorkersRecoverable{4, true});
+  CHECK(names(able.state.on_signal(SIGINT)) == "ask to leave: stopped by SIGINT");
+  SECTION("the round goes on") {
+    CHECK(names(able.state.on(LeaveAnswered{.refusal = {}, .round_goes_on = true})) == "release; leave");
+    CHECK(names(able.state.on_signal(SIGINT)) == "kill");
+  }
+  SECTION("another one begins") {
+    CHECK(names(able.state.on(LeaveAnswered{})) == "leave; stop 2");
+  }
+  SECTION("too few nodes are left") {
+    CHECK(names(able.state.on(LeaveAnswered{.refusal = "the job has 2 nodes"})) == "leave; stop 2");
+  }
+  SECTION("another round is proposed meanwhile") {
+    CHECK(names(able.state.on(RoundProposed{round_of(5), "why"})) == "leave; stop 2");
+  }
+  SECTION("the contact breaks meanwhile") {
+    CHECK(names(able.state.on(ContactBroken{.text = "lost", .lease = std::chrono::seconds(5)})) == "leave; stop 2");
+  }
+  SECTION("another signal comes meanwhile") {
+    CHECK(names(able.state.on_signal(SIGINT)) == "leave; stop 2; kill");
+  }
+  CHECK(names(able.state.on_workers_stopped()) == "finish 130");
+}
+
+TEST_CASE("the workers of a single node do not run on without a rendezvous") {
+  AskingFixture f;
+  f.state.on(WorkersRecoverable{4, true});
+  const ContactBroken broken{.text = "lost", .lease = std::chrono::seconds(5)};
+  CHECK(f.state.trains_on(broken));
+  f.changed({"b"}, 0);
+  CHECK_FALSE(f.state.trains_on(broken));
+}
 
 TEST_CASE(
     "in a job of several nodes a failed worker is reported while the others run, and replaced when that is decided") {

@@ -129,6 +129,14 @@ std::vector<NodeFrame> node_frames() {
   return with_relayed(own_node_frames());
 }
 
+RoundChanged example_change() {
+  RoundChanged change{.round = example_round().round, .newcomers = {1}, .reason = "node b joined"};
+  change.round.master_addr = "10.0.0.1";
+  change.round.master_port = 4000;
+  change.round.group_generation = 3;
+  return change;
+}
+
 std::vector<ServerFrame> own_server_frames() {
   return {SessionBeat{},
           JoinRefused{"no"},
@@ -143,9 +151,11 @@ std::vector<ServerFrame> own_server_frames() {
           WorkersRecoverable{7, true},
           RoundResumed{7},
           RecoveryAsked{7},
-          WorkersReplaced{7, 2, {example_failure()}},
+          WorkersReplaced{7, 2, {example_failure()}, 3},
           ReplacementRefused{7},
           LeaveAnswered{"the job of --nnodes=2:4 has 2 nodes"},
+          LeaveAnswered{.refusal = {}, .round_goes_on = true},
+          example_change(),
           JobEnded{{.exit_code = 137, .reason = "rank 5 failed", .failures = {example_failure()}}}};
 }
 
@@ -275,7 +285,7 @@ TEST_CASE("a piece of output and a signal beyond their limits are refused") {
 
 TEST_CASE("ranks of a round follow from the order of its members") {
   std::string bytes = encode(ServerFrame{example_round()});
-  set_proposed_self(bytes, 0);
+  set_round_self(bytes, 0);
   const auto proposed = std::get<RoundProposed>(decode_server_frame(bytes));
   CHECK(proposed.reason == "node hb joined");
   CHECK(proposed.round.self == 0);

@@ -110,6 +110,7 @@ class Agent {
     rendezvous_.ready(what.round.generation, 4242);
   }
   void record(RoundStarted what) { started = what.round; }
+  void record(RoundChanged what) { started = std::move(what.round); }
   void record(RecoveryAsked what) { rendezvous_.answer_recovery(what.generation, ""); }
   void record(WorkersReplaced what) { replaced = std::move(what); }
   void record(ReplacementRefused) {}

@@ -72,6 +72,22 @@ TEST_CASE("all ranks stop after the step in which one of them requests it") {
   CHECK(seen == std::vector<std::string>(2, "start 1/4 2/4 epoch 3/4 stops "));
 }
 
+TEST_CASE("all ranks go on in another group after the step in which one of them requests it") {
+  TrainingJob job(job_text);
+  std::vector<std::string> seen(2);
+  std::vector<LoopEnd> ends(2, LoopEnd::finished);
+  run_ranks(2, [&](ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    Replica replica(job);
+    ObserverList observers;
+    observers.add(std::make_unique<Recorder>(seen[rank], ""));
+    int asked = 0;
+    ends[rank] = run_loop(*replica.session(group), observers, nullptr, [&] { return rank == 1 && ++asked == 3; });
+  });
+  CHECK(ends == std::vector<LoopEnd>(2, LoopEnd::changes));
+  CHECK(seen == std::vector<std::string>(2, "start 1/4 2/4 epoch 3/4 "));
+}
+
 TEST_CASE("a request in the last step changes nothing, and a finished run takes no step") {
   TrainingJob job(job_text);
   Replica replica(job);

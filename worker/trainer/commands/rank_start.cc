@@ -34,11 +34,11 @@ void tell_label(const TrainConfig& config, const WorkerEnv& place, Device device
   }
 }
 
-// Reads what the ranks are to have in common; nothing without other ranks. Runs beside the forming of the group, which
-// mostly waits for the others.
+// Reads what the ranks are to have in common; nothing where there are never others. Runs beside the forming of the
+// group, which mostly waits for the others.
 std::future<SharedItems> read_items(const char* command, const CommandContext& context, const Datasets& datasets,
-                                    int ranks) {
-  if (ranks == 1) return std::async(std::launch::deferred, [] { return SharedItems(); });
+                                    bool has_others) {
+  if (!has_others) return std::async(std::launch::deferred, [] { return SharedItems(); });
   if (auto* const prepared = context.prepared)
     return std::async(std::launch::deferred, [prepared] { return std::move(prepared->items); });
   return std::async(std::launch::async, [=, &context, &datasets] {
@@ -104,7 +104,7 @@ int run_as_rank(const CommandContext& context, const char* command,
   if (!datasets.note.empty() && !joins_later) progress.line(datasets.note);
   apply_tf32(config, device);
   tell_label(config, place, device);
-  auto items = read_items(command, context, datasets, place.world_size);
+  auto items = read_items(command, context, datasets, place.world_size > 1 || recovers);
   if (device.type == DeviceType::cuda) progress.line("rank 0 trains on " + device_description(config, device));
   const auto job = join_job(config, place, device, recovers);
   const SharedItems shared = items.get();

@@ -27,6 +27,7 @@ int train_in_group(const CommandContext& command, const StartedRank& rank) {
     if (is_device_fault(cause, context.device)) context.abort(cause.what());
     throw fault_of_rank(cause, config, rank.place, context.device);
   }
+  if (summary.left) return exit_success;
   context.progress.line(summary_line(summary));
   if (summary.preempted) return exit_preempted;  // also when the line is lost: the checkpoint is complete
   check_output(context.progress);

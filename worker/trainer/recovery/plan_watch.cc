@@ -25,9 +25,9 @@ PlanWatch::~PlanWatch() {
 void PlanWatch::run(const std::stop_token& stop) try {
   const bool set = is_set();
   if (stop.stop_requested()) return;
-  on_end_(set ? "another rank was lost meanwhile" : late_);
+  on_end_(set, set ? "the members have changed meanwhile" : late_);
 } catch (const Error& error) {
-  if (!stop.stop_requested()) on_end_(fmt::format("cannot wait for a newer generation: {}", error.what()));
+  if (!stop.stop_requested()) on_end_(false, fmt::format("cannot wait for a newer generation: {}", error.what()));
 }
 
 bool PlanWatch::is_set() {

@@ -12,14 +12,14 @@
 namespace ddprun::trainer {
 
 // Watches a key of the store, on a thread of its own: once it is set, or the deadline has passed, or the store has
-// failed, calls on_end with a text that says which; `late` is that of the deadline. on_end is called at most once, and
-// not after the destructor.
+// failed, calls on_end with whether it is set and a text that says which; `late` is that of the deadline. on_end is
+// called at most once, and not after the destructor.
 //
 // Ownership: owns its connection to the store, and its thread. Threads: construct and destroy in one thread; on_end is
 // called in the watch's. Errors: none; what the store throws is passed to on_end.
 class PlanWatch {
  public:
-  using OnEnd = std::function<void(const std::string& why)>;
+  using OnEnd = std::function<void(bool set, const std::string& why)>;
   PlanWatch(std::shared_ptr<Store> store, std::string key, Deadline deadline, std::string late, OnEnd on_end);
   ~PlanWatch();
   PlanWatch(const PlanWatch&) = delete;

@@ -1,6 +1,8 @@
 #include "ddprun/worker/trainer/recovery/recovery.h"
 
+#include <algorithm>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -12,7 +14,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// An agent decides within milliseconds of a death; later it has seen none, since a rank is frozen or cut off.
+// An agent decides within milliseconds of a death, and within some seconds that a node is frozen or cut off; later it
+// has seen none of them.
 constexpr std::chrono::seconds plan_bound{10};
 constexpr std::chrono::seconds store_timeout{10};
 
@@ -37,11 +40,12 @@ Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound)
       joined_in_(static_cast<std::uint64_t>(*options.env.recovery)),
       world_size_(options.env.world_size),
       keys_{options.env.restart_count},
+      self_(member_name(rank_, joined_in_)),
       bound_(bound),
       copy_bound_(options.config.timeout),
-      world_(options, keys_.groups(), member_name(rank_, joined_in_)),
+      world_(options, keys_.groups(), self_),
       store_(world_.connect()),
-      state_(member_name(rank_, joined_in_), std::nullopt, joined_in_ > 0 ? joined_in_ - 1 : 0),
+      state_(self_, std::nullopt, joined_in_ > 0 ? joined_in_ - 1 : 0),
       able_(joined_in_ > 0) {}
 
 ProcessGroup& Recovery::form_first() {
@@ -51,24 +55,72 @@ ProcessGroup& Recovery::form_first() {
 }
 
 void Recovery::announce() {
-  store_->set(keys_.able(rank_), "1", soon());
+  store_->set(keys_.able(self_), "1", soon());
   able_ = true;
 }
 
 void Recovery::withdraw() noexcept {
   if (!std::exchange(able_, false)) return;
   try {
-    store_->set(keys_.able(rank_), "0", soon());
+    store_->set(keys_.able(self_), "0", soon());
   } catch (const Error& error) {
     log::debug("cannot withdraw from recovery: {}", error.what());
   }
 }
 
-Recovery::Resumed Recovery::recover(const std::string& reason, const Copy& copy) {
-  auto request = state_.on_failure(reason);
+void Recovery::finish() noexcept {
+  try {
+    store_->set(keys_.over(), "1", soon());
+  } catch (const Error& error) {
+    log::debug("cannot tell that the run is done: {}", error.what());
+  }
+  withdraw();
+}
+
+// Ends all that a process waits for that has not joined.
+void Recovery::watch_for_end() {
+  end_watch_.emplace(world_.connect(), keys_.over(), Deadline::never(), std::string(),
+                     [this](bool set, const std::string&) {
+                       if (!set) return;
+                       over_ = true;
+                       world_.group().abort_before(std::numeric_limits<std::uint64_t>::max(), "the run is done");
+                       store_->wake();
+                     });
+}
+
+std::optional<Recovery::Resumed> Recovery::recover(const std::string& reason, const Copy& copy) {
+  return go_on(state_.on_failure(reason), copy);
+}
+
+std::optional<Recovery::Resumed> Recovery::change(const Copy& copy) {
+  return go_on(state_.on_change(), copy);
+}
+
+// Without a watch no change begins before the next failure.
+void Recovery::watch_for_change() try {
+  change_watch_.reset();
+  change_decided_ = false;
+  if (world_.group().group().rank() != 0) return;
+  change_watch_.emplace(world_.connect(), keys_.members(state_.generation() + 1), Deadline::never(), std::string(),
+                        [this](bool set, const std::string& why) {
+                          if (!set) log::debug("this rank sees no change of the members: {}", why);
+                          change_decided_ = set;
+                        });
+} catch (const Error& error) {
+  log::debug("this rank sees no change of the members: {}", error.what());
+}
+
+// Returns none if this rank leaves.
+std::optional<Recovery::Resumed> Recovery::go_on(State::Request request, const Copy& copy) {
+  change_watch_.reset();
+  if (is_replacement() && state_.generation() < joined_in_) watch_for_end();
   RecoveryTimes times{.rank = rank_};
   std::optional<PlanWatch> watch;  // set while there is a group, or one forms; a newer plan ends that
   while (!std::holds_alternative<State::Train>(request)) {
+    if (over_ || std::holds_alternative<State::Leave>(request)) {
+      withdraw();
+      return std::nullopt;
+    }
     if (const auto* end = std::get_if<State::GiveUp>(&request)) {
       withdraw();
       throw Error(Errc::peer_lost, end->reason);
@@ -93,10 +145,11 @@ Recovery::Resumed Recovery::recover(const std::string& reason, const Copy& copy)
       request = state_.on_failure(error.what());
     }
   }
+  end_watch_.reset();
   times.healed = Clock::now();
   times.generation = state_.generation();
   times.step = catchup_.step + 1;
-  return {world_.group().group(), catchup_, state_.generation(), times};
+  return Resumed{world_.group().group(), catchup_, state_.generation(), times};
 }
 
 RecoveryState::Request Recovery::execute(const State::Request& request, const Copy& copy) {
@@ -116,12 +169,15 @@ void Recovery::watch_for_newer_plan(std::optional<PlanWatch>& watch, std::chrono
   const auto next = state_.generation() + 1;
   watch.reset();
   watch.emplace(world_.connect(), keys_.members(next), Deadline::in(bound), std::move(late),
-                [this, next](const std::string& why) { world_.group().abort_before(next, why); });
+                [this, next](bool, const std::string& why) { world_.group().abort_before(next, why); });
 }
 
 RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
+  // A process that joins waits for others that do, too.
+  const auto bound =
+      request.newer_than < joined_in_ ? std::max<std::chrono::milliseconds>(plan_bound, copy_bound_) : plan_bound;
   try {
-    store_->wait({keys_.members(request.newer_than + 1)}, Deadline::in(plan_bound));
+    store_->wait({keys_.members(request.newer_than + 1)}, Deadline::in(bound));
   } catch (const Error& error) {
     if (error.code() != Errc::timeout) throw;
     return state_.on_no_plan();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -42,8 +43,10 @@ class Recovery {
 
   // Declares that from now on this rank can recover. A replacement always can.
   void announce();
-  // Declares that this rank cannot recover any more: it has failed by itself, or is done.
+  // Declares that this rank cannot recover any more: it has failed by itself, or leaves.
   void withdraw() noexcept;
+  // Declares that the run is done, and does what withdraw() does: a process that waits to join learns of it.
+  void finish() noexcept;
   bool is_able() const { return able_; }
   void on_applied(std::int64_t step) { state_.on_applied(step); }
 
@@ -56,17 +59,26 @@ class Recovery {
     RecoveryTimes times;  // those that recover() knows
   };
   // To be called after a failure of the group, or to join: forms the next generation, in which all ranks then have the
-  // same step. No session uses the current group any more. Throws Errc::peer_lost if the job has to be restarted
-  // instead; this rank cannot recover any more then.
-  Resumed recover(const std::string& reason, const Copy& copy);
+  // same step. No session uses the current group any more. Returns none if the others go on without this rank, as it
+  // was told by change(), or are done before it has joined. Throws Errc::peer_lost if the job has to be restarted
+  // instead. This rank cannot recover any more in all of these cases.
+  std::optional<Resumed> recover(const std::string& reason, const Copy& copy);
+  // To be called instead by all ranks after a step, once change_decided() was true at one of them.
+  std::optional<Resumed> change(const Copy& copy);
+  // From now until the next recover() or change(), rank 0 of the group watches for a change of its members.
+  void watch_for_change();
+  // Whether that rank has seen one. Any thread.
+  bool change_decided() const { return change_decided_; }
   // Fails the operations of the process's present group, and those by which it forms the next one.
   void abort(const std::string& reason) { world_.group().abort(reason); }
 
  private:
   using State = RecoveryState;
+  std::optional<Resumed> go_on(State::Request request, const Copy& copy);
   State::Request execute(const State::Request& request, const Copy& copy);
   State::Request await_plan(const State::AwaitPlan& request);
   State::Request compare_positions_of_all(Position own);
+  void watch_for_end();
   void watch_for_newer_plan(std::optional<PlanWatch>& watch, std::chrono::milliseconds bound, std::string late);
   MembershipPlan newest_plan();
 
@@ -74,12 +86,17 @@ class Recovery {
   const std::uint64_t joined_in_;  // the first generation of this process
   const int world_size_;
   const RecoveryKeys keys_;
+  const std::string self_;  // this process's name among the members
   const std::chrono::milliseconds bound_, copy_bound_;
   ElasticWorld world_;
   std::shared_ptr<Store> store_;
   RecoveryState state_;
   Catchup catchup_;  // that of the last comparison
   bool able_;
+  std::atomic<bool> change_decided_{false};
+  std::optional<PlanWatch> change_watch_;  // sets it
+  std::atomic<bool> over_{false};          // the run is done, in which this process has had no part
+  std::optional<PlanWatch> end_watch_;     // sets it
 };
 
 }  // namespace ddprun::trainer

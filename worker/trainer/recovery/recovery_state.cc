@@ -15,10 +15,16 @@ Request RecoveryState::on_failure(const std::string& reason) {
   return AwaitPlan{generation_};
 }
 
+Request RecoveryState::on_change() {
+  changes_ = true;
+  return on_failure("the members of the process group change");
+}
+
 Request RecoveryState::on_plan(const MembershipPlan& plan) {
   generation_ = plan.generation;
   if (plan.members.empty()) return on_no_plan();
   const auto found = std::ranges::find(plan.members, self_);
+  if (found == plan.members.end() && changes_) return Leave{};
   if (found == plan.members.end())
     return GiveUp{
         fmt::format("process {} is not a member of generation {}: it was given up for dead", self_, plan.generation)};
@@ -46,6 +52,7 @@ Request RecoveryState::on_copied() {
 
 Request RecoveryState::train(std::int64_t step) {
   own_ = step;
+  changes_ = false;
   reason_.clear();
   return Train{step};
 }

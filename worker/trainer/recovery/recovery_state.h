@@ -23,12 +23,14 @@ struct MembershipPlan {
 //   training --failed--> awaiting a plan --> forming the group --> comparing positions --> copying the state -->
 //   training
 //
-// A failure in any of these leads back to a newer plan. A rank that fails while it copies has no state any more.
+// A failure in any of these leads back to a newer plan. A rank that fails while it copies has no state any more. A
+// change that all ranks know of after a step begins like a failure; a rank that is no member any more then leaves in
+// order.
 //
 // A value. Threads: not thread-safe. Errors: none thrown.
 class RecoveryState {
  public:
-  // Requests; the event that answers each is named. Each but GiveUp may be answered by on_failure().
+  // Requests; the event that answers each is named. Each but Leave and GiveUp may be answered by on_failure().
   struct AwaitPlan {  // the first plan above this generation              -> on_plan(), on_no_plan()
     std::uint64_t newer_than = 0;
   };
@@ -45,10 +47,11 @@ class RecoveryState {
   struct Train {  // the steps after this one, and first what follows it   -> on_applied()
     std::int64_t step = 0;
   };
-  struct GiveUp {  // the job has to be restarted
+  struct Leave {};  // the others go on without this rank, as it was told after a step
+  struct GiveUp {   // the job has to be restarted
     std::string reason;
   };
-  using Request = std::variant<AwaitPlan, FormGroup, ComparePositions, CopyState, Train, GiveUp>;
+  using Request = std::variant<AwaitPlan, FormGroup, ComparePositions, CopyState, Train, Leave, GiveUp>;
 
   // self: the name of this process in plans. own, generation: its position, and the last generation that it was in; a
   // replacement has no position, and joins a later generation than the one given.
@@ -60,6 +63,8 @@ class RecoveryState {
   // Called when the group, or what was requested, has failed; or if this process is to join for the first time. reason:
   // that of GiveUp, should no plan follow; the first one since the rank trained is kept.
   Request on_failure(const std::string& reason);
+  // Called after a step instead, when all ranks know that another plan has been decided.
+  Request on_change();
   Request on_plan(const MembershipPlan& plan);
   Request on_no_plan() const;
   Request on_formed() const { return ComparePositions{own_}; }
@@ -77,6 +82,7 @@ class RecoveryState {
   std::uint64_t generation_;  // that of the last plan
   int rank_ = 0;              // its number in that plan
   std::string reason_;        // empty while the rank trains
+  bool changes_ = false;      // by on_change(), until the rank trains again
   std::optional<std::int64_t> copying_;
 };
 

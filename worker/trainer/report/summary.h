@@ -14,6 +14,7 @@ struct Summary {
   Evaluation evaluation;
   std::string parameter_digest;  // SHA-256, hexadecimal
   bool preempted = false;        // stopped early on request: the checkpoint of this step is complete
+  bool left = false;             // this rank left the run after this step, and others go on
   std::int64_t diverged_at = 0;  // the first step whose loss, training or test, was not finite; 0 if none
 };
 

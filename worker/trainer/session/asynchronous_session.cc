@@ -54,7 +54,7 @@ AsynchronousSession::AsynchronousSession(const TrainJob& job, TrainState& state,
   state_.run.batch_size = micro_batch_;
 }
 
-StepResult AsynchronousSession::step(bool request_stop) {
+StepResult AsynchronousSession::step(StepRequests requests) {
   const auto from = Clock::now();
   const auto sent_before = group_.bytes_sent() + server_.peers().bytes_sent();
   auto& run = state_.run;
@@ -70,7 +70,7 @@ StepResult AsynchronousSession::step(bool request_stop) {
   state_.await_readers();
   server_.round(
       result.steps, [&](std::int64_t number) { compute(number, share); }, [&] { update(share); });
-  std::vector<double> sums{share.loss_sum, request_stop ? 1.0 : 0.0};
+  std::vector<double> sums{share.loss_sum, requests.stop ? 1.0 : 0.0};
   group_.allreduce(span_of(sums), ReduceOp::sum, {.blocking = true});
   const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
   if (task_.items_are_tokens()) result.tokens = static_cast<std::int64_t>(items);

@@ -27,7 +27,7 @@ class AsynchronousSession final : public Session {
  public:
   AsynchronousSession(const TrainJob& job, TrainState& state, ProcessGroup& group);
 
-  StepResult step(bool request_stop) override;
+  StepResult step(StepRequests requests) override;
   Evaluation evaluate() override;
 
   WholeState gather_state() override;

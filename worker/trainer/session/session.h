@@ -38,6 +38,13 @@ struct TrainJob {
   bool recovers = false;
 };
 
+// What a rank asks all ranks for, after a step: it costs no message of its own.
+struct StepRequests {
+  StepRequests(bool stop_run, bool change_group = false) : stop(stop_run), change(change_group) {}  // NOLINT: a flag
+  bool stop = false;                                                                                // to end the run
+  bool change = false;  // to go on in another process group
+};
+
 // What has happened from one point at which all ranks have the same state to the next: an optimizer step, or several
 // that are made asynchronously. Everything except this rank's own times and staleness is the same at all ranks.
 struct StepResult {
@@ -62,7 +69,8 @@ struct StepResult {
   ModelPeaks model_peaks;            // set as far as ranks divide parameters and gradients
   std::string balance;               // why the ranks' shares change after this step; empty if they do not
   bool ends_epoch = false;
-  bool stop_requested = false;  // true if some rank requested it
+  bool stop_requested = false;    // true if some rank requested it
+  bool change_requested = false;  // likewise
   StepTimes times;
   std::vector<StepTimes>
       rank_times;  // those of the last RankTimes::window steps, by rank, once they are complete; otherwise empty
@@ -83,9 +91,9 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Trains the next samples of the data order and advances the state. request_stop: this rank's part of
-  // StepResult::stop_requested, which costs no message of its own.
-  virtual StepResult step(bool request_stop) = 0;
+  // Trains the next samples of the data order and advances the state. requests: this rank's, of which all ranks learn
+  // by StepResult.
+  virtual StepResult step(StepRequests requests) = 0;
   // Evaluates the state's model on the test set.
   virtual Evaluation evaluate() = 0;
 

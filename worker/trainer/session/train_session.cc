@@ -74,7 +74,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
   state_.run.batch_size = micro_batch_;
 }
 
-StepResult TrainSession::step(bool request_stop) {
+StepResult TrainSession::step(StepRequests requests) {
   position_.leave_complete_epoch();
   const auto shards = begin_shards();
   batches_.open(state_.run, shards);
@@ -92,7 +92,7 @@ StepResult TrainSession::step(bool request_stop) {
             .shards = shards.value_or(std::vector<int>{}),
             .items = static_cast<double>(result.samples) * forms_.task.items_per_sample(),
             .largest_count = batches_.largest_count(result.samples, group_.size())},
-           request_stop, result, timer);
+           requests, result, timer);
   result.bytes_sent = forms_.bytes_sent() - sent_before;
   result.model_peaks = forms_.parallelism.take_peaks();
   result.experts = runner_->take_expert_use();
@@ -154,7 +154,8 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples, PhaseT
   return batches;
 }
 
-void TrainSession::optimize(const StepRunner::Step& step, bool request_stop, StepResult& result, PhaseTimer& timer) {
+void TrainSession::optimize(const StepRunner::Step& step, StepRequests requests, StepResult& result,
+                            PhaseTimer& timer) {
   if (forms_.task.items_are_tokens()) result.tokens = static_cast<std::int64_t>(step.items);
   forms_.parallelism.zero_grad();
   timer.end(&StepTimes::optimizer);
@@ -170,10 +171,10 @@ void TrainSession::optimize(const StepRunner::Step& step, bool request_stop, Ste
   result.peaks_by_place = {.device = memory->peak(DeviceType::cuda), .host = memory->peak(DeviceType::cpu)};
   memory.reset();
   timer.end(&StepTimes::backward);
-  update(request_stop, reads, result, timer);
+  update(requests, reads, result, timer);
 }
 
-void TrainSession::update(bool request_stop, bool reads, StepResult& result, PhaseTimer& timer) {
+void TrainSession::update(StepRequests requests, bool reads, StepResult& result, PhaseTimer& timer) {
   bool prepared = true;
   if (is_on_device()) {
     prepared = rules_.apply_on_device(result);
@@ -181,7 +182,9 @@ void TrainSession::update(bool request_stop, bool reads, StepResult& result, Pha
   }
   // Requests of one rank are summed with the losses: all ranks learn of them in the same step, without an extra
   // message.
-  std::vector<double> sums{request_stop ? 1.0 : 0.0, wants_figures(state_.run.step + 2) ? 1.0 : 0.0};
+  const auto number = [](bool requested) { return requested ? 1.0 : 0.0; };
+  std::vector<double> sums{number(requests.stop), number(requests.change), number(wants_figures(state_.run.step + 2))};
+  const auto first_loss = sums.size();
   PendingWork reduced_sums;  // is under way during the update, if the losses are known
   const bool known = !reads || values_.are_known();
   if (known) reduced_sums.start(start_sums(sums, reads));
@@ -199,10 +202,11 @@ void TrainSession::update(bool request_stop, bool reads, StepResult& result, Pha
   if (reduced_sums.started()) wait_for(reduced_sums, timer);
   result.rank_times = rank_times_.take_from(sums);
   result.stop_requested = sums[0] > 0;
-  reads_next_ = sums[1] > 0;
+  result.change_requested = sums[1] > 0;
+  reads_next_ = sums[2] > 0;
   result.has_figures = reads || result.stop_requested;
   if (reads)
-    take_figures(std::span(sums).subspan(2, values_.steps()), result);
+    take_figures(std::span(sums).subspan(first_loss, values_.steps()), result);
   else if (result.stop_requested)
     read_late(result);
 }

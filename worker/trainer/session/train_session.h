@@ -32,7 +32,7 @@ class TrainSession final : public Session {
   TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group);
 
   // Runs forward, backward and update.
-  StepResult step(bool request_stop) override;
+  StepResult step(StepRequests requests) override;
   Evaluation evaluate() override;
 
   WholeState gather_state() override { return divided_.gather(); }
@@ -61,9 +61,9 @@ class TrainSession final : public Session {
   void balance(StepResult& result);
   std::optional<std::vector<int>> begin_shards();
   std::vector<data::Batch> take_batches(std::int64_t samples, PhaseTimer& timer);
-  void optimize(const StepRunner::Step& step, bool request_stop, StepResult& result, PhaseTimer& timer);
+  void optimize(const StepRunner::Step& step, StepRequests requests, StepResult& result, PhaseTimer& timer);
   // Updates, given the gradients. reads: whether it reads the losses, too.
-  void update(bool request_stop, bool reads, StepResult& result, PhaseTimer& timer);
+  void update(StepRequests requests, bool reads, StepResult& result, PhaseTimer& timer);
   bool is_on_device() const { return forms_.device().type == DeviceType::cuda; }
   bool reads_values(const StepResult& result) const;
   void update_parameters(PhaseTimer& timer);

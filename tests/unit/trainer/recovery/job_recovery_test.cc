@@ -64,9 +64,9 @@ TEST_CASE("a plan that is decided while the ranks of an older one compare their 
       if (state.back() != 3.5F) throw Error(Errc::internal, "another state");
     });
     std::vector<float> values(10, 1);
-    resumed.group.allreduce(span_of(values), ReduceOp::sum, {.blocking = true});
+    resumed->group.allreduce(span_of(values), ReduceOp::sum, {.blocking = true});
     if (rank == 1) store->set("end", "", Deadline::in(bound));
-    return fmt::format("step {} in generation {}, sum {}", resumed.catchup.step, resumed.generation, values[0]);
+    return fmt::format("step {} in generation {}, sum {}", resumed->catchup.step, resumed->generation, values[0]);
   });
   const auto store = connect(ranks.store_port());
   decide(*store, 1, first);
@@ -74,6 +74,22 @@ TEST_CASE("a plan that is decided while the ranks of an older one compare their 
   decide(*store, 2, second);
   for (const int rank : {1, 2}) CHECK(ranks.result(rank, Deadline::in(bound)) == "step 7 in generation 2, sum 2");
   CHECK(ranks.result(0, Deadline::in(bound)) == "joined");
+}
+
+TEST_CASE("a process that waits to join ends when the run is done") {
+  const bool decided = GENERATE(false, true);  // the others may be done before they learn of it
+  ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
+    Recovery recovery(options_of(rank, rank, port), 10min);
+    recovery.announce();
+    if (rank == 1) return recovery.recover("it joins", [](ProcessGroup&, const Catchup&, bool) {}) ? "joined" : "left";
+    const auto store = connect(port);
+    store->wait({RecoveryKeys{0}.able("1.1")}, Deadline::in(bound));
+    if (decided) decide(*store, 1, {"0.0", "1.1"});
+    recovery.finish();
+    return "done";
+  });
+  CHECK(ranks.result(1, Deadline::in(bound)) == "left");
+  CHECK(ranks.result(0, Deadline::in(bound)) == "done");
 }
 
 TEST_CASE("an abort after a recovery concerns the group that has formed since") {
@@ -84,7 +100,7 @@ TEST_CASE("an abort after a recovery concerns the group that has formed since") 
     const auto resumed = recovery.recover("a peer was lost", [](ProcessGroup&, const Catchup&, bool) {});
     if (rank == 1) recovery.abort("the device has failed");
     try {
-      resumed.group.barrier({.blocking = true});
+      resumed->group.barrier({.blocking = true});
       return "no failure";
     } catch (const Error& error) {
       return error.what();
@@ -93,4 +109,35 @@ TEST_CASE("an abort after a recovery concerns the group that has formed since") 
   decide(*connect(ranks.store_port()), 1, members);
   for (const int rank : {0, 1})
     CHECK_THAT(ranks.result(rank, Deadline::in(bound)), Catch::Contains("the device has failed"));
+}
+
+TEST_CASE("after a change that rank 0 has seen one rank leaves, and the other goes on with one that joins") {
+  const std::vector<std::string> second{"0.0", "1.1"};
+  ForkedRanks ranks(3, [&](int rank, std::uint16_t port) -> std::string {
+    const auto nothing = [](ProcessGroup&, const Catchup&, bool) {};
+    Recovery recovery(options_of(rank == 2 ? 1 : rank, rank == 2 ? 1 : 0, port), 10min);
+    if (rank == 2) {
+      recovery.announce();
+      const auto joined = recovery.recover("it joins", nothing);
+      return fmt::format("rank {} after step {}", joined->group.rank(), joined->catchup.step);
+    }
+    auto& group = recovery.form_first();
+    recovery.on_applied(7);
+    recovery.announce();
+    recovery.watch_for_change();
+    std::vector<float> seen(1, 0);
+    while (seen[0] == 0) {  // each operation is a step
+      seen[0] = recovery.change_decided() ? 1 : 0;
+      group.allreduce(span_of(seen), ReduceOp::sum, {.blocking = true});
+    }
+    const auto resumed = recovery.change(nothing);
+    return resumed ? fmt::format("rank {} after step {}", resumed->group.rank(), resumed->catchup.step) : "left";
+  });
+  const auto store = connect(ranks.store_port());
+  store->wait({RecoveryKeys{0}.able("0.0"), RecoveryKeys{0}.able("1.0"), RecoveryKeys{0}.able("1.1")},
+              Deadline::in(bound));
+  decide(*store, 1, second);
+  CHECK(ranks.result(0, Deadline::in(bound)) == "rank 0 after step 7");
+  CHECK(ranks.result(1, Deadline::in(bound)) == "left");
+  CHECK(ranks.result(2, Deadline::in(bound)) == "rank 1 after step 7");
 }

@@ -27,25 +27,26 @@ TEST_CASE("a watch says once that the key was set, that the time is up or that t
   StoreForTest store;
   const auto client = store.connect();
   std::promise<std::string> said;
-  const auto on_end = [&](const std::string& why) { said.set_value(why); };  // a second call throws
+  // A second call throws.
+  const auto on_end = [&](bool set, const std::string& why) { said.set_value((set ? "set: " : "not set: ") + why); };
   SECTION("the key was set before") {
     client->set("key", "", Deadline::in(10s));
     const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", on_end);
-    CHECK(said.get_future().get() == "another rank was lost meanwhile");
+    CHECK(said.get_future().get() == "set: the members have changed meanwhile");
   }
   SECTION("the key is set later") {
     const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", on_end);
     client->set("key", "", Deadline::in(10s));
-    CHECK(said.get_future().get() == "another rank was lost meanwhile");
+    CHECK(said.get_future().get() == "set: the members have changed meanwhile");
   }
   SECTION("the deadline") {
     const PlanWatch watch(store.connect(), "key", Deadline::in(0s), "late", on_end);
-    CHECK(said.get_future().get() == "late");
+    CHECK(said.get_future().get() == "not set: late");
   }
   SECTION("the store") {
     const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", on_end);
     store.server.reset();
-    CHECK_THAT(said.get_future().get(), Catch::StartsWith("cannot wait for a newer generation: "));
+    CHECK_THAT(said.get_future().get(), Catch::StartsWith("not set: cannot wait for a newer generation: "));
   }
 }
 
@@ -53,7 +54,7 @@ TEST_CASE("a watch that ends before says nothing") {
   const StoreForTest store;
   bool called = false;
   {
-    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", [&](const auto&) { called = true; });
+    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", [&](bool, const auto&) { called = true; });
   }
   CHECK_FALSE(called);
 }

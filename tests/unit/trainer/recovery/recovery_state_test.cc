@@ -22,6 +22,7 @@ struct Name {
     return fmt::format("{} {} from {}", r.receives ? "receive" : "copy", r.catchup.step, r.catchup.source);
   }
   std::string operator()(const RecoveryState::Train& r) const { return fmt::format("train {}", r.step); }
+  std::string operator()(const RecoveryState::Leave&) const { return "leave"; }
   std::string operator()(const RecoveryState::GiveUp& r) const { return "give up: " + r.reason; }
 };
 
@@ -114,4 +115,17 @@ TEST_CASE("a rank gives up with the first failure when no plan follows, or one w
   fenced.on_failure("the link is cut");
   CHECK(name(fenced.on_plan(plan(1, {"0.0", "1.1"}))) ==
         "give up: process 1.0 is not a member of generation 1: it was given up for dead");
+}
+
+TEST_CASE("after a change that all know of, a rank that is no member leaves in order, and the others train on") {
+  RecoveryState leaves("1.0", 6, 0);
+  CHECK(name(leaves.on_change()) == "await 0");
+  CHECK(name(leaves.on_plan(plan(1, {"0.0", "2.0"}))) == "leave");
+  RecoveryState stays("2.0", 6, 0);
+  stays.on_change();
+  CHECK(name(stays.on_plan(plan(1, {"0.0", "2.0"}))) == "form 1");
+  stays.on_formed();
+  CHECK(name(stays.on_positions(Positions{6, 6})) == "train 6");
+  stays.on_failure("rank 0 died");
+  CHECK(name(stays.on_plan(plan(2, {"0.2"}))).starts_with("give up: process 2.0 is not a member of generation 2"));
 }

@@ -1,0 +1,247 @@
+// Rounds that lose and gain nodes while the workers of the others run.
+#include "tests/support/catch.h"
+#include "tests/unit/rendezvous/membership_job.h"
+
+using namespace ddprun;
+using ddprun::testing::Job;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A job of 1 to `most` nodes whose workers have all announced that they can recover.
+Job able_job(const std::vector<std::string>& hosts, int most = 4, int least = 1) {
+  Job job({.min_nodes = least, .max_nodes = most, .max_restarts = 3, .last_call = 1s});
+  for (const auto& host : hosts) job.join(host);
+  job.pass(1s);
+  job.ready_all();
+  job.say_recoverable(hosts.front(), true);
+  return job;
+}
+
+std::vector<std::string> nodes_of(const Round& round) {
+  std::vector<std::string> ids;
+  for (const auto& member : round.members) ids.push_back(member.node_id);
+  return ids;
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a round goes on without a node that is lost: the same generation and store, other ranks") {
+  auto job = able_job({"a", "b", "c"});
+  job.lose("b");
+  CHECK(job.proposals == 1);
+  REQUIRE(job.changed.size() == 2);
+  const auto& change = job.changed.at("c");
+  CHECK(change.newcomers.empty());
+  CHECK_THAT(change.reason, Catch::Contains("node b was lost: its connection closed (rank 1)"));
+  CHECK(nodes_of(change.round) == Names{"a", "c"});
+  CHECK(change.round.self == 1);
+  CHECK(change.round.generation == 0);
+  CHECK(change.round.group_generation == 1);
+  CHECK(change.round.world_size == 2);
+  CHECK(change.round.members.at(1).first_rank == 1);
+  CHECK(change.round.store() == "10.0.0.1:4000");
+  CHECK(change.round.restarts_used == 0);
+  for (const auto& node : {"a", "c"}) job.success(node);
+  CHECK(job.ended.at("a").success);
+}
+
+TEST_CASE("a round goes on without a node whose heartbeats stop, and without several at once") {
+  auto job = able_job({"a", "b", "c", "d"});
+  job.silence("b");
+  job.silence("c");
+  job.pass(10s);
+  CHECK(job.proposals == 1);
+  CHECK(job.dropped.size() == 2);
+  CHECK(nodes_of(job.changed.at("d").round) == Names{"a", "d"});
+  CHECK(job.changed.at("d").round.group_generation == 1);
+}
+
+TEST_CASE("the loss of the node of the workers' store, or of too many, leads to another round") {
+  auto job = able_job({"a", "b", "c"}, 4, 2);
+  SECTION("that node") {
+    job.lose("a");
+    CHECK(job.changed.empty());
+    CHECK(job.proposals == 2);
+  }
+  SECTION("too many") {
+    job.lose("b");
+    CHECK(job.proposals == 1);
+    job.lose("c");
+    CHECK(job.proposals == 1);
+    CHECK(job.membership().forming());
+    job.join("d");
+    job.pass(1s);
+    CHECK(job.proposals == 2);
+  }
+}
+
+TEST_CASE("a round whose workers have not announced that they can recover does not go on with other nodes") {
+  auto job = able_job({"a", "b", "c"});
+  SECTION("any more") {
+    job.say_recoverable("a", false);
+  }
+  SECTION("because it is another one than they did so in") {
+    job.lose("a");
+    job.ready_all();
+  }
+  const int before = job.proposals;
+  job.lose("c");
+  CHECK(job.changed.empty());
+  CHECK(job.proposals == before + 1);
+}
+
+TEST_CASE("a node that joins below the maximum joins the round that runs") {
+  auto job = able_job({"a", "b"});
+  job.join("c", std::nullopt, 2);
+  CHECK(job.proposals == 1);
+  REQUIRE(job.changed.size() == 3);
+  const auto& change = job.changed.at("c");
+  CHECK(change.newcomers == std::vector{2});
+  CHECK(change.joins(change.round.self));
+  CHECK_FALSE(job.changed.at("a").joins(job.changed.at("a").round.self));
+  CHECK(change.reason == "node c joined");
+  CHECK(change.round.world_size == 4);
+  CHECK(change.round.members.at(2).first_rank == 2);
+  CHECK(change.round.group_generation == 1);
+  job.join("d");
+  CHECK(job.changed.at("d").round.group_generation == 2);
+  job.join("e");
+  CHECK_THAT(job.waiting.at("e"), Catch::Contains("this node is a spare"));
+  CHECK_FALSE(job.changed.contains("e"));
+}
+
+TEST_CASE("a spare takes the place of a lost node after the others have gone on without it") {
+  auto job = able_job({"a", "b", "c"}, 2);
+  job.lose("b");
+  CHECK(job.proposals == 1);
+  const auto& change = job.changed.at("c");
+  CHECK(nodes_of(change.round) == Names{"a", "c"});
+  CHECK(change.newcomers == std::vector{1});
+  CHECK(change.round.group_generation == 2);
+  CHECK(change.reason == "a spare node takes part");
+}
+
+TEST_CASE("where the others are too few without it, they wait for the spare") {
+  auto job = able_job({"a", "b", "c"}, 2, 2);
+  job.pass(1s);
+  Job spare({.min_nodes = 2, .max_nodes = 3, .max_restarts = 3, .last_call = 1s});
+  for (const auto& host : {"a", "b"}) spare.join(host);
+  spare.pass(1s);
+  spare.ready_all();
+  spare.join("c");
+  spare.ready_all();
+  spare.say_recoverable("a", true);
+  spare.join("d");
+  spare.lose("b");
+  spare.lose("c");
+  CHECK(spare.proposals == 2);
+  CHECK(nodes_of(spare.changed.at("d").round) == Names{"a", "d"});
+}
+
+TEST_CASE("a node that opens a new session joins the round again, which has gone on without it") {
+  auto job = able_job({"a", "b", "c"});
+  job.join("b");
+  CHECK(job.proposals == 1);
+  CHECK(nodes_of(job.changed.at("c").round) == Names{"a", "c", "b"});
+  CHECK(job.changed.at("b").joins(2));
+  CHECK(job.changed.at("b").round.group_generation == 2);
+  job.join("a");
+  CHECK(job.proposals == 2);
+  CHECK(job.ranks() == std::map<std::string, int>{{"a", 0}, {"c", 1}, {"b", 2}});
+}
+
+TEST_CASE("a node that asks leaves, and learns whether the round goes on") {
+  auto job = able_job({"a", "b", "c"});
+  CHECK(job.ask_to_leave("b").empty());
+  CHECK(job.goes_on_without.at("b"));
+  CHECK(nodes_of(job.changed.at("c").round) == Names{"a", "c"});
+  job.join("b");
+  CHECK(job.changed.at("b").joins(job.changed.at("b").round.self));
+  CHECK(job.proposals == 1);
+  CHECK(job.ask_to_leave("a").empty());
+  CHECK_FALSE(job.goes_on_without.at("a"));
+  CHECK(job.proposals == 2);
+}
+
+TEST_CASE("failures whose replacement is not decided go on with their ranks, or with their node") {
+  auto job = able_job({"a", "b", "c"});
+  SECTION("of a node that stays") {
+    job.lose_worker("c", 2);
+    job.lose("b");
+    job.answer("a");
+    REQUIRE(job.replaced["c"].size() == 1);
+    const auto& decided = job.replaced["c"].front();
+    CHECK(decided.failures.front().rank == 1);
+    CHECK(decided.failures.front().group_rank == 1);
+    CHECK(decided.group_generation == 2);
+    CHECK(decided.restarts_used == 1);
+  }
+  SECTION("of the node that is lost") {
+    job.lose_worker("b", 1);
+    job.lose("b");
+    job.answer("a");
+    CHECK(job.replaced.empty());
+    job.lose_worker("c", 2, Survivors::run, 0);  // by a node that has not learnt of its rank yet
+    job.answer("a");
+    CHECK(job.replaced["a"].front().failures.front().rank == 1);
+  }
+  CHECK(job.proposals == 1);
+}
+
+TEST_CASE("a change that the workers cannot follow leads to another round") {
+  auto job = able_job({"a", "b", "c"});
+  job.answer("a", "rank 1 cannot recover");  // nothing has changed
+  CHECK(job.proposals == 1);
+  job.lose("b");
+  job.answer("c", "it is not asked");
+  CHECK(job.proposals == 1);
+  job.answer("a", "rank 1 cannot recover");
+  CHECK(job.proposals == 2);
+  CHECK_THAT(job.proposed.at("a").reason, Catch::Contains("cannot go on: rank 1 cannot recover"));
+  job.ready_all();
+  CHECK(job.running().generation == 1);
+  CHECK(job.running().group_generation == 0);
+}
+
+TEST_CASE("a round that is about to end does not change") {
+  auto job = able_job({"a", "b", "c"});
+  SECTION("as a node has succeeded") {
+    job.success("b");
+  }
+  SECTION("as a node has stopped its workers") {
+    job.fail("b", {.rank = 1, .exit_code = 3});
+  }
+  job.lose("c");
+  CHECK(job.changed.empty());
+}
+
+TEST_CASE("a round goes on at a new server in the generation of its group that all nodes report") {
+  const auto former = [](int rank, std::uint64_t group_generation) {
+    return FormerRound{.generation = 3,
+                       .group_rank = rank,
+                       .restarts_used = 1,
+                       .nodes = 2,
+                       .first = "a",
+                       .master_addr = "10.0.0.1",
+                       .master_port = 4000,
+                       .group_generation = group_generation};
+  };
+  Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 3, .last_call = 1s});
+  job.rejoin("a", former(0, 5));
+  SECTION("the same") {
+    job.rejoin("b", former(1, 5));
+    CHECK(job.resumed.size() == 2);
+    CHECK(job.membership().running_round()->group_generation == 5);
+    job.say_recoverable("a", true);
+    job.lose("b");
+    CHECK(job.changed.at("a").round.group_generation == 6);
+    CHECK(job.changed.at("a").round.generation == 3);
+  }
+  SECTION("another one, as one of them has not got the last change") {
+    job.rejoin("b", former(1, 4));
+    CHECK(job.resumed.empty());
+  }
+}
