@@ -44,7 +44,7 @@ double sent_by(const TrainingJob& job, int ranks, const RankUse& run) {
   const SharedBytes bytes{.parameters = static_cast<std::size_t>(run.shared_parameters),
                           .buffers = static_cast<std::size_t>(run.shared_buffers),
                           .experts = static_cast<std::size_t>(run.shared_experts)};
-  const auto micro_batches = micro_batches_of_step(job.config().train, ranks / ranks_of_sample(p));
+  const auto micro_batches = micro_batches_of_step(job.config(), ranks / ranks_of_sample(p));
   return static_cast<double>(*bytes_sent_in_step(p, bytes, micro_batches, ranks / ranks_of_model(p))) + run.sent_within;
 }
 

@@ -163,6 +163,18 @@ TEST_CASE("the median of measured steps is scaled by what ranks compute, and by 
   CHECK(step.median(0, 3) == trainer::Seconds(3));
 }
 
+TEST_CASE("a step has the micro-batches that its samples fill") {
+  const auto count = [](std::int64_t samples, int ranks, int micro_batches) {
+    trainer::TrainConfig config;
+    config.train.global_batch_size = samples;
+    config.parallel.micro_batches = micro_batches;
+    return trainer::micro_batches_of_step(config, ranks);
+  };
+  CHECK(count(64, 4, 8) == 8);
+  CHECK(count(16, 4, 8) == 4);  // four samples a rank
+  CHECK(count(20, 4, 4) == 3);  // 2, 2 and 1 of five
+}
+
 TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches and ranks") {
   const auto sent = [](const trainer::TrainConfig::Parallel& config, std::int64_t micro_batches, int ranks) {
     return trainer::bytes_sent_in_step(config, {.parameters = 1200, .buffers = 0}, micro_batches, ranks).value();
@@ -175,10 +187,10 @@ TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches a
   CHECK(sent({.zero = 2}, 3, 4) == 3600);  // 3 reduce-scatters of 900 and a gather
   CHECK(sent({.zero = 3}, 3, 4) == 8100);
   CHECK(sent({.zero = 3, .reshard_after_forward = false}, 3, 4) == 5400);
-  // Each micro-batch of a pipeline's stage, whatever train says of micro-batches; buffers are sent once.
-  CHECK(sent({.zero = 2, .micro_batches = 3}, 1, 4) == 3600);
-  CHECK(sent({.zero = 3, .micro_batches = 3}, 1, 4) == 8100);
-  CHECK(sent({.zero = 3, .reshard_after_forward = false, .micro_batches = 3}, 1, 4) == 3600);
+  // Each micro-batch of a pipeline's stage, of which a step may have fewer than the settings; buffers are sent once.
+  CHECK(sent({.zero = 2, .micro_batches = 8}, 3, 4) == 3600);
+  CHECK(sent({.zero = 3, .micro_batches = 8}, 3, 4) == 8100);
+  CHECK(sent({.zero = 3, .reshard_after_forward = false, .micro_batches = 8}, 3, 4) == 3600);
   // The bytes are 600 each among 2 ranks, then an all-reduce of 600 between 2 replicas.
   CHECK(sent({.zero = 2, .shard_group = 2}, 1, 4) == 1800);
   CHECK(sent({.zero = 3, .shard_group = 2}, 1, 4) == 2400);

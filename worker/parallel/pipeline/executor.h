@@ -16,8 +16,9 @@ namespace ddprun::pipeline {
 
 // The functions that a step calls, each on the thread of the rank whose stage it concerns.
 struct StepFunctions {
-  int micro_batches = 0;                                    // the schedule's micro-batches from here on are left out
-  int most_micro_batches = 0;                               // those of the data rank that has most, if that matters
+  int micro_batches = 0;  // the schedule's micro-batches from here on are left out
+  // Those of the data rank that has most, the same at all of them; needed where gradients are reduced in every pass.
+  int most_micro_batches = 0;
   std::function<std::int64_t(int)> samples = {};            // those of a micro-batch
   std::function<Variable(int)> input = {};                  // that of the first stage
   std::function<Variable(int, const Variable&)> loss = {};  // that of the last stage's result: backward() begins at it

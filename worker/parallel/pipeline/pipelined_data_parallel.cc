@@ -52,8 +52,8 @@ void PipelinedDataParallel::make_stages_at(const std::vector<std::size_t>& cuts)
 void PipelinedDataParallel::cut_at(const std::vector<std::size_t>& cuts) {
   const bool are_whole = data_->has_whole_parameters();
   const auto before = state(are_whole);
-  data_.reset();
   pipeline_.reset();
+  data_.reset();
   make_stages_at(cuts);
   before.move_to(state(are_whole));
 }
@@ -74,6 +74,10 @@ std::vector<HookState> PipelinedDataParallel::hook_state() {
 
 Variable PipelinedDataParallel::forward(const Variable&) {
   throw Error(Errc::unsupported, "a rank of a pipeline has some stages of the model alone");
+}
+
+void PipelinedDataParallel::join_pass() {
+  throw Error(Errc::unsupported, "a rank without samples takes part in a pipeline's steps by train()");
 }
 
 // The ranks of a stage make a parameter whole together, and the first stage that has it sends it to the others.

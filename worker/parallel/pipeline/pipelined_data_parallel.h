@@ -59,7 +59,7 @@ class PipelinedDataParallel final : public DataParallelism {
 
   // Throws Errc::unsupported: a rank has only some stages.
   Variable forward(const Variable& input) override;
-  void join_pass() override { data_->join_pass(); }
+  void join_pass() override;  // as forward()
   void join_backward() override { data_->join_backward(); }
   bool reduces_every_pass() const override { return data_->reduces_every_pass(); }
   std::shared_ptr<void> hold_reduction() override { return data_->hold_reduction(); }
@@ -98,8 +98,8 @@ class PipelinedDataParallel final : public DataParallelism {
   const Schedule schedule_;
   const StageParallelism of_stages_;
   std::vector<Transfer>* transfers_ = nullptr;
-  std::optional<RankPipeline> pipeline_;
   std::unique_ptr<DataParallelism> data_;
+  std::optional<RankPipeline> pipeline_;  // its tapes use data_, also when a failed step is destroyed
 };
 
 }  // namespace ddprun::pipeline

@@ -140,7 +140,11 @@ void RankPipeline::evaluate(int micro_batch, StepFunctions step, DataParallelism
 void RankPipeline::train(StepFunctions step, DataParallelism& data) {
   data.prepare_forward();
   const int own = step.micro_batches;
-  if (!data.reduces_every_pass()) step.most_micro_batches = own;
+  if (!data.reduces_every_pass())
+    step.most_micro_batches = own;
+  else if (step.most_micro_batches < own)
+    throw make_error(Errc::usage, "StepFunctions::most_micro_batches is {}, and this rank has {}",
+                     step.most_micro_batches, own);
   const bool overlaps = executor_.stages().size() == 1 && own > 0 && !data.reduces_every_pass();
   step.around = [&](const Action& action, const std::function<void()>& compute) {
     data.run_pass({.stage = action.stage,

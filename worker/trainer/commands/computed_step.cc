@@ -48,7 +48,7 @@ std::optional<std::size_t> sent_by(const TrainConfig& config, const RankUse& use
   const SharedBytes shared{.parameters = bytes(use.shared_parameters),
                            .buffers = bytes(use.shared_buffers),
                            .experts = bytes(use.shared_experts)};
-  const auto micro_batches = micro_batches_of_step(config.train, ranks / ranks_of_sample(p));
+  const auto micro_batches = micro_batches_of_step(config, ranks / ranks_of_sample(p));
   const auto sent = bytes_sent_in_step(p, shared, micro_batches, ranks / ranks_of_model(p));
   return sent ? std::optional(*sent + bytes(use.sent_within)) : std::nullopt;
 }

@@ -61,7 +61,7 @@ DryJob dry_job(const TrainConfig& given, int ranks) {
   c.parallel.balance = false;
   constexpr std::int64_t alike = 2;  // later micro-batches add to gradients like the second one
   const int sharing = ranks / ranks_of_sample(c.parallel);
-  const std::int64_t count = micro_batches_of_step(c.train, sharing);
+  const std::int64_t count = micro_batches_of_step(c, sharing);
   if (c.parallel.micro_batches > 0 || count <= alike) return job;
   c.train.batch_size = batch_sizes(c.train, sharing).micro;
   c.train.global_batch_size = 0;

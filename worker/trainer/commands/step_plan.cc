@@ -108,7 +108,7 @@ StepPlan measured_plan(const TrainConfig& config, int ranks, const Measure& meas
   const auto sent_by = [&](int all) {
     const SharedBytes bytes{.parameters = static_cast<std::size_t>(measured.use.shared_parameters),
                             .buffers = static_cast<std::size_t>(measured.use.shared_buffers)};
-    return bytes_sent_in_step(config.parallel, bytes, micro_batches_of_step(config.train, ranks), all);
+    return bytes_sent_in_step(config.parallel, bytes, micro_batches_of_step(config, ranks), all);
   };
   plan.sent = sent_by(ranks);
   const double waiting =

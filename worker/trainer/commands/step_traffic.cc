@@ -4,6 +4,7 @@
 
 #include "ddprun/common/rounding.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
+#include "ddprun/worker/trainer/config/run_settings.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -28,9 +29,9 @@ double rest_of(int ranks) {
 
 }  // namespace
 
-std::int64_t micro_batches_of_step(const TrainConfig::Train& config, int ranks) {
-  const BatchSizes sizes = batch_sizes(config, ranks);
-  return divide_up(divide_up<std::int64_t>(sizes.step, ranks), sizes.micro);
+std::int64_t micro_batches_of_step(const TrainConfig& config, int ranks) {
+  const auto samples = divide_up<std::int64_t>(batch_sizes(config.train, ranks).step, ranks);
+  return divide_up(samples, micro_batch_size(config, ranks));
 }
 
 std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& config, const SharedBytes& bytes,
@@ -39,7 +40,7 @@ std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& confi
   if (!share) return std::nullopt;
   const bool is_pipeline = config.micro_batches > 0;
   const auto parameters = static_cast<double>(bytes.parameters);
-  const double passes = is_pipeline ? config.micro_batches : static_cast<double>(micro_batches);
+  const auto passes = static_cast<double>(micro_batches);
   const int shards = config.shard_group > 0 ? config.shard_group : ranks;
   const double exchange = rest_of(shards) * parameters;                       // an all-gather or a reduce-scatter
   const double averages = 2 * rest_of(ranks / shards) * parameters / shards;  // over the replicas of a part

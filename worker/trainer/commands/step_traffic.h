@@ -23,6 +23,6 @@ std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& confi
                                               std::int64_t micro_batches, int ranks);
 
 // Returns the micro-batches of a full step at the rank that has the most.
-std::int64_t micro_batches_of_step(const TrainConfig::Train& config, int ranks);
+std::int64_t micro_batches_of_step(const TrainConfig& config, int ranks);
 
 }  // namespace ddprun::trainer
