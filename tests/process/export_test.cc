@@ -57,6 +57,11 @@ TEST_CASE("an export says what is wrong in one line") {
   CHECK(absent.err == "[ddprun-worker] error: " + (dir / "absent").string() + ": there is no such folder\n");
   std::filesystem::create_directory(dir / "step_000001");
   write_file_atomically(dir / "step_000001/manifest.json", "{}");
+  const std::string inside = dir / "step_000001/model.safetensors";
+  const auto over = exported({dir.path(), inside});
+  CHECK(over.code == 2);
+  CHECK(over.err ==
+        "[ddprun-worker] error: " + inside + ": that folder is a checkpoint, whose files stay as they are\n");
   const auto damaged = exported({dir / "step_000001", file});
   CHECK(damaged.code == 1);
   CHECK(damaged.err.find("step_000001/manifest.json") != std::string::npos);

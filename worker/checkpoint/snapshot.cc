@@ -56,14 +56,18 @@ Snapshot::Snapshot(Content content, const Memory& now, const Memory& later, Copy
     : content_(std::move(content)) {
   std::map<const std::byte*, std::size_t> sizes, offsets;  // by memory: a tensor may be in two files
   for (const auto* file : files_of(content_))
-    for (const auto& tensor : *file) sizes.emplace(tensor.bytes.data(), tensor.bytes.size());
+    for (const auto& tensor : *file) {  // one without elements may begin where another does
+      auto& size = sizes[tensor.bytes.data()];
+      size = std::max(size, tensor.bytes.size());
+    }
 
   std::size_t total = 0;
   const auto place = [&](const Memory& of) {
     std::vector<Copy> copies;
     for (const auto& bytes : of) {
       const auto found = sizes.find(bytes.data());
-      if (found == sizes.end() || found->second == 0 || !offsets.emplace(bytes.data(), total).second) continue;
+      if (found == sizes.end() || found->second == 0 || bytes.size() < found->second) continue;
+      if (!offsets.emplace(bytes.data(), total).second) continue;
       copies.push_back({.from = bytes.first(found->second), .to = total});
       total += (found->second + alignment - 1) / alignment * alignment;
     }

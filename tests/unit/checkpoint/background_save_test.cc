@@ -59,6 +59,19 @@ TEST_CASE("a snapshot copies what changes now, then what changes later, and refe
   CHECK(copy.state.step == 12);
 }
 
+TEST_CASE("a snapshot copies a tensor that begins where one without elements does") {
+  Values values{1, 2};
+  const auto none = bytes_of(values).first(0);
+  CopyMemory memory;
+  Snapshot snapshot({.model = {{"none", DType::float32, {0}, none}, view_of("p", values)}}, {},
+                    {none, bytes_of(values)}, memory);
+  snapshot.copy_rest();
+  snapshot.wait();
+  values = {10, 20};
+  CHECK(snapshot.content().model[0].bytes.empty());
+  CHECK(values_of(snapshot.content().model[1]) == Values{1, 2});
+}
+
 TEST_CASE("threads that complete a snapshot copy each piece once, and wait for each other") {
   Values large(3'000'000);  // several pieces
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);

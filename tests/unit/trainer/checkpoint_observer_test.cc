@@ -68,6 +68,11 @@ class SavingRun {
     const auto result = session_->step(false);
     observer_->step_finished({.session = *session_, .result = result, .total_steps = 32, .last = last, .stops = false});
   }
+  // Tells the observer that the evaluation after the next step is the best one so far.
+  void evaluate_best() {
+    observer_->evaluation_finished(
+        {.session = *session_, .evaluation = {}, .epoch = 1, .best = true, .repeated = false});
+  }
   TrainState& state() { return replica_.state; }
   const std::vector<std::int64_t>& saved() const { return listener_.saved; }
 
@@ -127,6 +132,29 @@ TEST_CASE("a checkpoint that cannot be written ends the run after a later step, 
     CHECK_THROWS_WITH(run.step(), "cannot create a file: No space left on device");
     CHECK(run.saved() == std::vector<std::int64_t>{2});
     CHECK(checkpoint::Checkpoints({.folder = dir.path()}).newest()->state.step == 2);
+  });
+}
+
+TEST_CASE("a state that says that it is the best is not the newest before it is among the best") {
+  TempDir dir;
+  const TrainingJob job(job_text(dir, "keep_best = true\n"));
+  run_ranks(1, [&](ProcessGroup& group) {
+    int saves = 0;
+    std::promise<void> failed;
+    SavingRun run(job, group, [&](std::string_view act) {
+      if (act == "create the folder" && ++saves == 2) {
+        failed.set_value_at_thread_exit();
+        throw Error(Errc::io, "cannot create a file: No space left on device");
+      }
+    });
+    run.step();
+    run.evaluate_best();
+    run.step();
+    failed.get_future().wait();
+    CHECK_THROWS_WITH(run.step(), "cannot create a file: No space left on device");
+    checkpoint::Checkpoints saved({.folder = dir.path()});
+    CHECK(saved.best()->state.step == 2);
+    CHECK_FALSE(saved.newest());
   });
 }
 

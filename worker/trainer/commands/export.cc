@@ -27,6 +27,8 @@ checkpoint::Found find_checkpoint(const fs::path& folder) {
 
 int export_checkpoint(const std::vector<std::string>& words) {
   if (words.size() != 2) throw Error(Errc::usage, "expected: ddprun-worker export CHECKPOINT FILE");
+  if (fs::exists(fs::path(words[1]).parent_path() / checkpoint::manifest_name))
+    throw make_error(Errc::usage, "{}: that folder is a checkpoint, whose files stay as they are", words[1]);
   const auto found = find_checkpoint(words[0]);
   checkpoint::export_model(found, words[1]);
   write_standard_output(fmt::format("{}: the {} of {}\n", words[1],

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,6 +21,16 @@ class CheckpointObserver : public Observer {
  public:
   CheckpointObserver(const TrainConfig::Checkpoint& config, checkpoint::Checkpoints* checkpoints, Observer& all)
       : config_(config), checkpoints_(checkpoints), all_(all) {}
+  // A run that has failed meanwhile does not ask for the result.
+  ~CheckpointObserver() override {
+    try {
+      if (under_way_) under_way_->result();
+    } catch (const std::exception& error) {
+      log::error("the checkpoint of step {} could not be saved: {}", saving_, error.what());
+    }
+  }
+  CheckpointObserver(const CheckpointObserver&) = delete;
+  CheckpointObserver& operator=(const CheckpointObserver&) = delete;
 
   void session_started(Session& session) override {
     if (!checkpoints_) return;
@@ -73,8 +84,9 @@ class CheckpointObserver : public Observer {
   void write(checkpoint::Content content, std::shared_ptr<const Source> source, const TrainState& state,
              Targets targets) {
     const auto write_to_folders = [checkpoints = checkpoints_, targets](const checkpoint::Content& complete) {
-      if (targets.newest) checkpoints->save(complete);
+      // The state says that it is the best one: a run that resumes from the newest has to find it among the best.
       if (targets.best) checkpoints->save_best(complete);
+      if (targets.newest) checkpoints->save(complete);
     };
     if (!targets.waits && source->whole.stays) {
       saving_ = state.run.step;

@@ -191,6 +191,8 @@ void TrainSession::update(StepRequests requests, bool reads, StepResult& result,
   timer.end(&StepTimes::start);
   // The state does not change before all ranks are known to have these gradients.
   if (recovers_ && known) wait_for(reduced_sums, timer);
+  state_.await_readers();
+  timer.end(&StepTimes::wait);
   if (is_on_device() ? prepared : rules_.apply_on_host(result)) update_parameters(timer);
   timer.end(&StepTimes::optimizer);
   if (!known) {
@@ -232,8 +234,6 @@ bool TrainSession::wants_figures(std::int64_t step) const {
 // All gradients are averaged (Reducer::finalize()): nothing of the update is queued on a device before, and no abort
 // stops it halfway from here on.
 void TrainSession::update_parameters(PhaseTimer& timer) {
-  state_.await_readers();
-  timer.end(&StepTimes::wait);
   state_.optimizer->step();
   timer.end(&StepTimes::optimizer);
   forms_.parallelism.parameters_updated();
