@@ -136,10 +136,8 @@ TEST_CASE("what does not fit the ranks, or does not go with divided positions, i
              Catch::Contains("data.context = 32: it has to be a multiple of 2 parallel.context = 6"));
   CHECK_THAT(refusal(Job("dropout = 0.1\n" + sgd), {2, 2}, ""), Catch::Contains("model.dropout = 0.1: with parallel"));
   for (const std::string each :
-       {"tensor = 2", "strategy = local_sgd", "strategy = parameter_server", "balance = true", "devices = cpu:0 cpu:1"})
+       {"strategy = local_sgd", "strategy = parameter_server", "balance = true", "devices = cpu:0 cpu:1"})
     CHECK_THAT(refusal(gpt, {4, 2}, each + "\n"), Catch::Contains("parallel." + each + ": it does not go with"));
-  CHECK_THAT(refusal(gpt, {4, 2}, "pipeline = 2\nmicro_batches = 2\n"),
-             Catch::Contains("parallel.micro_batches = 2: it does not go with parallel.context"));
   class Linear : public LayoutJob {
    public:
     Linear() : LayoutJob(digits + "[model]\nname = linear\n" + sgd) {}

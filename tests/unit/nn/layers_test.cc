@@ -93,7 +93,7 @@ TEST_CASE("dropout of a part of each sample is that part of the whole sample's")
   const nn::RandomScope random({.seed = 3, .epoch = 1, .samples = {8, 2}});
   const Tensor expected = (*whole)(Variable(Tensor::full({2, 12, 5}, 1))).value();
   for (int i = 0; i < 3; ++i) {
-    part->set_part(i, 3);
+    part->set_sample_part(nn::equal_part({}, i, 3));
     const Tensor y = (*part)(Variable(Tensor::full({2, 4, 5}, 1))).value();
     CHECK(same_bits(y, expected.slice(1, 4 * i, 4).contiguous()));
   }
@@ -102,7 +102,7 @@ TEST_CASE("dropout of a part of each sample is that part of the whole sample's")
 TEST_CASE("dropout of a part needs numbers that belong to samples") {
   Generator generator(1);
   const auto layer = nn::make_dropout(0.5, generator);
-  layer->set_part(1, 2);
+  layer->set_sample_part(nn::equal_part({}, 1, 2));
   CHECK_THROWS_WITH((*layer)(Variable(Tensor::full({2, 4}, 1))), "dropout of a part of a sample needs a RandomScope");
 }
 

@@ -1,6 +1,11 @@
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/nn/sample_part.h"
 #include "ddprun/worker/tensor/random.h"
 
 namespace ddprun::nn {
@@ -12,19 +17,21 @@ class Dropout : public Module {
  public:
   Dropout(double probability, Generator generator);
 
-  // From now on inputs, a row for each sample, are this one of so many equal parts of the sample's elements, and get
-  // the numbers that they have in the whole: for ranks that each have a part of a tensor. Only with a RandomScope
-  // (Errc::usage otherwise).
-  void set_part(int part, int parts);
+  // Sets which part of each sample's elements the inputs have, a row for each sample: elements get the numbers that
+  // they have in the whole. For ranks that each have a part of a tensor. Only with a RandomScope (Errc::usage
+  // otherwise).
+  void set_sample_part(SamplePart part) { sample_part_ = std::move(part); }
+  const SamplePart& sample_part() const { return sample_part_; }
   // Returns whether it returns its input as it is.
   bool is_identity() const { return !training() || probability_ == 0; }
 
  private:
   Variable forward(const Variable& input) override;
+  Variable drop(const Variable& input, const SampleKeys& keys) const;
 
   double probability_;
   Generator generator_;
-  int part_ = 0, parts_ = 1;
+  SamplePart sample_part_;
 };
 
 // Makes one with random numbers of its own: a stream that the generator draws.

@@ -11,6 +11,7 @@
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/layers/initial.h"
+#include "ddprun/worker/nn/layers/position_embedding.h"
 #include "ddprun/worker/nn/models/makers.h"
 
 namespace ddprun::nn {
@@ -95,22 +96,6 @@ std::unique_ptr<Module> make_mlp(const GptConfig& config, std::int64_t block, Ge
                               .result_deviation = residual_deviation(config.sizes)},
       generator);
 }
-
-// (batch, time) -> (time, width): a row for each position, whatever the tokens.
-class PositionEmbedding : public Embedding {
- public:
-  using Embedding::Embedding;
-
- private:
-  Variable forward(const Variable& tokens) override {
-    const Variable weight = parameter("weight");
-    const Shape& shape = tokens.shape();
-    if (shape.size() != 2 || shape[1] > weight.shape()[0])
-      throw make_error(Errc::mismatch, "model gpt: tokens of shape {}, not (batch, time) with at most {} of them",
-                       to_string(shape), weight.shape()[0]);
-    return shape[1] == weight.shape()[0] ? weight : slice(weight, 0, 0, shape[1]);
-  }
-};
 
 // (..., width) -> (..., vocabulary), by the weight of the token embedding.
 class TiedHead : public Module {

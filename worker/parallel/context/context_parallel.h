@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ddprun/worker/nn/layers/attention.h"
+#include "ddprun/worker/nn/layers/position_embedding.h"
 #include "ddprun/worker/parallel/context/context_group.h"
 
 namespace ddprun {
@@ -19,13 +20,14 @@ namespace ddprun {
 // All ranks of a group have the same samples. Parameters are whole at each rank; the gradient that each computes is of
 // its positions, so the group whose gradients are averaged includes all ranks.
 //
-// The model is one whose position embeddings are the module "wpe" with a row for each position, and whose attention is
-// CausalSelfAttention without dropout of its weights: GPT. The destructor gives the model its whole sequences back.
+// The model is one with a PositionEmbedding, and whose attention is CausalSelfAttention without dropout of its weights:
+// GPT. The destructor gives the model its whole sequences back. Tensor parallelism, if any, is applied afterwards, and
+// destroyed before.
 //
 // Ownership: model and group outlive this object.
 // Threads: one at a time; passes through the model are collective.
 // Errors: the constructor throws Errc::usage for a model without such modules, or whose attention drops weights, before
-//   it changes it; a pass throws Errc::usage for more positions than the model has.
+//   it changes it; a pass throws Errc::mismatch for more positions than the model has.
 class ContextParallel {
  public:
   ContextParallel(nn::Module& model, ProcessGroup& group);
@@ -41,7 +43,7 @@ class ContextParallel {
  private:
   ContextGroup group_;
   std::vector<nn::CausalSelfAttention*> attentions_;
-  nn::Module& positions_;
+  nn::PositionEmbedding& positions_;
 };
 
 }  // namespace ddprun

@@ -1,5 +1,7 @@
 #include "ddprun/worker/parallel/context/zigzag.h"
 
+#include <vector>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -7,6 +9,13 @@ namespace ddprun {
 
 Pieces pieces_of(int rank, int ranks) {
   return {rank, 2 * ranks - 1 - rank};
+}
+
+nn::SamplePart own_part(int rank, int ranks) {
+  return [pieces = pieces_of(rank, ranks)](std::int64_t own) {
+    const std::int64_t piece = own / 2;
+    return std::vector<nn::SampleRange>{{pieces.first * piece, piece}, {pieces.second * piece, piece}};
+  };
 }
 
 // An earlier rank's first piece is before both of this rank's, and its second one after them; a later rank's pieces are

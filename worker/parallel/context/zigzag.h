@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "ddprun/worker/nn/sample_part.h"
 #include "ddprun/worker/tensor/tensor.h"
 
 // The division of the positions of a sequence among N ranks: of 2 N equal pieces rank r has r and 2 N - 1 - r, in this
@@ -15,6 +16,9 @@ struct Pieces {
   friend bool operator==(const Pieces&, const Pieces&) = default;
 };
 Pieces pieces_of(int rank, int ranks);
+
+// Returns a rank's positions, or the elements of them, as ranges of the whole sequence.
+nn::SamplePart own_part(int rank, int ranks);
 
 // A range of a rank's positions, in its order.
 struct PositionRange {

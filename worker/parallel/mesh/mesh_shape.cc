@@ -78,6 +78,12 @@ std::size_t MeshShape::index_of(std::string_view axis) const {
   return static_cast<std::size_t>(found - axes_.begin());
 }
 
+AxisNames MeshShape::among(AxisNames names) const {
+  std::erase_if(names,
+                [this](const std::string& name) { return std::ranges::count(axes_, name, &MeshAxis::name) == 0; });
+  return names;
+}
+
 std::vector<bool> MeshShape::chosen(const AxisNames& axes) const {
   std::vector<bool> chosen(axes_.size(), false);
   for (const std::string& axis : axes) chosen[index_of(axis)] = true;

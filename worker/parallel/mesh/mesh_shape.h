@@ -32,6 +32,8 @@ class MeshShape {
   int ranks() const { return ranks_; }
   std::size_t index_of(std::string_view axis) const;
   int size(std::string_view axis) const { return axes_[index_of(axis)].size; }
+  // Returns those of these names that are axes here.
+  AxisNames among(AxisNames names) const;
   // The number of coordinates that these axes have together.
   int size(const AxisNames& axes) const;
 

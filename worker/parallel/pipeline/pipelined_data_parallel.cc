@@ -36,16 +36,16 @@ StageParallelism sharded_stages(ShardedOptions options) {
   return with_options<ShardedDataParallel>(std::move(options));
 }
 
-PipelinedDataParallel::PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh,
+PipelinedDataParallel::PipelinedDataParallel(nn::Module& model, ProcessGroup& stages, ProcessGroup& replicas,
                                              const std::vector<std::size_t>& cuts, const Schedule& schedule,
-                                             StageParallelism stages)
-    : model_(model), mesh_(mesh), schedule_(schedule), of_stages_(std::move(stages)) {
+                                             StageParallelism of_stages)
+    : model_(model), stages_(stages), replicas_(replicas), schedule_(schedule), of_stages_(std::move(of_stages)) {
   make_stages_at(cuts);
 }
 
 void PipelinedDataParallel::make_stages_at(const std::vector<std::size_t>& cuts) {
-  pipeline_.emplace(model_, cuts, schedule_, mesh_.group("pipeline"));
-  data_ = of_stages_.make(model_, mesh_.group("data"), pipeline_->tensors_of(pipeline_->group().rank()));
+  pipeline_.emplace(model_, cuts, schedule_, stages_);
+  data_ = of_stages_.make(model_, replicas_, pipeline_->tensors_of(pipeline_->group().rank()));
   data_->record_transfers(transfers_);
 }
 
@@ -123,7 +123,7 @@ optim::NamedTensors PipelinedDataParallel::own_tensors() const {
 
 void PipelinedDataParallel::collect_parameters() {
   data_->collect_parameters();
-  if (mesh_.coordinate("data") > 0) return;
+  if (replicas_.rank() > 0) return;
   const optim::NamedTensors whole = state(true).gather();
   if (!has_whole()) return;
   const std::map<std::string, Tensor> by_name(whole.begin(), whole.end());
@@ -148,7 +148,7 @@ void PipelinedDataParallel::distribute_model() {
     for (const auto& [name, parameter] : model_.named_parameters()) whole.emplace_back(name, parameter.value());
     for (const auto& [name, buffer] : model_.named_buffers()) whole.emplace_back(name, buffer);
   }
-  if (mesh_.coordinate("data") == 0) state(true).scatter(whole);
+  if (replicas_.rank() == 0) state(true).scatter(whole);
   data_->distribute_model();
 }
 

@@ -11,7 +11,6 @@
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
 #include "ddprun/worker/parallel/sharding/sharded_state.h"
@@ -30,18 +29,19 @@ struct StageParallelism {
 StageParallelism distributed_stages(DdpOptions options = {});
 StageParallelism sharded_stages(ShardedOptions options);
 
-// Several pipelines, each with its part of the batch: the ranks of a mesh's axis "pipeline" have the stages of a
-// model, and those of its axis "data" reduce the gradients of the same stages. As DataParallelism it knows the whole
-// model; passes go through train() and evaluate().
+// Several pipelines, each with its part of the batch: the ranks of one group have the stages of a model, and those of
+// another, "replicas", reduce the gradients of the same stages. As DataParallelism it knows the whole model; passes go
+// through train() and evaluate().
 //
-// Ownership: model and mesh outlive this object.
+// Ownership: model and groups outlive this object.
 // Threads, errors: those of RankPipeline and of the stages' data parallelism.
 class PipelinedDataParallel final : public DataParallelism {
  public:
-  PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh, const std::vector<std::size_t>& cuts,
-                        const Schedule& schedule, StageParallelism stages = distributed_stages());
+  PipelinedDataParallel(nn::Module& model, ProcessGroup& stages, ProcessGroup& replicas,
+                        const std::vector<std::size_t>& cuts, const Schedule& schedule,
+                        StageParallelism of_stages = distributed_stages());
 
-  // Computes the gradients of a step, averaged over the data ranks.
+  // Computes the gradients of a step, averaged over the replicas.
   void train(const StepFunctions& step) { pipeline_->train(step, *data_); }
   // These do what RankPipeline's methods do.
   void evaluate(int micro_batch, const StepFunctions& step) { pipeline_->evaluate(micro_batch, step, *data_); }
@@ -91,10 +91,11 @@ class PipelinedDataParallel final : public DataParallelism {
   sharding::ShardedState state(bool are_whole) const;
   void share(const std::string& name, const Tensor& value, const Visitor& visit);
   // True at the first rank of the first pipeline; if layers are divided as well, at all that have its parts of them.
-  bool has_whole() const { return mesh_.coordinate("data") == 0 && pipeline_->group().rank() == 0; }
+  bool has_whole() const { return replicas_.rank() == 0 && pipeline_->group().rank() == 0; }
 
   nn::Module& model_;
-  const DeviceMesh& mesh_;
+  ProcessGroup& stages_;
+  ProcessGroup& replicas_;
   const Schedule schedule_;
   const StageParallelism of_stages_;
   std::vector<Transfer>* transfers_ = nullptr;

@@ -81,12 +81,4 @@ Variable VocabularyParallelHead::forward(const Variable& input) {
   return linear(whole_input(input, group_, undivided_), weight_);
 }
 
-PositionParallelEmbedding::PositionParallelEmbedding(const nn::Module& embedding, const TensorGroup& group)
-    : weight_(register_parameter("weight", embedding.parameter("weight"))), group_(group) {}
-
-Variable PositionParallelEmbedding::forward(const Variable& tokens) {
-  const std::int64_t own = tokens.shape()[1] / group_.size();
-  return slice(weight_, 0, group_.rank() * own, own);
-}
-
 }  // namespace ddprun

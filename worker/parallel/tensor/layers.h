@@ -67,17 +67,4 @@ class VocabularyParallelHead : public nn::Module {
   const Undivided undivided_;
 };
 
-// Rows of this rank's positions. Replaces a module that returns a row of its weight for each position, whatever the
-// tokens: (batch, time) -> (time / ranks, width).
-class PositionParallelEmbedding : public nn::Module {
- public:
-  PositionParallelEmbedding(const nn::Module& embedding, const TensorGroup& group);
-
- private:
-  Variable forward(const Variable& tokens) override;
-
-  Variable weight_;
-  const TensorGroup& group_;
-};
-
 }  // namespace ddprun

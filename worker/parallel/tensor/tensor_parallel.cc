@@ -4,6 +4,9 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/nn/layers/attention.h"
+#include "ddprun/worker/nn/layers/dropout.h"
+#include "ddprun/worker/nn/layers/position_embedding.h"
+#include "ddprun/worker/nn/sample_part.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/parallel/tensor/layers.h"
 
@@ -24,6 +27,17 @@ nn::WeightedLayer& layer(nn::Module& model, const TensorRule& rule) {
 std::int64_t weight_dim(const nn::WeightedLayer& layer, TensorStyle style) {
   const auto outputs = static_cast<std::int64_t>(layer.output_dimension());
   return style == TensorStyle::column ? outputs : 1 - outputs;
+}
+
+// Makes the inputs of a dropout this rank's equal part of what they were.
+void set_own_part(nn::Dropout& dropout, const TensorGroup& group) {
+  dropout.set_sample_part(nn::equal_part(dropout.sample_part(), group.rank(), group.size()));
+}
+
+// Makes the results of a position embedding this rank's equal part of what they were. Its inputs have all tokens still.
+void set_own_part(nn::PositionEmbedding& embedding, const TensorGroup& group) {
+  embedding.set_sample_part([part = nn::equal_part(embedding.sample_part(), group.rank(), group.size()),
+                             ranks = group.size()](std::int64_t tokens) { return part(tokens / ranks); });
 }
 
 struct Size {
@@ -110,9 +124,9 @@ void TensorParallel::apply(nn::Module& model, const TensorRule& rule) {
       divides_scores_ = true;
       return module.set_substitute(std::make_unique<VocabularyParallelHead>(module, group_, undivided_));
     case TensorStyle::dropout:
-      return as<nn::Dropout>(model, rule, "dropout").set_part(group_.rank(), group_.size());
+      return set_own_part(as<nn::Dropout>(model, rule, "dropout"), group_);
     case TensorStyle::own_positions:
-      return module.set_substitute(std::make_unique<PositionParallelEmbedding>(module, group_));
+      return set_own_part(as<nn::PositionEmbedding>(model, rule, "position embedding"), group_);
     case TensorStyle::partial_gradients:
       for (const auto& [name, parameter] : module.named_parameters())
         if (parameter.requires_grad()) partial_.insert(rule.module + "." + name);

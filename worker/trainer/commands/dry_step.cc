@@ -77,14 +77,14 @@ std::size_t steps_of(const TrainConfig& config) {
 
 // Tells a stage of a pipeline what it receives, for micro-batches of all sizes that a step has.
 void assume_inputs(const TrainConfig& config, const data::SampleLayout& layout, TrainState& state,
-                   pipeline::PipelinedDataParallel& ranks, int sharing) {
+                   const ParallelForms& forms, int sharing) {
   const std::int64_t micro = micro_batch_size(config, sharing);
   const std::int64_t samples = divide_up<std::int64_t>(batch_sizes(config.train, sharing).step, sharing);
   std::set<std::int64_t> sizes{std::min(micro, samples)};
   if (samples % micro != 0) sizes.insert(samples % micro);
   const TrainingScope scope(config.train);
   state.model->train(false);
-  for (const std::int64_t size : sizes) ranks.assume_inputs(empty_batch(layout, size));
+  for (const std::int64_t size : sizes) forms.pipelined->assume_inputs(forms.own_positions(empty_batch(layout, size)));
   state.model->train(true);
 }
 
@@ -109,7 +109,7 @@ RankUse dry_step(const TrainConfig& given, const data::SampleLayout& layout, int
   auto state = make_train_state(config, {}, layout, *task, 0, registry);
   TrainSession session({.config = config, .datasets = datasets, .task = *task}, state, *group);
   const ParallelForms& forms = session.forms();
-  if (forms.pipelined) assume_inputs(config, layout, state, *forms.pipelined, sharing);
+  if (forms.pipelined) assume_inputs(config, layout, state, forms, sharing);
 
   const double operations_before = operations_left_out();
   const auto sent_before = static_cast<double>(sent_within_replica(forms, 1));

@@ -187,8 +187,7 @@ void check_context_parallel(const TrainConfig& c, const Settings& settings) {
   if (c.model.dropout > 0)
     reject(settings, "model.dropout", "with parallel.context the weights of attention cannot be dropped");
   for (const auto& [key, on] :
-       {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.micro_batches", p.micro_batches > 0),
-        std::pair("parallel.strategy", p.strategy != "ddp"), std::pair("parallel.devices", !p.devices.empty()),
+       {std::pair("parallel.strategy", p.strategy != "ddp"), std::pair("parallel.devices", !p.devices.empty()),
         std::pair("parallel.balance", p.balance), std::pair("train.quantization_aware", c.train.quantization_aware)})
     if (on) reject(settings, key, "it does not go with parallel.context");
 }
@@ -289,8 +288,10 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   if (c.train.shards > 0) check_shards(c, settings);
   if (p.micro_batches == 0 && p.pipeline > 1)
     reject(settings, "parallel.pipeline", "parallel.micro_batches has to be given as well");
-  if (p.sequence && c.data.context % p.tensor != 0)
-    reject(settings, "data.context", fmt::format("it has to be a multiple of parallel.tensor = {}", p.tensor));
+  if (const int parts = p.tensor * p.context; p.sequence && c.data.context % parts != 0)
+    reject(settings, "data.context",
+           p.context == 1 ? fmt::format("it has to be a multiple of parallel.tensor = {}", p.tensor)
+                          : fmt::format("it has to be a multiple of parallel.tensor parallel.context = {}", parts));
   if (p.context > 1) check_context_parallel(c, settings);
   if (c.model.experts > 0) check_no_experts(p, settings);
   if (p.expert > 1) check_expert_parallel(c, settings);

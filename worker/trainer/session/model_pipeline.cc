@@ -46,11 +46,11 @@ bool has_device_pipeline(const TrainConfig::Parallel& config) {
 }
 
 // All ranks get rank 0's times, since the times of ranks differ.
-std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model,
-                                             const data::SampleLayout& layout, ProcessGroup& all) {
+std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model, const Tensor& input,
+                                             ProcessGroup& all) {
   const auto& p = config.parallel;
   if (p.micro_batches == 0 || !(p.split.empty() || p.balance)) return {};
-  auto layers = pipeline::measured_layers(model, empty_batch(layout, micro_batch_size(config, all.size())));
+  auto layers = pipeline::measured_layers(model, input);
   std::vector<double> seconds;
   for (const auto& layer : layers) seconds.push_back(layer.seconds);
   all.broadcast(span_of(seconds), 0, {.blocking = true});
@@ -60,12 +60,13 @@ std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Modu
 
 std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
                                                                     const std::vector<pipeline::Layer>& layers,
-                                                                    const DeviceMesh& mesh,
-                                                                    pipeline::StageParallelism stages) {
+                                                                    ProcessGroup& stages, ProcessGroup& replicas,
+                                                                    pipeline::StageParallelism of_stages) {
   return with_keys_named(config.parallel, [&] {
-    const auto schedule = schedule_of(config.parallel, mesh.size("pipeline"));
+    const auto schedule = schedule_of(config.parallel, stages.size());
     const auto cuts = cuts_of(config, model, layers, schedule.stages);
-    return std::make_unique<pipeline::PipelinedDataParallel>(model, mesh, cuts, schedule, std::move(stages));
+    return std::make_unique<pipeline::PipelinedDataParallel>(model, stages, replicas, cuts, schedule,
+                                                             std::move(of_stages));
   });
 }
 
@@ -88,7 +89,8 @@ std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig
   return with_keys_named(config.parallel, [&] {
     const auto devices = devices_of(config.parallel);
     const auto schedule = schedule_of(config.parallel, static_cast<int>(devices.size()));
-    const auto layers = measured_layers(config, model, layout, group);
+    const auto layers =
+        measured_layers(config, model, empty_batch(layout, micro_batch_size(config, group.size())), group);
     const auto cuts = cuts_of(config, model, layers, schedule.stages);
     const auto replica = [&] { return make_model(config.model, layout, task.outputs(), config.train.seed); };
     return std::make_unique<pipeline::DevicePipeline>(model, replica, devices, schedule, cuts);

@@ -9,7 +9,6 @@
 #include "ddprun/worker/data/batch.h"
 #include "ddprun/worker/data/dataset.h"
 #include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
 #include "ddprun/worker/parallel/pipeline/device_pipeline.h"
 #include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
 #include "ddprun/worker/parallel/pipeline/stage.h"
@@ -23,17 +22,17 @@ namespace ddprun::trainer {
 
 bool has_device_pipeline(const TrainConfig::Parallel& config);
 
-// Returns the times of layers, measured by rank 0, for a pipeline that is cut by them, or balanced; otherwise none.
-// Collective.
-std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model,
-                                             const data::SampleLayout& layout, ProcessGroup& all);
+// Returns the times of layers for such an input, measured by rank 0, for a pipeline that is cut by them, or balanced;
+// otherwise none. Collective.
+std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model, const Tensor& input,
+                                             ProcessGroup& all);
 
 // With parallel.pipeline: makes the stages of this rank, cut at parallel.split or by the times of layers. Collective.
 // Throws Errc::usage naming key and value.
 std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
                                                                     const std::vector<pipeline::Layer>& layers,
-                                                                    const DeviceMesh& mesh,
-                                                                    pipeline::StageParallelism stages);
+                                                                    ProcessGroup& stages, ProcessGroup& replicas,
+                                                                    pipeline::StageParallelism of_stages);
 // With parallel.balance as well: makes the balancer of its layers; otherwise none. Throws Errc::usage as above.
 std::optional<pipeline::StageBalancer> make_stage_balancer(const TrainConfig& config, nn::Module& model,
                                                            const std::vector<pipeline::Layer>& layers);

@@ -16,6 +16,7 @@
 #include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/trainer/config/device_settings.h"
 #include "ddprun/worker/trainer/config/group_settings.h"
+#include "ddprun/worker/trainer/config/run_settings.h"
 #include "ddprun/worker/trainer/state/model_devices.h"
 #include "ddprun/worker/trainer/state/train_device.h"
 
@@ -72,11 +73,6 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, D
   return on_device ? make_host_hook(std::move(hook), group) : std::move(hook);
 }
 
-// parallel.context and parallel.expert go only with data parallelism.
-ProcessGroup& gradient_group_of(const TrainConfig::Parallel& parallel, const DeviceMesh& mesh) {
-  return parallel.context > 1 || parallel.expert > 1 ? mesh.all() : mesh.group("data");
-}
-
 // The options of DistributedDataParallel that name parameters are keys of [parallel] of the same names.
 std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, nn::Module& model, ProcessGroup& group,
                                                   const StageTensors& stages = {}) {
@@ -103,14 +99,15 @@ std::unique_ptr<ShardSumHook> make_shard_sums(const TrainConfig& c, TrainState& 
 }
 
 // shard_sums: receives the hook for train.shards, which the result owns.
-std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh,
+std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, TrainState& state, const MeshGroups& groups,
                                                   ExpertParallel* experts, ShardSumHook*& shard_sums) {
   const DdpOptions options = ddp_options(c);
   const auto& p = c.parallel;
   nn::Module& model = *state.model;
   if (p.pipeline > 1) return nullptr;
-  ProcessGroup& group = gradient_group_of(p, mesh);
-  if (experts) return std::make_unique<ExpertDataParallel>(model, *experts, mesh.group("data"), group, options.limits);
+  ProcessGroup& group = groups.gradients;
+  if (experts)
+    return std::make_unique<ExpertDataParallel>(model, *experts, groups.gradients_of_experts, group, options.limits);
   if (p.strategy == "local_sgd")
     return std::make_unique<LocalSgd>(
         model, group,
@@ -167,10 +164,12 @@ std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, Train
   });
 }
 
-std::unique_ptr<ExpertParallel> make_expert_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
+std::unique_ptr<ExpertParallel> make_expert_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh,
+                                                     const MeshGroups& groups) {
   if (c.parallel.expert == 1) return nullptr;
-  return naming_mesh_key(
-      c.parallel, [&] { return std::make_unique<ExpertParallel>(*state.model, mesh.group("expert"), mesh.all()); });
+  return naming_mesh_key(c.parallel, [&] {
+    return std::make_unique<ExpertParallel>(*state.model, mesh.group("expert"), groups.gradients);
+  });
 }
 
 std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, TensorParallel* tensor) {
@@ -180,43 +179,44 @@ std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, Ten
   });
 }
 
-std::vector<pipeline::Layer> layers_of(const FormsContext& of) {
+std::vector<pipeline::Layer> layers_of(const FormsContext& of, const ContextParallel* context) {
   if (of.config.parallel.pipeline == 1) return {};
-  return measured_layers(of.config, *of.state.model, of.layout, of.group);
+  const Tensor input = empty_batch(of.layout, micro_batch_size(of.config, of.group.size()));
+  return measured_layers(of.config, *of.state.model, context ? context->own_positions(input) : input, of.group);
 }
 
 std::unique_ptr<pipeline::PipelinedDataParallel> make_pipelined(const TrainConfig& c, nn::Module& model,
                                                                 const std::vector<pipeline::Layer>& layers,
-                                                                const DeviceMesh& mesh) {
+                                                                const MeshGroups& groups) {
   if (c.parallel.pipeline == 1) return nullptr;
   if (c.parallel.zero > 1) {
-    check_shard_group(c.parallel, mesh.group("data"));
-    return make_rank_pipeline(c, model, layers, mesh, pipeline::sharded_stages(sharded_options(c)));
+    check_shard_group(c.parallel, groups.gradients);
+    return make_rank_pipeline(c, model, layers, groups.stages, groups.gradients, pipeline::sharded_stages(sharded_options(c)));
   }
   auto stages = pipeline::distributed_stages(ddp_options(c));
   stages.make = [&c](nn::Module& whole, ProcessGroup& group, const StageTensors& own) {
     return make_ddp(c, whole, group, own);
   };
-  return make_rank_pipeline(c, model, layers, mesh, std::move(stages));
+  return make_rank_pipeline(c, model, layers, groups.stages, groups.gradients, std::move(stages));
 }
 
 }  // namespace
 
 ParallelForms::ParallelForms(const FormsContext& of)
     : mesh(make_mesh(of)),
+      groups(mesh),
       context(make_context_parallel(of.config, *of.state.model, mesh)),
       tensor(make_tensor_parallel(of.config, of.state, mesh)),
-      experts(make_expert_parallel(of.config, of.state, mesh)),
+      experts(make_expert_parallel(of.config, of.state, mesh, groups)),
       own_task(task_of_divided_scores(of.task, tensor.get())),
       task(own_task ? *own_task : of.task),
       device_pipeline(make_device_pipeline(of.config, *of.state.model, of.layout, task, of.group)),
-      layers(layers_of(of)),
+      layers(layers_of(of, context.get())),
       stage_balancer(make_stage_balancer(of.config, *of.state.model, layers)),
-      pipelined(make_pipelined(of.config, *of.state.model, layers, mesh)),
-      of_passes(make_parallelism(of.config, of.state, mesh, experts.get(), shard_sums)),
+      pipelined(make_pipelined(of.config, *of.state.model, layers, groups)),
+      of_passes(make_parallelism(of.config, of.state, groups, experts.get(), shard_sums)),
       parallelism(pipelined ? *pipelined : *of_passes),
       replicas(make_data_parallel(of.config, *of.state.model, of.layout, task)),
-      gradient_group_(gradient_group_of(of.config.parallel, mesh)),
       device_(names_cuda_devices(of.config.parallel) ? devices_of(of.config.parallel).front()
                                                      : device_of(*of.state.model)),
       targets_device_(device_pipeline && device_ != Device{} ? devices_of(of.config.parallel).back() : device_) {
@@ -240,7 +240,7 @@ std::uint64_t ParallelForms::bytes_sent() const {
   std::uint64_t sum = mesh.bytes_sent() + parallelism.bytes_sent();
   for (const ProcessGroup* group :
        {&parallelism.shard_group(), static_cast<ProcessGroup*>(parallelism.replica_group())})
-    if (group && group->size() < gradient_group().size()) sum += group->bytes_sent();  // if it is not one of the mesh
+    if (group && group->size() < groups.gradients.size()) sum += group->bytes_sent();  // if it is not one of the mesh
   return sum;
 }
 

@@ -19,6 +19,7 @@
 #include "ddprun/worker/reducer/hooks/shard_sum_hook.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/config/train_config.h"
+#include "ddprun/worker/trainer/session/mesh_groups.h"
 #include "ddprun/worker/trainer/session/model_pipeline.h"
 #include "ddprun/worker/trainer/state/train_state.h"
 
@@ -45,7 +46,8 @@ class ParallelForms {
   ParallelForms(const ParallelForms&) = delete;
   ParallelForms& operator=(const ParallelForms&) = delete;
 
-  const DeviceMesh mesh;
+  DeviceMesh mesh;
+  const MeshGroups groups;
   const std::unique_ptr<ContextParallel> context;  // set with parallel.context
   const std::unique_ptr<TensorParallel> tensor;    // set with parallel.tensor
   const std::unique_ptr<ExpertParallel> experts;   // set with parallel.expert
@@ -61,20 +63,18 @@ class ParallelForms {
   const std::unique_ptr<DataParallel> replicas;                      // set with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm;
 
-  // The ranks that have samples of their own: one of all ranks that share them.
-  ProcessGroup& data_group() const { return experts ? mesh.all() : mesh.group("data"); }
-  // The ranks that have gradients of their own, which are averaged.
-  ProcessGroup& gradient_group() const { return gradient_group_; }
   // The ranks that have the same part of the model, with updates of their own.
-  ProcessGroup& replica_group() const { return experts ? mesh.group("data") : gradient_group(); }
+  ProcessGroup& replica_group() const { return experts ? groups.gradients_of_experts : groups.gradients; }
   // By what the sum of all gradients is divided: their average is one over the ranks that have gradients of their own.
-  int gradient_divisor() const { return shard_sums ? 1 : gradient_group_.size(); }
+  int gradient_divisor() const { return shard_sums ? 1 : groups.gradients.size(); }
   // The tensors of which each rank of some has a slice; null if there are none.
   const SlicedTensors* slices() const;
   // The model's device, where its inputs are, and the one where losses are computed.
   Device device() const { return device_; }
   Device targets_device() const { return targets_device_; }
 
+  // Returns this rank's positions of inputs or targets that have all.
+  Tensor own_positions(const Tensor& all) const { return context ? context->own_positions(all) : all; }
   // Returns whether this rank's losses are of samples, or of parts of them, that no other rank before it has.
   bool has_own_losses() const { return !tensor || tensor->group().rank() == 0; }
   // Returns whether ranks may have shares of a step by their speed; in a pipeline layers move instead.
@@ -90,7 +90,6 @@ class ParallelForms {
   std::uint64_t bytes_sent() const;  // the sum of ProcessGroup::bytes_sent() of all groups
 
  private:
-  ProcessGroup& gradient_group_;
   const Device device_;
   const Device targets_device_;
 };

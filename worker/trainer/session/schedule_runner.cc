@@ -32,10 +32,10 @@ class RankScheduleRunner final : public ScheduleRunner {
     auto& ranks = forms_.pipelined->pipeline();
     auto options = evaluation_options();
     options.add_to = [&](std::span<double> sums, const data::Batch& batch) {
-      add_to(sums, forms_.task, batch, *forms_.pipelined);
+      add_to(sums, forms_.task, own_part(batch), *forms_.pipelined);
     };
-    options.parts = &ranks.group();
-    const auto result = trainer::evaluate(*state_.model, forms_.task, samples, forms_.data_group(), options);
+    options.parts = &forms_.groups.parts_of_losses;
+    const auto result = trainer::evaluate(*state_.model, forms_.task, samples, forms_.groups.samples, options);
     ranks.finish();
     return result;
   }
@@ -60,7 +60,7 @@ class DeviceScheduleRunner final : public ScheduleRunner {
   Evaluation evaluate(const data::Dataset& samples) override {
     auto options = evaluation_options();
     options.forward = [this](const Variable& input) { return forms_.device_pipeline->forward(input); };
-    return trainer::evaluate(*state_.model, forms_.task, samples, forms_.data_group(), options);
+    return trainer::evaluate(*state_.model, forms_.task, samples, forms_.groups.samples, options);
   }
 };
 

@@ -14,8 +14,8 @@ data::Batch StepRunner::own_part(const data::Batch& batch) const {
   data::Batch own;
   own.samples = batch.samples;
   own.epoch = batch.epoch;
-  own.add("input", forms_.context->own_positions(batch.input()));
-  own.add("target", forms_.context->own_positions(batch.target()));
+  own.add("input", forms_.own_positions(batch.input()));
+  own.add("target", forms_.own_positions(batch.target()));
   return own;
 }
 

@@ -59,11 +59,11 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       forms_(
           {.config = config_, .layout = datasets_.train->layout(), .task = job.task, .state = state, .group = group}),
       divided_(config_, state, forms_),
-      position_(config_, state, epoch_plan(config_, datasets_.train->size(), forms_.data_group().size())),
-      micro_batch_(micro_batch_size(config_, forms_.data_group().size())),
+      position_(config_, state, epoch_plan(config_, datasets_.train->size(), forms_.groups.samples.size())),
+      micro_batch_(micro_batch_size(config_, forms_.groups.samples.size())),
       batches_(config_, datasets_, position_.plan(),
-               {.rank = forms_.data_group().rank(),
-                .ranks = forms_.data_group().size(),
+               {.rank = forms_.groups.samples.rank(),
+                .ranks = forms_.groups.samples.size(),
                 .micro_batch = micro_batch_,
                 .balances = config_.parallel.balance && forms_.allows_shares()}),
       values_(forms_.device()),
@@ -91,7 +91,7 @@ StepResult TrainSession::step(StepRequests requests) {
   optimize({.batches = batches,
             .shards = shards.value_or(std::vector<int>{}),
             .items = static_cast<double>(result.samples) * forms_.task.items_per_sample(),
-            .largest_count = batches_.largest_count(result.samples, group_.size())},
+            .largest_count = batches_.largest_count(result.samples, forms_.groups.samples.size())},
            requests, result, timer);
   result.bytes_sent = forms_.bytes_sent() - sent_before;
   result.model_peaks = forms_.parallelism.take_peaks();

@@ -52,7 +52,7 @@ class TrainSession final : public Session {
   std::int64_t total_steps() const override { return position_.total_steps(); }
   std::int64_t batch_size() const override { return micro_batch_; }
   std::int64_t step_samples() const override { return position_.plan().step_samples; }
-  int ranks_of_step() const override { return forms_.data_group().size(); }
+  int ranks_of_step() const override { return forms_.groups.samples.size(); }
 
   const ParallelForms& forms() const { return forms_; }
 

@@ -87,7 +87,7 @@ TEST_CASE("a model that is cut elsewhere between two steps learns what the whole
     const DeviceMesh mesh(world, {{"pipeline", 2}, {"data", 2}});
     const auto model = make(which);
     const auto cuts = [&](int s) { return cuts_at(*model, {first_pieces[static_cast<std::size_t>(s)]}, 2); };
-    PipelinedDataParallel pipelined(*model, mesh, cuts(0),
+    PipelinedDataParallel pipelined(*model, mesh.group("pipeline"), mesh.group("data"), cuts(0),
                                     plan_schedule(ScheduleKind::one_forward_one_backward, {2, 2, 1}));
     std::vector<double> losses;
     for (int s = 0; s < steps; ++s) {
@@ -189,7 +189,7 @@ TEST_CASE("the whole model is seen by all ranks, collected at rank 0 and distrib
   run_ranks(4, [&](ProcessGroup& world) {
     const DeviceMesh mesh(world, {{"pipeline", 2}, {"data", 2}});
     const auto model = make({"gpt"});
-    PipelinedDataParallel pipelined(*model, mesh, cuts_at(*model, {"h.3"}, 2),
+    PipelinedDataParallel pipelined(*model, mesh.group("pipeline"), mesh.group("data"), cuts_at(*model, {"h.3"}, 2),
                                     plan_schedule(ScheduleKind::gpipe, {2, 2, 1}));
     bool all = true;
     std::size_t count = 0;

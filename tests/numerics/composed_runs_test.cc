@@ -1,0 +1,156 @@
+// Jobs on products of all axes of the mesh, beside the same job at one rank. Each run draws some of the products, by
+// the seed that a failure names; with DDPRUN_DRAWS=all in the environment it takes all of them.
+#include <cstdlib>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "tests/numerics/layout_job.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr int step_samples = 16;
+
+struct Mesh {
+  int pipeline = 1, data = 1, context = 1, tensor = 1;
+  int zero = 0;
+  std::string more = {};  // further lines of [parallel]
+
+  int ranks() const { return pipeline * data * context * tensor; }
+  // Each data rank's share of a step passes in micro-batches of two samples.
+  std::string keys() const {
+    std::string lines = fmt::format("context = {}\ntensor = {}\nzero = {}\n", context, tensor, zero);
+    if (pipeline > 1)
+      lines += fmt::format("pipeline = {}\nmicro_batches = {}\n", pipeline, std::max(step_samples / data / 2, 1));
+    return lines + more;
+  }
+};
+
+// Returns the products that have several axes of more than one rank, with every way to divide the state.
+std::vector<Mesh> products(int ranks) {
+  std::vector<Mesh> all;
+  for (int pipeline = 1; pipeline <= ranks; pipeline *= 2)
+    for (int context = 2; pipeline * context <= ranks; context *= 2)
+      for (int tensor = 1; pipeline * context * tensor <= ranks; tensor *= 2)
+        for (int zero = 0; zero <= 3; ++zero) {
+          const int data = ranks / pipeline / context / tensor;
+          if (pipeline * tensor == 1 && zero == 0) continue;
+          all.push_back({pipeline, data, context, tensor, zero});
+          if (tensor > 1) all.push_back({pipeline, data, context, tensor, zero, "sequence = true\n"});
+        }
+  return all;
+}
+
+// Returns so many of them, or all.
+std::vector<Mesh> drawn(std::vector<Mesh> all, std::size_t count, std::uint32_t seed) {
+  const char* given = std::getenv("DDPRUN_DRAWS");
+  if (given && std::string(given) == "all") return all;
+  std::mt19937 generator(seed);
+  for (std::size_t i = 0; i < std::min(count, all.size()); ++i) {
+    const std::size_t other = i + generator() % (all.size() - i);
+    if (other != i) std::swap(all[i], all[other]);
+  }
+  all.resize(std::min(count, all.size()));
+  return all;
+}
+
+class Job {
+ public:
+  explicit Job(const std::string& optim, const std::string& model = "")
+      : job_(text_.keys({.context = 32, .layers = 8, .heads = 8}) + model + optim) {}
+
+  trainer::Summary run(const Mesh& mesh, const std::string& train, const std::string& more = {}) const {
+    return job_.run(mesh.ranks(), batch + train, mesh.keys() + more);
+  }
+  std::vector<double> losses(const Mesh& mesh, const std::string& train, const std::string& more = {}) const {
+    return job_.losses(mesh.ranks(), batch + train, mesh.keys() + more);
+  }
+  trainer::Summary run_one(const std::string& train, const std::string& more = {}) const {
+    return job_.run(1, batch + "accumulate = 8\n" + train, more);
+  }
+  std::vector<double> losses_of_one(const std::string& train, const std::string& more = {}) const {
+    return job_.losses(1, batch + "accumulate = 8\n" + train, more);
+  }
+  std::string checkpoint_keys() const { return job_.checkpoint_keys(); }
+
+ private:
+  inline static const std::string batch = "global_batch_size = " + std::to_string(step_samples) + "\n";
+  TextFile text_;
+  LayoutJob job_;
+};
+
+const std::string clipped = sgd + "clip_norm = 0.5\n";
+const std::string small_buckets = "[dist]\nbucket_mb = 0.02\n";
+
+void check_learn_as_one(const Job& job, const std::vector<Mesh>& meshes) {
+  const auto one = job.losses_of_one("max_steps = 10\n");
+  CHECK(one[9] < one[0]);
+  for (const Mesh& mesh : meshes) {
+    INFO(mesh.keys());
+    CHECK(difference(one, job.losses(mesh, "max_steps = 10\ncheck_replicas = true\n", small_buckets), 10) < 1e-6);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("products of positions, layers, stages and divided state learn as one rank") {
+  const int ranks = GENERATE(4, 8);
+  const std::uint32_t seed = 1;
+  INFO("seed " << seed);
+  check_learn_as_one(Job(clipped), drawn(products(ranks), 6, seed));
+}
+
+TEST_CASE("divided positions go with every schedule, and with blocks that are computed again") {
+  const Job job(clipped);
+  const auto one = job.losses_of_one("max_steps = 10\n");
+  for (const Mesh& mesh :
+       {Mesh{2, 1, 2, 1, 0, "schedule = zero_bubble\n"},
+        Mesh{2, 1, 2, 1, 1, "schedule = interleaved\nvirtual_stages = 2\n"},
+        Mesh{2, 1, 2, 2, 1, "schedule = gpipe\nsequence = true\n"}, Mesh{2, 2, 2, 1, 1, "schedule = 1f1b\n"}})
+    for (const std::string recompute : {"none", "blocks"}) {
+      INFO(mesh.keys() << recompute);
+      CHECK(difference(one, job.losses(mesh, "max_steps = 10\nrecompute = " + recompute + "\n"), 10) < 1e-6);
+    }
+}
+
+TEST_CASE("an evaluation on a product of axes counts every token once") {
+  const Job job(sgd);
+  const std::string train = "max_steps = 3\n", eval = "[eval]\nevery_epochs = 1\nbatch_size = 3\n";
+  const double one = job.run_one(train, eval).evaluation.loss;
+  for (const Mesh& mesh : {Mesh{2, 1, 2, 1}, Mesh{1, 1, 2, 2}, Mesh{2, 1, 2, 2, 1}, Mesh{1, 2, 2, 2, 3}}) {
+    INFO(mesh.keys());
+    CHECK(std::abs(job.run(mesh, train, eval).evaluation.loss / one - 1) < 1e-6);
+  }
+}
+
+TEST_CASE("a checkpoint of each product goes on under the next one") {
+  const Job job(adamw);
+  auto meshes = drawn(products(4), 3, 2);
+  for (const Mesh& mesh : drawn(products(8), 3, 3)) meshes.push_back(mesh);
+  const auto train = [](std::size_t steps) {
+    return "seed = 1\nema = 0.9\ncheck_replicas = true\nmax_steps = " + std::to_string(steps) + "\n";
+  };
+  const std::size_t steps = 2 * meshes.size();
+  const auto undisturbed = job.losses_of_one(train(steps));
+  std::vector<double> resumed;
+  for (std::size_t m = 0; m < meshes.size(); ++m)
+    resumed = job.losses(meshes[m], train(2 * (m + 1)), job.checkpoint_keys());
+  CHECK(difference(undisturbed, resumed, steps) < 1e-4);
+}
+
+TEST_CASE("a run on a product that stops and goes on has the bits of one that does not") {
+  for (const Mesh& mesh : {Mesh{2, 1, 2, 1, 1, "split = h.3\n"}, Mesh{1, 1, 2, 2, 3, "sequence = true\n"},
+                           Mesh{2, 1, 2, 2, 1, "split = h.3\n"}}) {
+    INFO(mesh.keys());
+    const Job job(adamw);
+    const std::string train = "ema = 0.9\nprecision = bf16\n";
+    const auto undisturbed = job.run(mesh, train + "max_steps = 6\n");
+    job.run(mesh, train + "max_steps = 3\n", job.checkpoint_keys());
+    const auto resumed = job.run(mesh, train + "max_steps = 6\n", job.checkpoint_keys());
+    CHECK(resumed.parameter_digest == undisturbed.parameter_digest);
+    CHECK(resumed.evaluation.loss == undisturbed.evaluation.loss);  // the loss of the averages
+  }
+}
