@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "ddprun/worker/autograd/autocast.h"
@@ -24,24 +25,15 @@ Variable by_head(const Variable& x, std::int64_t heads) {
   return permute(reshape(x, {shape[0], shape[1], heads, shape[2] / heads}), {0, 2, 1, 3});
 }
 
-// Returns (time, time): minus infinity where a position is later than the query's.
-Tensor causal_mask(std::int64_t time) {
-  Tensor mask = Tensor::zeros({time, time});
-  for (std::int64_t i = 0; i < time; ++i)
-    for (std::int64_t j = i + 1; j < time; ++j)
-      mask.data<float>()[i * time + j] = -std::numeric_limits<float>::infinity();
-  return mask;
-}
-
-// Computes softmax(scores + causal_mask) in one operation: the masked scores are no result, which would have to be
+// Computes softmax(scores + given mask) in one operation: the masked scores are no result, which would have to be
 // finite (AnomalyScope).
-Variable causal_softmax(const Variable& given) {
+Variable masked_softmax(const Variable& given, const Tensor& given_mask) {
   const Variable scores = autograd::autocast(autograd::CastClass::float32, given);
-  const autograd::Operation operation("causal_softmax", {scores});
+  const autograd::Operation operation("masked_softmax", {scores});
   const Tensor x = scores.value().contiguous();
-  const std::int64_t time = x.size(-1);
-  const kernels::Axis rows{x.numel() / time, time, 1};
-  const Tensor mask = causal_mask(time).to(x.dtype()).to(x.device());
+  const std::int64_t keys = x.size(-1);
+  const kernels::Axis rows{x.numel() / keys, keys, 1};
+  const Tensor mask = given_mask.to(x.dtype()).to(x.device());
   Tensor masked = Tensor::empty_like(x), y = Tensor::empty_like(x);
   kernels::of(x).binary(kernels::Binary::add, {}, x, mask.expand(x.shape()), masked);
   kernels::of(x).softmax(masked, rows, false, y);
@@ -52,19 +44,37 @@ Variable causal_softmax(const Variable& given) {
   });
 }
 
-// Drops some of the probabilities, which have to exist for that.
-Variable attention_with_dropout(const Variable& packed, std::int64_t heads, bool causal, Dropout& weights_dropout) {
-  const Shape& shape = packed.shape();
-  const std::int64_t width = shape[2] / 3;
+// Drops weights of (batch, time, 3 width).
+Variable packed_attention_with_dropout(const Variable& packed, std::int64_t heads, bool causal, Dropout& dropout) {
+  const std::int64_t time = packed.shape()[1], width = packed.shape()[2] / 3;
   const std::vector<Variable> parts = split(packed, {width, width, width}, 2);
-  const Variable query = by_head(parts[0], heads), key = by_head(parts[1], heads), value = by_head(parts[2], heads);
-  const double scale = 1 / std::sqrt(static_cast<double>(width / heads));
-  const Variable scores = mul(matmul(query, transpose(key, -2, -1)), scale);
-  const Variable seen = matmul(weights_dropout(causal ? causal_softmax(scores) : softmax(scores)), value);
-  return reshape(permute(seen, {0, 2, 1, 3}), {shape[0], shape[1], width});
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(time));
+  std::iota(positions.begin(), positions.end(), std::int64_t{0});
+  const Tensor mask = causal ? causal_mask(positions, time) : Tensor();
+  return attention_with_dropout(parts[0], parts[1], parts[2], heads, mask, dropout);
 }
 
 }  // namespace
+
+Tensor causal_mask(const std::vector<std::int64_t>& positions, std::int64_t keys) {
+  Tensor mask = Tensor::zeros({std::ssize(positions), keys});
+  auto* row = mask.data<float>();
+  for (const std::int64_t position : positions) {
+    for (std::int64_t key = position + 1; key < keys; ++key) row[key] = -std::numeric_limits<float>::infinity();
+    row += keys;
+  }
+  return mask;
+}
+
+Variable attention_with_dropout(const Variable& query, const Variable& key, const Variable& value, std::int64_t heads,
+                                const Tensor& mask, Dropout& weights_dropout) {
+  const Shape& shape = query.shape();
+  const double scale = 1 / std::sqrt(static_cast<double>(shape[2] / heads));
+  const Variable q = by_head(query, heads), k = by_head(key, heads), v = by_head(value, heads);
+  const Variable scores = mul(matmul(q, transpose(k, -2, -1)), scale);
+  const Variable seen = matmul(weights_dropout(mask.defined() ? masked_softmax(scores, mask) : softmax(scores)), v);
+  return reshape(permute(seen, {0, 2, 1, 3}), shape);
+}
 
 CausalSelfAttention::CausalSelfAttention(const CausalSelfAttentionOptions& o, Generator& generator)
     : heads_(o.heads),
@@ -87,9 +97,8 @@ std::vector<Variable> CausalSelfAttention::forward_all(const std::vector<Variabl
 
 Variable CausalSelfAttention::attend(const Variable& packed) {
   if (attention_) return attention_(packed, heads_);
-  const bool drops = drops_weights_ && training();
-  return drops ? attention_with_dropout(packed, heads_, true, attn_dropout_)
-               : packed_attention(packed, heads_, {.causal = true});
+  return drops_weights() ? packed_attention_with_dropout(packed, heads_, true, attn_dropout_)
+                         : packed_attention(packed, heads_, {.causal = true});
 }
 
 SelfAttention::SelfAttention(std::int64_t width, std::int64_t heads, double dropout, Generator& generator)
@@ -105,7 +114,8 @@ SelfAttention::SelfAttention(std::int64_t width, std::int64_t heads, double drop
 Variable SelfAttention::forward(const Variable& input) {
   const Variable packed = linear(input, in_proj_weight_, in_proj_bias_);
   const bool drops = drops_weights_ && training();
-  return out_proj_(drops ? attention_with_dropout(packed, heads_, false, dropout_) : packed_attention(packed, heads_));
+  return out_proj_(drops ? packed_attention_with_dropout(packed, heads_, false, dropout_)
+                         : packed_attention(packed, heads_));
 }
 
 }  // namespace ddprun::nn

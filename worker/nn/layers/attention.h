@@ -28,10 +28,12 @@ class CausalSelfAttention : public Module {
   // rows.
   void set_heads(std::int64_t heads) { heads_ = heads; }
 
-  bool drops_weights() const { return drops_weights_; }
+  // Returns whether the attention's weights are dropped in this pass, and by what.
+  bool drops_weights() const { return drops_weights_ && training(); }
+  Dropout& weights_dropout() { return attn_dropout_; }
   // Like packed_attention(): (batch, time, 3 width), query, key and value of each position, -> (batch, time, width).
   using Attention = std::function<Variable(const Variable& packed, std::int64_t heads)>;
-  // Replaces causal attention over the positions of an input; empty restores it. The function drops no weights.
+  // Replaces causal attention over the positions of an input, with its dropout; empty restores it.
   void set_attention(Attention attention) { attention_ = std::move(attention); }
 
   // Returns whether a second input, the residual stream, may be added to the result by the last product.
@@ -48,6 +50,13 @@ class CausalSelfAttention : public Module {
   Conv1D &c_attn_, &c_proj_;
   Dropout &attn_dropout_, &resid_dropout_;
 };
+
+// Attention whose weights are computed, so that some can be dropped: query (batch, queries, width), key and value
+// (batch, keys, width) -> (batch, queries, width). mask (queries, keys) is added to the scores; undefined: none.
+Variable attention_with_dropout(const Variable& query, const Variable& key, const Variable& value, std::int64_t heads,
+                                const Tensor& mask, Dropout& weights_dropout);
+// Returns the mask that hides from queries at these positions the keys that are later: minus infinity, elsewhere 0.
+Tensor causal_mask(const std::vector<std::int64_t>& positions, std::int64_t keys);
 
 // (batch, time, width) -> the same: each position sees all. PyTorch's MultiheadAttention of one input with itself, with
 // its names, order and initial distributions of parameters. dropout: that of the attention's weights.

@@ -3,9 +3,49 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/context/zigzag.h"
 #include "ddprun/worker/parallel/group_tensors.h"
+#include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
+
+template <class Operation>
+void ContextGroup::run(std::size_t bytes, Operation operation) {
+  const auto start = std::chrono::steady_clock::now();
+  operation();
+  waited_ += std::chrono::steady_clock::now() - start;
+  bytes_ += bytes;
+}
+
+Tensor ContextGroup::gather_positions(const Tensor& given) {
+  const Tensor own = given.contiguous();
+  Shape shape = own.shape(), by_rank = own.shape();
+  shape[1] *= size();
+  by_rank[0] *= size();
+  Tensor parts = Tensor::empty(by_rank, own.dtype(), own.device()),
+         all = Tensor::empty(shape, own.dtype(), own.device());
+  run(own.bytes() * static_cast<std::size_t>(size() - 1),
+      [&] { group_.allgather(span_of_tensor(own), span_of_tensor(parts), {.blocking = true}); });
+  for (int rank = 0; rank < size(); ++rank)
+    put_positions(parts.slice(0, rank * own.size(0), own.size(0)), 1, rank, size(), all);
+  return all;
+}
+
+Tensor ContextGroup::sum_positions(const Tensor& all) {
+  Shape shape = all.shape(), by_rank = all.shape();
+  shape[1] /= size();
+  by_rank[0] *= size();
+  by_rank[1] = shape[1];
+  Tensor parts = Tensor::empty(by_rank, all.dtype(), all.device()),
+         sum = Tensor::empty(shape, all.dtype(), all.device());
+  for (int rank = 0; rank < size(); ++rank) {
+    Tensor part = parts.slice(0, rank * shape[0], shape[0]);
+    kernels::copy(own_positions(all, 1, rank, size()), part);
+  }
+  run(sum.bytes() * static_cast<std::size_t>(size() - 1),
+      [&] { group_.reduce_scatter(span_of_tensor(parts), span_of_tensor(sum), ReduceOp::sum, {.blocking = true}); });
+  return sum;
+}
 
 RingShift::RingShift(ContextGroup& group, const Tensor& tensor, Kind kind)
     : group_(group), sent_(tensor), received_(Tensor::empty_like(tensor)) {

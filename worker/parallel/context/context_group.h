@@ -20,12 +20,19 @@ class ContextGroup {
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
 
+  // (batch, time / ranks, width) -> (batch, time, width): all ranks' positions in their order; and back: the ranks' sum
+  // at own positions (zigzag.h). Both are collective, and return new tensors.
+  Tensor gather_positions(const Tensor& own);
+  Tensor sum_positions(const Tensor& all);
+
   // The number of bytes sent by this rank so far.
   std::uint64_t bytes() const { return bytes_; }
   std::chrono::nanoseconds waited() const { return waited_; }
 
  private:
   friend class RingShift;
+  template <class Operation>
+  void run(std::size_t bytes, Operation operation);
 
   ProcessGroup& group_;
   std::uint64_t bytes_ = 0;

@@ -1,8 +1,7 @@
 #include "ddprun/worker/parallel/context/context_parallel.h"
 
-#include <algorithm>
-
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/context/gathered_attention.h"
 #include "ddprun/worker/parallel/context/ring_attention.h"
 #include "ddprun/worker/parallel/context/zigzag.h"
 
@@ -21,8 +20,6 @@ std::vector<M*> modules_of(nn::Module& model) {
 std::vector<nn::CausalSelfAttention*> attentions_of(nn::Module& model) {
   auto all = modules_of<nn::CausalSelfAttention>(model);
   if (all.empty()) throw make_error(Errc::usage, "context parallelism: the model has no causal attention");
-  if (std::ranges::any_of(all, &nn::CausalSelfAttention::drops_weights))
-    throw make_error(Errc::usage, "context parallelism: the weights of attention cannot be dropped");
   return all;
 }
 
@@ -35,15 +32,25 @@ nn::PositionEmbedding& positions_of(nn::Module& model) {
 }  // namespace
 
 ContextParallel::ContextParallel(nn::Module& model, ProcessGroup& group)
-    : group_(group), attentions_(attentions_of(model)), positions_(positions_of(model)) {
-  positions_.set_sample_part(own_part(group.rank(), group.size()));
-  for (auto* attention : attentions_)
-    attention->set_attention(
-        [this](const Variable& packed, std::int64_t heads) { return ring_attention(packed, heads, group_); });
+    : group_(group),
+      attentions_(attentions_of(model)),
+      dropouts_(modules_of<nn::Dropout>(model)),
+      positions_(positions_of(model)) {
+  const nn::SamplePart part = own_part(group.rank(), group.size());
+  positions_.set_sample_part(part);
+  for (auto* dropout : dropouts_) dropout->set_sample_part(part);
+  for (auto* attention : attentions_) {
+    attention->weights_dropout().set_sample_part(own_weights(attention->heads(), group.rank(), group.size()));
+    attention->set_attention([this, attention](const Variable& packed, std::int64_t heads) {
+      return attention->drops_weights() ? gathered_attention(packed, heads, group_, attention->weights_dropout())
+                                        : ring_attention(packed, heads, group_);
+    });
+  }
 }
 
 ContextParallel::~ContextParallel() {
   positions_.set_sample_part({});
+  for (auto* dropout : dropouts_) dropout->set_sample_part({});
   for (auto* attention : attentions_) attention->set_attention({});
 }
 

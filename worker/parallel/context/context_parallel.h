@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ddprun/worker/nn/layers/attention.h"
+#include "ddprun/worker/nn/layers/dropout.h"
 #include "ddprun/worker/nn/layers/position_embedding.h"
 #include "ddprun/worker/parallel/context/context_group.h"
 
@@ -20,14 +21,14 @@ namespace ddprun {
 // All ranks of a group have the same samples. Parameters are whole at each rank; the gradient that each computes is of
 // its positions, so the group whose gradients are averaged includes all ranks.
 //
-// The model is one with a PositionEmbedding, and whose attention is CausalSelfAttention without dropout of its weights:
-// GPT. The destructor gives the model its whole sequences back. Tensor parallelism, if any, is applied afterwards, and
-// destroyed before.
+// The model is one with a PositionEmbedding, and whose attention is CausalSelfAttention: GPT. In a RandomScope dropout
+// draws the numbers of whole samples; where it drops weights of attention that is gathered_attention(). The destructor
+// gives the model its whole sequences back. Tensor parallelism, if any, is applied afterwards, and destroyed before.
 //
 // Ownership: model and group outlive this object.
 // Threads: one at a time; passes through the model are collective.
-// Errors: the constructor throws Errc::usage for a model without such modules, or whose attention drops weights, before
-//   it changes it; a pass throws Errc::mismatch for more positions than the model has.
+// Errors: the constructor throws Errc::usage for a model without such modules, before it changes it; a pass throws
+// Errc::mismatch for more positions than the model has.
 class ContextParallel {
  public:
   ContextParallel(nn::Module& model, ProcessGroup& group);
@@ -43,6 +44,7 @@ class ContextParallel {
  private:
   ContextGroup group_;
   std::vector<nn::CausalSelfAttention*> attentions_;
+  std::vector<nn::Dropout*> dropouts_;
   nn::PositionEmbedding& positions_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "ddprun/worker/nn/sample_part.h"
 #include "ddprun/worker/tensor/tensor.h"
@@ -20,6 +21,9 @@ Pieces pieces_of(int rank, int ranks);
 // Returns a rank's positions, or the elements of them, as ranges of the whole sequence.
 nn::SamplePart own_part(int rank, int ranks);
 
+// The same for the weights of attention, a rank's queries by all keys, of each of so many heads.
+nn::SamplePart own_weights(std::int64_t heads, int rank, int ranks);
+
 // A range of a rank's positions, in its order.
 struct PositionRange {
   std::int64_t start, length;
@@ -35,5 +39,9 @@ SeenPositions seen_positions(int rank, int owner, std::int64_t piece);
 // Returns a rank's positions of a dimension that has all of them, in a new tensor. Throws Errc::usage for a number of
 // positions that 2 ranks does not divide.
 Tensor own_positions(const Tensor& all, std::int64_t dim, int rank, int ranks);
+// The inverse: writes a rank's positions to their places.
+void put_positions(const Tensor& own, std::int64_t dim, int rank, int ranks, const Tensor& all);
+// Returns a rank's positions of so many, in its order.
+std::vector<std::int64_t> numbers_of_positions(std::int64_t positions, int rank, int ranks);
 
 }  // namespace ddprun

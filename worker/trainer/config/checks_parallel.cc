@@ -184,8 +184,6 @@ void check_context_parallel(const TrainConfig& c, const Settings& settings) {
     reject(settings, "train.task", "with parallel.context a rank has scores of its positions: use language_modelling");
   if (c.data.context % (2 * p.context) != 0)
     reject(settings, "data.context", fmt::format("it has to be a multiple of 2 parallel.context = {}", 2 * p.context));
-  if (c.model.dropout > 0)
-    reject(settings, "model.dropout", "with parallel.context the weights of attention cannot be dropped");
   for (const auto& [key, on] :
        {std::pair("parallel.strategy", p.strategy != "ddp"), std::pair("parallel.devices", !p.devices.empty()),
         std::pair("parallel.balance", p.balance), std::pair("train.quantization_aware", c.train.quantization_aware)})
