@@ -2,6 +2,7 @@
 // the seed that a failure names; with DDPRUN_DRAWS=all in the environment it takes all of them.
 #include <cstdlib>
 #include <random>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,13 +19,16 @@ struct Mesh {
   int pipeline = 1, data = 1, context = 1, tensor = 1;
   int zero = 0;
   std::string more = {};  // further lines of [parallel]
+  int expert = 1;
 
-  int ranks() const { return pipeline * data * context * tensor; }
+  int ranks() const { return pipeline * data * expert * context * tensor; }
   // Each data rank's share of a step passes in micro-batches of two samples.
   std::string keys() const {
     std::string lines = fmt::format("context = {}\ntensor = {}\nzero = {}\n", context, tensor, zero);
+    if (expert > 1) lines += fmt::format("expert = {}\n", expert);
     if (pipeline > 1)
-      lines += fmt::format("pipeline = {}\nmicro_batches = {}\n", pipeline, std::max(step_samples / data / 2, 1));
+      lines +=
+          fmt::format("pipeline = {}\nmicro_batches = {}\n", pipeline, std::max(step_samples / data / expert / 2, 1));
     return lines + more;
   }
 };
@@ -44,6 +48,20 @@ std::vector<Mesh> products(int ranks) {
   return all;
 }
 
+// The same for a model with experts, of which some have the axis that divides them.
+std::vector<Mesh> products_with_experts(int ranks) {
+  std::vector<Mesh> all;
+  for (int expert = 1; expert <= std::min(ranks, 4); expert *= 2)
+    for (int context = 1; expert * context <= ranks; context *= 2)
+      for (int tensor = 1; expert * context * tensor <= ranks; tensor *= 2) {
+        if (context * tensor == 1) continue;
+        const int data = ranks / expert / context / tensor;
+        all.push_back({1, data, context, tensor, 0, "", expert});
+        if (tensor > 1) all.push_back({1, data, context, tensor, 0, "sequence = true\n", expert});
+      }
+  return all;
+}
+
 // Returns so many of them, or all.
 std::vector<Mesh> drawn(std::vector<Mesh> all, std::size_t count, std::uint32_t seed) {
   const char* given = std::getenv("DDPRUN_DRAWS");
@@ -59,25 +77,29 @@ std::vector<Mesh> drawn(std::vector<Mesh> all, std::size_t count, std::uint32_t 
 
 class Job {
  public:
-  explicit Job(const std::string& optim, const std::string& model = "")
-      : job_(text_.keys({.context = 32, .layers = 8, .heads = 8}) + model + optim) {}
+  explicit Job(const std::string& optim, const std::string& model = "dropout = 0.1\n",
+               std::string batch = fmt::format("global_batch_size = {}\n", step_samples))
+      : batch_(std::move(batch)), job_(text_.keys({.context = 32, .layers = 4, .heads = 8}) + model + optim) {}
 
   trainer::Summary run(const Mesh& mesh, const std::string& train, const std::string& more = {}) const {
-    return job_.run(mesh.ranks(), batch + train, mesh.keys() + more);
+    return job_.run(mesh.ranks(), batch_ + train, mesh.keys() + more);
   }
   std::vector<double> losses(const Mesh& mesh, const std::string& train, const std::string& more = {}) const {
-    return job_.losses(mesh.ranks(), batch + train, mesh.keys() + more);
+    return job_.losses(mesh.ranks(), batch_ + train, mesh.keys() + more);
   }
   trainer::Summary run_one(const std::string& train, const std::string& more = {}) const {
-    return job_.run(1, batch + "accumulate = 8\n" + train, more);
+    return job_.run(1, batch_ + "accumulate = 8\n" + train, more);
   }
   std::vector<double> losses_of_one(const std::string& train, const std::string& more = {}) const {
-    return job_.losses(1, batch + "accumulate = 8\n" + train, more);
+    return job_.losses(1, batch_ + "accumulate = 8\n" + train, more);
+  }
+  std::vector<double> losses_of_whole_batches(const std::string& train) const {
+    return job_.losses(1, batch_ + train, "");
   }
   std::string checkpoint_keys() const { return job_.checkpoint_keys(); }
 
  private:
-  inline static const std::string batch = "global_batch_size = " + std::to_string(step_samples) + "\n";
+  std::string batch_;
   TextFile text_;
   LayoutJob job_;
 };
@@ -101,6 +123,38 @@ TEST_CASE("products of positions, layers, stages and divided state learn as one 
   const std::uint32_t seed = 1;
   INFO("seed " << seed);
   check_learn_as_one(Job(clipped), drawn(products(ranks), 6, seed));
+}
+
+TEST_CASE("products with experts learn as one rank") {
+  const int ranks = GENERATE(4, 8);
+  const std::uint32_t seed = 4;
+  INFO("seed " << seed);
+  // The shares of choices are those of a micro-batch: without their loss they make no difference.
+  check_learn_as_one(Job(clipped, "experts = 4\nload_balancing_loss = 0\nrouter_z_loss = 0.01\ndropout = 0.1\n"),
+                     drawn(products_with_experts(ranks), 6, seed));
+}
+
+TEST_CASE("the loss that keeps experts busy is that of all ranks' tokens on a product of axes") {
+  const Job job(clipped, "experts = 4\nload_balancing_loss = 0.1\n");
+  const auto one = job.losses_of_whole_batches("max_steps = 10\n");
+  for (const Mesh& mesh : {Mesh{1, 1, 2, 1, 0, "", 2}, Mesh{1, 1, 1, 2, 0, "", 2}, Mesh{1, 2, 1, 2, 0, "", 2},
+                           Mesh{1, 1, 2, 2, 0, "sequence = true\n", 2}})
+    for (const std::string recompute : {"none", "blocks"}) {
+      INFO(mesh.keys() << recompute);
+      CHECK(difference(one, job.losses(mesh, "max_steps = 10\nrecompute = " + recompute + "\n"), 10) < 1e-6);
+    }
+}
+
+// With 5 samples, and micro-batches of one, some ranks make passes that count for nothing.
+TEST_CASE("ranks of a product without samples compute their experts for the others") {
+  const Job job(sgd, "experts = 4\nload_balancing_loss = 0\n", "global_batch_size = 5\n");
+  const auto one = job.losses_of_whole_batches("max_steps = 10\n");
+  for (const Mesh& mesh : {Mesh{1, 2, 1, 1, 0, "", 2}, Mesh{1, 1, 2, 1, 0, "", 4}, Mesh{1, 2, 1, 2, 0, "", 2}})
+    for (const std::string recompute : {"none", "blocks"}) {
+      INFO(mesh.keys() << recompute);
+      CHECK(difference(one, job.losses(mesh, "max_steps = 10\naccumulate = 2\nrecompute = " + recompute + "\n"), 10) <
+            2e-6);
+    }
 }
 
 TEST_CASE("divided positions go with every schedule, and with blocks that are computed again") {
@@ -142,8 +196,8 @@ TEST_CASE("a checkpoint of each product goes on under the next one") {
 }
 
 TEST_CASE("a run on a product that stops and goes on has the bits of one that does not") {
-  for (const Mesh& mesh : {Mesh{2, 1, 2, 1, 1, "split = h.3\n"}, Mesh{1, 1, 2, 2, 3, "sequence = true\n"},
-                           Mesh{2, 1, 2, 2, 1, "split = h.3\n"}}) {
+  for (const Mesh& mesh : {Mesh{2, 1, 2, 1, 1, "split = h.2\n"}, Mesh{1, 1, 2, 2, 3, "sequence = true\n"},
+                           Mesh{2, 1, 2, 2, 1, "split = h.2\n"}}) {
     INFO(mesh.keys());
     const Job job(adamw);
     const std::string train = "ema = 0.9\nprecision = bf16\n";

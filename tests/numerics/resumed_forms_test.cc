@@ -73,6 +73,9 @@ std::vector<Form> dividing_forms() {
           {2, "expert = 2\n", Model::gpt_experts, has_parts},
           {4, "expert = 4\n", Model::gpt_experts, has_parts},
           {4, "expert = 2\n", Model::gpt_experts, has_parts},
+          {4, "expert = 2\ncontext = 2\n", Model::gpt_experts, has_parts},
+          {4, "expert = 2\ntensor = 2\nsequence = true\n", Model::gpt_experts, has_parts},
+          {8, "context = 2\ntensor = 2\nsequence = true\nzero = 3\n", Model::gpt, has_parts},
           {4, "tensor = 2\nzero = 1\n", Model::gpt, has_parts},
           {4, "tensor = 2\nsequence = true\nzero = 1\n", Model::gpt, has_parts},
           {4, "tensor = 2\nzero = 2\n", Model::gpt, has_parts},
@@ -92,6 +95,7 @@ std::vector<Form> pipelines() {
                            (interleaved ? "\nvirtual_stages = 2\nsplit = h.1 h.2 h.3\n" : "\nsplit = h.2\n"),
                        Model::gpt, has_stages});
     }
+  forms.push_back({4, "pipeline = 2\nmicro_batches = 3\ncontext = 2\nsplit = h.2\n", Model::gpt, has_stages});
   forms.push_back({4, "pipeline = 2\nmicro_batches = 3\nzero = 1\nsplit = h.2\n", Model::gpt, has_averaged_stages});
   forms.push_back(
       {8, "pipeline = 2\nmicro_batches = 3\ntensor = 2\nzero = 1\nsplit = h.2\n", Model::gpt, has_averaged_stages});
@@ -126,8 +130,7 @@ class Draw {
  private:
   std::string data_and_model(const TempDir& dir, int samples) {
     const std::string counts = fmt::format("samples = {}\ntest_samples = 5\n", samples);
-    const std::string dropout =
-        form_.parallel.find("context") == std::string::npos && one_in(2) ? "dropout = 0.2\n" : "";
+    const std::string dropout = one_in(2) ? "dropout = 0.2\n" : "";
     if (form_.model == Model::mlp)
       return "[data]\nname = random\nshape = 6\n" + counts + "[model]\nname = mlp\nhidden = 12 9\n" + dropout;
     if (form_.model == Model::cnn_bn) return "[data]\nname = digits\n" + counts + "[model]\nname = cnn_bn\n";

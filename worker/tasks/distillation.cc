@@ -17,6 +17,8 @@ class Distillation : public Task {
 
   std::int64_t outputs() const override { return labels_->outputs(); }
 
+  double weight(const data::Batch& batch) const override { return labels_->weight(batch); }
+
   WeightedLoss loss(const Forward& model, const data::Batch& batch) const override {
     Variable scores;
     auto [loss, weight] = labels_->loss([&](const Variable& input) { return scores = model(input); }, batch);

@@ -36,6 +36,10 @@ class LanguageModelling : public Task {
   double items_per_sample() const override { return static_cast<double>(context_); }
   bool items_are_tokens() const override { return true; }
 
+  double weight(const data::Batch& batch) const override {
+    return static_cast<double>(count_targets(batch.on_host("target")));
+  }
+
   WeightedLoss loss(const Forward& model, const data::Batch& batch) const override {
     // Scores of a large vocabulary take most of a device's memory: there the loss computes them in parts, unless they
     // are on another device than the samples, like those of a pipeline.
@@ -43,14 +47,13 @@ class LanguageModelling : public Task {
     const bool in_parts = !cross_entropy_ && device.type == DeviceType::cuda && batch.target().device() == device;
     const autograd::DeferredOutput output(in_parts);
     Variable result = as_rows(model(Variable(batch.input())));
-    Variable weight = output.weight();
-    if (weight.defined() && weight.device() != result.device()) {
+    Variable output_weight = output.weight();
+    if (output_weight.defined() && output_weight.device() != result.device()) {
       // A model that is divided among devices brings its result to the device of the samples.
-      result = to_device(linear(to_device(result, weight.device()), weight), device);
-      weight = Variable();
+      result = to_device(linear(to_device(result, output_weight.device()), output_weight), device);
+      output_weight = Variable();
     }
-    return {loss_of(result, weight, batch.target().reshape({-1})),
-            static_cast<double>(count_targets(batch.on_host("target")))};
+    return {loss_of(result, output_weight, batch.target().reshape({-1})), weight(batch)};
   }
 
   std::unique_ptr<Task> with_cross_entropy(CrossEntropy cross_entropy) const override {

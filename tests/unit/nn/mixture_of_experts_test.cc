@@ -4,6 +4,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/nn/loss_factor_scope.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "tests/support/numerics.h"
@@ -135,8 +136,11 @@ TEST_CASE("the losses of a router add to its gradient, times the factor, and not
   Variable weight(router, true);
   losses({weight}).backward();
 
-  layer->set_loss_factor(3);
-  const Variable result = (*layer)(tokens);
+  const auto pass_with = [&](double factor) {
+    const nn::LossFactorScope scope(factor);
+    return (*layer)(tokens);
+  };
+  const Variable result = pass_with(3);
   result.backward(Tensor::zeros(result.shape(), DType::float64));
   const Variable three(Tensor::full(router.shape(), 3, DType::float64));
   CHECK(difference(layer->parameter("router.weight").grad(), mul(Variable(weight.grad()), three).value()) < 1e-12);

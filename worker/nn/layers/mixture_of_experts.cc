@@ -1,10 +1,12 @@
 #include "ddprun/worker/nn/layers/mixture_of_experts.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops/activation.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
@@ -13,6 +15,7 @@
 #include "ddprun/worker/autograd/ops/reduce.h"
 #include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/nn/layers/initial.h"
+#include "ddprun/worker/nn/loss_factor_scope.h"
 
 namespace ddprun::nn {
 namespace {
@@ -23,14 +26,13 @@ void check(const MixtureOfExpertsOptions& o) {
 }
 
 // Returns the value, from which the backward pass goes on to the loss as well, with the gradient factor.
-Variable with_loss(const Variable& value, const Variable& loss, std::shared_ptr<const double> factor) {
+Variable with_loss(const Variable& value, const Variable& loss, double factor) {
   const autograd::Operation operation("with_loss", {value, loss});
-  return operation.record(
-      value.value(), {},
-      [factor = std::move(factor), dtype = loss.dtype(), device = loss.value().device()](autograd::Backward& pass) {
-        if (pass.wants(0)) pass.add(0, pass.grad());
-        if (pass.wants(1)) pass.add(1, Tensor::full({}, *factor, dtype, device));
-      });
+  return operation.record(value.value(), {},
+                          [factor, dtype = loss.dtype(), device = loss.value().device()](autograd::Backward& pass) {
+                            if (pass.wants(0)) pass.add(0, pass.grad());
+                            if (pass.wants(1)) pass.add(1, Tensor::full({}, factor, dtype, device));
+                          });
 }
 
 // Returns the sum for tokens (rows, width) of the experts' results times a weight for each choice (rows, per_token).
@@ -64,6 +66,19 @@ Variable ExpertLinear::apply(const Variable& rows, const ExpertCounts& counts) c
   return grouped_mm(rows, counts, weight_, bias_);
 }
 
+Variable ExpertLinear::multiply(const Variable& rows, const ExpertCounts& counts) const {
+  return grouped_mm(rows, counts, weight_, {});
+}
+
+Variable ExpertLinear::add_bias(const Variable& results, const ExpertCounts& counts) const {
+  if (!bias_.defined()) return results;
+  std::vector<std::int64_t> experts;  // by row
+  for (std::size_t expert = 0; expert < counts.size(); ++expert)
+    experts.insert(experts.end(), static_cast<std::size_t>(counts[expert]), static_cast<std::int64_t>(expert));
+  const Tensor indices = Tensor::from(experts, {std::ssize(experts)}).to(results.device());
+  return ddprun::add(results, cast(index_select(bias_, indices), results.dtype()));
+}
+
 Router::Router(std::int64_t width, std::int64_t experts, double deviation, Generator& generator)
     : weight_(register_parameter("weight", normal({experts, width}, deviation, generator))) {}
 
@@ -86,15 +101,11 @@ ExpertLoad MixtureOfExperts::take_load() {
   return std::exchange(load_, {});
 }
 
-Variable MixtureOfExperts::join() {
-  const ExpertCounts none(static_cast<std::size_t>(options_.experts));
-  const Tensor weight = c_fc_.parameter("weight").value();
-  const Variable results = run(Variable(Tensor::zeros({0, options_.width}, weight.dtype(), weight.device())), none);
-  note_load(none, 0);
-  return results;
+Variable MixtureOfExperts::forward(const Variable& input) {
+  return dropout_(slices_ ? slices_->own(mix(slices_->whole(input))) : mix(input));
 }
 
-Variable MixtureOfExperts::forward(const Variable& input) {
+Variable MixtureOfExperts::mix(const Variable& input) {
   const Variable tokens = reshape(input, {-1, options_.width});
   const Variable logits = router_(tokens), probabilities = softmax(logits);
   const auto capacity =
@@ -104,13 +115,15 @@ Variable MixtureOfExperts::forward(const Variable& input) {
   Variable sum = weighted_sum(results, routing, weights_of(probabilities, routing, options_.per_token));
   if (training()) {
     const ExpertCounts chosen = note_load(routing.chosen, routing.dropped);
-    if (grad_enabled()) sum = with_loss(sum, losses(logits, probabilities, chosen), loss_factor_);
+    if (grad_enabled()) sum = with_loss(sum, losses(logits, probabilities, chosen), LossFactorScope::current());
   }
-  return dropout_(reshape(sum, input.shape()));
+  return reshape(sum, input.shape());
 }
 
 Variable MixtureOfExperts::compute(const Variable& rows, const ExpertCounts& counts) {
-  return c_proj_.apply(gelu_tanh(c_fc_.apply(rows, counts)), counts);
+  if (!slices_) return c_proj_.apply(gelu_tanh(c_fc_.apply(rows, counts)), counts);
+  const Variable hidden = gelu_tanh(c_fc_.apply(slices_->enter(rows), counts));
+  return c_proj_.add_bias(slices_->leave(c_proj_.multiply(hidden, counts)), counts);
 }
 
 Variable MixtureOfExperts::run(const Variable& rows, const ExpertCounts& counts) {
@@ -118,10 +131,15 @@ Variable MixtureOfExperts::run(const Variable& rows, const ExpertCounts& counts)
   return exchange_ ? exchange_->run(rows, counts, own) : own(rows, counts);
 }
 
-// Notes the choices of all processes that route together.
+// Notes the choices of all processes that route together, those of a pass that counts.
 ExpertCounts MixtureOfExperts::note_load(ExpertCounts chosen, std::int64_t dropped) {
   chosen.push_back(dropped);
+  if (LossFactorScope::current() == 0) std::ranges::fill(chosen, 0);
   if (exchange_) chosen = exchange_->total(chosen);
+  if (autograd::is_recomputing()) {
+    chosen.pop_back();
+    return chosen;
+  }
   load_.dropped += chosen.back();
   chosen.pop_back();
   add(load_.chosen, chosen);
@@ -130,7 +148,8 @@ ExpertCounts MixtureOfExperts::note_load(ExpertCounts chosen, std::int64_t dropp
 
 Variable MixtureOfExperts::losses(const Variable& logits, const Variable& probabilities,
                                   const ExpertCounts& chosen) const {
-  const auto all = static_cast<double>(std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0}));
+  const auto all =
+      static_cast<double>(std::max(std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0}), std::int64_t{1}));
   std::vector<double> shares;
   for (const std::int64_t count : chosen) shares.push_back(static_cast<double>(count) / all);
   const Variable share(

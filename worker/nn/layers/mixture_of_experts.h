@@ -45,12 +45,30 @@ class ExpertExchange {
   virtual Variable run(const Variable& rows, const ExpertCounts& counts, const Compute& compute) = 0;
 };
 
+// Divides each expert among processes that have the same tokens: the first layer's outputs, and so the second one's
+// inputs (tensor parallelism).
+//
+// Threads: those of the layer. The methods are called in each pass through the layer, differentiable.
+class ExpertSlices {
+ public:
+  virtual ~ExpertSlices() = default;
+  // Returns the layer's whole input at each process, where each has some positions; and back.
+  virtual Variable whole(const Variable& input) = 0;
+  virtual Variable own(const Variable& result) = 0;
+  // Returns the input of the first layer's slices, and the sum of what the second layer's slices make.
+  virtual Variable enter(const Variable& rows) = 0;
+  virtual Variable leave(const Variable& results) = 0;
+};
+
 // One linear layer of all experts: grouped_mm(). Shapes: weight (experts, in, out), bias (experts, out).
 class ExpertLinear : public Module {
  public:
   ExpertLinear(std::int64_t experts, std::int64_t in, std::int64_t out, double deviation, bool bias,
                Generator& generator);
   Variable apply(const Variable& rows, const ExpertCounts& counts) const;
+  // apply() in two steps, for a weight of which each process has some inputs: the products are summed in between.
+  Variable multiply(const Variable& rows, const ExpertCounts& counts) const;
+  Variable add_bias(const Variable& results, const ExpertCounts& counts) const;
 
  private:
   Variable weight_, bias_;
@@ -74,9 +92,10 @@ class Router : public Module {
 //
 // Training adds to the gradient, and not to the value, those of two losses of each pass: the number of experts times
 // the sum over them of the share of choices times the mean probability (1 where experts are equally busy), and the mean
-// square of the logarithm of the sum of the logits' exponentials (Zoph et al., "ST-MoE", 2022).
+// square of the logarithm of the sum of the logits' exponentials (Zoph et al., "ST-MoE", 2022). A LossFactorScope
+// multiplies them.
 //
-// Ownership: an exchange outlives passes through this module and their tapes.
+// Ownership: an exchange and slices outlive passes through this module and their tapes.
 class MixtureOfExperts : public Module {
  public:
   MixtureOfExperts(const MixtureOfExpertsOptions& options, Generator& generator);
@@ -84,17 +103,14 @@ class MixtureOfExperts : public Module {
   const MixtureOfExpertsOptions& options() const { return options_; }
   // Returns the load of passes in training, of all processes that route together, since the last call.
   ExpertLoad take_load();
-  // Sets the factor by which the gradient of the main loss is multiplied: a loss scale, the share of a micro-batch. To
-  // be set before each backward pass; 1 at first.
-  void set_loss_factor(double factor) { *loss_factor_ = factor; }
   // Null: this process computes all experts.
   void set_exchange(ExpertExchange* exchange) { exchange_ = exchange; }
-  // Replaces a pass at a process that has no tokens while others that route with it have some. Returns the variable
-  // from which backward() starts.
-  Variable join();
+  // Null: experts are whole.
+  void set_slices(ExpertSlices* slices) { slices_ = slices; }
 
  private:
   Variable forward(const Variable& input) override;
+  Variable mix(const Variable& input);
   Variable compute(const Variable& rows, const ExpertCounts& counts);
   Variable run(const Variable& rows, const ExpertCounts& counts);
   Variable losses(const Variable& logits, const Variable& probabilities, const ExpertCounts& chosen) const;
@@ -105,8 +121,8 @@ class MixtureOfExperts : public Module {
   ExpertLinear &c_fc_, &c_proj_;
   Dropout& dropout_;
   ExpertExchange* exchange_ = nullptr;
+  ExpertSlices* slices_ = nullptr;
   ExpertLoad load_;
-  const std::shared_ptr<double> loss_factor_ = std::make_shared<double>(1);  // tapes refer to it
 };
 
 }  // namespace ddprun::nn

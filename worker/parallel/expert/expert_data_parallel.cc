@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/comm/subgroups.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 
@@ -54,11 +55,8 @@ Variable ExpertDataParallel::forward(const Variable& input) {
   return model_(input);
 }
 
-// The others wait for this rank's experts first.
 void ExpertDataParallel::join_pass() {
-  prepare_forward();
-  experts_.join_pass();  // its backward pass reaches all experts
-  others_.join_backward();
+  throw Error(Errc::unsupported, "a rank whose experts are divided makes every pass");
 }
 
 void ExpertDataParallel::join_backward() {

@@ -13,12 +13,12 @@ namespace ddprun {
 // same experts, those of everything else over all ranks, and both divided by the number of all ranks, each of which has
 // samples of its own.
 //
-// The gradients of everything else have a group of their own where all ranks divide the experts: buckets are ready
-// between the exchanges of two layers at a rank with samples, and after all of them at one without.
+// The gradients of everything else have a group of their own where all ranks divide the experts, so that exchanges of
+// tokens do not wait for them.
 //
 // Ownership: model, experts and groups outlive this object; the model's gradients may outlive it.
-// Threads: one at a time; the constructor is collective over all. All ranks make equally many passes: join_pass() where
-// there are no samples. Errors: those of DistributedDataParallel.
+// Threads: one at a time; the constructor is collective over all. All ranks make equally many passes. Errors: those of
+// DistributedDataParallel.
 class ExpertDataParallel final : public DataParallelism {
  public:
   // replicas: the ranks that have the same experts. Only the limits of buckets are used of the options.
@@ -27,6 +27,8 @@ class ExpertDataParallel final : public DataParallelism {
 
   Variable forward(const Variable& input) override;
   void prepare_forward() override;
+  // Throws Errc::unsupported: a rank without samples has tokens of others to compute, and makes a pass of any samples
+  // that count for nothing.
   void join_pass() override;
   void join_backward() override;
   bool reduces_every_pass() const override { return true; }

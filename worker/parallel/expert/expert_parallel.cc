@@ -36,8 +36,8 @@ std::vector<nn::MixtureOfExperts*> mixtures_of_experts(nn::Module& model) {
   return layers;
 }
 
-ExpertParallel::ExpertParallel(nn::Module& model, ProcessGroup& group, ProcessGroup& all)
-    : group_(group), all_(all), parts_(group), layers_(layers_for(model, group.size())) {
+ExpertParallel::ExpertParallel(nn::Module& model, ProcessGroup& group, ProcessGroup& routing)
+    : group_(group), routing_(routing), parts_(group), layers_(layers_for(model, group.size())) {
   align_ranks(group, model.named_parameters(), model.named_buffers());
   for (const auto& path : parameters_of_experts(model, layers_)) parts_.divide(model, path, {.dim = 0});
   for (auto* layer : layers_) layer->set_exchange(this);
@@ -47,20 +47,9 @@ ExpertParallel::~ExpertParallel() {
   for (auto* layer : layers_) layer->set_exchange(nullptr);
 }
 
-// One backward pass, so that hooks see the gradients of all layers in it.
-void ExpertParallel::join_pass() {
-  std::vector<Variable> results;
-  std::vector<Tensor> gradients;
-  for (auto* layer : layers_) {
-    results.push_back(layer->join());
-    gradients.push_back(Tensor::zeros(results.back().shape(), results.back().dtype()));
-  }
-  backward(results, gradients);
-}
-
 nn::ExpertCounts ExpertParallel::total(const nn::ExpertCounts& own) {
   nn::ExpertCounts sum = own;
-  all_.allreduce(span_of(sum), ReduceOp::sum, {.blocking = true});
+  routing_.allreduce(span_of(sum), ReduceOp::sum, {.blocking = true});
   return sum;
 }
 

@@ -10,7 +10,8 @@
 namespace ddprun {
 
 // Expert parallelism: the ranks of a group divide the experts of each mixture of experts, and send each other the
-// tokens of their samples (GShard: Lepikhin et al., 2020; DeepSpeed-MoE). Every rank has samples of its own.
+// tokens of their samples (GShard: Lepikhin et al., 2020; DeepSpeed-MoE). Every rank has samples of its own, and makes
+// as many passes: one without samples passes any that count for nothing (nn::LossFactorScope).
 //
 //   DeviceMesh mesh(world->group(), {{"data", mesh_rest}, {"expert", 2}});
 //   ExpertParallel experts(model, mesh.group("expert"), mesh.all());
@@ -26,13 +27,11 @@ namespace ddprun {
 //   divide, before it changes the model, and Errc::mismatch for ranks with different models.
 class ExpertParallel final : private nn::ExpertExchange {
  public:
-  ExpertParallel(nn::Module& model, ProcessGroup& group, ProcessGroup& all);
+  // routing: all ranks with tokens of their own.
+  ExpertParallel(nn::Module& model, ProcessGroup& group, ProcessGroup& routing);
   ~ExpertParallel() override;
   ExpertParallel(const ExpertParallel&) = delete;
   ExpertParallel& operator=(const ExpertParallel&) = delete;
-
-  // Replaces a forward and a backward pass, in training, at a rank that has no samples for this one.
-  void join_pass();
 
   // The parameters that the ranks divide: those of experts.
   const SlicedTensors& parts() const { return parts_; }
@@ -43,7 +42,7 @@ class ExpertParallel final : private nn::ExpertExchange {
   Variable run(const Variable& rows, const nn::ExpertCounts& counts, const Compute& compute) override;
 
   ExpertGroup group_;
-  ProcessGroup& all_;
+  ProcessGroup& routing_;
   SlicedTensors parts_;
   std::vector<nn::MixtureOfExperts*> layers_;  // in the order of the model
 };

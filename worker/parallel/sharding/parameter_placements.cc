@@ -68,15 +68,28 @@ Shard shard_on(const std::string& axis, const Slicing& slicing) {
   return {.axis = axis, .dimension = static_cast<std::size_t>(slicing.dim), .pieces = slicing.pieces};
 }
 
-ParameterPlacements placements_of(const SlicedTensors& slices, const NamedTensors& model) {
-  const int ranks = slices.group().size();
-  const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{{"slice", ranks}}, ranks);
+Shape add_shards(const std::vector<SlicesOnAxis>& slices, const std::string& tensor, Shape part, Placement& placement) {
+  for (const SlicesOnAxis& each : slices) {
+    const Slicing* slicing = each.slices->slicing(tensor);
+    if (!slicing) continue;
+    part = whole_shape(part, *slicing, each.slices->group().size());
+    placement.shards.push_back(shard_on(each.axis, *slicing));
+  }
+  return part;
+}
+
+ParameterPlacements placements_of(const std::vector<SlicesOnAxis>& slices, const NamedTensors& model) {
+  std::vector<MeshAxis> axes;
+  int ranks = 1;
+  for (const SlicesOnAxis& each : slices) {
+    axes.push_back({each.axis, each.slices->group().size()});
+    ranks *= axes.back().size;
+  }
+  const auto mesh = std::make_shared<const MeshShape>(axes, ranks);
   ParameterPlacements placements;
   for (const auto& [name, tensor] : model) {
-    const Slicing* slicing = slices.slicing(name);
     Placement placement{.mesh = mesh};
-    if (slicing) placement.shards.push_back(shard_on("slice", *slicing));
-    const Shape shape = slicing ? whole_shape(tensor.shape(), *slicing, ranks) : tensor.shape();
+    const Shape shape = add_shards(slices, name, tensor.shape(), placement);
     placements.add({name, shape.to_vector(), tensor.dtype()}, std::move(placement));
   }
   return placements;

@@ -44,8 +44,18 @@ ParameterPlacements placements_of(const DividedParameters& divided, const Proces
 // Converts a slice of SlicedTensors.
 Shard shard_on(const std::string& axis, const Slicing& slicing);
 
-// Returns the placements of a model whose parameters and buffers the ranks of a group slice, on a mesh of these ranks.
-ParameterPlacements placements_of(const SlicedTensors& slices, const NamedTensors& model);
+// Tensors that the ranks of an axis slice.
+struct SlicesOnAxis {
+  std::string axis;
+  const SlicedTensors* slices = nullptr;
+};
+
+// Adds this rank's slices to the placement of a tensor, on axes of its mesh. Returns the whole tensor's shape, given
+// that of its part.
+Shape add_shards(const std::vector<SlicesOnAxis>& slices, const std::string& tensor, Shape part, Placement& placement);
+
+// Returns the placements of a model whose parameters and buffers ranks slice, on a mesh of these axes alone.
+ParameterPlacements placements_of(const std::vector<SlicesOnAxis>& slices, const NamedTensors& model);
 
 // Returns the tensors of all ranks, given this rank's parts: those that it has, and those of other stages, in the same
 // order at all ranks. An optimizer may keep different tensors of different parameters (Muon of matrices and of others),

@@ -35,8 +35,15 @@ ShardedSum::ShardedSum(const std::vector<PlacedTensor>& own, int rank, std::vect
     if (!counts_at(placement, rank)) continue;
     std::size_t first = 0;
     while (first < axes_.size() && !is_sharded_on(axes_[first].axis, placement)) ++first;
-    groups_[first].push_back(i);
+    if (is_first_copy(first, placement)) groups_[first].push_back(i);
   }
+}
+
+// Returns whether this rank's part counts in the sums over axes from one on: those that do not shard it add up copies.
+bool ShardedSum::is_first_copy(std::size_t first, const Placement& placement) const {
+  for (std::size_t a = first; a < axes_.size(); ++a)
+    if (!is_sharded_on(axes_[a].axis, placement) && axes_[a].group->rank() > 0) return false;
+  return true;
 }
 
 double ShardedSum::sum(const std::function<double(std::size_t group)>& sum_of) const {

@@ -24,7 +24,7 @@ struct AxisGroup {
 class ShardedSum {
  public:
   // own: the tensors of which this rank has parts; rank: its number on their mesh. axes: those on which tensors may be
-  // sharded or at one stage only, the innermost first; what is sharded on one of them is sharded on those after it.
+  // sharded or at one stage only, the innermost first.
   ShardedSum(const std::vector<PlacedTensor>& own, int rank, std::vector<AxisGroup> axes);
 
   // Groups of this rank's tensors, by index, which are summed apart; those that count at another rank are in no group.
@@ -37,9 +37,11 @@ class ShardedSum {
   bool is_sharded() const { return !axes_.empty(); }
 
  private:
+  bool is_first_copy(std::size_t first, const Placement& placement) const;
+
   std::vector<AxisGroup> axes_;  // those of several ranks
   // By axis, the tensors that are sharded on it and on none before it; last, those that are sharded on none. Copies of
-  // a part at several stages count at the first.
+  // a part at several stages, or on an axis over which the sum goes on, count at the first.
   std::vector<std::vector<std::size_t>> groups_;
 };
 

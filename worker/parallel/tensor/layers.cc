@@ -65,6 +65,14 @@ Variable RowParallelLinear::forward(const Variable& input) {
   return layer_.bias().defined() ? add(sum, layer_.bias()) : sum;
 }
 
+Variable SlicesOfExperts::whole(const Variable& input) {
+  return undivided_ == Undivided::positions ? all_positions(input, group_) : input;
+}
+
+Variable SlicesOfExperts::own(const Variable& result) {
+  return undivided_ == Undivided::positions ? own_positions(result, group_) : result;
+}
+
 VocabularyParallelEmbedding::VocabularyParallelEmbedding(const nn::Module& embedding, TensorGroup& group,
                                                          Undivided undivided)
     : weight_(register_parameter("weight", embedding.parameter("weight"))), group_(group), undivided_(undivided) {}

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ddprun/worker/nn/layers/linear.h"
+#include "ddprun/worker/nn/layers/mixture_of_experts.h"
 #include "ddprun/worker/parallel/tensor/plan.h"
 #include "ddprun/worker/parallel/tensor/tensor_group.h"
 
@@ -63,6 +64,22 @@ class VocabularyParallelHead : public nn::Module {
   Variable forward(const Variable& input) override;
 
   Variable weight_;
+  TensorGroup& group_;
+  const Undivided undivided_;
+};
+
+// The slices of a mixture's experts: each rank has some of the features between their two layers.
+class SlicesOfExperts final : public nn::ExpertSlices {
+ public:
+  explicit SlicesOfExperts(TensorGroup& group, Undivided undivided = Undivided::whole)
+      : group_(group), undivided_(undivided) {}
+
+ private:
+  Variable whole(const Variable& input) override;
+  Variable own(const Variable& result) override;
+  Variable enter(const Variable& rows) override { return copy_to_group(rows, group_); }
+  Variable leave(const Variable& results) override { return reduce_from_group(results, group_); }
+
   TensorGroup& group_;
   const Undivided undivided_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/nn/layers/mixture_of_experts.h"
 
 namespace ddprun {
 namespace {
@@ -33,8 +34,12 @@ TensorPlan plan_of_gpt(nn::Module& model) {
     plan.push_back({block + ".attn.c_attn", TensorStyle::column, 3});
     plan.push_back({block + ".attn.attn_dropout", TensorStyle::dropout});
     plan.push_back({block + ".attn.c_proj", TensorStyle::row});
-    plan.push_back({block + ".mlp.c_fc", TensorStyle::column});
-    plan.push_back({block + ".mlp.c_proj", TensorStyle::row});
+    if (dynamic_cast<nn::MixtureOfExperts*>(&model.module(block + ".mlp"))) {
+      plan.push_back({block + ".mlp", TensorStyle::experts});
+    } else {
+      plan.push_back({block + ".mlp.c_fc", TensorStyle::column});
+      plan.push_back({block + ".mlp.c_proj", TensorStyle::row});
+    }
   }
   return plan;
 }

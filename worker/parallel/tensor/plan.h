@@ -16,6 +16,7 @@ enum class TensorStyle {
   row,                   // Linear, Conv1D: each rank has some of the inputs
   vocabulary_embedding,  // Embedding: each rank has the entries of some indices
   vocabulary_head,       // an output layer with the weight of such an embedding
+  experts,               // MixtureOfExperts: each rank has some of the features between the two layers of each expert
   dropout,               // each rank's input is its part of a sample's elements
   own_positions,         // with Undivided::positions: the result is this rank's positions
   partial_gradients,     // with Undivided::positions: parameters that see only this rank's positions

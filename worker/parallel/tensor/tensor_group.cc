@@ -58,6 +58,10 @@ Tensor TensorGroup::sum_positions(const Tensor& all) {
   return sum;
 }
 
+Tensor TensorGroup::own_positions(const Tensor& all) const {
+  return part_of(all.contiguous(), positions, rank(), size());
+}
+
 void TensorGroup::reduce(std::vector<double>& values, ReduceOp op) {
   run(values.size() * sizeof(double), [&] { group_.allreduce(span_of(values), op, {.blocking = true}); });
 }
@@ -83,6 +87,18 @@ Variable gather_from_sequence(const Variable& input, TensorGroup& group) {
 Variable reduce_to_sequence(const Variable& input, TensorGroup& group) {
   const autograd::Operation operation("reduce_to_sequence", {input});
   return operation.record(group.sum_positions(input.value()), {},
+                          [&group](autograd::Backward& pass) { pass.add(0, group.gather_positions(pass.grad())); });
+}
+
+Variable all_positions(const Variable& input, TensorGroup& group) {
+  const autograd::Operation operation("all_positions", {input});
+  return operation.record(group.gather_positions(input.value()), {},
+                          [&group](autograd::Backward& pass) { pass.add(0, group.own_positions(pass.grad())); });
+}
+
+Variable own_positions(const Variable& input, TensorGroup& group) {
+  const autograd::Operation operation("own_positions", {input});
+  return operation.record(group.own_positions(input.value()), {},
                           [&group](autograd::Backward& pass) { pass.add(0, group.gather_positions(pass.grad())); });
 }
 

@@ -25,6 +25,8 @@ class TensorGroup {
   // (batch, time / ranks, ...) -> (batch, time, ...): all ranks' positions; and back: the ranks' sum at own positions.
   Tensor gather_positions(const Tensor& own);
   Tensor sum_positions(const Tensor& all);
+  // Returns this rank's positions of such a tensor; nothing is communicated.
+  Tensor own_positions(const Tensor& all) const;
   void reduce(std::vector<double>& values, ReduceOp op);
 
   // The memory of all allreduces so far; a gather or a sum of positions counts as half of one, as it costs half.
@@ -47,6 +49,12 @@ class TensorGroup {
 Variable copy_to_group(const Variable& input, TensorGroup& group);
 // Returns the sum of all ranks' values, the same at each; the gradient, the same at each, is passed on.
 Variable reduce_from_group(const Variable& input, TensorGroup& group);
+
+// The pair around layers that all ranks compute alike, for ranks that have positions of everything else: the gradient,
+// which is whole and the same at each, is not summed. They are each other's backward pass.
+// (batch, time / ranks, width) -> (batch, time, width), and back.
+Variable all_positions(const Variable& input, TensorGroup& group);
+Variable own_positions(const Variable& input, TensorGroup& group);
 
 // The pair for ranks that each have a range of the positions of everything that is not divided (sequence parallelism:
 // Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022). They are each other's

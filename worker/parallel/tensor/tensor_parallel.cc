@@ -5,6 +5,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/nn/layers/attention.h"
 #include "ddprun/worker/nn/layers/dropout.h"
+#include "ddprun/worker/nn/layers/mixture_of_experts.h"
 #include "ddprun/worker/nn/layers/position_embedding.h"
 #include "ddprun/worker/nn/sample_part.h"
 #include "ddprun/worker/parallel/group_tensors.h"
@@ -60,6 +61,8 @@ Size size_of_rule(nn::Module& model, const TensorRule& rule) {
     case TensorStyle::vocabulary_embedding:
     case TensorStyle::vocabulary_head:
       return {model.parameter(rule.module + ".weight").shape()[0], "tokens of the vocabulary"};
+    case TensorStyle::experts:
+      return {as<nn::MixtureOfExperts>(model, rule, "mixture of experts").options().hidden, "features of experts"};
     case TensorStyle::dropout:
     case TensorStyle::own_positions:
     case TensorStyle::partial_gradients:
@@ -123,6 +126,14 @@ void TensorParallel::apply(nn::Module& model, const TensorRule& rule) {
     case TensorStyle::vocabulary_head:
       divides_scores_ = true;
       return module.set_substitute(std::make_unique<VocabularyParallelHead>(module, group_, undivided_));
+    case TensorStyle::experts: {
+      auto& mixture = as<nn::MixtureOfExperts>(model, rule, "mixture of experts");
+      parts_.divide(model, rule.module + ".c_fc.weight", {.dim = 2});
+      if (mixture.options().bias) parts_.divide(model, rule.module + ".c_fc.bias", {.dim = 1});
+      parts_.divide(model, rule.module + ".c_proj.weight", {.dim = 1});
+      if (!expert_slices_) expert_slices_ = std::make_unique<SlicesOfExperts>(group_, undivided_);
+      return mixture.set_slices(expert_slices_.get());
+    }
     case TensorStyle::dropout:
       return set_own_part(as<nn::Dropout>(model, rule, "dropout"), group_);
     case TensorStyle::own_positions:

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <set>
 #include <string>
 
 #include "ddprun/worker/optim/parameter_group.h"
 #include "ddprun/worker/parallel/sliced_tensors.h"
+#include "ddprun/worker/parallel/tensor/layers.h"
 #include "ddprun/worker/parallel/tensor/plan.h"
 #include "ddprun/worker/parallel/tensor/tensor_group.h"
 
@@ -50,6 +52,7 @@ class TensorParallel {
   Undivided undivided_ = Undivided::whole;
   std::set<std::string> partial_;  // parameters whose gradients are of this rank's positions
   bool divides_scores_ = false;
+  std::unique_ptr<SlicesOfExperts> expert_slices_;  // set for a model with experts
 };
 
 }  // namespace ddprun

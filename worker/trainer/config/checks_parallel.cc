@@ -199,21 +199,19 @@ void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
     reject(settings, "optim.name",
            fmt::format("experts are divided by parallel.expert, and {} needs whole tensors", c.optim.name));
   for (const auto& [key, on] :
-       {std::pair("parallel.context", p.context > 1), std::pair("parallel.zero", p.zero > 0),
-        std::pair("parallel.strategy", p.strategy != "ddp"), std::pair("parallel.hook", p.hook != "allreduce"),
-        std::pair("parallel.static_graph", p.static_graph),
+       {std::pair("parallel.zero", p.zero > 0), std::pair("parallel.strategy", p.strategy != "ddp"),
+        std::pair("parallel.hook", p.hook != "allreduce"), std::pair("parallel.static_graph", p.static_graph),
         std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
         std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
-        std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty()),
-        std::pair("train.recompute", c.train.recompute != "none")})
+        std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty())})
     if (on) reject(settings, key, "it does not go with parallel.expert");
 }
 
 // Refuses what does not go with experts, divided or not.
 void check_no_experts(const TrainConfig::Parallel& p, const Settings& settings) {
   for (const auto& [key, on] :
-       {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.pipeline", p.pipeline > 1),
-        std::pair("parallel.micro_batches", p.micro_batches > 0), std::pair("parallel.devices", !p.devices.empty())})
+       {std::pair("parallel.pipeline", p.pipeline > 1), std::pair("parallel.micro_batches", p.micro_batches > 0),
+        std::pair("parallel.devices", !p.devices.empty())})
     if (on) reject(settings, key, "it does not go with model.experts");
 }
 

@@ -76,7 +76,7 @@ void DividedState::divide() {
 
 // Makes the optimizer if there is none yet, or only one of the whole model.
 void DividedState::make_optimizer_of_parts() {
-  if (state_.optimizer && !shards_ && !forms_.slices() && !forms_.pipelined) return;
+  if (state_.optimizer && !shards_ && forms_.slices().empty() && !forms_.pipelined) return;
   auto groups = parameter_groups(config_, *state_.model);
   if (shards_)
     groups = shards_->of(std::move(groups));
@@ -95,8 +95,8 @@ sharding::ShardedState DividedState::sharded(const optim::NamedTensors& own) con
 }
 
 sharding::ShardedState DividedState::of_slices(const optim::NamedTensors& model) const {
-  const auto placements = sharding::placements_of(*forms_.slices(), model);
-  return {sharding::placed_tensors(placements, model, nullptr), model, forms_.slices()->group()};
+  const auto placements = sharding::placements_of(forms_.slices(), model);
+  return {sharding::placed_tensors(placements, model, nullptr), model, forms_.groups.slices};
 }
 
 // Returns the values of the parts of parameters that nothing but parts is kept of.
@@ -109,7 +109,7 @@ optim::NamedTensors DividedState::own_parts() const {
 
 // Returns whether the model is collected here: slices stay slices.
 bool DividedState::collects() const {
-  return forms_.replica_group().rank() == 0 && (!forms_.pipelined || forms_.pipelined->pipeline().group().rank() == 0);
+  return forms_.groups.gradients_of_experts.rank() == 0 && forms_.groups.stages.rank() == 0;
 }
 
 WholeState DividedState::gather() {
@@ -118,7 +118,7 @@ WholeState DividedState::gather() {
   if (state_.ema && state_.ema->started()) whole.averages = sharded(own.averages).gather();
   forms_.parallelism.collect_parameters();
   whole.model = tensors_of(*state_.model);
-  if (forms_.slices()) whole.model = collects() ? of_slices(whole.model).gather() : optim::NamedTensors{};
+  if (!forms_.slices().empty()) whole.model = collects() ? of_slices(whole.model).gather() : optim::NamedTensors{};
   // Parameters that are whole for the checkpoint alone, and the average of local SGD, end with it.
   whole.stays = config_.parallel.zero < 3 && config_.parallel.strategy != "local_sgd";
   return on_host(std::move(whole));
@@ -130,12 +130,12 @@ WholeState DividedState::whole() {
   if (state_.ema) whole.averages = sharded(own.averages).whole_like();
   forms_.parallelism.collect_parameters();
   whole.model = tensors_of(*state_.model);
-  if (forms_.slices()) whole.model = collects() ? of_slices(whole.model).whole_like() : optim::NamedTensors{};
+  if (!forms_.slices().empty()) whole.model = collects() ? of_slices(whole.model).whole_like() : optim::NamedTensors{};
   return whole;
 }
 
 void DividedState::distribute(const WholeState& whole) {
-  if (forms_.slices() && collects()) of_slices(tensors_of(*state_.model)).scatter(whole.model);
+  if (!forms_.slices().empty() && collects()) of_slices(tensors_of(*state_.model)).scatter(whole.model);
   forms_.parallelism.distribute_model();
   sharded(state_.optimizer->state()).scatter(whole.optimizer);
 }
@@ -147,7 +147,9 @@ void DividedState::distribute_averages(const WholeState& whole) {
 
 void DividedState::visit_parameters(const DataParallelism::Visitor& visit) {
   forms_.parallelism.visit_parameters([&](const std::string& name, const Tensor& value) {
-    visit(name, forms_.slices() ? forms_.slices()->whole(name, value) : value);
+    Tensor whole = value;
+    for (const auto& each : forms_.slices()) whole = each.slices->whole(name, whole);
+    visit(name, whole);
   });
 }
 
@@ -155,16 +157,17 @@ void DividedState::visit_replicas(const ReplicaVisitor& visit) {
   if (forms_.parallelism.ranks_differ()) return;
   // There may be copies of parts in other shard groups.
   const bool has_parts = !forms_.parallelism.has_whole_parameters();
-  ProcessGroup* const group = has_parts ? forms_.parallelism.replica_group() : &forms_.replica_group();
   const auto ignored = parse_names(config_.parallel.ignored_parameters);
   const auto& parameters = has_parts          ? parameters_
                            : forms_.pipelined ? forms_.pipelined->pipeline().parameters()
                                               : state_.model->named_parameters();
   for (const auto& [name, parameter] : parameters) {
     if (std::ranges::count(ignored, name) > 0) continue;
+    ProcessGroup* const group = has_parts ? forms_.parallelism.replica_group() : &forms_.replicas_of(name);
     if (group) visit(*group, name, parameter.value());
     // Parameters that are not sliced are the same at the ranks that divide the others.
-    if (forms_.slices() && !forms_.slices()->divides(name)) visit(forms_.slices()->group(), name, parameter.value());
+    for (const auto& each : forms_.slices())
+      if (!each.slices->divides(name)) visit(each.slices->group(), name, parameter.value());
   }
 }
 

@@ -14,6 +14,7 @@ MeshGroups::MeshGroups(DeviceMesh& mesh)
     : samples(group_over(mesh, {"data", "expert"})),
       gradients(group_over(mesh, {"data", "expert", "context"})),
       gradients_of_experts(group_over(mesh, {"data", "context"})),
+      slices(group_over(mesh, {"expert", "tensor"})),
       stages(group_over(mesh, {"pipeline"})),
       parts_of_losses(group_over(mesh, {"pipeline", "context"})) {}
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/nn/loss_factor_scope.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/parallel/pipeline/stage.h"
 #include "ddprun/worker/trainer/config/device_settings.h"
@@ -38,6 +39,14 @@ auto with_keys_named(const TrainConfig::Parallel& p, Make make) {
                      p.schedule, p.split.empty() ? "" : ", parallel.split = " + p.split, e.what());
   }
 }
+
+// The scopes of a micro-batch's forward passes.
+struct PassScope {
+  PassScope(double loss_factor, nn::SampleKeys keys) : factor(loss_factor), random(std::move(keys)) {}
+
+  const nn::LossFactorScope factor;
+  const nn::RandomScope random;
+};
 
 }  // namespace
 
@@ -98,18 +107,20 @@ std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig
 }
 
 pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vector<data::Batch>& batches,
-                                       std::uint64_t seed, AddLoss add) {
+                                       const StepPasses& passes) {
   const auto at = [&batches](int m) -> const data::Batch& { return batches[static_cast<std::size_t>(m)]; };
   return {.micro_batches = static_cast<int>(batches.size()),
           .samples = [at](int m) { return at(m).size(); },
           .input = [at](int m) { return Variable(at(m).input()); },
           .loss =
-              [at, &task, add = std::move(add)](int m, const Variable& result) {
-                return add(task.loss([&](const Variable&) { return result; }, at(m)));
+              [at, &task, add = passes.add](int m, const Variable& result) {
+                const auto forward = [&](const Variable&) { return result; };
+                return add(static_cast<std::size_t>(m), task.loss(forward, at(m)).loss);
               },
           .scope =
-              [at, seed](int m) {
-                return std::make_shared<nn::RandomScope>(
+              [at, seed = passes.seed, factors = passes.loss_factors](int m) {
+                return std::make_shared<PassScope>(
+                    factors[static_cast<std::size_t>(m)],
                     nn::SampleKeys{.seed = seed, .epoch = at(m).epoch, .samples = at(m).samples});
               },
           .around = {}};

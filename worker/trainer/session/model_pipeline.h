@@ -41,10 +41,16 @@ std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig
                                                                const data::SampleLayout& layout,
                                                                const tasks::Task& task, ProcessGroup& group);
 
-// Returns what stages compute of these batches. add: gets a batch's loss and weight, returns where backward() begins.
-using AddLoss = std::function<Variable(const tasks::WeightedLoss&)>;
+// The facts of a step that its passes need besides their batches.
+struct StepPasses {
+  std::uint64_t seed = 0;
+  std::vector<double> loss_factors;  // by batch: see nn::LossFactorScope
+  // Gets a batch's number and its loss, returns where backward() begins.
+  std::function<Variable(std::size_t batch, const Variable& loss)> add;
+};
+// Returns what stages compute of these batches.
 pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vector<data::Batch>& batches,
-                                       std::uint64_t seed, AddLoss add);
+                                       const StepPasses& passes);
 // Adds a batch to the sums of an evaluation, at the rank of the last stage.
 void add_to(std::span<double> sums, const tasks::Task& task, const data::Batch& batch,
             pipeline::PipelinedDataParallel& ranks);

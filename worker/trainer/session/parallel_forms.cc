@@ -223,9 +223,11 @@ ParallelForms::ParallelForms(const FormsContext& of)
   if (of.config.parallel.sync_batch_norm) sync_batch_norm.emplace(*of.state.model, of.group);
 }
 
-const SlicedTensors* ParallelForms::slices() const {
-  if (tensor) return &tensor->parts();
-  return experts ? &experts->parts() : nullptr;
+std::vector<sharding::SlicesOnAxis> ParallelForms::slices() const {
+  std::vector<sharding::SlicesOnAxis> all;
+  if (experts) all.push_back({"expert", &experts->parts()});
+  if (tensor) all.push_back({"tensor", &tensor->parts()});
+  return all;
 }
 
 std::chrono::nanoseconds ParallelForms::waited() const {

@@ -13,7 +13,7 @@
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/expert/expert_parallel.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/sliced_tensors.h"
+#include "ddprun/worker/parallel/sharding/parameter_placements.h"
 #include "ddprun/worker/parallel/sync_batch_norm.h"
 #include "ddprun/worker/parallel/tensor/tensor_parallel.h"
 #include "ddprun/worker/reducer/hooks/shard_sum_hook.h"
@@ -63,12 +63,14 @@ class ParallelForms {
   const std::unique_ptr<DataParallel> replicas;                      // set with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm;
 
-  // The ranks that have the same part of the model, with updates of their own.
-  ProcessGroup& replica_group() const { return experts ? groups.gradients_of_experts : groups.gradients; }
   // By what the sum of all gradients is divided: their average is one over the ranks that have gradients of their own.
   int gradient_divisor() const { return shard_sums ? 1 : groups.gradients.size(); }
-  // The tensors of which each rank of some has a slice; null if there are none.
-  const SlicedTensors* slices() const;
+  // The tensors of which each rank of some has a slice, by axis of the mesh, the outermost first.
+  std::vector<sharding::SlicesOnAxis> slices() const;
+  // Returns the group of a tensor's replicas: the ranks that have gradients of their own of the same part of it.
+  ProcessGroup& replicas_of(const std::string& parameter) const {
+    return experts && experts->parts().divides(parameter) ? groups.gradients_of_experts : groups.gradients;
+  }
   // The model's device, where its inputs are, and the one where losses are computed.
   Device device() const { return device_; }
   Device targets_device() const { return targets_device_; }
@@ -79,6 +81,8 @@ class ParallelForms {
   bool has_own_losses() const { return !tensor || tensor->group().rank() == 0; }
   // Returns whether ranks may have shares of a step by their speed; in a pipeline layers move instead.
   bool allows_shares() const { return !pipelined; }
+  // Returns whether ranks compute for the samples of others, so that each makes as many passes as the one with most.
+  bool needs_equal_passes() const { return experts != nullptr; }
   // Returns whether all ranks need equally many micro-batches in a step.
   bool needs_equal_batches() const { return sync_batch_norm.has_value(); }
   // To be called once all passes of a step are done. updated: DividedState::parameters().

@@ -3,6 +3,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/nn/loss_factor_scope.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/trainer/session/step_runner.h"
 
@@ -23,7 +24,7 @@ class PassRunner final : public StepRunner {
     for (std::int64_t i = 0; i < passes; ++i) {
       const auto local = i + 1 < passes ? parallelism.hold_reduction() : nullptr;
       if (i < own)
-        forward_and_backward(step.batches[static_cast<std::size_t>(i)], step.items, timer);
+        forward_and_backward(step, static_cast<std::size_t>(i), timer);
       else
         parallelism.join_pass();
     }
@@ -56,7 +57,7 @@ class PassRunner final : public StepRunner {
       const bool is_last = i + 1 == step.shards.size();
       const auto local = is_last ? nullptr : parallelism.hold_reduction();
       sums.begin_shard(step.shards[i]);
-      forward_and_backward(step.batches[i], step.items, timer);
+      forward_and_backward(step, i, timer);
       if (is_last) break;
       for (const auto& [name, parameter] : state_.model->named_parameters()) parameter.grad();  // zeroed if not reached
       sums.keep_pass();
@@ -71,15 +72,18 @@ class PassRunner final : public StepRunner {
     return forms_.replicas->forward(input);
   }
 
-  void forward_and_backward(const data::Batch& batch, double items_of_step, PhaseTimer& timer) {
+  void forward_and_backward(const Step& step, std::size_t i, PhaseTimer& timer) {
+    const data::Batch& batch = step.batches[i];
+    const double weight = weight_of(step, i);
+    const nn::LossFactorScope factor(loss_factor(weight, step.items));
     const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
     auto saved_bytes = std::exchange(records_saved_bytes_, false)
                            ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_)
                            : nullptr;
     const auto result = forms_.task.loss([this](const Variable& input) { return forward(input); }, batch);
     saved_bytes.reset();
-    const Variable loss = weighted(result, items_of_step);
-    if (forms_.shard_sums) forms_.shard_sums->add_loss(result.weight * result.loss.value().item());
+    const Variable loss = weighted(result.loss, weight, step.items);
+    if (forms_.shard_sums) forms_.shard_sums->add_loss(weight * result.loss.value().item());
     timer.end(&StepTimes::forward);
     loss.backward();
     timer.end(&StepTimes::backward);

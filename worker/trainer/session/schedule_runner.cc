@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "ddprun/worker/trainer/session/step_runner.h"
 
 namespace ddprun::trainer {
@@ -10,9 +12,14 @@ class ScheduleRunner : public StepRunner {
 
  protected:
   pipeline::StepFunctions functions_of(const Step& step) {
-    return step_functions(
-        forms_.task, step.batches, state_.run.seed,
-        [this, items = step.items](const tasks::WeightedLoss& result) { return weighted(result, items); });
+    std::vector<double> weights;
+    for (std::size_t i = 0; i < step.batches.size(); ++i) weights.push_back(weight_of(step, i));
+    std::vector<double> factors;
+    for (const double weight : weights) factors.push_back(loss_factor(weight, step.items));
+    const auto add = [this, weights, items = step.items](std::size_t batch, const Variable& loss) {
+      return weighted(loss, weights[batch], items);
+    };
+    return step_functions(forms_.task, step.batches, {.seed = state_.run.seed, .loss_factors = factors, .add = add});
   }
 };
 

@@ -37,6 +37,8 @@ class StepBatches {
   void close() { loader_.reset(); }
   // REQUIRES: open. Returns none if the epoch has no more.
   std::optional<data::Batch> next() { return loader_->next(); }
+  // Returns a batch of one sample for a pass that counts for nothing, at a rank that has fewer batches than others.
+  data::Batch any_sample() const { return data::make_batch(*datasets_.train, {0}); }
 
   // The number of batches in a step of so many samples, at one rank and at the one among so many that has the most.
   std::int64_t count(std::int64_t samples, int rank) const;

@@ -19,14 +19,21 @@ data::Batch StepRunner::own_part(const data::Batch& batch) const {
   return own;
 }
 
+double StepRunner::weight_of(const Step& step, std::size_t batch) const {
+  return batch < step.counted ? forms_.task.weight(step.batches[batch]) : 0;
+}
+
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its
 // mean as it has items.
-Variable StepRunner::weighted(const tasks::WeightedLoss& result, double items_of_step) {
-  values_.add_loss(result.loss.value(), result.weight);
+double StepRunner::loss_factor(double weight, double items_of_step) const {
   const double scale = state_.scaler ? state_.scaler->scale() : 1;
-  const double factor = result.weight * forms_.gradient_divisor() / items_of_step * scale;
-  for (auto* mixture : mixtures_) mixture->set_loss_factor(factor);
-  return factor == 1.0 ? result.loss : mul(result.loss, factor);
+  return weight * forms_.gradient_divisor() / items_of_step * scale;
+}
+
+Variable StepRunner::weighted(const Variable& loss, double weight, double items_of_step) {
+  if (weight > 0) values_.add_loss(loss.value(), weight);
+  const double factor = loss_factor(weight, items_of_step);
+  return factor == 1.0 ? loss : mul(loss, factor);
 }
 
 EvaluationOptions StepRunner::evaluation_options() const {

@@ -38,6 +38,7 @@ class StepRunner {
 
   struct Step {
     const std::vector<data::Batch>& batches;  // own_part() of this rank's
+    std::size_t counted;                      // those after so many count for nothing
     std::vector<int> shards;                  // those of the batches, with train.shards
     double items;                             // those of the step, at all ranks
     std::int64_t largest_count;               // that of batches at the rank that has the most
@@ -53,8 +54,12 @@ class StepRunner {
   std::optional<ExpertUse> take_expert_use() const { return trainer::take_expert_use(mixtures_); }
 
  protected:
-  // Adds a batch's loss to the values, and returns where backward() begins.
-  Variable weighted(const tasks::WeightedLoss& result, double items_of_step);
+  // Returns the weight of a batch's loss.
+  double weight_of(const Step& step, std::size_t batch) const;
+  // Returns by what the gradient of a loss of this weight is multiplied.
+  double loss_factor(double weight, double items_of_step) const;
+  // Adds a loss of this weight to the values, and returns where backward() begins.
+  Variable weighted(const Variable& loss, double weight, double items_of_step);
   // Returns the options for an evaluation of the whole model at each rank.
   EvaluationOptions evaluation_options() const;
 
@@ -66,7 +71,7 @@ class StepRunner {
   std::map<std::string, std::size_t> saved_bytes_;
 
  private:
-  const std::vector<nn::MixtureOfExperts*> mixtures_;  // those of the model
+  const std::vector<nn::MixtureOfExperts*> mixtures_;  // those of the model: their use is reported
 };
 
 // Makes the runner that the forms need.

@@ -85,13 +85,18 @@ StepResult TrainSession::step(StepRequests requests) {
   result.first = state_.run.samples;
   result.samples = position_.plan().samples_at(result.first);
   PhaseTimer timer(forms_, phase_listener_, result.times);
-  const auto batches = take_batches(result.samples, timer);
+  auto batches = take_batches(result.samples, timer);
+  const std::size_t counted = batches.size();
   for (const auto& batch : batches) result.own_samples += std::ssize(batch.samples);
+  const auto largest_count = batches_.largest_count(result.samples, forms_.groups.samples.size());
+  while (forms_.needs_equal_passes() && std::ssize(batches) < largest_count)
+    batches.push_back(runner_->own_part(batches_.any_sample()));
   timer.end(&StepTimes::data);
   optimize({.batches = batches,
+            .counted = counted,
             .shards = shards.value_or(std::vector<int>{}),
             .items = static_cast<double>(result.samples) * forms_.task.items_per_sample(),
-            .largest_count = batches_.largest_count(result.samples, forms_.groups.samples.size())},
+            .largest_count = largest_count},
            requests, result, timer);
   result.bytes_sent = forms_.bytes_sent() - sent_before;
   result.model_peaks = forms_.parallelism.take_peaks();

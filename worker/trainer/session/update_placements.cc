@@ -56,15 +56,11 @@ sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, 
   sharding::ParameterPlacements placements;
   for (const auto& [name, parameter] : model.named_parameters()) {
     sharding::Placement placement{.mesh = mesh};
-    Shape shape = parameter.shape();
     if (forms.pipelined) {
       const auto& ranks = forms.pipelined->pipeline().ranks_of(name);
       placement.stage = sharding::Stage{{ranks.begin(), ranks.end()}};
     }
-    if (const Slicing* slicing = forms.slices() ? forms.slices()->slicing(name) : nullptr) {
-      shape = whole_shape(shape, *slicing, forms.slices()->group().size());
-      placement.shards.push_back(sharding::shard_on(forms.tensor ? "tensor" : "expert", *slicing));
-    }
+    const Shape shape = sharding::add_shards(forms.slices(), name, parameter.shape(), placement);
     if (const auto found = flat.find(name); found != flat.end()) placement.local = found->second;
     placements.add({name, shape.to_vector(), parameter.value().dtype()}, std::move(placement));
   }

@@ -225,7 +225,7 @@ TEST_CASE("rank 0 has parameters and an optimizer's state whole, and gives every
       own.emplace_back(name + ".exp_avg", parameter.value());
       own.emplace_back(name + ".steps", Tensor::from<std::int64_t>({3}, {}));
     }
-    const auto placements = sharding::placements_of(tensor.parts(), parameters);
+    const auto placements = sharding::placements_of({{"tensor", &tensor.parts()}}, parameters);
     const sharding::ShardedState state(sharding::placed_tensors(placements, own, nullptr), own, group);
     const auto gathered = state.gather();
     require(gathered.size() == (group.rank() == 0 ? own.size() : 0), "rank 0 alone");
