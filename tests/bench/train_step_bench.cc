@@ -82,7 +82,7 @@ class Measurement {
       parameters += static_cast<std::size_t>(parameter.value().numel());
     traffic_ = state_traffic(parameters, workload.optimizer, group.size(), zero);
     if (group.size() > 1) ddp_.emplace(together_.model(), group, DdpOptions{.shard_gradients = zero > 0});
-    if (ddp_ && zero > 0) together_.update_only(shards_.emplace(*ddp_->divided(), group).parameters());
+    if (ddp_ && zero > 0) together_.update_only(shards_.emplace(*ddp_->divided()).parameters());
     Times unused;
     for (int i = 0; i < warm_up; ++i) {
       step_together(unused);

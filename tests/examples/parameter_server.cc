@@ -22,8 +22,7 @@ int main() try {
   ParameterServer server(*model, world->group(), {.servers = 1, .staleness = 4});
   std::unique_ptr<optim::Optimizer> optimizer;  // the server's
   if (server.is_server())
-    optimizer =
-        optim::make_optimizer("adam", {.lr = 0.01}, ParameterShards(server.divided(), server.peers()).parameters());
+    optimizer = optim::make_optimizer("adam", {.lr = 0.01}, ParameterShards(server.divided()).parameters());
   const auto compute = [&](std::int64_t ticket) {  // on a worker: the gradient of one update
     Tensor inputs = Tensor::empty({32, 8});
     fill_normal(inputs, 0, 1, samples);

@@ -35,7 +35,8 @@ int main() try {
   const auto model = nn::make_model("mlp", {.input = {6}, .outputs = 6, .hidden = {24}}, weights);
   const auto schedule =
       plan_schedule(ScheduleKind::one_forward_one_backward, {.ranks = 2, .micro_batches = micro_batches});
-  PipelinedDataParallel pipelined(*model, mesh.group("pipeline"), mesh.group("data"), cuts_at(*model, {"fc2"}, 2), schedule);
+  PipelinedDataParallel pipelined(*model, mesh.group("pipeline"), mesh.group("data"), cuts_at(*model, {"fc2"}, 2),
+                                  schedule);
   const auto optimizer = optim::make_optimizer("adam", {.lr = 0.02}, pipelined.pipeline().parameters());
   for (int step = 0; step <= 300; ++step) {
     double sum = 0;  // at the rank of the last stage

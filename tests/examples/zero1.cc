@@ -19,7 +19,7 @@ int main() try {
   const auto truth = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {16}}, weights);
   const auto model = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {32}}, weights);
   DistributedDataParallel ddp(*model, world->group(), {.shard_gradients = true});
-  const ParameterShards shards(*ddp.divided(), world->group());
+  const ParameterShards shards(*ddp.divided());
   const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
   for (int step = 0; step <= 200; ++step) {
     Tensor inputs = Tensor::empty({32, 8});

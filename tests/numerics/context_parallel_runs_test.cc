@@ -139,7 +139,7 @@ TEST_CASE("what does not fit the ranks, or does not go with divided positions, i
              Catch::Contains("data.context = 32: it has to be a multiple of 2 parallel.context = 6"));
   for (const std::string each :
        {"strategy = local_sgd", "strategy = parameter_server", "balance = true", "devices = cpu:0 cpu:1"})
-    CHECK_THAT(refusal(gpt, {4, 2}, each + "\n"), Catch::Contains("parallel." + each + ": it does not go with"));
+    CHECK_THAT(refusal(gpt, {4, 2}, each + "\n"), Catch::Contains("parallel." + each + ": with parallel.context "));
   class Linear : public LayoutJob {
    public:
     Linear() : LayoutJob(digits + "[model]\nname = linear\n" + sgd) {}

@@ -74,6 +74,7 @@ std::vector<Form> dividing_forms() {
           {4, "expert = 4\n", Model::gpt_experts, has_parts},
           {4, "expert = 2\n", Model::gpt_experts, has_parts},
           {4, "expert = 2\ncontext = 2\n", Model::gpt_experts, has_parts},
+          {4, "expert = 2\nzero = 1\n", Model::gpt_experts, has_parts},
           {4, "expert = 2\ntensor = 2\nsequence = true\n", Model::gpt_experts, has_parts},
           {8, "context = 2\ntensor = 2\nsequence = true\nzero = 3\n", Model::gpt, has_parts},
           {4, "tensor = 2\nzero = 1\n", Model::gpt, has_parts},

@@ -145,7 +145,11 @@ void DistributedDataParallel::State::shard() {
   if (may_leave_out())
     throw Error(Errc::usage, "shard_gradients does not go with find_unused_parameters or static_graph");
   flat = std::make_unique<FlatParameters>(group, parameters, reducer.buckets());
-  divided = {.parameters = parameters, .buckets = reducer.buckets(), .values = flat->parts(group), .gradients = {}};
+  divided = {.parameters = parameters,
+             .buckets = reducer.buckets(),
+             .groups = std::vector(reducer.buckets().size(), &group),
+             .values = flat->parts(group),
+             .gradients = {}};
   for (const Bucket& bucket : divided.buckets) {
     const Shard own = shard_of(bucket.count, group.rank(), group.size());
     const auto memory = reducer.gradient_memory(bucket.slices.front().parameter);  // the start of the bucket

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/bucketing.h"
 
 namespace ddprun {
@@ -18,11 +19,12 @@ struct GradientBuckets {
 // Parameters whose buckets are divided among ranks (shards.h), and this rank's part of each. These are handles: the
 // memory is that of the tensors.
 //
-// A value. Threads: those of the tensors. Errors: none.
+// A value; the groups outlive it. Threads: those of the tensors. Errors: none.
 struct DividedParameters {
   std::vector<std::pair<std::string, Variable>> parameters;
   std::vector<Bucket> buckets;
-  // This rank's elements by bucket, one dimension each.
+  // By bucket: the ranks that divide it, and this rank's elements, one dimension each.
+  std::vector<ProcessGroup*> groups;
   std::vector<Tensor> values;
   std::vector<Tensor> gradients;
 };

@@ -16,10 +16,11 @@ Shard part_of_slice(const Bucket& bucket, const BucketSlice& slice, int rank, in
 
 }  // namespace
 
-ParameterShards::ParameterShards(const DividedParameters& divided, const ProcessGroup& group) {
+ParameterShards::ParameterShards(const DividedParameters& divided) {
   parts_.resize(divided.parameters.size());
   for (std::size_t b = 0; b < divided.buckets.size(); ++b) {
     const Bucket& bucket = divided.buckets[b];
+    const ProcessGroup& group = *divided.groups[b];
     const Shard own = shard_of(bucket.count, group.rank(), group.size());
     for (const BucketSlice& slice : bucket.slices) {
       const Shard part = part_of_slice(bucket, slice, group.rank(), group.size());

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
 #include "ddprun/worker/reducer/shards.h"
@@ -16,7 +15,7 @@ namespace ddprun {
 // equal whatever the sizes of the parameters; the optimizer has to be elementwise.
 //
 //   DistributedDataParallel ddp(model, group, {.shard_gradients = true});   // or ShardedDataParallel
-//   ParameterShards shards(*ddp.divided(), group);
+//   ParameterShards shards(*ddp.divided());
 //   auto optimizer = optim::make_optimizer("adam", {}, shards.parameters());
 //   ddp.zero_grad();                                 // not the optimizer's, which has only parts
 //   loss(ddp.forward(inputs), targets).backward();   // this rank's parts of the gradients are averaged
@@ -29,8 +28,7 @@ namespace ddprun {
 // Ownership: handles on the memory of the parts. Threads: one at a time. Errors: none.
 class ParameterShards {
  public:
-  // group: the ranks among which the parameters are divided. Not collective.
-  ParameterShards(const DividedParameters& divided, const ProcessGroup& group);
+  explicit ParameterShards(const DividedParameters& divided);
 
   // One part for each trainable parameter, under its name: this rank's elements of it as one dimension, maybe none.
   // Parts are views of the divided values and gradients.

@@ -101,7 +101,11 @@ struct ShardedDataParallel::State final : UseListener {
 
 // Puts parameters where this kind of division has them, and sets this rank's parts.
 void ShardedDataParallel::State::divide() {
-  divided = {.parameters = parameters, .buckets = units.buckets, .values = {}, .gradients = gradients.parts()};
+  divided = {.parameters = parameters,
+             .buckets = units.buckets,
+             .groups = std::vector(units.buckets.size(), &mesh.group("shard")),
+             .values = {},
+             .gradients = gradients.parts()};
   if (options.shard_parameters) {
     sharded = std::make_unique<ShardedParameters>(mesh, parameters, units.buckets);
     divided.values = sharded->parts();

@@ -26,7 +26,7 @@ TEST_CASE("divided updates learn what whole ones learn, and each rank keeps its 
     run_ranks(ranks, [&](ProcessGroup& group) {
       const auto net = make_net();
       DistributedDataParallel ddp(*net, group, {.limits = small_buckets, .shard_gradients = true});
-      ParameterShards shards(*ddp.divided(), group);
+      ParameterShards shards(*ddp.divided());
       const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
       for (int step = 0; step < 4; ++step) {
         backward(ddp, step, group.rank());
@@ -58,7 +58,7 @@ TEST_CASE("an optimizer of parts does not clear gradients") {
   run_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net();
     DistributedDataParallel ddp(*net, group, {.limits = small_buckets, .shard_gradients = true});
-    const ParameterShards shards(*ddp.divided(), group);
+    const ParameterShards shards(*ddp.divided());
     const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
     try {
       optimizer->zero_grad();
@@ -75,7 +75,7 @@ TEST_CASE("an optimizer goes on with the state that another one gathered") {
   run_ranks(2, [&](ProcessGroup& group) {
     const auto net = make_net();
     DistributedDataParallel ddp(*net, group, {.limits = small_buckets, .shard_gradients = true});
-    ParameterShards shards(*ddp.divided(), group);
+    ParameterShards shards(*ddp.divided());
     const auto first = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
     for (int step = 0; step < 2; ++step) {
       backward(ddp, step, group.rank());
@@ -102,7 +102,7 @@ TEST_CASE("groups of parameters become the same groups of parts") {
     const auto net = make_net();
     net->parameter("fc1.bias").set_requires_grad(false);
     DistributedDataParallel ddp(*net, group, {.shard_gradients = true});
-    const ParameterShards shards(*ddp.divided(), group);
+    const ParameterShards shards(*ddp.divided());
     const auto groups = shards.of(optim::split_one_dimensional(net->named_parameters()));
     require(groups.size() == 2, "two groups");
     require(groups[0].parameters.size() == 2 && groups[0].parameters[1].first == "fc2.weight", "weights");

@@ -91,7 +91,7 @@ TEST_CASE("divided gradients and parameters learn what whole ones learn, and eac
       run_ranks(ranks, [&](ProcessGroup& group) {
         const auto net = make_net();
         ShardedDataParallel parallel(*net, group, options);
-        ParameterShards shards(*parallel.divided(), group);
+        ParameterShards shards(*parallel.divided());
         const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
         for (int number = 0; number < 4; ++number) step(parallel, *optimizer, number, group.rank());
         require(nearly_equal(whole_parameters(parallel), whole.parameters), "parameters");
@@ -113,7 +113,7 @@ TEST_CASE("passes add up in the parts until the gradients begin at zero") {
     run_ranks(2, [&](ProcessGroup& group) {
       const auto net = make_net();
       ShardedDataParallel parallel(*net, group, options);
-      ParameterShards shards(*parallel.divided(), group);
+      ParameterShards shards(*parallel.divided());
       const auto gradients = [&] {
         Values all;
         for (const auto& [name, part] : shards.parameters())
@@ -146,7 +146,7 @@ TEST_CASE("a rank without samples takes part in a pass") {
     run_ranks(3, [&](ProcessGroup& group) {
       const auto net = make_net();
       ShardedDataParallel parallel(*net, group, options);
-      ParameterShards shards(*parallel.divided(), group);
+      ParameterShards shards(*parallel.divided());
       const auto gradients = [&](double scale) {
         Values all;
         for (const auto& [name, part] : shards.parameters())
@@ -182,7 +182,7 @@ TEST_CASE("a rank without samples in the first pass is told the order of the oth
           const auto gpt = make_gpt();
           gpt->set_recompute(recompute);
           ShardedDataParallel parallel(*gpt, group, options);
-          ParameterShards shards(*parallel.divided(), parallel.shard_group());
+          ParameterShards shards(*parallel.divided());
           const auto gradients_of = [&](const std::vector<int>& ranks_with_samples) {
             parallel.zero_grad();
             if (std::ranges::count(ranks_with_samples, group.rank()) > 0)
@@ -235,7 +235,7 @@ TEST_CASE("tied weights, blocks and what is computed again learn as in one piece
         const auto gpt = make_gpt();
         gpt->set_recompute(recompute);
         ShardedDataParallel parallel(*gpt, group, options);
-        ParameterShards shards(*parallel.divided(), group);
+        ParameterShards shards(*parallel.divided());
         const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.1, .momentum = 0.9}, shards.parameters());
         require(nearly_equal(train_gpt(parallel, *optimizer, group.rank()), whole), "parameters");
       });
@@ -267,7 +267,7 @@ TEST_CASE("parameters take at most a rank's part and two units at a time") {
       }
       std::ranges::sort(sizes, std::greater<>());
       ShardedDataParallel parallel(*gpt, group, {.shard_parameters = true});
-      ParameterShards shards(*parallel.divided(), group);
+      ParameterShards shards(*parallel.divided());
       const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.1}, shards.parameters());
       parallel.take_peaks();
       train_gpt(parallel, *optimizer, group.rank());
@@ -290,7 +290,7 @@ TEST_CASE("16-bit copies of gathered parameters come and go with these, and have
       group.barrier({.blocking = true});  // the ranks are threads of one process
       const auto gpt = make_gpt();
       ShardedDataParallel parallel(*gpt, group, {.shard_parameters = sharded});
-      ParameterShards shards(*parallel.divided(), group);
+      ParameterShards shards(*parallel.divided());
       const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.1}, shards.parameters());
       const auto casts_before = cast_bytes();
       {
@@ -343,7 +343,7 @@ TEST_CASE("groups that share a model are replicas of each other") {
       const auto net = make_net();
       ShardedDataParallel parallel(*net, group, options);
       require(parallel.shard_group().size() == 2 && parallel.replica_group()->size() == 2, "two by two");
-      ParameterShards shards(*parallel.divided(), parallel.shard_group());
+      ParameterShards shards(*parallel.divided());
       const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
       for (int number = 0; number < 4; ++number) step(parallel, *optimizer, number, group.rank());
       require(nearly_equal(whole_parameters(parallel), whole.parameters), "parameters");

@@ -64,6 +64,18 @@ Sizes sizes_of(const std::string& text, int ranks, const std::string& parallel) 
 
 }  // namespace
 
+namespace {
+
+void check(const std::string& text, int ranks, const std::string& parallel, int parts) {
+  INFO(ranks << " ranks\n" << parallel);
+  const Sizes sizes = sizes_of(text, ranks, parallel);
+  CHECK(sizes.counted == sizes.whole);
+  // All tensor-parallel ranks have norms, biases and positions, and two stages have the embedding.
+  CHECK(static_cast<double>(sizes.most) < 1.25 * static_cast<double>(sizes.whole) / parts);
+}
+
+}  // namespace
+
 TEST_CASE("each rank has the bytes of the optimizer's state that the placements say, and together they have all") {
   const TextFile text_file;
   const std::string text = text_file.keys({.layers = 4, .width = 64}) + adamw + "[train]\nglobal_batch_size = 16\n";
@@ -89,11 +101,7 @@ TEST_CASE("each rank has the bytes of the optimizer's state that the placements 
                                                       {8, stages + "tensor = 2\nzero = 1\n", 8},
                                                       {8, stages + "tensor = 2\nzero = 2\n", 8},
                                                       {8, stages + "tensor = 2\nzero = 3\n", 8}}) {
-    INFO(ranks << " ranks\n" << parallel);
-    const Sizes sizes = sizes_of(text, ranks, parallel);
-    CHECK(sizes.counted == sizes.whole);
-    // All tensor-parallel ranks have norms, biases and positions, and two stages have the embedding.
-    CHECK(static_cast<double>(sizes.most) < 1.25 * static_cast<double>(sizes.whole) / parts);
+    check(text, ranks, parallel, parts);
   }
 }
 
@@ -133,4 +141,18 @@ TEST_CASE("of divided parameters a rank has what the placements say between step
         require(!parameter.value().storage()->is_present(), name + " is whole between steps");
     });
   }
+}
+
+TEST_CASE("each rank has the bytes of the optimizer's state of experts that the placements say") {
+  const TextFile text_file;
+  const std::string text =
+      text_file.keys({.layers = 4, .width = 64}) + "experts = 4\n" + adamw + "[train]\nglobal_batch_size = 16\n";
+  const std::string stages = "pipeline = 2\nmicro_batches = 2\nsplit = h.2\n";
+  for (const auto& [ranks, parallel, parts] :
+       std::vector<std::tuple<int, std::string, int>>{{2, "expert = 2\n", 1},
+                                                      {4, "expert = 2\nzero = 1\n", 4},
+                                                      {8, "expert = 2\ncontext = 2\nzero = 1\n", 8},
+                                                      {8, "expert = 2\ntensor = 2\nzero = 1\n", 8},
+                                                      {8, stages + "expert = 2\nzero = 1\n", 8}})
+    check(text, ranks, parallel, parts);
 }

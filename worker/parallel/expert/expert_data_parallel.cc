@@ -1,10 +1,13 @@
 #include "ddprun/worker/parallel/expert/expert_data_parallel.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/subgroups.h"
 #include "ddprun/worker/parallel/group_tensors.h"
+#include "ddprun/worker/parallel/scaled_hook.h"
+#include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
 
 namespace ddprun {
 namespace {
@@ -17,32 +20,76 @@ std::vector<std::pair<std::string, Variable>> parameters(const nn::Module& model
   return all;
 }
 
-DdpOptions options_for(const nn::Module& model, const SlicedTensors& parts, bool of_experts,
-                       const BucketLimits& limits) {
-  DdpOptions options{.limits = limits};
-  for (const auto& [name, parameter] : parameters(model, parts, !of_experts))
+DdpOptions options_for(const nn::Module& model, const ExpertParallel& experts, bool of_experts, DdpOptions options) {
+  for (const auto& [name, parameter] : parameters(model, experts.parts(), !of_experts))
     options.ignored_parameters.push_back(name);
   if (of_experts)
     for (const auto& [name, buffer] : model.named_buffers()) options.ignored_parameters.push_back(name);
   return options;
 }
 
+// Adds buckets to those of the same parameters, by name.
+void add_buckets(std::vector<Bucket>& all, const std::vector<std::pair<std::string, Variable>>& parameters,
+                 const GradientBuckets& more) {
+  for (Bucket bucket : more.buckets) {
+    for (BucketSlice& slice : bucket.slices) {
+      const auto is_it = [&](const auto& each) { return each.first == more.parameters[slice.parameter].first; };
+      slice.parameter = static_cast<std::size_t>(std::ranges::find_if(parameters, is_it) - parameters.begin());
+    }
+    all.push_back(std::move(bucket));
+  }
+}
+
 }  // namespace
 
-ExpertDataParallel::ExpertDataParallel(nn::Module& model, ExpertParallel& experts, ProcessGroup& replicas,
-                                       ProcessGroup& all, const BucketLimits& limits)
+GradientBuckets ExpertDataParallel::buckets(const nn::Module& model, const ExpertParallel& experts,
+                                            const DdpOptions& options) {
+  GradientBuckets all{.parameters = model.named_parameters(), .buckets = {}};
+  for (const bool of_experts : {true, false})
+    add_buckets(all.buckets, all.parameters, gradient_buckets(model, options_for(model, experts, of_experts, options)));
+  return all;
+}
+
+ExpertDataParallel::ExpertDataParallel(nn::Module& model, const ExpertParallel& experts, ProcessGroup& replicas,
+                                       ProcessGroup& all, const DdpOptions& options, const MakeHook& make_hook)
     : model_(model),
       experts_(experts),
       replicas_(replicas),
       all_(all),
       own_group_(&experts.group().group() == &all ? split(all, 0, all.rank()) : nullptr),
-      of_experts_(model, replicas, options_for(model, experts.parts(), true, limits)),
-      others_(model, own_group_ ? *own_group_ : all, options_for(model, experts.parts(), false, limits)) {
+      of_experts_(model, replicas, options_for(model, experts, true, options)),
+      others_(model, own_group_ ? *own_group_ : all, options_for(model, experts, false, options)) {
   // The gradient of an expert at one rank already includes the tokens of its whole group.
-  const double share = 1.0 / all.size();
-  of_experts_.register_comm_hook([&replicas, share](const GradBucket& bucket) {
-    return replicas.allreduce(bucket.span, Reduction::premultiplied_sum(share));
-  });
+  const double share = 1.0 / all.size(), of_average = static_cast<double>(replicas.size()) / all.size();
+  if (options.shard_gradients) {
+    of_experts_.register_comm_hook(make_scaled_hook(make_reduce_scatter_hook(replicas), of_average));
+    divide();
+  } else if (make_hook) {
+    of_experts_.register_comm_hook(make_scaled_hook(make_hook(replicas), of_average));
+    others_.register_comm_hook(make_hook(own_group_ ? *own_group_ : all));
+  } else {
+    of_experts_.register_comm_hook([&replicas, share](const GradBucket& bucket) {
+      return replicas.allreduce(bucket.span, Reduction::premultiplied_sum(share));
+    });
+  }
+}
+
+void ExpertDataParallel::divide() {
+  for (const auto& each : model_.named_parameters())
+    for (const auto* part : {of_experts_.divided(), others_.divided()})
+      if (std::ranges::count(part->parameters, each.first, [](const auto& own) { return own.first; }) > 0)
+        divided_.parameters.push_back(each);
+  for (const auto* part : {of_experts_.divided(), others_.divided()}) {
+    add_buckets(divided_.buckets, divided_.parameters, {part->parameters, part->buckets});
+    divided_.groups.insert(divided_.groups.end(), part->groups.begin(), part->groups.end());
+    divided_.values.insert(divided_.values.end(), part->values.begin(), part->values.end());
+    divided_.gradients.insert(divided_.gradients.end(), part->gradients.begin(), part->gradients.end());
+  }
+}
+
+void ExpertDataParallel::parameters_updated() {
+  of_experts_.parameters_updated();
+  others_.parameters_updated();
 }
 
 void ExpertDataParallel::prepare_forward() {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/divided_parameters.h"
 #include "ddprun/worker/parallel/expert/expert_parallel.h"
 
 namespace ddprun {
@@ -21,9 +23,16 @@ namespace ddprun {
 // DistributedDataParallel.
 class ExpertDataParallel final : public DataParallelism {
  public:
-  // replicas: the ranks that have the same experts. Only the limits of buckets are used of the options.
-  ExpertDataParallel(nn::Module& model, ExpertParallel& experts, ProcessGroup& replicas, ProcessGroup& all,
-                     const BucketLimits& limits = {});
+  // Makes the hook that averages gradients over a group; empty: they are averaged as they are.
+  using MakeHook = std::function<std::unique_ptr<CommHook>(ProcessGroup&)>;
+
+  // replicas: the ranks that have the same experts. With options.shard_gradients the updates of experts are divided
+  // among these ranks, and those of everything else among all: see divided().
+  ExpertDataParallel(nn::Module& model, const ExpertParallel& experts, ProcessGroup& replicas, ProcessGroup& all,
+                     const DdpOptions& options = {}, const MakeHook& make_hook = {});
+
+  // The buckets of experts and those of everything else. Pure, like that for DdpOptions.
+  static GradientBuckets buckets(const nn::Module& model, const ExpertParallel& experts, const DdpOptions& options);
 
   Variable forward(const Variable& input) override;
   void prepare_forward() override;
@@ -31,14 +40,14 @@ class ExpertDataParallel final : public DataParallelism {
   // that count for nothing.
   void join_pass() override;
   void join_backward() override;
-  bool reduces_every_pass() const override { return true; }
   std::shared_ptr<void> hold_reduction() override;
 
+  const DividedParameters* divided() const override { return divided_.buckets.empty() ? nullptr : &divided_; }
   ProcessGroup& shard_group() const override { return all_; }
   std::uint64_t bytes_sent() const override { return own_group_ ? own_group_->bytes_sent() : 0; }
 
   void zero_grad() override { others_.zero_grad(); }  // clears the whole model's
-  void parameters_updated() override {}
+  void parameters_updated() override;
   void sync_buffers() override { others_.sync_buffers(); }
   // Experts are visited with this rank's values.
   void visit_parameters(const Visitor& visit) override;
@@ -50,13 +59,16 @@ class ExpertDataParallel final : public DataParallelism {
   void record_transfers(std::vector<Transfer>* into) override;
 
  private:
+  void divide();
+
   nn::Module& model_;
-  ExpertParallel& experts_;
+  const ExpertParallel& experts_;
   ProcessGroup& replicas_;
   ProcessGroup& all_;
   const std::unique_ptr<ProcessGroup> own_group_;  // a group of all ranks; null where experts have another group
   DistributedDataParallel of_experts_;
   DistributedDataParallel others_;
+  DividedParameters divided_;  // of both; empty if they are not divided
 };
 
 }  // namespace ddprun

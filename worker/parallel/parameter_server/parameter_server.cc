@@ -99,6 +99,7 @@ struct ParameterServer::State {
     const Shard own = range_of(group.rank());
     divided = {.parameters = parameters,
                .buckets = buckets,
+               .groups = {peers.get()},
                .values = {flat.part(0, own)},
                .gradients = {gradient_at(own.begin, {static_cast<std::int64_t>(own.count())})}};
     server.emplace(group, range(options.servers, group.size()), part_of(values(), own), part_of(gradient(), own),

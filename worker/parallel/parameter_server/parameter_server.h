@@ -22,7 +22,7 @@ struct ParameterServerOptions {
 // unless the bound requires it. If the workers' times differ, so does the order of updates: two runs differ.
 //
 //   ParameterServer server(model, group, {.servers = 1});
-//   auto optimizer = make_optimizer("sgd", {}, ParameterShards(server.divided(), server.peers()).parameters());
+//   auto optimizer = make_optimizer("sgd", {}, ParameterShards(server.divided()).parameters());
 //   server.round(100, compute, update);   // 100 updates; then all ranks have the same parameters
 //
 // compute(ticket), at workers: forward and backward pass for update number `ticket` of the round; each ticket goes to

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -175,7 +176,19 @@ void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
   if (!optim::is_elementwise(c.optim.name)) refuse("optim.name");
 }
 
-// Ranks that divide the positions of a sample have whole parameters: other divisions are refused.
+struct Refusal {
+  const char* key;
+  bool is_set;
+  const char* reason;
+};
+
+// Refuses keys that are set with another one, each for its reason.
+void refuse_all(const Settings& settings, const char* other, std::initializer_list<Refusal> refusals) {
+  for (const Refusal& each : refusals)
+    if (each.is_set) reject(settings, each.key, fmt::format("with {} {}", other, each.reason));
+}
+
+// Refuses what does not go with ranks that have some positions of each sample.
 void check_context_parallel(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   if (c.model.name != "gpt")
@@ -184,13 +197,15 @@ void check_context_parallel(const TrainConfig& c, const Settings& settings) {
     reject(settings, "train.task", "with parallel.context a rank has scores of its positions: use language_modelling");
   if (c.data.context % (2 * p.context) != 0)
     reject(settings, "data.context", fmt::format("it has to be a multiple of 2 parallel.context = {}", 2 * p.context));
-  for (const auto& [key, on] :
-       {std::pair("parallel.strategy", p.strategy != "ddp"), std::pair("parallel.devices", !p.devices.empty()),
-        std::pair("parallel.balance", p.balance), std::pair("train.quantization_aware", c.train.quantization_aware)})
-    if (on) reject(settings, key, "it does not go with parallel.context");
+  refuse_all(settings, "parallel.context",
+             {{"parallel.strategy", p.strategy != "ddp", "a gradient is of some positions: each step adds them all up"},
+              {"parallel.devices", !p.devices.empty(), "attention goes round ranks, each with one device"},
+              {"parallel.balance", p.balance, "ranks of the same samples have equal parts of them"},
+              {"train.quantization_aware", c.train.quantization_aware,
+               "the ranges of activations would be those of a rank's positions"}});
 }
 
-// Ranks that divide experts have samples of their own, and passes of their own kind.
+// Refuses what does not go with ranks that compute the tokens of others.
 void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   if (c.model.experts % p.expert != 0)
@@ -198,21 +213,27 @@ void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
   if (!optim::is_elementwise(c.optim.name))
     reject(settings, "optim.name",
            fmt::format("experts are divided by parallel.expert, and {} needs whole tensors", c.optim.name));
-  for (const auto& [key, on] :
-       {std::pair("parallel.zero", p.zero > 0), std::pair("parallel.strategy", p.strategy != "ddp"),
-        std::pair("parallel.hook", p.hook != "allreduce"), std::pair("parallel.static_graph", p.static_graph),
-        std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
-        std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
-        std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty())})
-    if (on) reject(settings, key, "it does not go with parallel.expert");
+  refuse_all(settings, "parallel.expert",
+             {{"parallel.strategy", p.strategy != "ddp", "an expert learns from the tokens of all ranks in each step"},
+              {"parallel.static_graph", p.static_graph, "every pass reaches every parameter"},
+              {"parallel.find_unused_parameters", p.find_unused_parameters, "every pass reaches every parameter"},
+              {"parallel.ignored_parameters", !p.ignored_parameters.empty(),
+               "a token is computed by several ranks, which need the same parameters"},
+              {"parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty(),
+               "gradients are reduced over two groups of ranks, each in its own order"}});
+  if (p.zero > 1)
+    reject(settings, "parallel.zero",
+           "with parallel.expert a unit has parameters that different ranks share: use parallel.zero = 1");
+  if (p.hook != "allreduce" && p.zero > 0)
+    reject(settings, "parallel.hook", "with parallel.expert and parallel.zero gradients are reduced to parts as they are");
+  if (p.hook != "allreduce" && p.hook != "fp16" && p.hook != "bf16")
+    reject(settings, "parallel.hook",
+           "with parallel.expert it is allreduce, fp16 or bf16, which keep nothing of a part");
 }
 
 // Refuses what does not go with experts, divided or not.
 void check_no_experts(const TrainConfig::Parallel& p, const Settings& settings) {
-  for (const auto& [key, on] :
-       {std::pair("parallel.pipeline", p.pipeline > 1), std::pair("parallel.micro_batches", p.micro_batches > 0),
-        std::pair("parallel.devices", !p.devices.empty())})
-    if (on) reject(settings, key, "it does not go with model.experts");
+  if (!p.devices.empty()) reject(settings, "parallel.devices", "it does not go with model.experts");
 }
 
 // Refuses what divides a step or a model in another way, averages gradients in another order, or lets the result depend

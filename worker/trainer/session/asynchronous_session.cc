@@ -45,7 +45,7 @@ AsynchronousSession::AsynchronousSession(const TrainJob& job, TrainState& state,
       micro_batch_(micro_batch_size(config_, 1)) {
   std::vector<optim::ParameterGroup> groups;  // empty at a worker
   if (server_.is_server()) {
-    const ParameterShards shards(server_.divided(), server_.peers());
+    const ParameterShards shards(server_.divided());
     state_.parts = shards.parameters();
     groups = shards.of(parameter_groups(config_, *state_.model));
   }

@@ -57,7 +57,7 @@ DividedState::DividedState(const TrainConfig& config, TrainState& state, Paralle
 
 void DividedState::divide() {
   shards_.reset();
-  if (const auto* divided = forms_.parallelism.divided()) shards_.emplace(*divided, forms_.parallelism.shard_group());
+  if (const auto* divided = forms_.parallelism.divided()) shards_.emplace(*divided);
   parameters_ = shards_            ? shards_->parameters()
                 : forms_.pipelined ? forms_.pipelined->pipeline().parameters()
                                    : state_.model->named_parameters();

@@ -88,6 +88,35 @@ std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, nn::Modu
   }
 }
 
+std::unique_ptr<DataParallelism> make_expert_data_parallel(const TrainConfig& c, nn::Module& model,
+                                                           const ExpertParallel& experts, const MeshGroups& groups,
+                                                           const DdpOptions& options) {
+  ExpertDataParallel::MakeHook make_hook;
+  if (c.parallel.hook != "allreduce")
+    make_hook = [&](ProcessGroup& group) { return comm_hook(c, group, device_of(model)); };
+  return std::make_unique<ExpertDataParallel>(model, experts, groups.gradients_of_experts, groups.gradients, options,
+                                              make_hook);
+}
+
+// The data parallelism of stages whose experts are divided.
+pipeline::StageParallelism stages_with_experts(const TrainConfig& c, const ExpertParallel& experts,
+                                               const MeshGroups& groups) {
+  const auto options_of = [options = ddp_options(c)](const StageTensors& stages) {
+    DdpOptions own = options;
+    own.stages = stages;
+    return own;
+  };
+  return {.make =
+              [&, options_of](nn::Module& model, ProcessGroup&, const StageTensors& stages) {
+                return make_expert_data_parallel(c, model, experts, groups, options_of(stages));
+              },
+          .buckets =
+              [&experts, options_of](nn::Module& model, const StageTensors& stages) {
+                return ExpertDataParallel::buckets(model, experts, options_of(stages));
+              },
+          .own_buffers = !ddp_options(c).broadcast_buffers};
+}
+
 std::unique_ptr<ShardSumHook> make_shard_sums(const TrainConfig& c, TrainState& state, ProcessGroup& group) {
   if (const auto buffers = state.model->named_buffers(); !buffers.empty())
     throw make_error(
@@ -106,8 +135,7 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, TrainSta
   nn::Module& model = *state.model;
   if (p.pipeline > 1) return nullptr;
   ProcessGroup& group = groups.gradients;
-  if (experts)
-    return std::make_unique<ExpertDataParallel>(model, *experts, groups.gradients_of_experts, group, options.limits);
+  if (experts) return make_expert_data_parallel(c, model, *experts, groups, options);
   if (p.strategy == "local_sgd")
     return std::make_unique<LocalSgd>(
         model, group,
@@ -187,8 +215,12 @@ std::vector<pipeline::Layer> layers_of(const FormsContext& of, const ContextPara
 
 std::unique_ptr<pipeline::PipelinedDataParallel> make_pipelined(const TrainConfig& c, nn::Module& model,
                                                                 const std::vector<pipeline::Layer>& layers,
+                                                                const ExpertParallel* experts,
                                                                 const MeshGroups& groups) {
   if (c.parallel.pipeline == 1) return nullptr;
+  if (experts)
+    return make_rank_pipeline(c, model, layers, groups.stages, groups.gradients_of_experts,
+                              stages_with_experts(c, *experts, groups));
   if (c.parallel.zero > 1) {
     check_shard_group(c.parallel, groups.gradients);
     return make_rank_pipeline(c, model, layers, groups.stages, groups.gradients, pipeline::sharded_stages(sharded_options(c)));
@@ -213,7 +245,7 @@ ParallelForms::ParallelForms(const FormsContext& of)
       device_pipeline(make_device_pipeline(of.config, *of.state.model, of.layout, task, of.group)),
       layers(layers_of(of, context.get())),
       stage_balancer(make_stage_balancer(of.config, *of.state.model, layers)),
-      pipelined(make_pipelined(of.config, *of.state.model, layers, groups)),
+      pipelined(make_pipelined(of.config, *of.state.model, layers, experts.get(), groups)),
       of_passes(make_parallelism(of.config, of.state, groups, experts.get(), shard_sums)),
       parallelism(pipelined ? *pipelined : *of_passes),
       replicas(make_data_parallel(of.config, *of.state.model, of.layout, task)),

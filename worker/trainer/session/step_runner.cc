@@ -39,7 +39,7 @@ Variable StepRunner::weighted(const Variable& loss, double weight, double items_
 EvaluationOptions StepRunner::evaluation_options() const {
   return {.batch_size = config_.eval.batch_size,
           .workers = std::min(config_.data.workers, 1),
-          .equal_passes = forms_.parallelism.reduces_every_pass(),
+          .equal_passes = forms_.parallelism.reduces_every_pass() || forms_.needs_equal_passes(),
           .device = forms_.device()};
 }
 

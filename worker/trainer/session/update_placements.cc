@@ -1,5 +1,6 @@
 #include "ddprun/worker/trainer/session/update_placements.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,31 +12,49 @@ namespace {
 
 using FlatShards = std::map<std::string, sharding::FlatShard>;
 
-// Returns the mesh with the sizes of its axes: neighbours on "data" and "context" shard together.
+// Returns the number of ranks that divide updates.
+int shards_of(const ParallelForms& forms) {
+  return forms.parallelism.divided() ? forms.parallelism.shard_group().size() : 1;
+}
+
+// Returns the mesh with the sizes of its axes: neighbours on "data" and "context" shard together. Where experts are
+// divided their updates are sharded over fewer axes than the others, and each of these axes stays.
 std::shared_ptr<const MeshShape> mesh_of_updates(const ParallelForms& forms) {
-  const int shards = forms.parallelism.divided() ? forms.parallelism.shard_group().size() : 1;
   std::vector<MeshAxis> axes;
   for (const MeshAxis& axis : forms.mesh.shape().axes()) {
     if (axis.name == "data") {
+      const int others = forms.experts ? forms.groups.gradients.size() / axis.size : 1;
       axes.push_back({"replicate", mesh_rest});
-      axes.push_back({"shard", shards});
-    } else if (axis.name != "context") {
+      axes.push_back({"shard", std::max(shards_of(forms) / others, 1)});
+    } else if (axis.name != "context" || forms.experts) {
       axes.push_back(axis);
     }
   }
   return std::make_shared<const MeshShape>(std::move(axes), forms.mesh.shape().ranks());
 }
 
+// Adds the places of the buckets of experts, or those of the others.
+void add_flat_shards(const ParallelForms& forms, const GradientBuckets& all, bool of_experts, FlatShards& shards) {
+  const auto is_of_experts = [&](const Bucket& bucket) {
+    return forms.experts && forms.experts->parts().divides(all.parameters[bucket.slices.front().parameter].first);
+  };
+  AxisNames axes{"shard"};
+  if (forms.experts) axes = of_experts ? AxisNames{"shard", "context"} : AxisNames{"shard", "expert", "context"};
+  std::vector<Bucket> buckets = all.buckets;
+  std::erase_if(buckets, [&](const Bucket& bucket) { return is_of_experts(bucket) != of_experts; });
+  shards.merge(sharding::flat_shards(all.parameters, buckets, mesh_of_updates(forms)->among(axes)));
+}
+
 FlatShards flat_shards_of(const ParallelForms& forms) {
   const DividedParameters* divided = forms.parallelism.divided();
   if (!divided) return {};
-  const AxisNames axes{"shard"};
-  if (!forms.pipelined) return sharding::flat_shards(divided->parameters, divided->buckets, axes);
+  std::vector<GradientBuckets> parts;
+  if (!forms.pipelined) parts.push_back({divided->parameters, divided->buckets});
+  for (int rank = 0; forms.pipelined && rank < forms.groups.stages.size(); ++rank)
+    parts.push_back(forms.pipelined->buckets_of(rank));
   FlatShards all;
-  for (int rank = 0; rank < forms.mesh.size("pipeline"); ++rank) {
-    const GradientBuckets of_stage = forms.pipelined->buckets_of(rank);
-    all.merge(sharding::flat_shards(of_stage.parameters, of_stage.buckets, axes));
-  }
+  for (const GradientBuckets& part : parts)
+    for (const bool of_experts : {false, true}) add_flat_shards(forms, part, of_experts, all);
   return all;
 }
 
@@ -43,10 +62,18 @@ FlatShards flat_shards_of(const ParallelForms& forms) {
 
 std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms) {
   std::vector<sharding::AxisGroup> axes;
-  if (forms.tensor) axes.push_back({"tensor", &forms.mesh.group("tensor")});
-  if (forms.experts) axes.push_back({"expert", &forms.mesh.group("expert")});
-  if (forms.parallelism.divided()) axes.push_back({"shard", &forms.parallelism.shard_group()});
-  if (forms.pipelined) axes.push_back({"pipeline", &forms.mesh.group("pipeline")});
+  const auto add = [&](const char* axis) {
+    if (!forms.mesh.shape().among({axis}).empty()) axes.push_back({axis, &forms.mesh.group(axis)});
+  };
+  add("tensor");
+  if (!forms.experts) {
+    if (forms.parallelism.divided()) axes.push_back({"shard", &forms.parallelism.shard_group()});
+  } else {
+    if (forms.parallelism.divided()) add("context");
+    add("expert");
+    if (forms.parallelism.divided()) axes.push_back({"shard", &forms.mesh.group("data")});
+  }
+  add("pipeline");
   return axes;
 }
 

@@ -52,7 +52,7 @@ Trained train(int ranks, int updates, const ParameterServerOptions& options) {
     ParameterServer server(*net, group, options);
     std::unique_ptr<optim::Optimizer> optimizer;
     if (server.is_server())
-      optimizer = optim::make_optimizer("sgd", sgd, ParameterShards(server.divided(), server.peers()).parameters());
+      optimizer = optim::make_optimizer("sgd", sgd, ParameterShards(server.divided()).parameters());
     for (int round = 0; round < 2; ++round) {
       server.round(
           updates,
