@@ -225,7 +225,8 @@ void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
     reject(settings, "parallel.zero",
            "with parallel.expert a unit has parameters that different ranks share: use parallel.zero = 1");
   if (p.hook != "allreduce" && p.zero > 0)
-    reject(settings, "parallel.hook", "with parallel.expert and parallel.zero gradients are reduced to parts as they are");
+    reject(settings, "parallel.hook",
+           "with parallel.expert and parallel.zero gradients are reduced to parts as they are");
   if (p.hook != "allreduce" && p.hook != "fp16" && p.hook != "bf16")
     reject(settings, "parallel.hook",
            "with parallel.expert it is allreduce, fp16 or bf16, which keep nothing of a part");

@@ -96,7 +96,7 @@ sharding::ShardedState DividedState::sharded(const optim::NamedTensors& own) con
 
 sharding::ShardedState DividedState::of_slices(const optim::NamedTensors& model) const {
   const auto placements = sharding::placements_of(forms_.slices(), model);
-  return {sharding::placed_tensors(placements, model, nullptr), model, forms_.groups.slices};
+  return {sharding::placed_tensors(placements, model, nullptr), model, *forms_.groups.slices};
 }
 
 // Returns the values of the parts of parameters that nothing but parts is kept of.
@@ -109,7 +109,7 @@ optim::NamedTensors DividedState::own_parts() const {
 
 // Returns whether the model is collected here: slices stay slices.
 bool DividedState::collects() const {
-  return forms_.groups.gradients_of_experts.rank() == 0 && forms_.groups.stages.rank() == 0;
+  return forms_.groups.gradients_of_experts.rank() == 0 && (!forms_.groups.stages || forms_.groups.stages->rank() == 0);
 }
 
 WholeState DividedState::gather() {

@@ -8,14 +8,18 @@ ProcessGroup& group_over(DeviceMesh& mesh, const AxisNames& axes) {
   return mesh.group_over(mesh.shape().among(axes));
 }
 
+ProcessGroup* find_group(DeviceMesh& mesh, const AxisNames& axes) {
+  return mesh.shape().among(axes).empty() ? nullptr : &group_over(mesh, axes);
+}
+
 }  // namespace
 
 MeshGroups::MeshGroups(DeviceMesh& mesh)
     : samples(group_over(mesh, {"data", "expert"})),
       gradients(group_over(mesh, {"data", "expert", "context"})),
       gradients_of_experts(group_over(mesh, {"data", "context"})),
-      slices(group_over(mesh, {"expert", "tensor"})),
-      stages(group_over(mesh, {"pipeline"})),
-      parts_of_losses(group_over(mesh, {"pipeline", "context"})) {}
+      slices(find_group(mesh, {"expert", "tensor"})),
+      stages(find_group(mesh, {"pipeline"})),
+      parts_of_losses(find_group(mesh, {"pipeline", "context"})) {}
 
 }  // namespace ddprun::trainer

@@ -5,7 +5,8 @@
 
 namespace ddprun::trainer {
 
-// The groups of a job's ranks of which training asks who has what: each a product of axes of mesh_axes().
+// The groups of a job's ranks of which training asks who has what: each a product of axes of mesh_axes(). Null: the
+// mesh has none of these axes.
 //
 // Ownership: those of the mesh, which outlives this object. Threads: the constructor is collective over all ranks.
 struct MeshGroups {
@@ -20,10 +21,10 @@ struct MeshGroups {
   // are sharded as they are.
   ProcessGroup& gradients_of_experts;
   // The ranks that have the slices of the same tensors, and those that have the stages of the same model.
-  ProcessGroup& slices;
-  ProcessGroup& stages;
+  ProcessGroup* slices;
+  ProcessGroup* stages;
   // The ranks that have parts of the losses of the same samples: of their positions, or at the last stage alone.
-  ProcessGroup& parts_of_losses;
+  ProcessGroup* parts_of_losses;
 };
 
 }  // namespace ddprun::trainer

@@ -219,17 +219,18 @@ std::unique_ptr<pipeline::PipelinedDataParallel> make_pipelined(const TrainConfi
                                                                 const MeshGroups& groups) {
   if (c.parallel.pipeline == 1) return nullptr;
   if (experts)
-    return make_rank_pipeline(c, model, layers, groups.stages, groups.gradients_of_experts,
+    return make_rank_pipeline(c, model, layers, *groups.stages, groups.gradients_of_experts,
                               stages_with_experts(c, *experts, groups));
   if (c.parallel.zero > 1) {
     check_shard_group(c.parallel, groups.gradients);
-    return make_rank_pipeline(c, model, layers, groups.stages, groups.gradients, pipeline::sharded_stages(sharded_options(c)));
+    return make_rank_pipeline(c, model, layers, *groups.stages, groups.gradients,
+                              pipeline::sharded_stages(sharded_options(c)));
   }
   auto stages = pipeline::distributed_stages(ddp_options(c));
   stages.make = [&c](nn::Module& whole, ProcessGroup& group, const StageTensors& own) {
     return make_ddp(c, whole, group, own);
   };
-  return make_rank_pipeline(c, model, layers, groups.stages, groups.gradients, std::move(stages));
+  return make_rank_pipeline(c, model, layers, *groups.stages, groups.gradients, std::move(stages));
 }
 
 }  // namespace

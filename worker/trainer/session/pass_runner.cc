@@ -40,7 +40,7 @@ class PassRunner final : public StepRunner {
       options.add_to = [&](std::span<double> sums, const data::Batch& batch) {
         forms_.task.add_to(sums, forward, own_part(batch));
       };
-      options.parts = &forms_.groups.parts_of_losses;
+      options.parts = forms_.groups.parts_of_losses;
     }
     return trainer::evaluate(*state_.model, forms_.task, samples, forms_.groups.samples, options);
   }

@@ -41,7 +41,7 @@ class RankScheduleRunner final : public ScheduleRunner {
     options.add_to = [&](std::span<double> sums, const data::Batch& batch) {
       add_to(sums, forms_.task, own_part(batch), *forms_.pipelined);
     };
-    options.parts = &forms_.groups.parts_of_losses;
+    options.parts = forms_.groups.parts_of_losses;
     const auto result = trainer::evaluate(*state_.model, forms_.task, samples, forms_.groups.samples, options);
     ranks.finish();
     return result;

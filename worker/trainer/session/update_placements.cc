@@ -50,7 +50,7 @@ FlatShards flat_shards_of(const ParallelForms& forms) {
   if (!divided) return {};
   std::vector<GradientBuckets> parts;
   if (!forms.pipelined) parts.push_back({divided->parameters, divided->buckets});
-  for (int rank = 0; forms.pipelined && rank < forms.groups.stages.size(); ++rank)
+  for (int rank = 0; forms.pipelined && rank < forms.groups.stages->size(); ++rank)
     parts.push_back(forms.pipelined->buckets_of(rank));
   FlatShards all;
   for (const GradientBuckets& part : parts)
