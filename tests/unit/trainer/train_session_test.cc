@@ -107,17 +107,18 @@ TEST_CASE("with train.shards a step that failed in one group of ranks is finishe
   }();
   auto replicas = replicas_of(job, 4);
   train(replicas, 2);
-  std::atomic<int> computing = 0;
+  std::atomic<int> forward_passes = 0;
   run_ranks(4, [&](ProcessGroup& group) {
     const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group);
     session->listen_to_phases([&](profiler::Phase phase, auto, auto) {
-      if (phase == &profiler::StepTimes::forward) ++computing;
+      if (phase == &profiler::StepTimes::forward) ++forward_passes;
     });
-    // Rank 3 takes part in what comes before a step's passes, and is lost when all others make theirs.
+    // Rank 3 takes part in what comes before a step's passes, and is lost when all others have completed the first of
+    // their two shards: they have made a forward pass of the second.
     if (group.rank() == 3) {
       all_gather_bytes(group, "");
       const auto limit = Deadline::in(std::chrono::seconds(30));
-      while (computing < 3 && !limit.expired()) std::this_thread::yield();
+      while (forward_passes < 6 && !limit.expired()) std::this_thread::yield();
       group.abort("rank 3 is lost");
       return;
     }
@@ -134,7 +135,7 @@ TEST_CASE("with train.shards a step that failed in one group of ranks is finishe
     const auto rank = static_cast<std::size_t>(group.rank());
     samples[rank] = replicas[rank]->session(group)->step(false).own_samples;
   });
-  // The first shard of each rank is complete, at least; if all are, the two of rank 3 are left.
+  // If the others had completed their second shard as well, the two of rank 3 are left.
   const auto computed = samples[0] + samples[1] + samples[2];
   CHECK(computed >= 16);
   CHECK(computed <= 40);

@@ -267,6 +267,10 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
   if (p.strategy != "ddp") reject(settings, "parallel.strategy", "the stages of a pipeline have no replicas");
   if (p.zero > 0 && p.pipeline == 1)
     reject(settings, "parallel.zero", "the state of a pipeline over devices is not divided");
+  if (p.zero == 3 && p.schedule == "zero_bubble" && p.reshard_after_forward && !is_built_in(c.model))
+    reject(settings, "parallel.schedule",
+           "zero_bubble computes gradients of weights after parallel.zero = 3 has freed the weights, which a layer of "
+           "model.plugin may need: use parallel.reshard_after_forward = false");
   if (p.pipeline > 1 && has_hook(p.hook, "onebit"))
     reject(settings, "parallel.hook",
            "with parallel.pipeline the second average of a tied parameter would be of one stage's gradients alone");
