@@ -57,6 +57,14 @@ constexpr milliseconds drain_timeout{10'000};
 // The time that it waits after a signal: long enough to send the reason.
 constexpr milliseconds signalled_drain_timeout{200};
 
+// Returns whether nodes of the round are gone, or have come back with new workers.
+bool has_lost_members(const Round& round, const RoundChanged& change) {
+  return std::ranges::any_of(round.members, [&](const RoundMember& former) {
+    const auto now = std::ranges::find(change.round.members, former.node_id, &RoundMember::node_id);
+    return now == change.round.members.end() || change.joins(now->group_rank);
+  });
+}
+
 bool ignored(int signal_number) {
   struct sigaction action {};
   return ::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -455,15 +463,21 @@ class Agent {
   // after a step, or have ended.
   void execute(const ChangeRound& action) {
     const int former_rank = self().first_rank;
+    const bool has_lost = has_lost_members(*round_, action.change);
     round_ = action.change.round;
     group_.change_round(*round_);
     attached_.round_changed(self().first_rank - former_rank);
-    if (!store_.serves(*round_) || store_.is_over(*round_)) return;
+    if (!store_.serves(*round_)) return;
+    if (store_.is_over(*round_)) {
+      // The others of a lost rank wait for it at the end of the run.
+      if (has_lost) backend_->rendezvous().answer_recovery(round_->generation, "the run is over at some ranks");
+      return;
+    }
     const auto able = store_.able(*round_, action.members);
     if (const auto unable = std::find(able.begin(), able.end(), false); unable != able.end())
       return backend_->rendezvous().answer_recovery(round_->generation,
                                                     fmt::format("rank {} cannot recover", unable - able.begin()));
-    store_.announce(action.change, action.members);
+    store_.announce(action.change, action.members, has_lost);
   }
 
   // The living workers wait for the members of the next generation, in which the replacements join.

@@ -97,9 +97,13 @@ void WorkersStore::announce(const Round& round, const ReplaceWorkers& replacemen
   announce(round, replacements.generation, replacements.members);
 }
 
-void WorkersStore::announce(const RoundChanged& change, const std::vector<std::string>& members) {
+void WorkersStore::announce(const RoundChanged& change, const std::vector<std::string>& members, bool has_lost) {
   timer_.cancel();
-  if (serves(change.round)) announce_when_ready(change, members);
+  if (!serves(change.round)) return;
+  if (has_lost)
+    announce(change.round, change.round.group_generation, members);
+  else
+    announce_when_ready(change, members);
 }
 
 // The store tells nobody of a key that is set; the workers take many times this interval to start.

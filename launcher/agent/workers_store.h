@@ -50,9 +50,9 @@ class WorkersStore {
   // Where this node serves the store, announces the members of the next generation to the living workers, which wait
   // for it.
   void announce(const Round& round, const ReplaceWorkers& replacements);
-  // Does the same for a round that has lost or gained nodes: once the newcomers' workers are ready to join, without
-  // which the others go on meanwhile.
-  void announce(const RoundChanged& change, const std::vector<std::string>& members);
+  // Does the same for a round that has lost or gained nodes. If none was lost, the workers of the others go on until
+  // the newcomers' workers are ready to join; otherwise they wait for them in the next generation's group.
+  void announce(const RoundChanged& change, const std::vector<std::string>& members, bool has_lost);
   // Announces to those that wait that no generation follows: the workers of the round are being stopped.
   void announce_end(const Round& round);
 

@@ -179,7 +179,7 @@ class Membership {
   bool lose_members(const std::string& why);
   void gain_members(const std::string& why);
   void change_members(std::size_t most, const std::string& why);
-  void renumber_failures(const Round& former);
+  void renumber_failures(const Round& former, const std::set<std::string>& joining);
   void start_forming(Time now, const std::string& why);
   void continue_forming(Time now);
   void propose(Time now, const std::string& why);

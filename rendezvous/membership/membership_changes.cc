@@ -46,7 +46,7 @@ void Membership::change_members(std::size_t most, const std::string& why) {
   round_.master_addr = former.master_addr;
   round_.master_port = former.master_port;
   round_.group_generation = former.group_generation + 1;
-  renumber_failures(former);
+  renumber_failures(former, joining);
   RoundChanged change{.round = round_, .newcomers = {}, .reason = why};
   std::vector<std::string> to;
   for (const auto& member : round_.members) {
@@ -56,13 +56,14 @@ void Membership::change_members(std::size_t most, const std::string& why) {
   post(std::move(to), std::move(change));
 }
 
-// Failures whose replacement is not decided yet are those of nodes that have other ranks now, or have gone.
-void Membership::renumber_failures(const Round& former) {
+// Failures whose replacement is not decided yet are those of nodes that have other ranks now, have gone, or have come
+// back and start all of their workers.
+void Membership::renumber_failures(const Round& former, const std::set<std::string>& joining) {
   std::vector<WorkerFailure> kept;
   for (auto& failure : failures_) {
     const auto& id = former.members.at(static_cast<std::size_t>(failure.group_rank)).node_id;
     const auto member = std::ranges::find(round_.members, id, &RoundMember::node_id);
-    if (member == round_.members.end()) continue;
+    if (member == round_.members.end() || joining.contains(id)) continue;
     failure.group_rank = member->group_rank;
     failure.rank = member->first_rank + failure.local_rank;
     kept.push_back(std::move(failure));

@@ -1,5 +1,5 @@
-// Jobs on products of all axes of the mesh, beside the same job at one rank. Each run draws some of the products, by
-// the seed that a failure names; with DDPRUN_DRAWS=all in the environment it takes all of them.
+// Jobs on products of all axes of the mesh, beside the same job at one rank. A run takes some of the products, by
+// fixed seeds, which a failure names; with DDPRUN_DRAWS=all in the environment it takes all of them.
 #include <cstdlib>
 #include <random>
 #include <utility>

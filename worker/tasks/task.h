@@ -55,7 +55,8 @@ class Task {
   // Returns whether the items are tokens of a text.
   virtual bool items_are_tokens() const { return false; }
 
-  // Returns the weight of a batch's loss: the number of its items that count.
+  // Returns the weight of a batch's loss, that which loss() returns: the number of its items that count. It is known
+  // before the loss.
   virtual double weight(const data::Batch& batch) const { return static_cast<double>(batch.size()); }
   // Calls model exactly once. REQUIRES: a batch of at least one sample.
   virtual WeightedLoss loss(const Forward& model, const data::Batch& batch) const = 0;

@@ -303,6 +303,17 @@ TEST_CASE("train.shards is refused with what would let the result depend on the 
              Catch::Contains("train.shards = 8 does not run on devices so far: use cpu"));
 }
 
+TEST_CASE("products of forms of parallel training that cannot be right are refused with the reason") {
+  const std::string experts = "[model]\nname = gpt\nexperts = 2\n[data]\nname = text\ncontext = 64\n[parallel]\n";
+  const std::string dense = "[model]\nname = gpt\n[data]\nname = text\ncontext = 64\n[parallel]\n";
+  CHECK_THAT(error_of(dense + "context = 2\nignored_parameters = h.0.attn.c_attn.weight\n"),
+             Catch::EndsWith("with parallel.context a sample is computed by several ranks, which need the same "
+                             "parameters"));
+  CHECK_THAT(error_of(experts + "expert = 2\npipeline = 2\nmicro_batches = 2\nbalance = true\n"),
+             Catch::EndsWith("with parallel.expert the times of a stage contain those for which its experts wait for "
+                             "other ranks"));
+}
+
 TEST_CASE("batch sizes follow from the settings and the number of ranks") {
   const auto sizes = [](const TrainConfig::Train& train, int world_size) {
     const auto found = batch_sizes(train, world_size);

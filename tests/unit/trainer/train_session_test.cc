@@ -408,3 +408,33 @@ TEST_CASE("a computation ends at its next operation once the group has failed") 
   });
   CHECK(calls == 0);
 }
+
+TEST_CASE("a task whose loss has another weight than it says is refused") {
+  class HalfCounted final : public tasks::Task {
+   public:
+    explicit HalfCounted(const tasks::Task& task) : task_(task) {}
+    std::int64_t outputs() const override { return task_.outputs(); }
+    tasks::WeightedLoss loss(const tasks::Forward& model, const data::Batch& batch) const override {
+      auto result = task_.loss(model, batch);
+      result.weight /= 2;
+      return result;
+    }
+
+   private:
+    const tasks::Task& task_;
+  };
+  TrainingJob job(job_text);
+  Replica replica(job);
+  std::string message;
+  run_ranks(1, [&](ProcessGroup& group) {
+    const HalfCounted task(*replica.task);
+    trainer::TrainSession session({.config = replica.config, .datasets = replica.datasets, .task = task}, replica.state,
+                                  group);
+    try {
+      session.step(false);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+  });
+  CHECK(message == "train.task: a batch's loss has the weight 4, and Task::weight() says 8");
+}

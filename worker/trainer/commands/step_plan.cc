@@ -107,7 +107,8 @@ StepPlan measured_plan(const TrainConfig& config, int ranks, const Measure& meas
   if (config.parallel.zero > 0) plan.use.optimizer *= ratio(small.ranks, ranks);
   const auto sent_by = [&](int all) {
     const SharedBytes bytes{.parameters = static_cast<std::size_t>(measured.use.shared_parameters),
-                            .buffers = static_cast<std::size_t>(measured.use.shared_buffers)};
+                            .buffers = static_cast<std::size_t>(measured.use.shared_buffers),
+                            .experts = static_cast<std::size_t>(measured.use.shared_experts)};
     return bytes_sent_in_step(config.parallel, bytes, micro_batches_of_step(config, ranks), all);
   };
   plan.sent = sent_by(ranks);

@@ -52,7 +52,7 @@ std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& confi
     const double kept = is_pipeline ? 1 : passes;  // gathers of a parameter that stays after its forward pass
     sent = passes * (exchange + averages) + (config.reshard_after_forward ? 2 * passes : kept) * exchange;
   }
-  if (config.expert > 1) sent += 2 * rest_of(ranks / config.expert) * static_cast<double>(bytes.experts);
+  if (config.expert > 1) sent += 2 * rest_of(ranks / config.expert) * static_cast<double>(bytes.experts) * *share;
   if (config.broadcast_buffers)
     sent += (config.zero < 2 || is_pipeline ? 1 : passes) * rest_of(ranks) * static_cast<double>(bytes.buffers);
   return static_cast<std::size_t>(sent);

@@ -201,6 +201,8 @@ void check_context_parallel(const TrainConfig& c, const Settings& settings) {
              {{"parallel.strategy", p.strategy != "ddp", "a gradient is of some positions: each step adds them all up"},
               {"parallel.devices", !p.devices.empty(), "attention goes round ranks, each with one device"},
               {"parallel.balance", p.balance, "ranks of the same samples have equal parts of them"},
+              {"parallel.ignored_parameters", !p.ignored_parameters.empty(),
+               "a sample is computed by several ranks, which need the same parameters"},
               {"train.quantization_aware", c.train.quantization_aware,
                "the ranges of activations would be those of a rank's positions"}});
 }
@@ -219,6 +221,8 @@ void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
               {"parallel.find_unused_parameters", p.find_unused_parameters, "every pass reaches every parameter"},
               {"parallel.ignored_parameters", !p.ignored_parameters.empty(),
                "a token is computed by several ranks, which need the same parameters"},
+              {"parallel.balance", p.balance && p.pipeline > 1,
+               "the times of a stage contain those for which its experts wait for other ranks"},
               {"parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty(),
                "gradients are reduced over two groups of ranks, each in its own order"}});
   if (p.zero > 1)

@@ -115,7 +115,7 @@ pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vecto
           .loss =
               [at, &task, add = passes.add](int m, const Variable& result) {
                 const auto forward = [&](const Variable&) { return result; };
-                return add(static_cast<std::size_t>(m), task.loss(forward, at(m)).loss);
+                return add(static_cast<std::size_t>(m), task.loss(forward, at(m)));
               },
           .scope =
               [at, seed = passes.seed, factors = passes.loss_factors](int m) {

@@ -46,7 +46,7 @@ struct StepPasses {
   std::uint64_t seed = 0;
   std::vector<double> loss_factors;  // by batch: see nn::LossFactorScope
   // Gets a batch's number and its loss, returns where backward() begins.
-  std::function<Variable(std::size_t batch, const Variable& loss)> add;
+  std::function<Variable(std::size_t batch, const tasks::WeightedLoss& loss)> add;
 };
 // Returns what stages compute of these batches.
 pipeline::StepFunctions step_functions(const tasks::Task& task, const std::vector<data::Batch>& batches,

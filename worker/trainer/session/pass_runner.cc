@@ -82,7 +82,7 @@ class PassRunner final : public StepRunner {
                            : nullptr;
     const auto result = forms_.task.loss([this](const Variable& input) { return forward(input); }, batch);
     saved_bytes.reset();
-    const Variable loss = weighted(result.loss, weight, step.items);
+    const Variable loss = weighted(result, weight, step.items);
     if (forms_.shard_sums) forms_.shard_sums->add_loss(weight * result.loss.value().item());
     timer.end(&StepTimes::forward);
     loss.backward();

@@ -16,7 +16,7 @@ class ScheduleRunner : public StepRunner {
     for (std::size_t i = 0; i < step.batches.size(); ++i) weights.push_back(weight_of(step, i));
     std::vector<double> factors;
     for (const double weight : weights) factors.push_back(loss_factor(weight, step.items));
-    const auto add = [this, weights, items = step.items](std::size_t batch, const Variable& loss) {
+    const auto add = [this, weights, items = step.items](std::size_t batch, const tasks::WeightedLoss& loss) {
       return weighted(loss, weights[batch], items);
     };
     return step_functions(forms_.task, step.batches, {.seed = state_.run.seed, .loss_factors = factors, .add = add});

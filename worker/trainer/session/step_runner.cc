@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
 
 namespace ddprun::trainer {
@@ -30,10 +31,13 @@ double StepRunner::loss_factor(double weight, double items_of_step) const {
   return weight * forms_.gradient_divisor() / items_of_step * scale;
 }
 
-Variable StepRunner::weighted(const Variable& loss, double weight, double items_of_step) {
-  if (weight > 0) values_.add_loss(loss.value(), weight);
+Variable StepRunner::weighted(const tasks::WeightedLoss& result, double weight, double items_of_step) {
+  if (weight > 0 && weight != result.weight)
+    throw make_error(Errc::usage, "train.task: a batch's loss has the weight {}, and Task::weight() says {}",
+                     result.weight, weight);
+  if (weight > 0) values_.add_loss(result.loss.value(), weight);
   const double factor = loss_factor(weight, items_of_step);
-  return factor == 1.0 ? loss : mul(loss, factor);
+  return factor == 1.0 ? result.loss : mul(result.loss, factor);
 }
 
 EvaluationOptions StepRunner::evaluation_options() const {

@@ -59,7 +59,7 @@ class StepRunner {
   // Returns by what the gradient of a loss of this weight is multiplied.
   double loss_factor(double weight, double items_of_step) const;
   // Adds a loss of this weight to the values, and returns where backward() begins.
-  Variable weighted(const Variable& loss, double weight, double items_of_step);
+  Variable weighted(const tasks::WeightedLoss& result, double weight, double items_of_step);
   // Returns the options for an evaluation of the whole model at each rank.
   EvaluationOptions evaluation_options() const;
 
