@@ -158,15 +158,15 @@ TEST_CASE("experts go with every schedule, and with blocks that are computed aga
     }
 }
 
-TEST_CASE("gradients of experts in 16 bits train about as they are") {
-  const Job job(adamw, "experts = 4\nload_balancing_loss = 0\n");
-  const auto one = job.losses_of_one("max_steps = 20\n");
+TEST_CASE("gradients of experts in 16 bits are those of one rank but for rounding") {
+  const Job job(clipped, "experts = 4\nload_balancing_loss = 0\n");
+  const auto one = job.losses_of_one("max_steps = 10\n");
   for (const std::string hook : {"fp16", "bf16"}) {
     INFO(hook);
     const auto losses =
-        job.losses({1, 2, 1, 1, 0, "hook = " + hook + "\n", 2}, "max_steps = 20\ncheck_replicas = true\n");
-    CHECK(losses != one);
-    CHECK(difference(one, losses, 20) < 2e-2);
+        job.losses({1, 2, 1, 1, 0, "hook = " + hook + "\n", 2}, "max_steps = 10\ncheck_replicas = true\n");
+    CHECK(difference(one, losses, 10) > 1e-7);
+    CHECK(difference(one, losses, 10) < 1e-4);
   }
 }
 

@@ -191,6 +191,16 @@ TEST_CASE("failures whose replacement is not decided go on with their ranks, or 
   CHECK(job.proposals == 1);
 }
 
+TEST_CASE("a failure of a node that comes back is gone with its workers") {
+  auto job = able_job({"a", "b"}, 2, 2);
+  job.lose_worker("b", 1);
+  job.join("b");
+  CHECK(job.changed.at("b").joins(1));
+  job.answer("a");
+  CHECK(job.replaced.empty());
+  CHECK(job.proposals == 1);
+}
+
 TEST_CASE("a change that the workers cannot follow leads to another round") {
   auto job = able_job({"a", "b", "c"});
   job.answer("a", "rank 1 cannot recover");  // nothing has changed
