@@ -329,7 +329,5 @@ TEST_CASE("plan --world_size divides the experts of a model that has some") {
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
   CHECK(std::regex_search(result.out, std::regex("\ndata 1 x expert 2 .* % +[0-9.]+ +2\n")));
-  CHECK_THAT(result.out,
-             Catch::Contains("data 1 x tensor 2                        does not fit: layout: parallel.tensor = 2: it "
-                             "does not go with model.experts"));
+  CHECK(std::regex_search(result.out, std::regex("\ndata 1 x tensor 2 .* % +[0-9.]+ +2\n")));
 }
