@@ -48,7 +48,7 @@ std::vector<Mesh> products(int ranks) {
   return all;
 }
 
-// The same for a model with experts, most with the axis that divides them.
+// Returns the products for a model with experts, most of which divide them.
 std::vector<Mesh> products_with_experts(int ranks) {
   std::vector<Mesh> all;
   for (int expert = 1; expert <= std::min(ranks, 4); expert *= 2)

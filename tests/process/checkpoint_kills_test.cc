@@ -22,7 +22,7 @@ namespace {
 constexpr std::chrono::seconds bound{120};
 constexpr int steps_of_epoch = 100;
 
-// What a process does in the folder of its checkpoints, as it happens.
+// Watches what a process does in the folder of its checkpoints, as it happens.
 class SaveWatch {
  public:
   explicit SaveWatch(const std::filesystem::path& folder)

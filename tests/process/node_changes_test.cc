@@ -93,7 +93,7 @@ class Job {
 
 namespace {
 
-// The same steps whatever the number of ranks.
+// The job makes the same steps with any number of ranks.
 const Words same_steps{"--train.batch_size=0", "--train.global_batch_size=40", "--data.samples=16000"};
 constexpr std::int64_t all_steps = 800;
 

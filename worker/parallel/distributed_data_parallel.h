@@ -39,7 +39,7 @@ struct DdpOptions {
   // parameter_shards.h. The model's parameters move into memory of the group. Not with find_unused_parameters,
   // static_graph or join().
   bool shard_gradients = false;
-  // What this rank has of the model if a pipeline spreads it over several.
+  // The part of the model that this rank has if a pipeline spreads it over several.
   StageTensors stages = {};
 };
 

@@ -21,7 +21,7 @@ Pieces pieces_of(int rank, int ranks);
 // Returns a rank's positions, or the elements of them, as ranges of the whole sequence.
 nn::SamplePart own_part(int rank, int ranks);
 
-// The same for the weights of attention, a rank's queries by all keys, of each of so many heads.
+// Returns the part of the weights of attention that a rank has: its queries by all keys, of each of so many heads.
 nn::SamplePart own_weights(std::int64_t heads, int rank, int ranks);
 
 // A range of a rank's positions, in its order.
