@@ -40,6 +40,24 @@ class Gate {
   std::promise<void> released_;
 };
 
+// Lets the second folder of a checkpoint fail.
+class FullDisk {
+ public:
+  std::function<void(std::string_view)> before() {
+    return [this](std::string_view act) {
+      if (act != "create the folder" || ++folders_ != 2) return;
+      failed_.set_value_at_thread_exit();
+      throw Error(Errc::io, "cannot create a file: No space left on device");
+    };
+  }
+  // Waits until the thread of the save that failed ends.
+  void wait() { failed_.get_future().wait(); }
+
+ private:
+  int folders_ = 0;
+  std::promise<void> failed_;
+};
+
 // Listens to what a checkpoint's observer tells the others.
 class Listener : public Observer {
  public:
@@ -119,16 +137,10 @@ TEST_CASE("a checkpoint that cannot be written ends the run after a later step, 
   TempDir dir;
   const TrainingJob job(job_text(dir));
   run_ranks(1, [&](ProcessGroup& group) {
-    int saves = 0;
-    std::promise<void> failed;
-    SavingRun run(job, group, [&](std::string_view act) {
-      if (act == "create the folder" && ++saves == 2) {
-        failed.set_value_at_thread_exit();
-        throw Error(Errc::io, "cannot create a file: No space left on device");
-      }
-    });
+    FullDisk disk;
+    SavingRun run(job, group, disk.before());
     for (int i = 0; i < 4; ++i) run.step();
-    failed.get_future().wait();
+    disk.wait();
     CHECK_THROWS_WITH(run.step(), "cannot create a file: No space left on device");
     CHECK(run.saved() == std::vector<std::int64_t>{2});
     CHECK(checkpoint::Checkpoints({.folder = dir.path()}).newest()->state.step == 2);
@@ -139,18 +151,12 @@ TEST_CASE("a state that says that it is the best is not the newest before it is 
   TempDir dir;
   const TrainingJob job(job_text(dir, "keep_best = true\n"));
   run_ranks(1, [&](ProcessGroup& group) {
-    int saves = 0;
-    std::promise<void> failed;
-    SavingRun run(job, group, [&](std::string_view act) {
-      if (act == "create the folder" && ++saves == 2) {
-        failed.set_value_at_thread_exit();
-        throw Error(Errc::io, "cannot create a file: No space left on device");
-      }
-    });
+    FullDisk disk;
+    SavingRun run(job, group, disk.before());
     run.step();
     run.evaluate_best();
     run.step();
-    failed.get_future().wait();
+    disk.wait();
     CHECK_THROWS_WITH(run.step(), "cannot create a file: No space left on device");
     checkpoint::Checkpoints saved({.folder = dir.path()});
     CHECK(saved.best()->state.step == 2);

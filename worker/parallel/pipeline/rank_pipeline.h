@@ -62,7 +62,7 @@ class RankPipeline {
   const optim::NamedTensors& buffers() const { return buffers_; }
   // The names of the parameters and buffers of other ranks' stages.
   const std::vector<std::string>& foreign() const { return foreign_; }
-  // What the stages of a rank have of the model.
+  // Returns the part of the model that the stages of a rank have.
   StageTensors tensors_of(int rank) const;
   // The ranks whose stages have this parameter or buffer.
   const std::set<int>& ranks_of(const std::string& name) const { return ranks_.at(name); }

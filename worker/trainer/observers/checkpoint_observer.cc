@@ -1,7 +1,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "ddprun/common/log.h"
@@ -90,7 +89,8 @@ class CheckpointObserver : public Observer {
     };
     if (!targets.waits && source->whole.stays) {
       saving_ = state.run.step;
-      under_way_.emplace(snapshot_of(std::move(content), state, memory_), std::move(source), write_to_folders);
+      under_way_ = std::make_unique<checkpoint::BackgroundSave>(snapshot_of(std::move(content), state, memory_),
+                                                                std::move(source), write_to_folders);
     } else {
       write_to_folders(content);
       all_.checkpoint_saved(state.run.step, checkpoint::BackgroundSave::Clock::now());
@@ -100,9 +100,8 @@ class CheckpointObserver : public Observer {
   // Waits for the save under way, if there is one.
   void finish() {
     if (!under_way_) return;
-    const auto time = under_way_->result();
-    under_way_.reset();
-    all_.checkpoint_saved(saving_, time);
+    const auto save = std::exchange(under_way_, nullptr);  // its error is reported once
+    all_.checkpoint_saved(saving_, save->result());
   }
 
   const TrainConfig::Checkpoint& config_;
@@ -111,7 +110,7 @@ class CheckpointObserver : public Observer {
   bool is_best_ = false;  // whether the evaluation after this step was the best one so far
   checkpoint::CopyMemory memory_;
   std::int64_t saving_ = 0;  // the step of the save under way
-  std::optional<checkpoint::BackgroundSave> under_way_;
+  std::unique_ptr<checkpoint::BackgroundSave> under_way_;
 };
 
 }  // namespace

@@ -38,7 +38,8 @@ struct TrainJob {
   bool recovers = false;
 };
 
-// What a rank asks all ranks for, after a step: it costs no message of its own.
+// The requests of a rank to all ranks for the time after a step. They travel with its sums, not in a message of their
+// own.
 struct StepRequests {
   StepRequests(bool stop_run, bool change_group = false) : stop(stop_run), change(change_group) {}  // NOLINT: a flag
   bool stop = false;                                                                                // to end the run
