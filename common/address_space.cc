@@ -1,11 +1,11 @@
-#include "ddprun/common/address_space.h"
+#include "common/address_space.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

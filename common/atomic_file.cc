@@ -1,4 +1,4 @@
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -6,8 +6,8 @@
 #include <sstream>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/common/bounded_file.h"
+#include "common/bounded_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 namespace {

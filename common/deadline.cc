@@ -1,4 +1,4 @@
-#include "ddprun/common/deadline.h"
+#include "common/deadline.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "ddprun/common/descriptors.h"
+#include "common/descriptors.h"
 
 #include <sys/resource.h>
 

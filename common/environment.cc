@@ -1,4 +1,4 @@
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 #include <system_error>
 

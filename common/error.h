@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/errc.h"
+#include "common/errc.h"
 
 namespace ddprun {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

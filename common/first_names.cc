@@ -1,4 +1,4 @@
-#include "ddprun/common/first_names.h"
+#include "common/first_names.h"
 
 #include <algorithm>
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/common/host_device.h"
+#include "common/dtype.h"
+#include "common/host_device.h"
 
 // The 16-bit floating-point formats in memory: IEEE 754 binary16 and bfloat16, the upper half of a float32. They are
 // for storage: arithmetic converts to float32 and rounds the result to nearest even. The code has no branches, so that

@@ -1,4 +1,4 @@
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 
 #include <charconv>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <climits>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/loopback.h"
+#include "common/error.h"
+#include "common/loopback.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/common/log.h"
+#include "common/log.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
-#include "ddprun/common/printable.h"
+#include "common/printable.h"
 
 namespace ddprun::log {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/common/loopback.h"
+#include "common/loopback.h"
 
 #include <cstdint>
 #include <cstring>
@@ -7,8 +7,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/common/mapped_file.h"
+#include "common/mapped_file.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

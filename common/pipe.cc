@@ -1,11 +1,11 @@
-#include "ddprun/common/pipe.h"
+#include "common/pipe.h"
 
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 

@@ -1,10 +1,10 @@
-#include "ddprun/common/random.h"
+#include "common/random.h"
 
 #include <cerrno>
 #include <sys/random.h>
 #include <vector>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

@@ -1,8 +1,8 @@
-#include "ddprun/common/rank_label.h"
+#include "common/rank_label.h"
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/bounded_file.h"
-#include "ddprun/common/printable.h"
+#include "common/atomic_file.h"
+#include "common/bounded_file.h"
+#include "common/printable.h"
 
 namespace ddprun {
 namespace {

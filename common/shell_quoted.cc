@@ -1,4 +1,4 @@
-#include "ddprun/common/shell_quoted.h"
+#include "common/shell_quoted.h"
 
 namespace ddprun {
 

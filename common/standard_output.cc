@@ -1,9 +1,9 @@
-#include "ddprun/common/standard_output.h"
+#include "common/standard_output.h"
 
 #include <cerrno>
 #include <cstdio>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/common/unix_socket.h"
+#include "common/unix_socket.h"
 
 #include <cerrno>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "ddprun/common/version.h"
+#include "common/version.h"
 
 #include <algorithm>
 

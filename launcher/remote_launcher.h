@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/rendezvous/trust/secret.h"
+#include "common/environment.h"
+#include "rendezvous/trust/secret.h"
 
 namespace ddprun {
 

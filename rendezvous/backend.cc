@@ -1,9 +1,9 @@
-#include "ddprun/rendezvous/backend.h"
+#include "rendezvous/backend.h"
 
 #include <array>
 #include <string_view>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/rendezvous.h"
-#include "ddprun/rendezvous/trust/admission.h"
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/rendezvous.h"
+#include "rendezvous/trust/admission.h"
+#include "rendezvous/trust/credentials.h"
 
 namespace boost::asio {
 class io_context;

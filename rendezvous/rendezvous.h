@@ -9,9 +9,9 @@
 #include <variant>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/agent_relay.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/agent_relay.h"
 
 // The interface between an agent and a job's rendezvous, whatever the back end (static, c10d, etcd).
 //

@@ -1,11 +1,11 @@
-#include "ddprun/common/config/config_file.h"
+#include "common/config/config_file.h"
 
 #include <algorithm>
 #include <map>
 
-#include "ddprun/common/bounded_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
+#include "common/bounded_file.h"
+#include "common/error.h"
+#include "common/printable.h"
 
 namespace ddprun {
 namespace {

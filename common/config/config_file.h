@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/config/settings.h"
+#include "common/config/settings.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/common/config/settings.h"
+#include "common/config/settings.h"
 
 #include <algorithm>
 #include <charconv>
@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
+#include "common/error.h"
+#include "common/printable.h"
 
 namespace ddprun {
 namespace {

@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/agent/replacements.h"
-#include "ddprun/launcher/chaos/fault_schedule.h"
-#include "ddprun/launcher/cluster/job_trust.h"
-#include "ddprun/launcher/dashboard/job_watch.h"
-#include "ddprun/launcher/report/events.h"
-#include "ddprun/launcher/workers/guardian.h"
-#include "ddprun/launcher/workers/health_check.h"
-#include "ddprun/launcher/workers/worker_group.h"
-#include "ddprun/rendezvous/backend.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "launcher/agent/replacements.h"
+#include "launcher/chaos/fault_schedule.h"
+#include "launcher/cluster/job_trust.h"
+#include "launcher/dashboard/job_watch.h"
+#include "launcher/report/events.h"
+#include "launcher/workers/guardian.h"
+#include "launcher/workers/health_check.h"
+#include "launcher/workers/worker_group.h"
+#include "rendezvous/backend.h"
+#include "rendezvous/rendezvous.h"
 
 namespace boost::asio {
 class io_context;

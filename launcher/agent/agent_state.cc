@@ -1,15 +1,15 @@
-#include "ddprun/launcher/agent/agent_state.h"
+#include "launcher/agent/agent_state.h"
 
 #include <algorithm>
 #include <csignal>
 #include <utility>
 
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/signal_name.h"
-#include "ddprun/rendezvous/membership/membership_text.h"
-#include "ddprun/rendezvous/membership/node_commands.h"
-#include "ddprun/rendezvous/membership/worker_failure.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "common/signal_name.h"
+#include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/node_commands.h"
+#include "rendezvous/membership/worker_failure.h"
 
 namespace ddprun {
 namespace {

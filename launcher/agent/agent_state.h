@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "ddprun/launcher/agent/replacements.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "launcher/agent/replacements.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

@@ -1,8 +1,8 @@
-#include "ddprun/launcher/agent/descriptor_limit.h"
+#include "launcher/agent/descriptor_limit.h"
 
 #include <sys/resource.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/launcher/agent/agent.h"
+#include "launcher/agent/agent.h"
 
 namespace ddprun {
 

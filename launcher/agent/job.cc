@@ -1,17 +1,17 @@
-#include "ddprun/launcher/agent/job.h"
+#include "launcher/agent/job.h"
 
 #include <unistd.h>
 
-#include "ddprun/common/config/config_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/loopback.h"
-#include "ddprun/common/random.h"
-#include "ddprun/launcher/cli/lists.h"
-#include "ddprun/launcher/dashboard/token_file.h"
-#include "ddprun/launcher/placement/affinity.h"
-#include "ddprun/rendezvous/membership/node_commands.h"
+#include "common/config/config_file.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "common/loopback.h"
+#include "common/random.h"
+#include "launcher/cli/lists.h"
+#include "launcher/dashboard/token_file.h"
+#include "launcher/placement/affinity.h"
+#include "rendezvous/membership/node_commands.h"
 
 namespace ddprun {
 namespace {

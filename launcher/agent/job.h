@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/agent/agent.h"
-#include "ddprun/launcher/cli/options.h"
-#include "ddprun/launcher/cluster/rendezvous_choice.h"
+#include "common/environment.h"
+#include "launcher/agent/agent.h"
+#include "launcher/cli/options.h"
+#include "launcher/cluster/rendezvous_choice.h"
 
 namespace ddprun {
 

@@ -1,10 +1,10 @@
-#include "ddprun/launcher/agent/job_end.h"
+#include "launcher/agent/job_end.h"
 
 #include <algorithm>
 
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/log.h"
-#include "ddprun/launcher/report/failure_report.h"
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "launcher/report/failure_report.h"
 
 namespace ddprun {
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "ddprun/launcher/agent/agent.h"
-#include "ddprun/launcher/agent/agent_state.h"
-#include "ddprun/launcher/output/console.h"
-#include "ddprun/launcher/output/log_folder.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/agent_state.h"
+#include "launcher/output/console.h"
+#include "launcher/output/log_folder.h"
 
 namespace ddprun {
 

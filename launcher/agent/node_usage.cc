@@ -1,4 +1,4 @@
-#include "ddprun/launcher/agent/node_usage.h"
+#include "launcher/agent/node_usage.h"
 
 #include <algorithm>
 #include <array>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

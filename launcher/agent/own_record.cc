@@ -1,4 +1,4 @@
-#include "ddprun/launcher/agent/own_record.h"
+#include "launcher/agent/own_record.h"
 
 #include <unistd.h>
 #include <utility>

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/agent/agent.h"
-#include "ddprun/launcher/control/agent_record.h"
+#include "launcher/agent/agent.h"
+#include "launcher/control/agent_record.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/agent/preview.h"
+#include "launcher/agent/preview.h"
 
 #include <algorithm>
 #include <array>
@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/loopback.h"
-#include "ddprun/common/shell_quoted.h"
-#include "ddprun/rendezvous/hosting/endpoint.h"
-#include "ddprun/rendezvous/store/host_lookup.h"
+#include "common/deadline.h"
+#include "common/host_port.h"
+#include "common/loopback.h"
+#include "common/shell_quoted.h"
+#include "rendezvous/hosting/endpoint.h"
+#include "rendezvous/store/host_lookup.h"
 
 namespace ddprun {
 namespace {

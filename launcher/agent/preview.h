@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "ddprun/launcher/agent/agent.h"
-#include "ddprun/launcher/cluster/rendezvous_choice.h"
+#include "launcher/agent/agent.h"
+#include "launcher/cluster/rendezvous_choice.h"
 
 namespace ddprun {
 

@@ -1,11 +1,11 @@
-#include "ddprun/launcher/agent/replacements.h"
+#include "launcher/agent/replacements.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "rendezvous/recovery/recovery_keys.h"
 
 namespace ddprun {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

@@ -1,13 +1,13 @@
-#include "ddprun/launcher/agent/requested_signals.h"
+#include "launcher/agent/requested_signals.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/signal_name.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/signal_name.h"
 
 namespace ddprun {
 

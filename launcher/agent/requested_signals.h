@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "ddprun/launcher/workers/watchdog.h"
-#include "ddprun/launcher/workers/worker_group.h"
+#include "launcher/workers/watchdog.h"
+#include "launcher/workers/worker_group.h"
 
 // Signals to single workers on request. Each is noted as the reason of the failure that may follow.
 namespace ddprun {

@@ -1,10 +1,10 @@
-#include "ddprun/launcher/agent/reserved_port.h"
+#include "launcher/agent/reserved_port.h"
 
 #include <cerrno>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/agent/socket_confirmer.h"
+#include "launcher/agent/socket_confirmer.h"
 
 #include <array>
 #include <chrono>
@@ -16,15 +16,15 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/store/async_authenticate.h"
-#include "ddprun/rendezvous/store/backoff.h"
-#include "ddprun/rendezvous/store/host_lookup.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/trust/job_sockets.h"
-#include "ddprun/rendezvous/trust/owner_question.h"
-#include "ddprun/rendezvous/trust/socket_owner.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/store/async_authenticate.h"
+#include "rendezvous/store/backoff.h"
+#include "rendezvous/store/host_lookup.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/trust/job_sockets.h"
+#include "rendezvous/trust/owner_question.h"
+#include "rendezvous/trust/socket_owner.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/rendezvous/trust/admission.h"
+#include "rendezvous/trust/admission.h"
 
 namespace boost::asio {
 class io_context;

@@ -1,12 +1,12 @@
-#include "ddprun/launcher/agent/store_hint.h"
+#include "launcher/agent/store_hint.h"
 
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

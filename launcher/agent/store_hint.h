@@ -8,7 +8,7 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/launcher/workers/connect_watch.h"
+#include "launcher/workers/connect_watch.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/agent/store_probe.h"
+#include "launcher/agent/store_probe.h"
 
 #include <chrono>
 #include <utility>
@@ -12,7 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include "ddprun/rendezvous/store/host_lookup.h"
+#include "rendezvous/store/host_lookup.h"
 
 namespace ddprun {
 namespace {

@@ -1,12 +1,12 @@
-#include "ddprun/launcher/agent/training_watch.h"
+#include "launcher/agent/training_watch.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
+#include "common/error.h"
+#include "common/log.h"
 
 namespace ddprun {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/rendezvous/progress/training_memory.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/progress/training_memory.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

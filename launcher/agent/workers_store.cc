@@ -1,15 +1,15 @@
-#include "ddprun/launcher/agent/workers_store.h"
+#include "launcher/agent/workers_store.h"
 
 #include <algorithm>
 #include <sys/socket.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/hosting/endpoint.h"
-#include "ddprun/rendezvous/membership/node_address.h"
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
-#include "ddprun/rendezvous/trust/job_sockets.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/hosting/endpoint.h"
+#include "rendezvous/membership/node_address.h"
+#include "rendezvous/recovery/recovery_keys.h"
+#include "rendezvous/trust/job_sockets.h"
 
 namespace ddprun {
 namespace {

@@ -10,11 +10,11 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/launcher/agent/agent.h"
-#include "ddprun/launcher/agent/reserved_port.h"
-#include "ddprun/launcher/agent/socket_confirmer.h"
-#include "ddprun/launcher/agent/store_probe.h"
-#include "ddprun/rendezvous/store/store_server.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/reserved_port.h"
+#include "launcher/agent/socket_confirmer.h"
+#include "launcher/agent/store_probe.h"
+#include "rendezvous/store/store_server.h"
 
 namespace ddprun {
 

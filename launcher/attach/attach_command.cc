@@ -1,4 +1,4 @@
-#include "ddprun/launcher/attach/attach_command.h"
+#include "launcher/attach/attach_command.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,17 +10,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/signal_name.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/launcher/attach/attach_protocol.h"
-#include "ddprun/launcher/cli/lists.h"
-#include "ddprun/launcher/cli/subcommands.h"
-#include "ddprun/launcher/control/agent_client.h"
-#include "ddprun/launcher/control/local_jobs.h"
-#include "ddprun/rendezvous/membership/session_request.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/signal_name.h"
+#include "common/standard_output.h"
+#include "launcher/attach/attach_protocol.h"
+#include "launcher/cli/lists.h"
+#include "launcher/cli/subcommands.h"
+#include "launcher/control/agent_client.h"
+#include "launcher/control/local_jobs.h"
+#include "rendezvous/membership/session_request.h"
 
 namespace ddprun {
 namespace {

@@ -1,6 +1,6 @@
-#include "ddprun/launcher/attach/attach_protocol.h"
+#include "launcher/attach/attach_protocol.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

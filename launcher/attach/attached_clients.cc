@@ -1,4 +1,4 @@
-#include "ddprun/launcher/attach/attached_clients.h"
+#include "launcher/attach/attached_clients.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -16,10 +16,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/launcher/attach/attach_protocol.h"
-#include "ddprun/launcher/attach/file_follower.h"
-#include "ddprun/launcher/attach/follower_queue.h"
+#include "common/deadline.h"
+#include "launcher/attach/attach_protocol.h"
+#include "launcher/attach/file_follower.h"
+#include "launcher/attach/follower_queue.h"
 
 namespace ddprun {
 namespace {

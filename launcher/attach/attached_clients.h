@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/attach/recent_output.h"
-#include "ddprun/launcher/output/output.h"
-#include "ddprun/rendezvous/agent_relay.h"
+#include "common/unique_fd.h"
+#include "launcher/attach/recent_output.h"
+#include "launcher/output/output.h"
+#include "rendezvous/agent_relay.h"
 
 namespace boost::asio {
 class io_context;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/attach/file_follower.h"
+#include "launcher/attach/file_follower.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 

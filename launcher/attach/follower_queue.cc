@@ -1,4 +1,4 @@
-#include "ddprun/launcher/attach/follower_queue.h"
+#include "launcher/attach/follower_queue.h"
 
 #include <utility>
 

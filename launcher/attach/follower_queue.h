@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/launcher/attach/attach_protocol.h"
-#include "ddprun/rendezvous/agent_relay.h"
+#include "launcher/attach/attach_protocol.h"
+#include "rendezvous/agent_relay.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/attach/recent_output.h"
+#include "launcher/attach/recent_output.h"
 
 #include <algorithm>
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/launcher/output/console.h"
+#include "launcher/output/console.h"
 
 namespace ddprun {
 

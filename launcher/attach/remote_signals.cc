@@ -1,4 +1,4 @@
-#include "ddprun/launcher/attach/remote_signals.h"
+#include "launcher/attach/remote_signals.h"
 
 #include <utility>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/rendezvous/agent_relay.h"
+#include "rendezvous/agent_relay.h"
 
 namespace ddprun {
 

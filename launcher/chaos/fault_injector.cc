@@ -1,4 +1,4 @@
-#include "ddprun/launcher/chaos/fault_injector.h"
+#include "launcher/chaos/fault_injector.h"
 
 #include <algorithm>
 #include <csignal>
@@ -6,8 +6,8 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
+#include "common/error.h"
+#include "common/log.h"
 
 namespace ddprun {
 namespace {

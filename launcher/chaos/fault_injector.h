@@ -8,8 +8,8 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/launcher/chaos/fault_schedule.h"
-#include "ddprun/launcher/chaos/link_cut.h"
+#include "launcher/chaos/fault_schedule.h"
+#include "launcher/chaos/link_cut.h"
 
 namespace ddprun {
 

@@ -1,11 +1,11 @@
-#include "ddprun/launcher/chaos/fault_schedule.h"
+#include "launcher/chaos/fault_schedule.h"
 
 #include <algorithm>
 #include <charconv>
 #include <string>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/chaos/link_cut.h"
+#include "launcher/chaos/link_cut.h"
 
 #include <array>
 #include <cerrno>
@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/random.h"
-#include "ddprun/launcher/chaos/nftables_batch.h"
+#include "common/error.h"
+#include "common/random.h"
+#include "launcher/chaos/nftables_batch.h"
 
 namespace ddprun {
 namespace {

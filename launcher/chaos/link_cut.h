@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 

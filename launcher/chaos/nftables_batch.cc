@@ -1,4 +1,4 @@
-#include "ddprun/launcher/chaos/nftables_batch.h"
+#include "launcher/chaos/nftables_batch.h"
 
 #include <arpa/inet.h>
 #include <cstring>

@@ -1,11 +1,11 @@
-#include "ddprun/launcher/cli/command_line.h"
+#include "launcher/cli/command_line.h"
 
 #include <algorithm>
 #include <cctype>
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/cli/options.h"
+#include "launcher/cli/options.h"
 
 namespace ddprun {
 

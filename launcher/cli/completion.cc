@@ -1,9 +1,9 @@
-#include "ddprun/launcher/cli/completion.h"
+#include "launcher/cli/completion.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/shell_quoted.h"
+#include "common/shell_quoted.h"
 
 namespace ddprun {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/cli/option_help.h"
-#include "ddprun/launcher/cli/subcommands.h"
+#include "launcher/cli/option_help.h"
+#include "launcher/cli/subcommands.h"
 
 namespace ddprun {
 

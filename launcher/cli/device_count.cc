@@ -1,11 +1,11 @@
-#include "ddprun/launcher/cli/device_count.h"
+#include "launcher/cli/device_count.h"
 
 #include <fstream>
 #include <string>
 #include <string_view>
 
-#include "ddprun/launcher/placement/affinity.h"
-#include "ddprun/launcher/placement/gpus.h"
+#include "launcher/placement/affinity.h"
+#include "launcher/placement/gpus.h"
 
 namespace ddprun {
 namespace {

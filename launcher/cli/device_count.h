@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 
 namespace ddprun {
 

@@ -1,11 +1,11 @@
-#include "ddprun/launcher/cli/lists.h"
+#include "launcher/cli/lists.h"
 
 #include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstring>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/cli/man_page.h"
+#include "launcher/cli/man_page.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>

@@ -1,6 +1,6 @@
-#include "ddprun/launcher/cli/option_help.h"
+#include "launcher/cli/option_help.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/cli/options.h"
+#include "launcher/cli/options.h"
 
 namespace ddprun {
 

@@ -1,13 +1,13 @@
-#include "ddprun/launcher/cli/options.h"
+#include "launcher/cli/options.h"
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <type_traits>
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/cli/device_count.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "common/error.h"
+#include "launcher/cli/device_count.h"
+#include "rendezvous/membership/session_protocol.h"
 
 namespace ddprun {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/common/environment.h"
+#include "common/config/settings.h"
+#include "common/environment.h"
 
 namespace ddprun {
 

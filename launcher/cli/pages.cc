@@ -1,4 +1,4 @@
-#include "ddprun/launcher/cli/pages.h"
+#include "launcher/cli/pages.h"
 
 #include <memory>
 
@@ -6,11 +6,11 @@
 #include <CLI/Version.hpp>
 #include <boost/version.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/version.h"
-#include "ddprun/launcher/cli/completion.h"
-#include "ddprun/launcher/cli/man_page.h"
-#include "ddprun/launcher/cli/option_help.h"
+#include "common/error.h"
+#include "common/version.h"
+#include "launcher/cli/completion.h"
+#include "launcher/cli/man_page.h"
+#include "launcher/cli/option_help.h"
 
 namespace ddprun {
 namespace {

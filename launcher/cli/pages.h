@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/launcher/cli/command_line.h"
+#include "launcher/cli/command_line.h"
 
 namespace ddprun {
 

@@ -1,12 +1,12 @@
-#include "ddprun/launcher/cli/subcommands.h"
+#include "launcher/cli/subcommands.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/cli/command_line.h"
+#include "common/error.h"
+#include "launcher/cli/command_line.h"
 
 namespace ddprun {
 namespace {

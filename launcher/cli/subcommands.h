@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/launcher/cli/options.h"
+#include "launcher/cli/options.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/cli/worker_command.h"
+#include "launcher/cli/worker_command.h"
 
 #include <cerrno>
 #include <optional>
@@ -7,7 +7,7 @@
 
 #include <boost/process/v2/environment.hpp>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,7 +1,7 @@
 #include <array>
 
-#include "ddprun/launcher/cluster/discovery.h"
-#include "ddprun/launcher/cluster/variables.h"
+#include "launcher/cluster/discovery.h"
+#include "launcher/cluster/variables.h"
 
 namespace ddprun {
 namespace {

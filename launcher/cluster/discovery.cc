@@ -1,9 +1,9 @@
-#include "ddprun/launcher/cluster/discovery.h"
+#include "launcher/cluster/discovery.h"
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
+#include "common/error.h"
+#include "common/host_port.h"
 
 namespace ddprun {
 namespace {

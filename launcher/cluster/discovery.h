@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/cli/options.h"
+#include "common/environment.h"
+#include "launcher/cli/options.h"
 
 // Reads from the environment the values that a cluster's scheduler provides to its jobs: the number of nodes, the rank
 // of this one, and an endpoint for the rendezvous.

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/cluster/job_trust.h"
+#include "launcher/cluster/job_trust.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,10 +7,10 @@
 #include <thread>
 #include <utility>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/trust/socket_owner.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/trust/socket_owner.h"
 
 namespace ddprun {
 namespace {

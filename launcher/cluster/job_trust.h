@@ -4,12 +4,12 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/cluster/discovery.h"
-#include "ddprun/launcher/cluster/rendezvous_choice.h"
-#include "ddprun/rendezvous/trust/admission.h"
-#include "ddprun/rendezvous/trust/credentials.h"
-#include "ddprun/rendezvous/trust/token_file.h"
+#include "common/environment.h"
+#include "launcher/cluster/discovery.h"
+#include "launcher/cluster/rendezvous_choice.h"
+#include "rendezvous/trust/admission.h"
+#include "rendezvous/trust/credentials.h"
+#include "rendezvous/trust/token_file.h"
 
 namespace ddprun {
 

@@ -1,6 +1,6 @@
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/cluster/discovery.h"
-#include "ddprun/launcher/cluster/variables.h"
+#include "common/error.h"
+#include "launcher/cluster/discovery.h"
+#include "launcher/cluster/variables.h"
 
 namespace ddprun {
 namespace {

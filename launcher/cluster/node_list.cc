@@ -1,11 +1,11 @@
-#include "ddprun/launcher/cluster/node_list.h"
+#include "launcher/cluster/node_list.h"
 
 #include <algorithm>
 #include <charconv>
 #include <optional>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "common/error.h"
+#include "rendezvous/membership/session_protocol.h"
 
 namespace ddprun {
 namespace {

@@ -1,13 +1,13 @@
-#include "ddprun/launcher/cluster/rendezvous_choice.h"
+#include "launcher/cluster/rendezvous_choice.h"
 
 #include <algorithm>
 #include <charconv>
 #include <set>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/membership/session_protocol.h"
 
 namespace ddprun {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/host_port.h"
-#include "ddprun/launcher/cli/options.h"
-#include "ddprun/rendezvous/backend.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "common/host_port.h"
+#include "launcher/cli/options.h"
+#include "rendezvous/backend.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

@@ -1,8 +1,8 @@
 #include <charconv>
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/cluster/discovery.h"
-#include "ddprun/launcher/cluster/node_list.h"
+#include "common/error.h"
+#include "launcher/cluster/discovery.h"
+#include "launcher/cluster/node_list.h"
 
 namespace ddprun {
 namespace {

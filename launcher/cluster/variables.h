@@ -3,8 +3,8 @@
 #include <charconv>
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
+#include "common/environment.h"
+#include "common/error.h"
 
 // Functions that read the variables of a scheduler.
 namespace ddprun {

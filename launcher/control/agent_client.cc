@@ -1,4 +1,4 @@
-#include "ddprun/launcher/control/agent_client.h"
+#include "launcher/control/agent_client.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -6,10 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/unix_socket.h"
-#include "ddprun/launcher/control/runtime_folder.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/unix_socket.h"
+#include "launcher/control/runtime_folder.h"
 
 namespace ddprun {
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/control/agent_record.h"
+#include "common/deadline.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
+#include "launcher/control/agent_record.h"
 
 // The client of control_socket.h: finds and asks the agents of this user on this machine.
 namespace ddprun {

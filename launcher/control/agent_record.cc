@@ -1,11 +1,11 @@
-#include "ddprun/launcher/control/agent_record.h"
+#include "launcher/control/agent_record.h"
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
+#include "common/error.h"
+#include "common/printable.h"
 
 namespace ddprun {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/rendezvous/membership/job_status.h"
+#include "rendezvous/membership/job_status.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/control/control_command.h"
+#include "launcher/control/control_command.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,18 +8,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/launcher/cli/subcommands.h"
-#include "ddprun/launcher/control/agent_client.h"
-#include "ddprun/launcher/control/group_progress.h"
-#include "ddprun/launcher/control/group_text.h"
-#include "ddprun/launcher/control/local_jobs.h"
-#include "ddprun/launcher/control/status_text.h"
-#include "ddprun/rendezvous/membership/session_request.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "common/standard_output.h"
+#include "launcher/cli/subcommands.h"
+#include "launcher/control/agent_client.h"
+#include "launcher/control/group_progress.h"
+#include "launcher/control/group_text.h"
+#include "launcher/control/local_jobs.h"
+#include "launcher/control/status_text.h"
+#include "rendezvous/membership/session_request.h"
 
 namespace ddprun {
 namespace {

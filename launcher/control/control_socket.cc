@@ -1,4 +1,4 @@
-#include "ddprun/launcher/control/control_socket.h"
+#include "launcher/control/control_socket.h"
 
 #include <sstream>
 #include <string>
@@ -12,10 +12,10 @@
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/launcher/control/runtime_folder.h"
-#include "ddprun/rendezvous/store/local_socket.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "launcher/control/runtime_folder.h"
+#include "rendezvous/store/local_socket.h"
 
 namespace ddprun {
 namespace {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
 
 namespace boost::asio {
 class io_context;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/control/group_diagnosis.h"
+#include "launcher/control/group_diagnosis.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/launcher/control/group_progress.h"
+#include "launcher/control/group_progress.h"
 
 namespace ddprun {
 

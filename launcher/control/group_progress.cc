@@ -1,12 +1,12 @@
-#include "ddprun/launcher/control/group_progress.h"
+#include "launcher/control/group_progress.h"
 
 #include <algorithm>
 #include <map>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/launcher/control/status_text.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "launcher/control/status_text.h"
+#include "rendezvous/store/tcp_store.h"
 
 namespace ddprun {
 namespace {

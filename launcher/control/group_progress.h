@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/membership/job_status.h"
-#include "ddprun/rendezvous/progress/rank_record.h"
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "common/deadline.h"
+#include "rendezvous/membership/job_status.h"
+#include "rendezvous/progress/rank_record.h"
+#include "rendezvous/trust/credentials.h"
 
 // The process groups of a running job, as their ranks report themselves in the workers' store.
 namespace ddprun {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/control/group_text.h"
+#include "launcher/control/group_text.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/printable.h"
-#include "ddprun/launcher/control/group_diagnosis.h"
+#include "common/printable.h"
+#include "launcher/control/group_diagnosis.h"
 
 namespace ddprun {
 namespace {

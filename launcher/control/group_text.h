@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/control/group_progress.h"
-#include "ddprun/rendezvous/membership/job_status.h"
+#include "launcher/control/group_progress.h"
+#include "rendezvous/membership/job_status.h"
 
 // The output of ddprun status --collectives, as text and as JSON.
 namespace ddprun {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/control/local_jobs.h"
+#include "launcher/control/local_jobs.h"
 
 #include <pwd.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
+#include "common/error.h"
+#include "common/host_port.h"
 
 namespace ddprun {
 

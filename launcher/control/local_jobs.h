@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/control/agent_client.h"
+#include "common/environment.h"
+#include "launcher/control/agent_client.h"
 
 // The jobs of this user that have agents on this machine.
 namespace ddprun {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/control/runtime_folder.h"
+#include "launcher/control/runtime_folder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 
 // The folder with the control sockets of this user's agents on this machine, one each, named <pid>-<namespace>.sock.
 // Other users cannot enter it. Agents of several process id namespaces may share it, as in containers that share /tmp.

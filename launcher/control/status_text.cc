@@ -1,12 +1,12 @@
-#include "ddprun/launcher/control/status_text.h"
+#include "launcher/control/status_text.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/common/signal_name.h"
+#include "common/rounding.h"
+#include "common/signal_name.h"
 
 namespace ddprun {
 namespace {

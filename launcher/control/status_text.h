@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/rendezvous/membership/job_status.h"
+#include "rendezvous/membership/job_status.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/attach_command.h"
+#include "launcher/dashboard/attach_command.h"
 
 #include <algorithm>
 #include <csignal>
@@ -13,19 +13,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/version.h"
-#include "ddprun/launcher/dashboard/collectives.h"
-#include "ddprun/launcher/dashboard/followed_job.h"
-#include "ddprun/launcher/dashboard/job_poller.h"
-#include "ddprun/launcher/dashboard/local_agent.h"
-#include "ddprun/launcher/dashboard/rank_details.h"
-#include "ddprun/launcher/dashboard/token_file.h"
-#include "ddprun/launcher/dashboard/view_server.h"
-#include "ddprun/rendezvous/trust/token_file.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "common/version.h"
+#include "launcher/dashboard/collectives.h"
+#include "launcher/dashboard/followed_job.h"
+#include "launcher/dashboard/job_poller.h"
+#include "launcher/dashboard/local_agent.h"
+#include "launcher/dashboard/rank_details.h"
+#include "launcher/dashboard/token_file.h"
+#include "launcher/dashboard/view_server.h"
+#include "rendezvous/trust/token_file.h"
 
 namespace ddprun::dashboard {
 namespace {

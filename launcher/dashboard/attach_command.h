@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/cli/subcommands.h"
+#include "common/environment.h"
+#include "launcher/cli/subcommands.h"
 
 namespace ddprun::dashboard {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/collectives.h"
+#include "launcher/dashboard/collectives.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/launcher/control/group_diagnosis.h"
+#include "launcher/control/group_diagnosis.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/control/group_progress.h"
-#include "ddprun/launcher/dashboard/job_view.h"
+#include "launcher/control/group_progress.h"
+#include "launcher/dashboard/job_view.h"
 
 // The records of collectives that ranks of process groups publish, as seen by those who watch a job. Pure.
 namespace ddprun::dashboard {

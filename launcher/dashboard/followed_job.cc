@@ -1,11 +1,11 @@
-#include "ddprun/launcher/dashboard/followed_job.h"
+#include "launcher/dashboard/followed_job.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ddprun/launcher/control/status_text.h"
+#include "launcher/control/status_text.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/launcher/dashboard/job_model.h"
-#include "ddprun/rendezvous/membership/job_status.h"
+#include "launcher/dashboard/job_model.h"
+#include "rendezvous/membership/job_status.h"
 
 namespace ddprun::dashboard {
 

@@ -1,12 +1,12 @@
-#include "ddprun/launcher/dashboard/http_rules.h"
+#include "launcher/dashboard/http_rules.h"
 
 #include <algorithm>
 #include <cctype>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
+#include "common/error.h"
+#include "common/host_port.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/http_server.h"
+#include "launcher/dashboard/http_server.h"
 
 #include <algorithm>
 #include <set>
@@ -16,11 +16,11 @@
 #include <boost/beast/http/write.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/launcher/dashboard/http_rules.h"
-#include "ddprun/rendezvous/trust/secret.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "launcher/dashboard/http_rules.h"
+#include "rendezvous/trust/secret.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/job_model.h"
+#include "launcher/dashboard/job_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/printable.h"
-#include "ddprun/common/signal_name.h"
-#include "ddprun/launcher/dashboard/collectives.h"
+#include "common/printable.h"
+#include "common/signal_name.h"
+#include "launcher/dashboard/collectives.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/control/group_progress.h"
-#include "ddprun/launcher/dashboard/job_view.h"
-#include "ddprun/rendezvous/membership/job_status.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "launcher/control/group_progress.h"
+#include "launcher/dashboard/job_view.h"
+#include "rendezvous/membership/job_status.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun::dashboard {
 

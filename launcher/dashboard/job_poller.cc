@@ -1,11 +1,11 @@
-#include "ddprun/launcher/dashboard/job_poller.h"
+#include "launcher/dashboard/job_poller.h"
 
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
+#include "common/error.h"
+#include "common/log.h"
 
 namespace ddprun::dashboard {
 namespace {

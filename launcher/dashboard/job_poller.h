@@ -8,10 +8,10 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/launcher/control/group_progress.h"
-#include "ddprun/launcher/dashboard/request_thread.h"
-#include "ddprun/rendezvous/membership/job_status.h"
-#include "ddprun/rendezvous/membership/session_request.h"
+#include "launcher/control/group_progress.h"
+#include "launcher/dashboard/request_thread.h"
+#include "rendezvous/membership/job_status.h"
+#include "rendezvous/membership/session_request.h"
 
 namespace ddprun::dashboard {
 

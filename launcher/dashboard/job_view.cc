@@ -1,10 +1,10 @@
-#include "ddprun/launcher/dashboard/job_view.h"
+#include "launcher/dashboard/job_view.h"
 
 #include <cmath>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 namespace ddprun::dashboard {
 

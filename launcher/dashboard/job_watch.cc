@@ -1,18 +1,18 @@
-#include "ddprun/launcher/dashboard/job_watch.h"
+#include "launcher/dashboard/job_watch.h"
 
 #include <variant>
 
 #include <boost/asio/io_context.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/random.h"
-#include "ddprun/launcher/dashboard/collectives.h"
-#include "ddprun/launcher/dashboard/http_rules.h"
-#include "ddprun/launcher/dashboard/metrics.h"
-#include "ddprun/launcher/dashboard/page.h"
-#include "ddprun/launcher/dashboard/view_json.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "launcher/dashboard/collectives.h"
+#include "launcher/dashboard/http_rules.h"
+#include "launcher/dashboard/metrics.h"
+#include "launcher/dashboard/page.h"
+#include "launcher/dashboard/view_json.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -11,11 +11,11 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/launcher/dashboard/job_model.h"
-#include "ddprun/launcher/dashboard/job_poller.h"
-#include "ddprun/launcher/dashboard/journal.h"
-#include "ddprun/launcher/dashboard/rank_details.h"
-#include "ddprun/launcher/dashboard/view_server.h"
+#include "launcher/dashboard/job_model.h"
+#include "launcher/dashboard/job_poller.h"
+#include "launcher/dashboard/journal.h"
+#include "launcher/dashboard/rank_details.h"
+#include "launcher/dashboard/view_server.h"
 
 namespace ddprun::dashboard {
 

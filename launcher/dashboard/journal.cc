@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/journal.h"
+#include "launcher/dashboard/journal.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,10 +8,10 @@
 
 #include <boost/json/parse.hpp>
 
-#include "ddprun/common/bounded_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/launcher/dashboard/view_json.h"
+#include "common/bounded_file.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "launcher/dashboard/view_json.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/dashboard/job_model.h"
+#include "common/unique_fd.h"
+#include "launcher/dashboard/job_model.h"
 
 namespace ddprun::dashboard {
 

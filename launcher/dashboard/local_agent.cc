@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/local_agent.h"
+#include "launcher/dashboard/local_agent.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::dashboard {
 namespace {

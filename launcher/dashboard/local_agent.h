@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/control/agent_client.h"
+#include "common/environment.h"
+#include "launcher/control/agent_client.h"
 
 namespace ddprun::dashboard {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/metrics.h"
+#include "launcher/dashboard/metrics.h"
 
 #include <algorithm>
 #include <cmath>

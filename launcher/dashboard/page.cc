@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/page.h"
+#include "launcher/dashboard/page.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/rank_details.h"
+#include "launcher/dashboard/rank_details.h"
 
 #include <algorithm>
 
@@ -6,8 +6,8 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/printable.h"
-#include "ddprun/launcher/dashboard/collectives.h"
+#include "common/printable.h"
+#include "launcher/dashboard/collectives.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/launcher/control/group_progress.h"
-#include "ddprun/launcher/dashboard/job_view.h"
+#include "launcher/control/group_progress.h"
+#include "launcher/dashboard/job_view.h"
 
 namespace ddprun::dashboard {
 

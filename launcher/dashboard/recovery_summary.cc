@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/recovery_summary.h"
+#include "launcher/dashboard/recovery_summary.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/dashboard/job_view.h"
+#include "launcher/dashboard/job_view.h"
 
 namespace ddprun::dashboard {
 

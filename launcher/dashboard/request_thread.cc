@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/request_thread.h"
+#include "launcher/dashboard/request_thread.h"
 
 #include <exception>
 #include <utility>
@@ -6,8 +6,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/process_limits.h"
+#include "common/blocked_signals.h"
+#include "common/process_limits.h"
 
 namespace ddprun::dashboard {
 

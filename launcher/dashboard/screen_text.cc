@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/screen_text.h"
+#include "launcher/dashboard/screen_text.h"
 
 #include <algorithm>
 #include <array>
@@ -12,8 +12,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
+#include "common/error.h"
+#include "common/printable.h"
 
 namespace ddprun::dashboard {
 namespace {

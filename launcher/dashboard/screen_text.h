@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/launcher/dashboard/job_view.h"
+#include "launcher/dashboard/job_view.h"
 
 namespace ddprun::dashboard {
 

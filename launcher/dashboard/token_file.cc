@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/token_file.h"
+#include "launcher/dashboard/token_file.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/random.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/random.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::dashboard {
 namespace {

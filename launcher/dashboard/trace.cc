@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/trace.h"
+#include "launcher/dashboard/trace.h"
 
 #include <array>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/printable.h"
+#include "common/printable.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/launcher/dashboard/job_view.h"
+#include "launcher/dashboard/job_view.h"
 
 namespace ddprun::dashboard {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/view_commands.h"
+#include "launcher/dashboard/view_commands.h"
 
 #include <chrono>
 #include <filesystem>
@@ -8,18 +8,18 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/launcher/cli/subcommands.h"
-#include "ddprun/launcher/control/agent_client.h"
-#include "ddprun/launcher/dashboard/attach_command.h"
-#include "ddprun/launcher/dashboard/job_view.h"
-#include "ddprun/launcher/dashboard/journal.h"
-#include "ddprun/launcher/dashboard/local_agent.h"
-#include "ddprun/launcher/dashboard/page.h"
-#include "ddprun/launcher/dashboard/screen_text.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/standard_output.h"
+#include "launcher/cli/subcommands.h"
+#include "launcher/control/agent_client.h"
+#include "launcher/dashboard/attach_command.h"
+#include "launcher/dashboard/job_view.h"
+#include "launcher/dashboard/journal.h"
+#include "launcher/dashboard/local_agent.h"
+#include "launcher/dashboard/page.h"
+#include "launcher/dashboard/screen_text.h"
 
 namespace ddprun::dashboard {
 namespace {

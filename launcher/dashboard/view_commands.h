@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 
 namespace ddprun::dashboard {
 

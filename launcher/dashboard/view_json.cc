@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/view_json.h"
+#include "launcher/dashboard/view_json.h"
 
 #include <cmath>
 #include <iterator>
@@ -7,7 +7,7 @@
 #include <boost/json/string_view.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/printable.h"
+#include "common/printable.h"
 
 namespace ddprun::dashboard {
 namespace {

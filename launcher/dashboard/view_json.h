@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/launcher/dashboard/job_model.h"
+#include "launcher/dashboard/job_model.h"
 
 // The messages to a page, one line of JSON each:
 //   {"v": version, "full": true|false, "now": ms, "job": {...}, "points": [[ms, step, loss, samples/s], ...],

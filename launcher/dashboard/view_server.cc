@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/view_server.h"
+#include "launcher/dashboard/view_server.h"
 
 #include <charconv>
 #include <utility>
@@ -6,15 +6,15 @@
 #include <boost/asio/io_context.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/random.h"
-#include "ddprun/launcher/dashboard/http_rules.h"
-#include "ddprun/launcher/dashboard/metrics.h"
-#include "ddprun/launcher/dashboard/page.h"
-#include "ddprun/launcher/dashboard/trace.h"
-#include "ddprun/launcher/dashboard/view_json.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "launcher/dashboard/http_rules.h"
+#include "launcher/dashboard/metrics.h"
+#include "launcher/dashboard/page.h"
+#include "launcher/dashboard/trace.h"
+#include "launcher/dashboard/view_json.h"
 
 namespace ddprun::dashboard {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/launcher/dashboard/http_server.h"
-#include "ddprun/launcher/dashboard/job_model.h"
+#include "launcher/dashboard/http_server.h"
+#include "launcher/dashboard/job_model.h"
 
 namespace ddprun::dashboard {
 

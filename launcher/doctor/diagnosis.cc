@@ -1,4 +1,4 @@
-#include "ddprun/launcher/doctor/diagnosis.h"
+#include "launcher/doctor/diagnosis.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 
 namespace ddprun::doctor {
 namespace {

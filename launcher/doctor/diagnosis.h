@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/launcher/doctor/host_facts.h"
-#include "ddprun/launcher/doctor/link_test.h"
+#include "launcher/doctor/host_facts.h"
+#include "launcher/doctor/link_test.h"
 
 // ddprun doctor judges its measurements here. Pure functions and values.
 namespace ddprun::doctor {

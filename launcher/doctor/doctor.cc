@@ -1,26 +1,26 @@
-#include "ddprun/launcher/doctor/doctor.h"
+#include "launcher/doctor/doctor.h"
 
 #include <memory>
 #include <sstream>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/descriptors.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/pipe.h"
-#include "ddprun/common/random.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/common/version.h"
-#include "ddprun/launcher/cli/subcommands.h"
-#include "ddprun/launcher/doctor/diagnosis.h"
-#include "ddprun/launcher/doctor/link_test.h"
-#include "ddprun/launcher/doctor/probe.h"
-#include "ddprun/launcher/doctor/probe_process.h"
-#include "ddprun/launcher/hosts/hosts_job.h"
-#include "ddprun/launcher/hosts/ssh_command.h"
+#include "common/atomic_file.h"
+#include "common/descriptors.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "common/pipe.h"
+#include "common/random.h"
+#include "common/standard_output.h"
+#include "common/version.h"
+#include "launcher/cli/subcommands.h"
+#include "launcher/doctor/diagnosis.h"
+#include "launcher/doctor/link_test.h"
+#include "launcher/doctor/probe.h"
+#include "launcher/doctor/probe_process.h"
+#include "launcher/hosts/hosts_job.h"
+#include "launcher/hosts/ssh_command.h"
 
 namespace ddprun::doctor {
 namespace {

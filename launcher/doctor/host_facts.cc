@@ -1,4 +1,4 @@
-#include "ddprun/launcher/doctor/host_facts.h"
+#include "launcher/doctor/host_facts.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -19,12 +19,12 @@
 #include <boost/json/value_from.hpp>
 #include <boost/json/value_to.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/common/version.h"
-#include "ddprun/launcher/cli/device_count.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/printable.h"
+#include "common/unique_fd.h"
+#include "common/version.h"
+#include "launcher/cli/device_count.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 
 namespace ddprun::doctor {
 

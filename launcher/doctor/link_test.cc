@@ -1,4 +1,4 @@
-#include "ddprun/launcher/doctor/link_test.h"
+#include "launcher/doctor/link_test.h"
 
 #include <algorithm>
 #include <array>
@@ -15,9 +15,9 @@
 #include <sys/socket.h>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/trust/secret.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/trust/secret.h"
 
 namespace ddprun::doctor {
 namespace {

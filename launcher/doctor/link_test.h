@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/deadline.h"
+#include "common/unique_fd.h"
 
 // The test of a TCP connection between two hosts: one connects, the other serves.
 namespace ddprun::doctor {

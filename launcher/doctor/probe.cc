@@ -1,4 +1,4 @@
-#include "ddprun/launcher/doctor/probe.h"
+#include "launcher/doctor/probe.h"
 
 #include <iostream>
 #include <sstream>
@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/launcher/doctor/host_facts.h"
-#include "ddprun/launcher/doctor/link_test.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/standard_output.h"
+#include "launcher/doctor/host_facts.h"
+#include "launcher/doctor/link_test.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 
 // ddprun --doctor_probe: the process that ddprun doctor starts on each host. It communicates over standard input and
 // output, a message a line:

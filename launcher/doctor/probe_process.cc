@@ -1,4 +1,4 @@
-#include "ddprun/launcher/doctor/probe_process.h"
+#include "launcher/doctor/probe_process.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,11 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/pipe.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/launcher/cli/worker_command.h"
-#include "ddprun/launcher/doctor/probe.h"
+#include "common/error.h"
+#include "common/pipe.h"
+#include "common/printable.h"
+#include "launcher/cli/worker_command.h"
+#include "launcher/doctor/probe.h"
 
 namespace ddprun::doctor {
 

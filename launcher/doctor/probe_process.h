@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/workers/guardian.h"
-#include "ddprun/launcher/workers/worker_process.h"
+#include "common/deadline.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
+#include "launcher/workers/guardian.h"
+#include "launcher/workers/worker_process.h"
 
 namespace ddprun::doctor {
 

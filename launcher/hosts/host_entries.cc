@@ -1,11 +1,11 @@
-#include "ddprun/launcher/hosts/host_entries.h"
+#include "launcher/hosts/host_entries.h"
 
 #include <algorithm>
 #include <charconv>
 #include <sstream>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "common/error.h"
+#include "rendezvous/membership/session_protocol.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/hosts/hosts_job.h"
+#include "launcher/hosts/hosts_job.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -16,20 +16,20 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/pipe.h"
-#include "ddprun/launcher/cli/worker_command.h"
-#include "ddprun/launcher/hosts/ssh_command.h"
-#include "ddprun/launcher/output/console.h"
-#include "ddprun/launcher/output/line_assembler.h"
-#include "ddprun/launcher/output/log_through_console.h"
-#include "ddprun/launcher/report/failure_report.h"
-#include "ddprun/launcher/workers/guardian_watch.h"
-#include "ddprun/launcher/workers/worker_process.h"
-#include "ddprun/rendezvous/trust/secret.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "common/pipe.h"
+#include "launcher/cli/worker_command.h"
+#include "launcher/hosts/ssh_command.h"
+#include "launcher/output/console.h"
+#include "launcher/output/line_assembler.h"
+#include "launcher/output/log_through_console.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/workers/guardian_watch.h"
+#include "launcher/workers/worker_process.h"
+#include "rendezvous/trust/secret.h"
 
 namespace ddprun {
 namespace {

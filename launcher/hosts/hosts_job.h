@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/cli/options.h"
-#include "ddprun/launcher/hosts/host_entries.h"
-#include "ddprun/launcher/hosts/hosts_job_state.h"
-#include "ddprun/launcher/hosts/remote_protocol.h"
-#include "ddprun/launcher/workers/guardian.h"
+#include "common/environment.h"
+#include "launcher/cli/options.h"
+#include "launcher/hosts/host_entries.h"
+#include "launcher/hosts/hosts_job_state.h"
+#include "launcher/hosts/remote_protocol.h"
+#include "launcher/workers/guardian.h"
 
 namespace ddprun {
 

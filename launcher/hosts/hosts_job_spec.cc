@@ -1,10 +1,10 @@
 #include <filesystem>
 
-#include "ddprun/common/bounded_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/random.h"
-#include "ddprun/launcher/hosts/hosts_job.h"
-#include "ddprun/launcher/hosts/ssh_command.h"
+#include "common/bounded_file.h"
+#include "common/error.h"
+#include "common/random.h"
+#include "launcher/hosts/hosts_job.h"
+#include "launcher/hosts/ssh_command.h"
 
 namespace ddprun {
 namespace {

@@ -1,12 +1,12 @@
-#include "ddprun/launcher/hosts/hosts_job_state.h"
+#include "launcher/hosts/hosts_job_state.h"
 
 #include <algorithm>
 #include <csignal>
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
 
 namespace ddprun {
 namespace {

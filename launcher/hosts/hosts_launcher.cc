@@ -1,15 +1,15 @@
 #include <functional>
 #include <string_view>
 
-#include "ddprun/common/descriptors.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/version.h"
-#include "ddprun/launcher/hosts/hosts_job.h"
-#include "ddprun/launcher/hosts/remote_agent.h"
-#include "ddprun/launcher/remote_launcher.h"
-#include "ddprun/launcher/workers/guardian.h"
+#include "common/descriptors.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/version.h"
+#include "launcher/hosts/hosts_job.h"
+#include "launcher/hosts/remote_agent.h"
+#include "launcher/remote_launcher.h"
+#include "launcher/workers/guardian.h"
 
 namespace ddprun {
 namespace {

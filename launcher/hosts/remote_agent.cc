@@ -1,4 +1,4 @@
-#include "ddprun/launcher/hosts/remote_agent.h"
+#include "launcher/hosts/remote_agent.h"
 
 #include <cerrno>
 #include <charconv>
@@ -10,10 +10,10 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/launcher/agent/agent.h"
-#include "ddprun/launcher/cli/options.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "launcher/agent/agent.h"
+#include "launcher/cli/options.h"
 
 namespace ddprun {
 namespace {

@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/hosts/remote_protocol.h"
-#include "ddprun/launcher/remote_launcher.h"
-#include "ddprun/rendezvous/trust/secret.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
+#include "launcher/hosts/remote_protocol.h"
+#include "launcher/remote_launcher.h"
+#include "rendezvous/trust/secret.h"
 
 namespace ddprun {
 

@@ -1,10 +1,10 @@
-#include "ddprun/launcher/hosts/remote_protocol.h"
+#include "launcher/hosts/remote_protocol.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/trust/secret.h"
+#include "common/error.h"
+#include "rendezvous/trust/secret.h"
 
 namespace ddprun {
 namespace {

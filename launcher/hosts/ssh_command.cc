@@ -1,11 +1,11 @@
-#include "ddprun/launcher/hosts/ssh_command.h"
+#include "launcher/hosts/ssh_command.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/shell_quoted.h"
+#include "common/error.h"
+#include "common/shell_quoted.h"
 
 namespace ddprun {
 namespace {

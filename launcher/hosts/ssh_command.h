@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/hosts/host_entries.h"
+#include "common/environment.h"
+#include "launcher/hosts/host_entries.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/mpi/pmi_exchange.h"
+#include "launcher/mpi/pmi_exchange.h"
 
 #include <condition_variable>
 #include <deque>
@@ -11,10 +11,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/store/tcp_store.h"
 
 namespace ddprun {
 namespace {

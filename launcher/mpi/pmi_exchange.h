@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/launcher/mpi/pmi_state.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "launcher/mpi/pmi_state.h"
+#include "rendezvous/rendezvous.h"
 
 namespace boost::asio {
 class io_context;

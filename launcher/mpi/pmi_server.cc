@@ -1,4 +1,4 @@
-#include "ddprun/launcher/mpi/pmi_server.h"
+#include "launcher/mpi/pmi_server.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -9,11 +9,11 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/mpi/pmi_exchange.h"
-#include "ddprun/launcher/mpi/pmi_state.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/unique_fd.h"
+#include "launcher/mpi/pmi_exchange.h"
+#include "launcher/mpi/pmi_state.h"
 
 namespace ddprun {
 namespace {

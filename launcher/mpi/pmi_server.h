@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 namespace boost::asio {
 class io_context;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/mpi/pmi_state.h"
+#include "launcher/mpi/pmi_state.h"
 
 #include <algorithm>
 #include <charconv>

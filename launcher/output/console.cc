@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/console.h"
+#include "launcher/output/console.h"
 
 #include <cerrno>
 #include <condition_variable>
@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/launcher/output/pseudo_terminal.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "launcher/output/pseudo_terminal.h"
 
 namespace ddprun {
 namespace {

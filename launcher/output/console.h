@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/launcher/output/screen.h"
+#include "launcher/output/screen.h"
 
 namespace ddprun {
 

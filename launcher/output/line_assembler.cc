@@ -1,10 +1,10 @@
-#include "ddprun/launcher/output/line_assembler.h"
+#include "launcher/output/line_assembler.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
-#include "ddprun/launcher/output/terminal_text.h"
+#include "launcher/output/terminal_text.h"
 
 namespace ddprun {
 namespace {

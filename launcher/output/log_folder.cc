@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/log_folder.h"
+#include "launcher/output/log_folder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
 
 namespace ddprun {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/log.h"
-#include "ddprun/launcher/output/console.h"
+#include "common/log.h"
+#include "launcher/output/console.h"
 
 namespace ddprun {
 

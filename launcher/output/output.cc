@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/output.h"
+#include "launcher/output/output.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -13,14 +13,14 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 
-#include "ddprun/common/bounded_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/pipe.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/output/line_assembler.h"
-#include "ddprun/launcher/output/log_folder.h"
-#include "ddprun/launcher/output/pseudo_terminal.h"
-#include "ddprun/launcher/output/terminal_text.h"
+#include "common/bounded_file.h"
+#include "common/error.h"
+#include "common/pipe.h"
+#include "common/unique_fd.h"
+#include "launcher/output/line_assembler.h"
+#include "launcher/output/log_folder.h"
+#include "launcher/output/pseudo_terminal.h"
+#include "launcher/output/terminal_text.h"
 
 namespace ddprun {
 namespace {

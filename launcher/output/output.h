@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/launcher/output/console.h"
-#include "ddprun/launcher/output/line_prefix.h"
-#include "ddprun/launcher/output/stream_spec.h"
+#include "launcher/output/console.h"
+#include "launcher/output/line_prefix.h"
+#include "launcher/output/stream_spec.h"
 
 namespace boost::asio {
 class io_context;

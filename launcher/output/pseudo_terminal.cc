@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/pseudo_terminal.h"
+#include "launcher/output/pseudo_terminal.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/output/screen.h"
+#include "common/unique_fd.h"
+#include "launcher/output/screen.h"
 
 namespace ddprun {
 

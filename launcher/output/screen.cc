@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/screen.h"
+#include "launcher/output/screen.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/launcher/output/terminal_text.h"
+#include "launcher/output/terminal_text.h"
 
 namespace ddprun {
 namespace {

@@ -1,10 +1,10 @@
-#include "ddprun/launcher/output/stream_spec.h"
+#include "launcher/output/stream_spec.h"
 
 #include <algorithm>
 #include <charconv>
 #include <optional>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,10 +1,10 @@
-#include "ddprun/launcher/placement/affinity.h"
+#include "launcher/placement/affinity.h"
 
 #include <cerrno>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

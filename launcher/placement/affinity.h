@@ -3,7 +3,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "ddprun/launcher/placement/cpu_list.h"
+#include "launcher/placement/cpu_list.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/placement/binding.h"
+#include "launcher/placement/binding.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/placement/gpu_binding.h"
+#include "common/error.h"
+#include "launcher/placement/gpu_binding.h"
 
 namespace ddprun {
 namespace {

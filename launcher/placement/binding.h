@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/launcher/placement/topology.h"
+#include "launcher/placement/topology.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/placement/cpu_list.h"
+#include "launcher/placement/cpu_list.h"
 
 #include <algorithm>
 #include <charconv>

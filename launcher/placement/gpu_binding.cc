@@ -1,9 +1,9 @@
-#include "ddprun/launcher/placement/gpu_binding.h"
+#include "launcher/placement/gpu_binding.h"
 
 #include <algorithm>
 #include <map>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/placement/binding.h"
+#include "launcher/placement/binding.h"
 
 namespace ddprun {
 

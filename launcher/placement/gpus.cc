@@ -1,4 +1,4 @@
-#include "ddprun/launcher/placement/gpus.h"
+#include "launcher/placement/gpus.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ddprun/launcher/placement/small_file.h"
+#include "launcher/placement/small_file.h"
 
 namespace ddprun {
 namespace {

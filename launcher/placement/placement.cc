@@ -1,8 +1,8 @@
-#include "ddprun/launcher/placement/placement.h"
+#include "launcher/placement/placement.h"
 
 #include <utility>
 
-#include "ddprun/launcher/placement/topology.h"
+#include "launcher/placement/topology.h"
 
 namespace ddprun {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/placement/binding.h"
+#include "common/environment.h"
+#include "launcher/placement/binding.h"
 
 namespace ddprun {
 

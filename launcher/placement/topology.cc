@@ -1,4 +1,4 @@
-#include "ddprun/launcher/placement/topology.h"
+#include "launcher/placement/topology.h"
 
 #include <algorithm>
 #include <fstream>
@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "ddprun/launcher/placement/small_file.h"
+#include "launcher/placement/small_file.h"
 
 namespace ddprun {
 namespace {

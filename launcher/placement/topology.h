@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/launcher/placement/cpu_list.h"
-#include "ddprun/launcher/placement/gpus.h"
+#include "launcher/placement/cpu_list.h"
+#include "launcher/placement/gpus.h"
 
 namespace ddprun {
 

@@ -1,12 +1,12 @@
-#include "ddprun/launcher/report/event_log.h"
+#include "launcher/report/event_log.h"
 
 #include <cerrno>
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "ddprun/launcher/output/console.h"
-#include "ddprun/launcher/report/events.h"
+#include "launcher/output/console.h"
+#include "launcher/report/events.h"
 
 namespace ddprun {
 

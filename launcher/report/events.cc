@@ -1,4 +1,4 @@
-#include "ddprun/launcher/report/events.h"
+#include "launcher/report/events.h"
 
 #include <algorithm>
 
@@ -6,10 +6,10 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
-#include "ddprun/common/bounded_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/launcher/report/failure_report.h"
+#include "common/bounded_file.h"
+#include "common/error.h"
+#include "common/printable.h"
+#include "launcher/report/failure_report.h"
 
 namespace ddprun {
 namespace {

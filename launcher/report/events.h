@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/report/worker_status.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "launcher/report/worker_status.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/report/failure_report.h"
+#include "launcher/report/failure_report.h"
 
 #include <algorithm>
 #include <array>
@@ -13,15 +13,15 @@
 #include <boost/json/value.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/bounded_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/common/rank_label.h"
-#include "ddprun/common/signal_name.h"
-#include "ddprun/rendezvous/membership/worker_failure.h"
+#include "common/atomic_file.h"
+#include "common/bounded_file.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/printable.h"
+#include "common/rank_label.h"
+#include "common/signal_name.h"
+#include "rendezvous/membership/worker_failure.h"
 
 namespace ddprun {
 namespace {

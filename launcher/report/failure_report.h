@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/report/memory_evidence.h"
-#include "ddprun/launcher/report/worker_status.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "common/environment.h"
+#include "launcher/report/memory_evidence.h"
+#include "launcher/report/worker_status.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/report/memory_evidence.h"
+#include "launcher/report/memory_evidence.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

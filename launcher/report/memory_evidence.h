@@ -7,7 +7,7 @@
 #include <string_view>
 #include <sys/types.h>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 // Evidence that the kernel killed a process because memory was exhausted, which SIGKILL alone does not show.
 namespace ddprun {

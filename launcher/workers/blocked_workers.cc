@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/blocked_workers.h"
+#include "launcher/workers/blocked_workers.h"
 
 #include <utility>
 

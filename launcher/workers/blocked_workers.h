@@ -8,7 +8,7 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/launcher/workers/sleep_watch.h"
+#include "launcher/workers/sleep_watch.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/connect_watch.h"
+#include "launcher/workers/connect_watch.h"
 
 #include <algorithm>
 #include <charconv>
@@ -12,8 +12,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/descendants.h"
+#include "launcher/workers/descendants.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 namespace {

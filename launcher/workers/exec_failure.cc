@@ -1,12 +1,12 @@
-#include "ddprun/launcher/workers/exec_failure.h"
+#include "launcher/workers/exec_failure.h"
 
 #include <cerrno>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/bounded_file.h"
-#include "ddprun/common/error.h"
+#include "common/bounded_file.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,11 +1,11 @@
-#include "ddprun/launcher/workers/guardian.h"
+#include "launcher/workers/guardian.h"
 
 #include <algorithm>
 #include <chrono>
 #include <set>
 
-#include "ddprun/common/log.h"
-#include "ddprun/common/signal_name.h"
+#include "common/log.h"
+#include "common/signal_name.h"
 
 namespace ddprun {
 namespace {

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "ddprun/launcher/workers/guardian_process.h"
+#include "launcher/workers/guardian_process.h"
 
 namespace ddprun {
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/launcher/workers/guardian_process.h"
+#include "launcher/workers/guardian_process.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/guardian_process.h"
+#include "launcher/workers/guardian_process.h"
 
 #include <algorithm>
 #include <array>
@@ -16,10 +16,10 @@
 
 #include <climits>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/pipe.h"
-#include "ddprun/launcher/workers/guardian.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "common/pipe.h"
+#include "launcher/workers/guardian.h"
 
 namespace ddprun {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <sys/types.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/deadline.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 

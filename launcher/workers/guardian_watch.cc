@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/guardian_watch.h"
+#include "launcher/workers/guardian_watch.h"
 
 #include <fcntl.h>
 #include <utility>
@@ -7,8 +7,8 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
+#include "common/error.h"
+#include "common/log.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/launcher/workers/guardian.h"
+#include "launcher/workers/guardian.h"
 
 namespace boost::asio {
 class io_context;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/health_check.h"
+#include "launcher/workers/health_check.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,14 +12,14 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/pipe.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/common/signal_name.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/workers/worker_input.h"
-#include "ddprun/launcher/workers/worker_process.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "common/pipe.h"
+#include "common/printable.h"
+#include "common/signal_name.h"
+#include "common/unique_fd.h"
+#include "launcher/workers/worker_input.h"
+#include "launcher/workers/worker_process.h"
 
 namespace ddprun {
 namespace {

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/workers/guardian.h"
+#include "common/environment.h"
+#include "launcher/workers/guardian.h"
 
 namespace ddprun {
 

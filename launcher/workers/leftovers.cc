@@ -1,11 +1,11 @@
-#include "ddprun/launcher/workers/leftovers.h"
+#include "launcher/workers/leftovers.h"
 
 #include <cerrno>
 #include <csignal>
 #include <sys/wait.h>
 
-#include "ddprun/launcher/workers/descendants.h"
-#include "ddprun/launcher/workers/worker_process.h"
+#include "launcher/workers/descendants.h"
+#include "launcher/workers/worker_process.h"
 
 namespace ddprun {
 

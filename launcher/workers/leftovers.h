@@ -4,7 +4,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "ddprun/launcher/workers/guardian.h"
+#include "launcher/workers/guardian.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/nonfatal_signal.h"
+#include "launcher/workers/nonfatal_signal.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/workers/descendants.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "launcher/workers/descendants.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/process_evidence.h"
+#include "launcher/workers/process_evidence.h"
 
 #include <array>
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/launcher/workers/sleep_watch.h"
+#include "launcher/workers/sleep_watch.h"
 
 namespace ddprun {
 namespace {

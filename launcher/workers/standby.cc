@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/standby.h"
+#include "launcher/workers/standby.h"
 
 #include <algorithm>
 #include <array>
@@ -11,10 +11,10 @@
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/launcher/placement/affinity.h"
-#include "ddprun/rendezvous/recovery/standby_socket.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "launcher/placement/affinity.h"
+#include "rendezvous/recovery/standby_socket.h"
 
 namespace ddprun {
 namespace {

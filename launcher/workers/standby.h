@@ -6,12 +6,12 @@
 #include <string>
 #include <sys/types.h>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/cli/worker_command.h"
-#include "ddprun/launcher/workers/guardian.h"
-#include "ddprun/launcher/workers/worker_environment.h"
-#include "ddprun/launcher/workers/worker_process.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
+#include "launcher/cli/worker_command.h"
+#include "launcher/workers/guardian.h"
+#include "launcher/workers/worker_environment.h"
+#include "launcher/workers/worker_process.h"
 
 namespace ddprun {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "ddprun/launcher/workers/watchdog_timers.h"
+#include "launcher/workers/watchdog_timers.h"
 
 namespace boost::asio {
 class io_context;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/watchdog_timers.h"
+#include "launcher/workers/watchdog_timers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

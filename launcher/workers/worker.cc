@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/worker.h"
+#include "launcher/workers/worker.h"
 
 namespace ddprun {
 

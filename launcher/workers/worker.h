@@ -4,10 +4,10 @@
 #include <string>
 #include <sys/types.h>
 
-#include "ddprun/common/exit_code.h"
-#include "ddprun/launcher/report/worker_status.h"
-#include "ddprun/launcher/workers/worker_process.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "common/exit_code.h"
+#include "launcher/report/worker_status.h"
+#include "launcher/workers/worker_process.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

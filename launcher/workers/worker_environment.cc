@@ -1,15 +1,15 @@
-#include "ddprun/launcher/workers/worker_environment.h"
+#include "launcher/workers/worker_environment.h"
 
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/progress/training_memory.h"
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
-#include "ddprun/rendezvous/recovery/standby_socket.h"
-#include "ddprun/rendezvous/store/local_socket.h"
-#include "ddprun/rendezvous/trust/token_descriptor.h"
+#include "common/error.h"
+#include "rendezvous/progress/training_memory.h"
+#include "rendezvous/recovery/recovery_keys.h"
+#include "rendezvous/recovery/standby_socket.h"
+#include "rendezvous/store/local_socket.h"
+#include "rendezvous/trust/token_descriptor.h"
 
 namespace ddprun {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "common/environment.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

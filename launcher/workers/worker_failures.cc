@@ -1,11 +1,11 @@
-#include "ddprun/launcher/workers/worker_failures.h"
+#include "launcher/workers/worker_failures.h"
 
 #include <csignal>
 #include <utility>
 
-#include "ddprun/common/exit_code.h"
-#include "ddprun/launcher/report/failure_report.h"
-#include "ddprun/launcher/workers/exec_failure.h"
+#include "common/exit_code.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/workers/exec_failure.h"
 
 namespace ddprun {
 namespace {

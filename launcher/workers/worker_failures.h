@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/report/memory_evidence.h"
-#include "ddprun/launcher/workers/worker.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "launcher/report/memory_evidence.h"
+#include "launcher/workers/worker.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

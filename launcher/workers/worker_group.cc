@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/worker_group.h"
+#include "launcher/workers/worker_group.h"
 
 #include <algorithm>
 #include <array>
@@ -8,19 +8,19 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/signal_name.h"
-#include "ddprun/launcher/mpi/pmi_server.h"
-#include "ddprun/launcher/report/failure_report.h"
-#include "ddprun/launcher/workers/blocked_workers.h"
-#include "ddprun/launcher/workers/leftovers.h"
-#include "ddprun/launcher/workers/nonfatal_signal.h"
-#include "ddprun/launcher/workers/standby.h"
-#include "ddprun/launcher/workers/worker.h"
-#include "ddprun/launcher/workers/worker_failures.h"
-#include "ddprun/launcher/workers/worker_process.h"
-#include "ddprun/rendezvous/trust/token_descriptor.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/signal_name.h"
+#include "launcher/mpi/pmi_server.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/workers/blocked_workers.h"
+#include "launcher/workers/leftovers.h"
+#include "launcher/workers/nonfatal_signal.h"
+#include "launcher/workers/standby.h"
+#include "launcher/workers/worker.h"
+#include "launcher/workers/worker_failures.h"
+#include "launcher/workers/worker_process.h"
+#include "rendezvous/trust/token_descriptor.h"
 
 namespace ddprun {
 namespace {

@@ -8,19 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/launcher/cli/worker_command.h"
-#include "ddprun/launcher/output/console.h"
-#include "ddprun/launcher/output/log_folder.h"
-#include "ddprun/launcher/output/output.h"
-#include "ddprun/launcher/placement/placement.h"
-#include "ddprun/launcher/report/worker_status.h"
-#include "ddprun/launcher/workers/guardian.h"
-#include "ddprun/launcher/workers/worker_environment.h"
-#include "ddprun/launcher/workers/worker_input.h"
-#include "ddprun/launcher/workers/worker_process.h"
-#include "ddprun/rendezvous/rendezvous.h"
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "common/environment.h"
+#include "launcher/cli/worker_command.h"
+#include "launcher/output/console.h"
+#include "launcher/output/log_folder.h"
+#include "launcher/output/output.h"
+#include "launcher/placement/placement.h"
+#include "launcher/report/worker_status.h"
+#include "launcher/workers/guardian.h"
+#include "launcher/workers/worker_environment.h"
+#include "launcher/workers/worker_input.h"
+#include "launcher/workers/worker_process.h"
+#include "rendezvous/rendezvous.h"
+#include "rendezvous/trust/credentials.h"
 
 namespace ddprun {
 

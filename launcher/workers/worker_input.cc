@@ -1,11 +1,11 @@
-#include "ddprun/launcher/workers/worker_input.h"
+#include "launcher/workers/worker_input.h"
 
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/worker_process.h"
+#include "launcher/workers/worker_process.h"
 
 #include <cerrno>
 #include <csignal>
@@ -9,10 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/process_limits.h"
-#include "ddprun/launcher/placement/affinity.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "common/process_limits.h"
+#include "launcher/placement/affinity.h"
 
 namespace ddprun {
 namespace {

@@ -8,10 +8,10 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/placement/cpu_list.h"
-#include "ddprun/launcher/report/worker_status.h"
-#include "ddprun/launcher/workers/guardian.h"
+#include "common/unique_fd.h"
+#include "launcher/placement/cpu_list.h"
+#include "launcher/report/worker_status.h"
+#include "launcher/workers/guardian.h"
 
 namespace ddprun {
 

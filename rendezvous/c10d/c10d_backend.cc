@@ -6,12 +6,12 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/loopback.h"
-#include "ddprun/rendezvous/backend.h"
-#include "ddprun/rendezvous/hosting/endpoint.h"
-#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
-#include "ddprun/rendezvous/membership/session_client.h"
+#include "common/host_port.h"
+#include "common/loopback.h"
+#include "rendezvous/backend.h"
+#include "rendezvous/hosting/endpoint.h"
+#include "rendezvous/hosting/hosted_endpoint.h"
+#include "rendezvous/membership/session_client.h"
 
 namespace ddprun {
 namespace {

@@ -2,9 +2,9 @@
 // serves only the workers' store of group rank 0.
 #include <utility>
 
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/backend.h"
-#include "ddprun/rendezvous/etcd/etcd_rendezvous.h"
+#include "common/host_port.h"
+#include "rendezvous/backend.h"
+#include "rendezvous/etcd/etcd_rendezvous.h"
 
 namespace ddprun {
 namespace {

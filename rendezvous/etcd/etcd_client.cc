@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/etcd_client.h"
 
 #include <array>
 #include <netinet/tcp.h>
@@ -21,13 +21,13 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/rendezvous/etcd/etcd_json.h"
-#include "ddprun/rendezvous/membership/membership_text.h"
-#include "ddprun/rendezvous/store/backoff.h"
-#include "ddprun/rendezvous/store/host_lookup.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/printable.h"
+#include "rendezvous/etcd/etcd_json.h"
+#include "rendezvous/membership/membership_text.h"
+#include "rendezvous/store/backoff.h"
+#include "rendezvous/store/host_lookup.h"
 
 namespace ddprun {
 namespace {

@@ -11,8 +11,8 @@
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/membership/node_address.h"
+#include "common/deadline.h"
+#include "rendezvous/membership/node_address.h"
 
 namespace boost::asio {
 class io_context;

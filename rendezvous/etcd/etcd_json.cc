@@ -1,9 +1,9 @@
-#include "ddprun/rendezvous/etcd/etcd_json.h"
+#include "rendezvous/etcd/etcd_json.h"
 
 #include <array>
 #include <charconv>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -9,7 +9,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
-#include "ddprun/rendezvous/etcd/etcd_kv.h"
+#include "rendezvous/etcd/etcd_kv.h"
 
 // The JSON of etcd's HTTP gateway. Keys and values are base64, 64-bit integers are strings, and zero values are
 // omitted. Readers throw Errc::protocol naming the field.

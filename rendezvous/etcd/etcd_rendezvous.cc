@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/etcd/etcd_rendezvous.h"
+#include "rendezvous/etcd/etcd_rendezvous.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,11 +14,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/random.h"
-#include "ddprun/rendezvous/etcd/etcd_json.h"
-#include "ddprun/rendezvous/etcd/job_node.h"
-#include "ddprun/rendezvous/membership/membership_text.h"
+#include "common/error.h"
+#include "common/random.h"
+#include "rendezvous/etcd/etcd_json.h"
+#include "rendezvous/etcd/job_node.h"
+#include "rendezvous/membership/membership_text.h"
 
 namespace ddprun {
 namespace {

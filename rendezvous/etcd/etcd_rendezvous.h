@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/etcd/etcd_client.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "common/deadline.h"
+#include "rendezvous/etcd/etcd_client.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

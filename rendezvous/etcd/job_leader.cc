@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/etcd/job_leader.h"
+#include "rendezvous/etcd/job_leader.h"
 
 #include <algorithm>
 #include <utility>

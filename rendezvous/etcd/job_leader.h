@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/etcd/job_records.h"
-#include "ddprun/rendezvous/membership/membership.h"
+#include "rendezvous/etcd/job_records.h"
+#include "rendezvous/membership/membership.h"
 
 namespace ddprun {
 

@@ -1,12 +1,12 @@
-#include "ddprun/rendezvous/etcd/job_node.h"
+#include "rendezvous/etcd/job_node.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
+#include "common/error.h"
+#include "common/log.h"
 
 namespace ddprun {
 namespace {

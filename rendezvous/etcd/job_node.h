@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/rendezvous/etcd/etcd_kv.h"
-#include "ddprun/rendezvous/etcd/job_keys.h"
-#include "ddprun/rendezvous/etcd/job_leader.h"
-#include "ddprun/rendezvous/etcd/job_records.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/etcd/etcd_kv.h"
+#include "rendezvous/etcd/job_keys.h"
+#include "rendezvous/etcd/job_leader.h"
+#include "rendezvous/etcd/job_records.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/etcd/job_records.h"
+#include "rendezvous/etcd/job_records.h"
 
 #include <array>
 #include <chrono>
@@ -10,7 +10,7 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

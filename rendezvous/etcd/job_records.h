@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/rendezvous/membership/membership_snapshot.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/membership/membership_snapshot.h"
+#include "rendezvous/rendezvous.h"
 
 // The values of a job's keys in etcd (ETCD.md), and their JSON.
 namespace ddprun {

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/hosting/endpoint.h"
+#include "rendezvous/hosting/endpoint.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -7,9 +7,9 @@
 #include <sys/socket.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
 
 namespace ddprun {
 namespace {

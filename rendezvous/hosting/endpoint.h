@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/store/store_server.h"
-#include "ddprun/rendezvous/trust/admission.h"
+#include "rendezvous/store/store_server.h"
+#include "rendezvous/trust/admission.h"
 
 // The choice of the process that serves the endpoint of a job.
 namespace ddprun {

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
+#include "rendezvous/hosting/hosted_endpoint.h"
 
 #include <utility>
 
@@ -7,8 +7,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
+#include "common/host_port.h"
+#include "common/log.h"
 
 namespace ddprun {
 

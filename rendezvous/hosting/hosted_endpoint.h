@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/rendezvous/membership/membership_hub.h"
-#include "ddprun/rendezvous/store/store_server.h"
+#include "rendezvous/membership/membership_hub.h"
+#include "rendezvous/store/store_server.h"
 
 namespace ddprun {
 

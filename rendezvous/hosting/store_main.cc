@@ -9,14 +9,14 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 
-#include "ddprun/common/descriptors.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
-#include "ddprun/rendezvous/store/store_server.h"
-#include "ddprun/rendezvous/trust/token_file.h"
+#include "common/descriptors.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/standard_output.h"
+#include "rendezvous/hosting/hosted_endpoint.h"
+#include "rendezvous/store/store_server.h"
+#include "rendezvous/trust/token_file.h"
 
 // ddprun-store: the store and the rendezvous server without an agent, for clusters that run them on a host of their
 // own.

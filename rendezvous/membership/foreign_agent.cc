@@ -1,8 +1,8 @@
-#include "ddprun/rendezvous/membership/foreign_agent.h"
+#include "rendezvous/membership/foreign_agent.h"
 
 #include <fmt/format.h>
 
-#include "ddprun/common/printable.h"
+#include "common/printable.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/job_status.h"
+#include "rendezvous/membership/job_status.h"
 
 #include <array>
 #include <cmath>
@@ -9,8 +9,8 @@
 #include <boost/json/value.hpp>
 #include <boost/system/system_error.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
+#include "common/error.h"
+#include "common/printable.h"
 
 namespace ddprun {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

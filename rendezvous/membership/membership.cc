@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership.h"
 
 #include <algorithm>
 #include <csignal>
@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/exit_code.h"
-#include "ddprun/rendezvous/membership/membership_text.h"
-#include "ddprun/rendezvous/membership/node_commands.h"
-#include "ddprun/rendezvous/membership/rank_assignment.h"
+#include "common/exit_code.h"
+#include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/node_commands.h"
+#include "rendezvous/membership/rank_assignment.h"
 
 namespace ddprun {
 namespace {

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/stall_aware_clock.h"
-#include "ddprun/rendezvous/membership/flapping_hosts.h"
-#include "ddprun/rendezvous/membership/job_status.h"
-#include "ddprun/rendezvous/membership/membership_message.h"
-#include "ddprun/rendezvous/membership/membership_snapshot.h"
-#include "ddprun/rendezvous/membership/node_address.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "common/stall_aware_clock.h"
+#include "rendezvous/membership/flapping_hosts.h"
+#include "rendezvous/membership/job_status.h"
+#include "rendezvous/membership/membership_message.h"
+#include "rendezvous/membership/membership_snapshot.h"
+#include "rendezvous/membership/node_address.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership.h"
 
 namespace ddprun {
 

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/exit_code.h"
-#include "ddprun/rendezvous/membership/membership.h"
-#include "ddprun/rendezvous/membership/membership_text.h"
-#include "ddprun/rendezvous/membership/worker_failure.h"
+#include "common/exit_code.h"
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/worker_failure.h"
 
 namespace ddprun {
 namespace {

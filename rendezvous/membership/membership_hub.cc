@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/membership_hub.h"
+#include "rendezvous/membership/membership_hub.h"
 
 #include <algorithm>
 #include <concepts>
@@ -11,11 +11,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/membership/foreign_agent.h"
-#include "ddprun/rendezvous/membership/relay_table.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/membership/foreign_agent.h"
+#include "rendezvous/membership/relay_table.h"
+#include "rendezvous/membership/session_protocol.h"
 
 namespace ddprun {
 namespace {

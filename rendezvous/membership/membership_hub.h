@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/membership/membership.h"
-#include "ddprun/rendezvous/store/session_hub.h"
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/store/session_hub.h"
 
 namespace boost::asio {
 class io_context;

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/rendezvous/membership/membership.h"
-#include "ddprun/rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership_text.h"
 
 namespace ddprun {
 

@@ -1,8 +1,8 @@
-#include "ddprun/rendezvous/membership/membership_snapshot.h"
+#include "rendezvous/membership/membership_snapshot.h"
 
 #include <algorithm>
 
-#include "ddprun/rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership.h"
 
 namespace ddprun {
 namespace {

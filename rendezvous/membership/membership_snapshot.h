@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/membership/node_address.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/membership/node_address.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "ddprun/rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership.h"
 
 namespace ddprun {
 namespace {

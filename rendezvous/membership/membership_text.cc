@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/membership_text.h"
 
 #include <fmt/format.h>
 

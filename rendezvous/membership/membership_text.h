@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 // The texts of a Membership's messages.
 namespace ddprun {

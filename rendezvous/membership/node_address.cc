@@ -1,6 +1,6 @@
-#include "ddprun/rendezvous/membership/node_address.h"
+#include "rendezvous/membership/node_address.h"
 
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 
 namespace ddprun {
 

@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/membership/node_commands.h"
+#include "rendezvous/membership/node_commands.h"
 
 #include <algorithm>
 #include <cstddef>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/printable.h"
+#include "common/printable.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/relay_table.h"
+#include "rendezvous/membership/relay_table.h"
 
 #include <algorithm>
 #include <utility>

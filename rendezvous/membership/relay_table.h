@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/agent_relay.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/agent_relay.h"
+#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/session_client.h"
+#include "rendezvous/membership/session_client.h"
 
 #include <algorithm>
 #include <array>
@@ -23,18 +23,18 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/common/stall_aware_clock.h"
-#include "ddprun/rendezvous/membership/membership_text.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
-#include "ddprun/rendezvous/store/async_authenticate.h"
-#include "ddprun/rendezvous/store/backoff.h"
-#include "ddprun/rendezvous/store/host_lookup.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/trust/authentication_error.h"
+#include "common/deadline.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "common/printable.h"
+#include "common/stall_aware_clock.h"
+#include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/session_protocol.h"
+#include "rendezvous/store/async_authenticate.h"
+#include "rendezvous/store/backoff.h"
+#include "rendezvous/store/host_lookup.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/trust/authentication_error.h"
 
 namespace ddprun {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/rendezvous.h"
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "common/unique_fd.h"
+#include "rendezvous/rendezvous.h"
+#include "rendezvous/trust/credentials.h"
 
 namespace boost::asio {
 class io_context;

@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "rendezvous/membership/session_protocol.h"
 
 #include <algorithm>
 #include <bit>
 #include <limits>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
+#include "common/bytes.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

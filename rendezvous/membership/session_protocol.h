@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "ddprun/rendezvous/agent_relay.h"
-#include "ddprun/rendezvous/membership/membership_message.h"
+#include "rendezvous/agent_relay.h"
+#include "rendezvous/membership/membership_message.h"
 
 // The frames of a session between an agent and the rendezvous server: encoding and decoding, no I/O. SESSIONS.md has
 // the layout, the limits and an example. A frame has exactly one encoding. Decoders throw Errc::protocol naming the

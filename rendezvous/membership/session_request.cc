@@ -1,16 +1,16 @@
-#include "ddprun/rendezvous/membership/session_request.h"
+#include "rendezvous/membership/session_request.h"
 
 #include <array>
 #include <memory>
 #include <utility>
 #include <variant>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
-#include "ddprun/rendezvous/store/authenticate.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/membership/session_protocol.h"
+#include "rendezvous/store/authenticate.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/tcp_socket.h"
 
 namespace ddprun {
 namespace {

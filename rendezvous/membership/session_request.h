@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/membership/job_status.h"
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "common/deadline.h"
+#include "rendezvous/membership/job_status.h"
+#include "rendezvous/trust/credentials.h"
 
 // Requests of tools to a rendezvous server (ddprun status, ddprun stop). It answers a client that proves that it knows
 // the token, and a plain one that the server admits (Admission). Both functions block until the answer, the deadline or

@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/membership/worker_failure.h"
+#include "rendezvous/membership/worker_failure.h"
 
 #include <tuple>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/signal_name.h"
+#include "common/exit_code.h"
+#include "common/signal_name.h"
 
 namespace ddprun {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 // The description of a worker's failure, and the choice of the root cause; both are the same on every node.
 namespace ddprun {

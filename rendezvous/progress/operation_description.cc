@@ -1,10 +1,10 @@
-#include "ddprun/rendezvous/progress/operation_description.h"
+#include "rendezvous/progress/operation_description.h"
 
 #include <tuple>
 
 #include <fmt/format.h>
 
-#include "ddprun/rendezvous/progress/fields.h"
+#include "rendezvous/progress/fields.h"
 
 namespace ddprun {
 namespace {

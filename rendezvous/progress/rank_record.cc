@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/progress/rank_record.h"
+#include "rendezvous/progress/rank_record.h"
 
 #include <array>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/rendezvous/progress/fields.h"
+#include "rendezvous/progress/fields.h"
 
 namespace ddprun {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/rendezvous/progress/operation_description.h"
+#include "rendezvous/progress/operation_description.h"
 
 // The record that each rank of a process group publishes in the workers' store, about once a second: the other ranks
 // diagnose failures with it, and `ddprun status` shows it. Values and their text; no I/O. The text is read by programs

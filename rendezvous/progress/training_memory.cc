@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/progress/training_memory.h"
+#include "rendezvous/progress/training_memory.h"
 
 #include <atomic>
 #include <cerrno>
@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/progress/fields.h"
+#include "common/error.h"
+#include "rendezvous/progress/fields.h"
 
 namespace ddprun {
 namespace {

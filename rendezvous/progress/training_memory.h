@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/progress/training_record.h"
+#include "common/unique_fd.h"
+#include "rendezvous/progress/training_record.h"
 
 // Memory in which each worker of a node publishes its TrainingRecord and the node's agent reads it: a memfd of one page
 // for each worker. Publishing takes no system call and never waits: a sequence number before and after a change tells

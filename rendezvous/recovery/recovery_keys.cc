@@ -1,9 +1,9 @@
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "rendezvous/recovery/recovery_keys.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/rendezvous/progress/rank_record.h"
+#include "rendezvous/progress/rank_record.h"
 
 namespace ddprun {
 namespace {

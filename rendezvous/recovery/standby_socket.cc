@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/recovery/standby_socket.h"
+#include "rendezvous/recovery/standby_socket.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sys/socket.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

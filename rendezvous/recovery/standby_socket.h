@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 // The socket between an agent and a standby process: one of the workers' program that the agent has started before a
 // worker is lost, and that becomes the lost one's replacement. The process reports that it is ready, and waits; the

@@ -16,19 +16,19 @@
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/backend.h"
-#include "ddprun/rendezvous/hosting/endpoint.h"
-#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
-#include "ddprun/rendezvous/membership/membership_text.h"
-#include "ddprun/rendezvous/membership/session_client.h"
-#include "ddprun/rendezvous/membership/worker_failure.h"
-#include "ddprun/rendezvous/static/static_exchange.h"
-#include "ddprun/rendezvous/store/host_lookup.h"
-#include "ddprun/rendezvous/store/prefix_store.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "rendezvous/backend.h"
+#include "rendezvous/hosting/endpoint.h"
+#include "rendezvous/hosting/hosted_endpoint.h"
+#include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/session_client.h"
+#include "rendezvous/membership/worker_failure.h"
+#include "rendezvous/static/static_exchange.h"
+#include "rendezvous/store/host_lookup.h"
+#include "rendezvous/store/prefix_store.h"
+#include "rendezvous/store/tcp_store.h"
 
 namespace ddprun {
 namespace {

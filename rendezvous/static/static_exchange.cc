@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/static/static_exchange.h"
+#include "rendezvous/static/static_exchange.h"
 
 #include <chrono>
 #include <map>
@@ -8,11 +8,11 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/rendezvous/membership/foreign_agent.h"
-#include "ddprun/rendezvous/membership/membership_text.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/printable.h"
+#include "rendezvous/membership/foreign_agent.h"
+#include "rendezvous/membership/membership_text.h"
 
 namespace ddprun {
 namespace {

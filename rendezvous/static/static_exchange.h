@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store/store.h"
+#include "common/deadline.h"
+#include "rendezvous/store/store.h"
 
 // torchrun's static rendezvous in the store: every agent publishes its node rank and worker count, node rank 0 assigns
 // the ranks, and each agent reads its own. Keys and values are torchrun's, so that its agents can take part.

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/admission_gate.h"
+#include "rendezvous/store/admission_gate.h"
 
 #include <algorithm>
 #include <array>
@@ -8,10 +8,10 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "rendezvous/store/tcp_socket.h"
 
 namespace ddprun::rendezvous {
 

@@ -13,14 +13,14 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store/log_limiter.h"
-#include "ddprun/rendezvous/store/ready_set.h"
-#include "ddprun/rendezvous/trust/admission.h"
-#include "ddprun/rendezvous/trust/client_admission.h"
-#include "ddprun/rendezvous/trust/job_sockets.h"
-#include "ddprun/rendezvous/trust/socket_owner.h"
-#include "ddprun/rendezvous/trust/tls_channel.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store/log_limiter.h"
+#include "rendezvous/store/ready_set.h"
+#include "rendezvous/trust/admission.h"
+#include "rendezvous/trust/client_admission.h"
+#include "rendezvous/trust/job_sockets.h"
+#include "rendezvous/trust/socket_owner.h"
+#include "rendezvous/trust/tls_channel.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/async_authenticate.h"
+#include "rendezvous/store/async_authenticate.h"
 
 #include <array>
 
@@ -7,9 +7,9 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/trust/authentication_error.h"
-#include "ddprun/rendezvous/trust/client_handshake.h"
+#include "common/error.h"
+#include "rendezvous/trust/authentication_error.h"
+#include "rendezvous/trust/client_handshake.h"
 
 namespace ddprun::rendezvous {
 namespace {

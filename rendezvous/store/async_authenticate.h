@@ -5,8 +5,8 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
-#include "ddprun/rendezvous/trust/credentials.h"
-#include "ddprun/rendezvous/trust/tls_channel.h"
+#include "rendezvous/trust/credentials.h"
+#include "rendezvous/trust/tls_channel.h"
 
 namespace ddprun::rendezvous {
 

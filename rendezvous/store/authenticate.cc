@@ -1,9 +1,9 @@
-#include "ddprun/rendezvous/store/authenticate.h"
+#include "rendezvous/store/authenticate.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
-#include "ddprun/rendezvous/trust/authentication_error.h"
-#include "ddprun/rendezvous/trust/client_handshake.h"
+#include "common/error.h"
+#include "rendezvous/store/tcp_socket.h"
+#include "rendezvous/trust/authentication_error.h"
+#include "rendezvous/trust/client_handshake.h"
 
 namespace ddprun::rendezvous {
 

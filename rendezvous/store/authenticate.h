@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/trust/credentials.h"
-#include "ddprun/rendezvous/trust/tls_channel.h"
+#include "common/deadline.h"
+#include "rendezvous/trust/credentials.h"
+#include "rendezvous/trust/tls_channel.h"
 
 namespace ddprun::rendezvous {
 

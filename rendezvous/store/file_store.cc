@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/file_store.h"
+#include "rendezvous/store/file_store.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <thread>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/backoff.h"
-#include "ddprun/rendezvous/store/reply_reader.h"
-#include "ddprun/rendezvous/store/store_limits.h"
+#include "common/error.h"
+#include "rendezvous/store/backoff.h"
+#include "rendezvous/store/reply_reader.h"
+#include "rendezvous/store/store_limits.h"
 
 namespace ddprun {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/rendezvous/store/store_state.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store/store.h"
+#include "rendezvous/store/store_state.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/host_lookup.h"
+#include "rendezvous/store/host_lookup.h"
 
 #include <cerrno>
 #include <condition_variable>
@@ -15,9 +15,9 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "common/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -12,7 +12,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/common/deadline.h"
+#include "common/deadline.h"
 
 namespace boost::asio {
 class io_context;

@@ -1,12 +1,12 @@
-#include "ddprun/rendezvous/store/local_socket.h"
+#include "rendezvous/store/local_socket.h"
 
 #include <cerrno>
 #include <sys/socket.h>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unix_socket.h"
+#include "common/error.h"
+#include "common/unix_socket.h"
 
 namespace ddprun::rendezvous {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 // The connections of workers to a store that the agent of their own host serves, over the agent's Unix socket: the
 // kernel tells the agent which process has connected, so no token is needed and nothing is encrypted.

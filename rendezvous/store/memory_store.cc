@@ -1,13 +1,13 @@
-#include "ddprun/rendezvous/store/memory_store.h"
+#include "rendezvous/store/memory_store.h"
 
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/reply_reader.h"
-#include "ddprun/rendezvous/store/store_limits.h"
-#include "ddprun/rendezvous/store/store_state.h"
+#include "common/error.h"
+#include "rendezvous/store/reply_reader.h"
+#include "rendezvous/store/store_limits.h"
+#include "rendezvous/store/store_state.h"
 
 namespace ddprun {
 

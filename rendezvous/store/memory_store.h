@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "ddprun/rendezvous/store/store.h"
+#include "rendezvous/store/store.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/prefix_store.h"
+#include "rendezvous/store/prefix_store.h"
 
 namespace ddprun {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/rendezvous/store/store.h"
+#include "rendezvous/store/store.h"
 
 namespace ddprun {
 

@@ -1,10 +1,10 @@
-#include "ddprun/rendezvous/store/protocol.h"
+#include "rendezvous/store/protocol.h"
 
 #include <algorithm>
 #include <array>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
+#include "common/bytes.h"
+#include "common/error.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/ready_set.h"
+#include "rendezvous/store/ready_set.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -7,7 +7,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/common/bytes.h"
+#include "common/bytes.h"
 
 namespace ddprun::rendezvous {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/protocol.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "rendezvous/store/protocol.h"
 
 // Checks of arguments before a request is sent: the server answers an invalid request by closing the connection.
 namespace ddprun::rendezvous {

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/store_server.h"
+#include "rendezvous/store/store_server.h"
 
 #include <algorithm>
 #include <array>
@@ -18,17 +18,17 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/store/admission_gate.h"
-#include "ddprun/rendezvous/store/log_limiter.h"
-#include "ddprun/rendezvous/store/polling.h"
-#include "ddprun/rendezvous/store/ready_set.h"
-#include "ddprun/rendezvous/store/store_state.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
-#include "ddprun/rendezvous/trust/tls_channel.h"
+#include "common/bytes.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "rendezvous/store/admission_gate.h"
+#include "rendezvous/store/log_limiter.h"
+#include "rendezvous/store/polling.h"
+#include "rendezvous/store/ready_set.h"
+#include "rendezvous/store/store_state.h"
+#include "rendezvous/store/tcp_socket.h"
+#include "rendezvous/trust/tls_channel.h"
 
 namespace ddprun {
 namespace {

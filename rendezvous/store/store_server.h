@@ -10,10 +10,10 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store/session_hub.h"
-#include "ddprun/rendezvous/trust/admission.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store/session_hub.h"
+#include "rendezvous/trust/admission.h"
 
 namespace boost::asio {
 class io_context;

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/store_server_thread.h"
 
 #include <condition_variable>
 #include <csignal>

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store/store_server.h"
+#include "common/deadline.h"
+#include "rendezvous/store/store_server.h"
 
 namespace ddprun {
 

@@ -1,10 +1,10 @@
-#include "ddprun/rendezvous/store/store_state.h"
+#include "rendezvous/store/store_state.h"
 
 #include <charconv>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
+#include "common/bytes.h"
+#include "common/error.h"
+#include "common/printable.h"
 
 namespace ddprun::rendezvous {
 namespace {

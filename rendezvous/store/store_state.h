@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/rendezvous/store/protocol.h"
+#include "rendezvous/store/protocol.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,13 +1,13 @@
-#include "ddprun/rendezvous/store/tcp_connection.h"
+#include "rendezvous/store/tcp_connection.h"
 
 #include <algorithm>
 #include <cstring>
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/store_limits.h"
-#include "ddprun/rendezvous/store/store_state.h"
+#include "common/error.h"
+#include "rendezvous/store/store_limits.h"
+#include "rendezvous/store/store_state.h"
 
 namespace ddprun::rendezvous {
 namespace {

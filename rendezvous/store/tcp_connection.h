@@ -8,12 +8,12 @@
 #include <stop_token>
 #include <string>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
-#include "ddprun/rendezvous/trust/tls_channel.h"
+#include "common/bytes.h"
+#include "common/deadline.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/tcp_socket.h"
+#include "rendezvous/trust/tls_channel.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "rendezvous/store/tcp_socket.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -11,9 +11,9 @@
 
 #include <climits>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/store/host_lookup.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/store/host_lookup.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <sys/socket.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/deadline.h"
+#include "common/unique_fd.h"
 
 // TCP sockets for the store's client and server: close-on-exec, TCP_NODELAY, keep-alive.
 namespace ddprun::rendezvous {

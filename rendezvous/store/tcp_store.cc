@@ -1,21 +1,21 @@
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "rendezvous/store/tcp_store.h"
 
 #include <mutex>
 #include <optional>
 #include <random>
 #include <thread>
 
-#include "ddprun/common/first_names.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/store/authenticate.h"
-#include "ddprun/rendezvous/store/local_socket.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/store_limits.h"
-#include "ddprun/rendezvous/store/store_state.h"
-#include "ddprun/rendezvous/store/tcp_connection.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
-#include "ddprun/rendezvous/trust/authentication_error.h"
+#include "common/first_names.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "rendezvous/store/authenticate.h"
+#include "rendezvous/store/local_socket.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/store_limits.h"
+#include "rendezvous/store/store_state.h"
+#include "rendezvous/store/tcp_connection.h"
+#include "rendezvous/store/tcp_socket.h"
+#include "rendezvous/trust/authentication_error.h"
 
 namespace ddprun {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/backoff.h"
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "common/error.h"
+#include "rendezvous/store/backoff.h"
+#include "rendezvous/store/store.h"
+#include "rendezvous/trust/credentials.h"
 
 namespace ddprun {
 namespace rendezvous {

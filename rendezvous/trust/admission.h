@@ -6,7 +6,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "rendezvous/trust/credentials.h"
 
 namespace ddprun {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/trust/challenge.h"
+#include "rendezvous/trust/challenge.h"
 
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/random.h"
-#include "ddprun/rendezvous/trust/authentication_error.h"
-#include "ddprun/rendezvous/trust/secret.h"
+#include "common/error.h"
+#include "common/random.h"
+#include "rendezvous/trust/authentication_error.h"
+#include "rendezvous/trust/secret.h"
 
 namespace ddprun {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/rendezvous/trust/credentials.h"
-#include "ddprun/rendezvous/trust/key_derivation.h"
+#include "rendezvous/trust/credentials.h"
+#include "rendezvous/trust/key_derivation.h"
 
 // Authentication without encryption (--rdzv_conf tls=off): both sides prove that they know the token, and what follows
 // is clear text, which is not protected against changes on the way.

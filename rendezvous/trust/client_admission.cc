@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/trust/client_admission.h"
+#include "rendezvous/trust/client_admission.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/trust/owner_question.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/trust/owner_question.h"
 
 namespace ddprun {
 namespace {

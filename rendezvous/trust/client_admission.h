@@ -12,11 +12,11 @@
 #include <variant>
 #include <vector>
 
-#include "ddprun/rendezvous/trust/admission.h"
-#include "ddprun/rendezvous/trust/client_hello.h"
-#include "ddprun/rendezvous/trust/server_handshake.h"
-#include "ddprun/rendezvous/trust/socket_owner.h"
-#include "ddprun/rendezvous/trust/tls_channel.h"
+#include "rendezvous/trust/admission.h"
+#include "rendezvous/trust/client_hello.h"
+#include "rendezvous/trust/server_handshake.h"
+#include "rendezvous/trust/socket_owner.h"
+#include "rendezvous/trust/tls_channel.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/client_handshake.h"
+#include "rendezvous/trust/client_handshake.h"
 
 #include <utility>
 

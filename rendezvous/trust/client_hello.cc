@@ -1,10 +1,10 @@
-#include "ddprun/rendezvous/trust/client_hello.h"
+#include "rendezvous/trust/client_hello.h"
 
 #include <cstring>
 #include <optional>
 #include <string>
 
-#include "ddprun/rendezvous/trust/key_derivation.h"
+#include "rendezvous/trust/key_derivation.h"
 
 namespace ddprun {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "ddprun/rendezvous/trust/mac_key.h"
-#include "ddprun/rendezvous/trust/secret.h"
+#include "rendezvous/trust/mac_key.h"
+#include "rendezvous/trust/secret.h"
 
 // The first message of a TLS connection, judged before TLS begins: at the cost of one hash, a server knows whether the
 // client knows the key, and that the message is no copy of an earlier one.

@@ -1,8 +1,8 @@
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "rendezvous/trust/credentials.h"
 
 #include <utility>
 
-#include "ddprun/rendezvous/trust/key_derivation.h"
+#include "rendezvous/trust/key_derivation.h"
 
 namespace ddprun {
 namespace {

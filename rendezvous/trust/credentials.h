@@ -4,9 +4,9 @@
 #include <mutex>
 #include <string>
 
-#include "ddprun/rendezvous/trust/client_hello.h"
-#include "ddprun/rendezvous/trust/secret.h"
-#include "ddprun/rendezvous/trust/tls_channel.h"
+#include "rendezvous/trust/client_hello.h"
+#include "rendezvous/trust/secret.h"
+#include "rendezvous/trust/tls_channel.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/job_sockets.h"
+#include "rendezvous/trust/job_sockets.h"
 
 #include <charconv>
 #include <cstdio>
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <sys/stat.h>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 namespace {

@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/trust/key_derivation.h"
+#include "rendezvous/trust/key_derivation.h"
 
 #include <string>
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

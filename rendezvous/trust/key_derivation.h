@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "ddprun/rendezvous/trust/secret.h"
+#include "rendezvous/trust/secret.h"
 
 namespace ddprun {
 

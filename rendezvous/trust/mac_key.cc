@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/mac_key.h"
+#include "rendezvous/trust/mac_key.h"
 
 #include <array>
 
@@ -6,7 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/params.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

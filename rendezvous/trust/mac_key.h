@@ -3,8 +3,8 @@
 #include <memory>
 #include <string_view>
 
-#include "ddprun/rendezvous/trust/key_derivation.h"
-#include "ddprun/rendezvous/trust/secret.h"
+#include "rendezvous/trust/key_derivation.h"
+#include "rendezvous/trust/secret.h"
 
 struct evp_mac_ctx_st;
 struct evp_md_st;

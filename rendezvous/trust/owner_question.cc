@@ -1,8 +1,8 @@
-#include "ddprun/rendezvous/trust/owner_question.h"
+#include "rendezvous/trust/owner_question.h"
 
 #include <charconv>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/rendezvous/trust/socket_owner.h"
+#include "rendezvous/trust/socket_owner.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/secret.h"
+#include "rendezvous/trust/secret.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,8 +7,8 @@
 
 #include <openssl/crypto.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/random.h"
+#include "common/error.h"
+#include "common/random.h"
 
 namespace ddprun {
 namespace {

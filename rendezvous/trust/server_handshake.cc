@@ -1,8 +1,8 @@
-#include "ddprun/rendezvous/trust/server_handshake.h"
+#include "rendezvous/trust/server_handshake.h"
 
 #include <utility>
 
-#include "ddprun/rendezvous/trust/authentication_error.h"
+#include "rendezvous/trust/authentication_error.h"
 
 namespace ddprun {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/rendezvous/trust/challenge.h"
-#include "ddprun/rendezvous/trust/client_hello.h"
-#include "ddprun/rendezvous/trust/credentials.h"
-#include "ddprun/rendezvous/trust/tls_channel.h"
+#include "rendezvous/trust/challenge.h"
+#include "rendezvous/trust/client_hello.h"
+#include "rendezvous/trust/credentials.h"
+#include "rendezvous/trust/tls_channel.h"
 
 namespace ddprun {
 

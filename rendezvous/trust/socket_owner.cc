@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/socket_owner.h"
+#include "rendezvous/trust/socket_owner.h"
 
 #include <arpa/inet.h>
 #include <cerrno>
@@ -10,8 +10,8 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
+#include "common/error.h"
+#include "common/host_port.h"
 
 namespace ddprun {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <sys/types.h>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 // The owner of a TCP socket of this host, as the kernel reports it (sock_diag(7)).
 namespace ddprun {

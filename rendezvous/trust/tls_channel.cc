@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/tls_channel.h"
+#include "rendezvous/trust/tls_channel.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,8 +7,8 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/trust/authentication_error.h"
+#include "common/error.h"
+#include "rendezvous/trust/authentication_error.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/rendezvous/trust/secret.h"
+#include "rendezvous/trust/secret.h"
 
 struct ssl_ctx_st;
 struct ssl_st;

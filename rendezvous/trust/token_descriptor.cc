@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/token_descriptor.h"
+#include "rendezvous/trust/token_descriptor.h"
 
 #include <array>
 #include <cerrno>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

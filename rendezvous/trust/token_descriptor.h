@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/trust/credentials.h"
+#include "common/unique_fd.h"
+#include "rendezvous/trust/credentials.h"
 
 // A job's token in memory that child processes inherit: an anonymous file, sealed, so that any of them can read it any
 // number of times and none can change it. The variable has only its descriptor's number.

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/token_file.h"
+#include "rendezvous/trust/token_file.h"
 
 #include <array>
 #include <cerrno>
@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun {
 namespace {

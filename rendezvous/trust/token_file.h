@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "ddprun/rendezvous/trust/secret.h"
+#include "rendezvous/trust/secret.h"
 
 // A token in a file that only its owner can read: 64 hexadecimal digits and a newline.
 namespace ddprun {

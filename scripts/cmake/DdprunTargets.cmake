@@ -13,8 +13,8 @@ endif()
 # ddprun_library(NAME SOURCES ... PUBLIC ... PRIVATE ... [ROOT_HEADERS_PUBLIC]): one part of the project as the static
 # library ddprun::NAME.
 #
-# A part's headers are seen as "ddprun/<path in the tree>" through a separate link in the build tree, so that a part which
-# includes what it does not link fails to build. PUBLIC are the parts that its headers need, PRIVATE those of its sources.
+# Sources include headers by their path in the tree; the layer table of docs/architecture.md says which part may include
+# which, and a test checks it. PUBLIC are the parts that its headers need, PRIVATE those of its sources.
 # All headers are installed; with ROOT_HEADERS_PUBLIC only those in the part's own folder, not those in its sub-folders.
 function(ddprun_library name)
   cmake_parse_arguments(ARG "ROOT_HEADERS_PUBLIC" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
@@ -25,11 +25,7 @@ function(ddprun_library name)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
 
   file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  set(view ${PROJECT_BINARY_DIR}/include/${name})
-  cmake_path(GET path PARENT_PATH parent)
-  file(MAKE_DIRECTORY ${view}/ddprun/${parent})
-  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${view}/ddprun/${path} SYMBOLIC)
-  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${view}> $<INSTALL_INTERFACE:include>)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
 
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ddprun_warnings>)
   if(TARGET ddprun_precompiled)
@@ -52,7 +48,7 @@ function(ddprun_source_checks header path result)
   set(${result} FALSE PARENT_SCOPE)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
     file(STRINGS ${source} first REGEX "^#include" LIMIT_COUNT 1)
-    if(first STREQUAL "#include \"ddprun/${path}/${header}\"")
+    if(first STREQUAL "#include \"${path}/${header}\"")
       set(${result} TRUE PARENT_SCOPE)
     endif()
   endif()
@@ -70,7 +66,7 @@ function(ddprun_header_check target path)
       continue()
     endif()
     set(source ${PROJECT_BINARY_DIR}/header_checks/${path}/${header}.cc)
-    file(CONFIGURE OUTPUT ${source} CONTENT "#include \"ddprun/${path}/${header}\"\n")
+    file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${path}/${header}\"\n")
     list(APPEND sources ${source})
   endforeach()
   if(NOT sources)
@@ -98,4 +94,12 @@ function(ddprun_program name)
   if(NOT ARG_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY DDPRUN_PROGRAMS ${name})
   endif()
+endfunction()
+
+# ddprun_user_program(TARGET): the target includes headers as "ddprun/...", as programs do that use an installed ddprun.
+function(ddprun_user_program target)
+  set(include ${PROJECT_BINARY_DIR}/as_installed)
+  file(MAKE_DIRECTORY ${include})
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${include}/ddprun SYMBOLIC)
+  target_include_directories(${target} PRIVATE ${include})
 endfunction()

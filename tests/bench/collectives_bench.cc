@@ -8,10 +8,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/comm/spawn.h"
+#include "common/error.h"
+#include "common/standard_output.h"
+#include "worker/comm/init.h"
+#include "worker/comm/spawn.h"
 #include "tests/bench/collectives/comparison.h"
 #include "tests/bench/collectives/group_subject.h"
 #include "tests/bench/collectives/plain_gloo.h"

@@ -7,7 +7,7 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "rendezvous/store/tcp_socket.h"
 
 namespace ddprun::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::bench {
 

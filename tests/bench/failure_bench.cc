@@ -12,11 +12,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/elastic_group.h"
+#include "common/error.h"
+#include "common/standard_output.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/elastic_group.h"
 #include "tests/bench/helpers.h"
 #include "tests/bench/subcommand.h"
 

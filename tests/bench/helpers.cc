@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::bench {
 namespace {

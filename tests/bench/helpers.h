@@ -4,7 +4,7 @@
 #include <string>
 #include <sys/types.h>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::bench {
 

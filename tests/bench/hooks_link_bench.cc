@@ -8,9 +8,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/standard_output.h"
+#include "common/environment.h"
+#include "common/error.h"
+#include "common/standard_output.h"
 #include "tests/bench/launchers.h"
 #include "tests/bench/median.h"
 #include "tests/bench/process.h"

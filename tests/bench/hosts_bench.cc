@@ -13,11 +13,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/registry/backends.h"
-#include "ddprun/worker/comm/spawn.h"
+#include "common/error.h"
+#include "common/standard_output.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/registry/backends.h"
+#include "worker/comm/spawn.h"
 #include "tests/bench/collectives/shared_mapping.h"
 #include "tests/bench/collectives/sleeping_barrier.h"
 #include "tests/bench/latency.h"

@@ -11,8 +11,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/standard_output.h"
+#include "common/error.h"
+#include "common/standard_output.h"
 #include "tests/bench/launchers.h"
 #include "tests/bench/process.h"
 #include "tests/bench/subcommand.h"

@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::bench {
 namespace {

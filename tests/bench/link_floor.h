@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::bench {
 

@@ -4,9 +4,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "rendezvous/store/tcp_socket.h"
 
 namespace ddprun::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 #include "tests/bench/latency.h"
 
 namespace ddprun::bench {

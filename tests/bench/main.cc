@@ -7,10 +7,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/standard_output.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/standard_output.h"
 #include "tests/bench/subcommand.h"
 #include "tests/bench/sweeper.h"
 

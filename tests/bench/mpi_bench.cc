@@ -9,10 +9,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
-#include "ddprun/worker/comm/init.h"
+#include "common/environment.h"
+#include "common/error.h"
+#include "worker/comm/backends/mpi/mpi_library.h"
+#include "worker/comm/init.h"
 #include "tests/bench/subcommand.h"
 
 namespace ddprun::bench {

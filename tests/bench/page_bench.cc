@@ -18,10 +18,10 @@
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/launcher/dashboard/view_server.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/standard_output.h"
+#include "launcher/dashboard/view_server.h"
 #include "tests/bench/helpers.h"
 #include "tests/bench/median.h"
 #include "tests/bench/process.h"

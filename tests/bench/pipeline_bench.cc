@@ -13,13 +13,13 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/layers/container.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
-#include "ddprun/worker/parallel/pipeline/simulation.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops.h"
+#include "worker/nn/layers/container.h"
+#include "worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/pipeline/rank_pipeline.h"
+#include "worker/parallel/pipeline/simulation.h"
 #include "tests/bench/median.h"
 #include "tests/bench/subcommand.h"
 #include "tests/support/run_ranks.h"

@@ -13,9 +13,9 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/environment.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 #include "tests/support/processes.h"
 
 namespace ddprun::bench {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
+#include "common/deadline.h"
 
 namespace ddprun::bench {
 

@@ -16,10 +16,10 @@
 #include <boost/json.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/standard_output.h"
+#include "common/deadline.h"
+#include "common/environment.h"
+#include "common/error.h"
+#include "common/standard_output.h"
 #include "tests/bench/launchers.h"
 #include "tests/bench/median.h"
 #include "tests/bench/process.h"

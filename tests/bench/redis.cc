@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
+#include "common/deadline.h"
+#include "common/error.h"
 #include "tests/support/free_port.h"
 
 namespace ddprun::bench {

@@ -10,12 +10,12 @@
 #include <boost/asio/io_context.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/descriptors.h"
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
-#include "ddprun/rendezvous/membership/session_client.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/store_server.h"
+#include "common/descriptors.h"
+#include "common/error.h"
+#include "rendezvous/hosting/hosted_endpoint.h"
+#include "rendezvous/membership/session_client.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/store_server.h"
 #include "tests/bench/helpers.h"
 #include "tests/bench/load.h"
 #include "tests/bench/subcommand.h"

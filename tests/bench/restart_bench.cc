@@ -18,10 +18,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "common/standard_output.h"
+#include "common/unique_fd.h"
 #include "tests/bench/launchers.h"
 #include "tests/bench/process.h"
 #include "tests/bench/restart_record.h"

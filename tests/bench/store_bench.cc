@@ -9,11 +9,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/standard_output.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/store_server_thread.h"
 #include "tests/bench/echo_server.h"
 #include "tests/bench/load.h"
 #include "tests/bench/redis.h"

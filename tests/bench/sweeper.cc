@@ -12,8 +12,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
+#include "common/deadline.h"
+#include "common/error.h"
 #include "tests/support/netns.h"
 #include "tests/support/processes.h"
 

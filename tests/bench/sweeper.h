@@ -2,7 +2,7 @@
 
 #include <sys/types.h>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::bench {
 

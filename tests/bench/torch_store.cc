@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 
 namespace ddprun::bench {
 namespace {

@@ -20,10 +20,10 @@
 #include <boost/json.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/deadline.h"
+#include "common/environment.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 #include "tests/bench/median.h"
 #include "tests/bench/process.h"
 #include "tests/bench/subcommand.h"

@@ -14,8 +14,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
+#include "common/environment.h"
+#include "common/error.h"
 #include "tests/bench/cpu_limit.h"
 #include "tests/bench/process.h"
 #include "tests/bench/subcommand.h"

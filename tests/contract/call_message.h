@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/operations/call.h"
+#include "worker/comm/operations/call.h"
 
 // The messages between a test and the processes of its ranks through a socket.
 namespace ddprun::contract {

@@ -4,8 +4,8 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/cuda/cuda_module.h"
+#include "common/standard_output.h"
+#include "worker/cuda/cuda_module.h"
 #include "tests/contract/device_groups.h"
 #include "tests/support/catch.h"
 

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <set>
 
-#include "ddprun/worker/comm/backends/nccl/nccl_api.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
-#include "ddprun/worker/comm/registry/host_group.h"
+#include "worker/comm/backends/nccl/nccl_api.h"
+#include "worker/comm/backends/nccl/nccl_group.h"
+#include "worker/comm/backends/staged/staged_group.h"
+#include "worker/comm/registry/host_group.h"
 #include "tests/contract/store_groups.h"
 
 // Groups for memory of CUDA devices, emulated or real: a rank is a thread.

@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
-#include "ddprun/worker/comm/backends/nccl/device_memory.h"
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
-#include "ddprun/worker/comm/registry/host_group.h"
+#include "worker/comm/backends/nccl/cuda_resources.h"
+#include "worker/comm/backends/nccl/device_memory.h"
+#include "worker/comm/backends/staged/staged_group.h"
+#include "worker/comm/registry/host_group.h"
 #include "tests/contract/device_groups.h"
 #include "tests/contract/group_bits.h"
 #include "tests/contract/store_groups.h"

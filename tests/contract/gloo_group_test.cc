@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
+#include "worker/comm/backends/gloo/gloo_group.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -17,8 +17,8 @@
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store/memory_store.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store/memory_store.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 

@@ -5,7 +5,7 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/float16.h"
+#include "common/float16.h"
 #include "tests/contract/group_values.h"
 
 namespace ddprun::contract {

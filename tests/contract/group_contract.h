@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "common/error.h"
+#include "worker/comm/process_group.h"
 
 // The contract of ProcessGroup, as one suite for all back ends. A back end's test instantiates it with
 // DDPRUN_GROUP_CONTRACT; the ranks are threads of the test. A back end may refuse a reduction, or a kind of recv, with

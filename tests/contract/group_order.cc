@@ -7,7 +7,7 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/worker/comm/operations/operation.h"
+#include "worker/comm/operations/operation.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
 

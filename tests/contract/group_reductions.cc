@@ -5,9 +5,9 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/comm/backends/local/thread_group.h"
-#include "ddprun/worker/comm/operations/operation.h"
+#include "common/float16.h"
+#include "worker/comm/backends/local/thread_group.h"
+#include "worker/comm/operations/operation.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/subgroups.h"
+#include "worker/comm/subgroups.h"
 #include "tests/contract/group_contract.h"
 
 namespace ddprun::contract {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "ddprun/common/float16.h"
+#include "common/float16.h"
 
 namespace ddprun::contract {
 namespace {

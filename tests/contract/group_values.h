@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 
 // Values that identify their sender and receiver.
 namespace ddprun::contract {

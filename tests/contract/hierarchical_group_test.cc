@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ddprun/worker/comm/registry/auto_group.h"
-#include "ddprun/worker/comm/registry/host_group.h"
+#include "worker/comm/registry/auto_group.h"
+#include "worker/comm/registry/host_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 

@@ -4,10 +4,10 @@
 #include <limits>
 #include <utility>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/staged/device_copies.h"
-#include "ddprun/worker/comm/backends/staged/staged_call.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "worker/comm/backends/staged/device_copies.h"
+#include "worker/comm/backends/staged/staged_call.h"
 
 namespace ddprun::contract {
 namespace {

@@ -13,8 +13,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/worker/comm/operations/completion.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "worker/comm/operations/completion.h"
 #include "tests/contract/call_message.h"
 #include "tests/contract/group_contract.h"
 #include "tests/support/catch.h"

@@ -10,12 +10,12 @@
 #include <sys/un.h>
 #include <thread>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_group.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
-#include "ddprun/worker/comm/launch_env.h"
+#include "common/environment.h"
+#include "common/error.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/backends/mpi/mpi_group.h"
+#include "worker/comm/backends/mpi/mpi_library.h"
+#include "worker/comm/launch_env.h"
 #include "tests/contract/call_message.h"
 
 using namespace ddprun;

@@ -6,13 +6,13 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_transport.h"
-#include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/execution/transport_group.h"
-#include "ddprun/worker/comm/registry/auto_group.h"
-#include "ddprun/worker/comm/registry/host_group.h"
-#include "ddprun/worker/comm/subgroups.h"
+#include "worker/comm/backends/nccl/nccl_group.h"
+#include "worker/comm/backends/nccl/nccl_transport.h"
+#include "worker/comm/elastic_group.h"
+#include "worker/comm/execution/transport_group.h"
+#include "worker/comm/registry/auto_group.h"
+#include "worker/comm/registry/host_group.h"
+#include "worker/comm/subgroups.h"
 #include "tests/contract/group_values.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"

@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
+#include "worker/comm/backends/nccl/nccl_group.h"
 
 #include <atomic>
 
-#include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/worker/comm/bootstrap/await_ranks.h"
-#include "ddprun/worker/comm/execution/transport_group.h"
-#include "ddprun/worker/comm/registry/backends.h"
+#include "rendezvous/store/memory_store.h"
+#include "worker/comm/bootstrap/await_ranks.h"
+#include "worker/comm/execution/transport_group.h"
+#include "worker/comm/registry/backends.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 

@@ -1,10 +1,10 @@
 // The NCCL calls of a collective, and the conditions for shrinking a communicator: needs neither device nor library.
-#include "ddprun/worker/comm/backends/nccl/call_plan.h"
-#include "ddprun/worker/comm/backends/nccl/channels.h"
-#include "ddprun/worker/comm/backends/nccl/ring_traffic.h"
-#include "ddprun/worker/comm/backends/nccl/shrink.h"
-#include "ddprun/worker/comm/backends/nccl/unique_ids.h"
-#include "ddprun/worker/comm/operations/checked_call.h"
+#include "worker/comm/backends/nccl/call_plan.h"
+#include "worker/comm/backends/nccl/channels.h"
+#include "worker/comm/backends/nccl/ring_traffic.h"
+#include "worker/comm/backends/nccl/shrink.h"
+#include "worker/comm/backends/nccl/unique_ids.h"
+#include "worker/comm/operations/checked_call.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

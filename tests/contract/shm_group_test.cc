@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/backends/shm/shm_group.h"
+#include "worker/comm/backends/shm/shm_group.h"
 
 #include <deque>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/comm/registry/auto_group.h"
+#include "common/float16.h"
+#include "worker/comm/registry/auto_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 

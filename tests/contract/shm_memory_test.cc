@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/shm/shm_group.h"
-#include "ddprun/worker/comm/registry/host_group.h"
+#include "worker/comm/backends/shm/shm_group.h"
+#include "worker/comm/registry/host_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 

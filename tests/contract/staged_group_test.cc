@@ -1,12 +1,12 @@
 // Device tensors over groups of the host, with a fake of CUDA: its device memory is the host's, its streams are
 // threads.
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
+#include "worker/comm/backends/staged/staged_group.h"
 
 #include <atomic>
 #include <cstdlib>
 #include <cuda_runtime_api.h>
 
-#include "ddprun/worker/comm/registry/host_group.h"
+#include "worker/comm/registry/host_group.h"
 #include "tests/contract/group_bits.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"

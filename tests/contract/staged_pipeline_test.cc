@@ -5,10 +5,10 @@
 #include <mutex>
 #include <thread>
 
-#include "ddprun/worker/comm/backends/staged/staged_call.h"
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
-#include "ddprun/worker/comm/operations/checked_call.h"
-#include "ddprun/worker/comm/operations/completion.h"
+#include "worker/comm/backends/staged/staged_call.h"
+#include "worker/comm/backends/staged/staged_group.h"
+#include "worker/comm/operations/checked_call.h"
+#include "worker/comm/operations/completion.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <thread>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::testing {

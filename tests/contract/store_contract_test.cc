@@ -1,10 +1,10 @@
 #include "tests/contract/store_contract.h"
 
-#include "ddprun/rendezvous/store/file_store.h"
-#include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/rendezvous/store/prefix_store.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "rendezvous/store/file_store.h"
+#include "rendezvous/store/memory_store.h"
+#include "rendezvous/store/prefix_store.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

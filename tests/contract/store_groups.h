@@ -4,9 +4,9 @@
 #include <memory>
 #include <thread>
 
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/group_options.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/group_options.h"
 #include "tests/contract/group_contract.h"
 
 namespace ddprun::contract {

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/backends/local/thread_group.h"
+#include "worker/comm/backends/local/thread_group.h"
 
-#include "ddprun/worker/comm/backends/local/self_group.h"
+#include "worker/comm/backends/local/self_group.h"
 #include "tests/contract/group_contract.h"
 #include "tests/support/catch.h"
 

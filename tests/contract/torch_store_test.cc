@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "common/atomic_file.h"
+#include "common/environment.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/functors/binary.h"
-#include "ddprun/worker/tensor/functors/unary.h"
+#include "worker/tensor/functors/binary.h"
+#include "worker/tensor/functors/unary.h"
 
 // Every functor as a kernel over device memory; float32.
 namespace ddprun::test {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/failure/cuda_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_cuda.h"

@@ -6,11 +6,11 @@
 #include <stdexcept>
 #include <thread>
 
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/registry/auto_group.h"
-#include "ddprun/worker/cuda/cuda_module.h"
-#include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/trainer/session/train_session.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/registry/auto_group.h"
+#include "worker/cuda/cuda_module.h"
+#include "worker/tasks/tasks.h"
+#include "worker/trainer/session/train_session.h"
 
 namespace ddprun::failure {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "common/error.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "worker/comm/process_group.h"
 #include "tests/numerics/training_job.h"
 
 namespace ddprun::failure {

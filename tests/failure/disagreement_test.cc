@@ -2,7 +2,7 @@
 // timeout, also while other ranks are missing.
 #include <csignal>
 
-#include "ddprun/worker/comm/init.h"
+#include "worker/comm/init.h"
 #include "tests/failure/job.h"
 #include "tests/support/catch.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/elastic_group.h"
+#include "worker/comm/elastic_group.h"
 #include "tests/failure/job.h"
 
 // Shared by the tests of ElasticGroup.

@@ -7,10 +7,10 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/progress/rank_record.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/registry/backends.h"
+#include "common/error.h"
+#include "rendezvous/progress/rank_record.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/registry/backends.h"
 #include "tests/support/forked_ranks.h"
 
 // Shared by the failure tests: ranks as processes, over every back end that connects processes.

@@ -9,7 +9,7 @@
 #include <set>
 #include <sys/wait.h>
 
-#include "ddprun/worker/comm/elastic_group.h"
+#include "worker/comm/elastic_group.h"
 #include "tests/failure/job.h"
 #include "tests/support/catch.h"
 

@@ -4,7 +4,7 @@
 #include <regex>
 #include <unistd.h>
 
-#include "ddprun/worker/comm/subgroups.h"
+#include "worker/comm/subgroups.h"
 #include "tests/failure/job.h"
 #include "tests/support/catch.h"
 

@@ -1,7 +1,7 @@
 // A rank that serves the group's store leaves the group in order, and its process ends: the others continue.
 #include <csignal>
 
-#include "ddprun/worker/comm/subgroups.h"
+#include "worker/comm/subgroups.h"
 #include "tests/failure/job.h"
 #include "tests/support/catch.h"
 

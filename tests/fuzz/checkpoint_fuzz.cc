@@ -1,9 +1,9 @@
 // The readers of a checkpoint's files with arbitrary bytes: content that they accept is written and read again as it
 // was, and content that they refuse gives an error that names the file.
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/manifest.h"
-#include "ddprun/worker/checkpoint/run_state.h"
-#include "ddprun/worker/checkpoint/safetensors.h"
+#include "common/error.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/run_state.h"
+#include "worker/checkpoint/safetensors.h"
 #include "tests/fuzz/memory_file.h"
 
 using namespace ddprun;

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/protocol.h"
+#include "common/error.h"
+#include "rendezvous/store/protocol.h"
 
 using namespace ddprun::rendezvous;
 

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/cifar.h"
-#include "ddprun/worker/data/idx.h"
-#include "ddprun/worker/data/numbers.h"
-#include "ddprun/worker/data/picture.h"
-#include "ddprun/worker/data/tokens.h"
+#include "common/error.h"
+#include "worker/data/cifar.h"
+#include "worker/data/idx.h"
+#include "worker/data/numbers.h"
+#include "worker/data/picture.h"
+#include "worker/data/tokens.h"
 #include "tests/fuzz/memory_file.h"
 
 using namespace ddprun;

@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/trust/client_handshake.h"
-#include "ddprun/rendezvous/trust/owner_question.h"
-#include "ddprun/rendezvous/trust/server_handshake.h"
+#include "common/error.h"
+#include "rendezvous/trust/client_handshake.h"
+#include "rendezvous/trust/owner_question.h"
+#include "rendezvous/trust/server_handshake.h"
 
 using namespace ddprun;
 

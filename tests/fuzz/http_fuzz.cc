@@ -13,7 +13,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/launcher/dashboard/http_server.h"
+#include "launcher/dashboard/http_server.h"
 
 using namespace ddprun::dashboard;
 namespace asio = boost::asio;

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/rendezvous/membership/session_protocol.h"
-#include "ddprun/rendezvous/trust/client_handshake.h"
-#include "ddprun/rendezvous/trust/owner_question.h"
-#include "ddprun/rendezvous/trust/server_handshake.h"
+#include "rendezvous/membership/session_protocol.h"
+#include "rendezvous/trust/client_handshake.h"
+#include "rendezvous/trust/owner_question.h"
+#include "rendezvous/trust/server_handshake.h"
 #include "tests/support/store_junk.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::fuzz {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "ddprun/launcher/mpi/pmi_state.h"
+#include "launcher/mpi/pmi_state.h"
 
 using namespace ddprun;
 

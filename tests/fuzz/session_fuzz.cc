@@ -7,9 +7,9 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/membership/membership_hub.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "common/error.h"
+#include "rendezvous/membership/membership_hub.h"
+#include "rendezvous/membership/session_protocol.h"
 
 using namespace ddprun;
 

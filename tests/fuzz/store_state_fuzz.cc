@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/store_state.h"
+#include "common/error.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/store_state.h"
 
 using namespace ddprun::rendezvous;
 

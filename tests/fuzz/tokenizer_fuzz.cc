@@ -2,9 +2,9 @@
 // gives an error that names the file.
 #include <array>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tokenizer/byte_pairs.h"
-#include "ddprun/worker/tokenizer/words.h"
+#include "common/error.h"
+#include "worker/tokenizer/byte_pairs.h"
+#include "worker/tokenizer/words.h"
 #include "tests/fuzz/memory_file.h"
 
 using namespace ddprun;

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <thread>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/netns.h"

@@ -4,9 +4,9 @@
 #include <optional>
 #include <sys/socket.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/chaos/link_cut.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
+#include "launcher/chaos/link_cut.h"
 #include "tests/multihost/hosts.h"
 #include "tests/support/host_network.h"
 

@@ -5,11 +5,11 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/progress/rank_record.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/elastic_group.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/progress/rank_record.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/elastic_group.h"
 #include "tests/failure/job.h"
 #include "tests/multihost/hosts.h"
 #include "tests/support/forked_ranks.h"

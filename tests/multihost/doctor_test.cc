@@ -3,7 +3,7 @@
 #include <regex>
 #include <vector>
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/netns.h"

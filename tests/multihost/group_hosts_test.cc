@@ -4,9 +4,9 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/registry/backends.h"
+#include "common/error.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/registry/backends.h"
 #include "tests/multihost/hosts.h"
 #include "tests/support/forked_ranks.h"
 #include "tests/support/host_network.h"

@@ -7,12 +7,12 @@
 #include <string>
 #include <unistd.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
-#include "ddprun/worker/comm/init.h"
+#include "common/deadline.h"
+#include "common/environment.h"
+#include "common/error.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/tcp_socket.h"
+#include "worker/comm/init.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/operation_observer.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/clip.h"
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/operation_observer.h"
+#include "worker/nn/models.h"
+#include "worker/optim/clip.h"
+#include "worker/optim/optimizer.h"
+#include "worker/tasks/tasks.h"
+#include "worker/tensor/cuda/cuda_device.h"
 #include "tests/support/emulated_cuda.h"
 #include "tests/support/numerics.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 #include "tests/numerics/operation_table.h"
 #include "tests/support/emulated_cuda.h"
 #include "tests/support/numerics.h"

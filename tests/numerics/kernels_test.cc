@@ -1,7 +1,7 @@
 // Every float32 path against the plain loops in double, over shapes that no vector width divides.
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 
-#include "ddprun/worker/tensor/onednn/matmul.h"
+#include "worker/tensor/onednn/matmul.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ddprun/worker/autograd/ops.h"
+#include "worker/autograd/ops.h"
 
 namespace ddprun::test {
 namespace {

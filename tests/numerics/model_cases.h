@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/nn/models.h"
+#include "worker/autograd/variable.h"
+#include "worker/nn/models.h"
 
 namespace ddprun::test {
 

@@ -1,11 +1,11 @@
 // Every model against PyTorch: training from the same weights on the same data, and weights from outside.
-#include "ddprun/worker/nn/models.h"
+#include "worker/nn/models.h"
 
 #include <map>
 
-#include "ddprun/worker/checkpoint/safetensors.h"
-#include "ddprun/worker/nn/state.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/checkpoint/safetensors.h"
+#include "worker/nn/state.h"
+#include "worker/optim/optimizer.h"
 #include "tests/numerics/model_cases.h"
 #include "tests/support/numerics.h"
 #include "tests/support/temp_dir.h"

@@ -1,7 +1,7 @@
 #include "tests/numerics/operation_table.h"
 
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/autograd/ops.h"
+#include "worker/tensor/random.h"
 #include "tests/support/numerics.h"
 
 namespace ddprun::test {

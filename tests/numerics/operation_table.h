@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/variable.h"
 
 namespace ddprun::test {
 

@@ -8,9 +8,9 @@
 #include <regex>
 #include <set>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/operation.h"
+#include "worker/tensor/kernels.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <optional>
 
-#include "ddprun/worker/optim/clip.h"
-#include "ddprun/worker/optim/lr_schedule.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/optim/clip.h"
+#include "worker/optim/lr_schedule.h"
+#include "worker/optim/optimizer.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

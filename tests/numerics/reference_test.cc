@@ -1,8 +1,8 @@
 // Comparisons with PyTorch 1.13.1 in double. The net: conv2d(1 -> 2, 3x3, stride 2, padding 1), batch norm, relu,
 // max-pool (3, stride 2, padding 1), linear 8 -> 3, cross-entropy; input and parameters from pattern() below. The
 // optimizers: five steps on a parabola. The tables are torch's printed values.
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/nn/layers.h"
+#include "worker/optim/optimizer.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

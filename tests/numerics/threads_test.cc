@@ -1,10 +1,10 @@
 // The number of threads changes no bit of a result: a job may use fewer of them while others need the processors, and
 // a checkpoint can be resumed with another number.
-#include "ddprun/worker/tensor/onednn/threads.h"
+#include "worker/tensor/onednn/threads.h"
 
 #include <thread>
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -11,10 +11,10 @@
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/config/config_file.h"
-#include "ddprun/worker/comm/backends/local/thread_group.h"
-#include "ddprun/worker/trainer/trainer.h"
+#include "common/atomic_file.h"
+#include "common/config/config_file.h"
+#include "worker/comm/backends/local/thread_group.h"
+#include "worker/trainer/trainer.h"
 
 // Whole training jobs inside a test: the ranks are threads.
 namespace ddprun::testing {

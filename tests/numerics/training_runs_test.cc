@@ -2,7 +2,7 @@
 #include <fstream>
 #include <map>
 
-#include "ddprun/worker/data/distributed_sampler.h"
+#include "worker/data/distributed_sampler.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

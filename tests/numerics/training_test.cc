@@ -1,6 +1,6 @@
 // Whole training steps of the models.
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/nn/models.h"
+#include "worker/optim/optimizer.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

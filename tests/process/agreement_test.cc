@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 #include "tests/process/worker.h"
 #include "tests/support/free_port.h"
 #include "tests/unit/data/idx_files.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 #include "tests/process/launch.h"
 #include "tests/process/machine.h"
 #include "tests/support/catch.h"

@@ -1,7 +1,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 #include "tests/process/launch.h"
 #include "tests/process/machine.h"
 #include "tests/support/catch.h"

@@ -2,10 +2,10 @@
 #include <csignal>
 #include <sys/wait.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/comm/init.h"
+#include "common/error.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/collectives.h"
+#include "worker/comm/init.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_ranks.h"
 #include "tests/support/free_port.h"

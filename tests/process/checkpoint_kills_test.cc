@@ -7,9 +7,9 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
+#include "worker/checkpoint/checkpoint.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 

@@ -5,8 +5,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/rendezvous/etcd/etcd_client.h"
-#include "ddprun/rendezvous/etcd/etcd_json.h"
+#include "rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/etcd_json.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/etcd_server.h"

@@ -5,7 +5,7 @@
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

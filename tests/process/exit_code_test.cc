@@ -1,7 +1,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

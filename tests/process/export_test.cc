@@ -1,4 +1,4 @@
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 

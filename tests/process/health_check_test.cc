@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

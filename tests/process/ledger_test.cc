@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 

@@ -10,8 +10,8 @@
 #include <sys/file.h>
 #include <sys/wait.h>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

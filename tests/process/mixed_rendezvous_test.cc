@@ -2,8 +2,8 @@
 // the error names the option to set. Without the refusal they wait for their join timeout of 600 s.
 #include <future>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "common/error.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 

@@ -5,7 +5,7 @@
 #include <regex>
 #include <set>
 
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 #include "tests/support/catch.h"
 
 // Two agents on one machine, as two nodes of one job.

@@ -1,6 +1,6 @@
 #include <boost/json.hpp>
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/process/training.h"
 #include "tests/support/browser.h"
 #include "tests/support/catch.h"

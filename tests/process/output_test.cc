@@ -2,8 +2,8 @@
 #include <csignal>
 #include <fstream>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/host_port.h"
+#include "common/atomic_file.h"
+#include "common/host_port.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

@@ -3,8 +3,8 @@
 #include <csignal>
 #include <thread>
 
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/backends/gloo/gloo_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_ranks.h"
 

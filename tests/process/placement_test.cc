@@ -1,11 +1,11 @@
-#include "ddprun/launcher/placement/placement.h"
+#include "launcher/placement/placement.h"
 
 #include <filesystem>
 #include <fstream>
 
-#include "ddprun/common/host_port.h"
-#include "ddprun/launcher/placement/affinity.h"
-#include "ddprun/launcher/placement/gpus.h"
+#include "common/host_port.h"
+#include "launcher/placement/affinity.h"
+#include "launcher/placement/gpus.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

@@ -1,7 +1,7 @@
 #include <limits>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "common/bytes.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"

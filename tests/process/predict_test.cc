@@ -1,6 +1,6 @@
 // ddprun-worker predict: the model of the newest checkpoint on the samples of a file.
-#include "ddprun/worker/data/digits.h"
-#include "ddprun/worker/data/patterns.h"
+#include "worker/data/digits.h"
+#include "worker/data/patterns.h"
 #include "tests/process/worker.h"
 #include "tests/unit/data/idx_files.h"
 

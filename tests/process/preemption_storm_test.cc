@@ -11,9 +11,9 @@
 
 #include <dnnl.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/worker/trainer/preemption.h"
+#include "common/deadline.h"
+#include "common/environment.h"
+#include "worker/trainer/preemption.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -4,8 +4,8 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/atomic_file.h"
+#include "common/unique_fd.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 

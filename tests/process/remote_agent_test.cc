@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <sys/stat.h>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/hosts/remote_protocol.h"
+#include "common/unique_fd.h"
+#include "launcher/hosts/remote_protocol.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

@@ -1,8 +1,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "rendezvous/recovery/recovery_keys.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/process/launch.h"
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"

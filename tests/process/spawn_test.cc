@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/spawn.h"
+#include "worker/comm/spawn.h"
 
 #include <csignal>
 #include <fstream>
@@ -6,9 +6,9 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/comm/init.h"
+#include "common/error.h"
+#include "worker/comm/collectives.h"
+#include "worker/comm/init.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

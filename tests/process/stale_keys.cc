@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/worker/comm/init.h"
+#include "common/environment.h"
+#include "worker/comm/init.h"
 
 using namespace ddprun;
 

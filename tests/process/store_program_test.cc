@@ -6,8 +6,8 @@
 #include <memory>
 #include <sys/stat.h>
 
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/rendezvous/trust/authentication_error.h"
+#include "rendezvous/store/tcp_store.h"
+#include "rendezvous/trust/authentication_error.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"

@@ -6,10 +6,10 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/init.h"
+#include "common/environment.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/elastic_group.h"
+#include "worker/comm/init.h"
 
 using namespace ddprun;
 

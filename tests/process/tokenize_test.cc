@@ -1,7 +1,7 @@
 // ddprun-worker tokenize, and a GPT on the tokens that it makes.
 #include <fstream>
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/process/worker.h"
 
 using namespace ddprun;

@@ -105,6 +105,7 @@ ddprun_test(preemption_storm_test SOURCES preemption_storm_test.cc LIBS ddprun::
 # The smallest complete program, as the README shows it.
 ddprun_program(linear_two_ranks INTERNAL SOURCES linear_two_ranks.cc
   LIBS ddprun::parallel ddprun::optim ddprun::nn ddprun::autograd ddprun::tensor ddprun::comm ddprun::common)
+ddprun_user_program(linear_two_ranks)
 add_test(NAME linear_two_ranks COMMAND linear_two_ranks)
 set_tests_properties(linear_two_ranks PROPERTIES
   LABELS "process;asan" TIMEOUT 60 ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}"

@@ -1,6 +1,6 @@
 #include <fstream>
 
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 #include "tests/process/worker.h"
 #include "tests/support/free_port.h"
 

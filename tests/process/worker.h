@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/environment.h"
+#include "common/atomic_file.h"
+#include "common/environment.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"

@@ -1,7 +1,7 @@
 #include <set>
 
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/store/local_socket.h"
+#include "common/host_port.h"
+#include "rendezvous/store/local_socket.h"
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 #include "tests/support/listeners.h"

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/stall_aware_clock.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "common/stall_aware_clock.h"
+#include "rendezvous/membership/session_protocol.h"
+#include "rendezvous/rendezvous.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/simulation.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/rendezvous/membership/membership_message.h"
+#include "rendezvous/membership/membership_message.h"
 #include "tests/simulation/virtual_time.h"
 
 namespace ddprun::testing {

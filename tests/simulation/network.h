@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "rendezvous/membership/session_protocol.h"
 #include "tests/simulation/process.h"
 #include "tests/simulation/virtual_time.h"
 #include "tests/support/random_source.h"

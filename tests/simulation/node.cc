@@ -4,7 +4,7 @@
 #include <csignal>
 #include <utility>
 
-#include "ddprun/launcher/workers/worker_environment.h"
+#include "launcher/workers/worker_environment.h"
 
 namespace ddprun::testing {
 namespace {

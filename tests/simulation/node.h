@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/agent/agent_state.h"
-#include "ddprun/rendezvous/rendezvous.h"
+#include "launcher/agent/agent_state.h"
+#include "rendezvous/rendezvous.h"
 #include "tests/simulation/agent_session.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/server.h"

@@ -11,9 +11,9 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/launcher/agent/agent_state.h"
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
-#include "ddprun/worker/trainer/recovery/recovery_state.h"
+#include "launcher/agent/agent_state.h"
+#include "rendezvous/recovery/recovery_keys.h"
+#include "worker/trainer/recovery/recovery_state.h"
 
 namespace ddprun::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "rendezvous/membership/session_protocol.h"
 
 namespace ddprun::testing {
 namespace {

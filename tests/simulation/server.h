@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/simulation.h"
 

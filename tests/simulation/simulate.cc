@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/exit_code.h"
+#include "common/exit_code.h"
 #include "tests/simulation/sweep.h"
 
 namespace {

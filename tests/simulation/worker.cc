@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/rendezvous/store/protocol.h"
+#include "common/bytes.h"
+#include "rendezvous/store/protocol.h"
 
 namespace ddprun::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/simulation.h"
 

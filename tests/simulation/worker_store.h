@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/store_state.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/store_state.h"
 #include "tests/simulation/network.h"
 
 namespace ddprun::testing {

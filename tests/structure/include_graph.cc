@@ -72,7 +72,7 @@ std::string layer_of(const fs::path& file, const std::set<std::string>& folders)
 }
 
 std::vector<std::string> project_includes(std::string_view source) {
-  static const std::regex line("(^|\n)#include \"ddprun/([^\"]+)\"");
+  static const std::regex line("(^|\n)#include \"((common|rendezvous|launcher|worker)/[^\"]+)\"");
   std::vector<std::string> paths;
   for (std::cregex_iterator match(source.begin(), source.end(), line), end; match != end; ++match)
     paths.push_back((*match)[2]);

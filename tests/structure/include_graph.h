@@ -14,7 +14,7 @@ namespace ddprun::testing {
 // and its sources above them; but a header named like a sub-folder (ops.h beside ops/) belongs to that sub-folder.
 std::string layer_of(const std::filesystem::path& file, const std::set<std::string>& folders);
 
-// The paths, relative to the tree, that a source includes as "ddprun/...".
+// The paths, relative to the tree, of the headers of the product that a source includes.
 std::vector<std::string> project_includes(std::string_view source);
 
 // An include that leaves its layer, by one file that has it.

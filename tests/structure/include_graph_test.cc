@@ -16,8 +16,8 @@ TEST_CASE("a file's layer is its folder, or the headers or the sources of one th
 }
 
 TEST_CASE("only the project's own includes count") {
-  CHECK(project_includes("#include \"ddprun/common/log.h\"\n#include <vector>\n#include \"other.h\"\n"
-                         "  // #include \"ddprun/in/a/comment.h\"\n#include \"ddprun/worker/x.h\"\n") ==
+  CHECK(project_includes("#include \"common/log.h\"\n#include <vector>\n#include \"other.h\"\n"
+                         "  // #include \"in/a/comment.h\"\n#include \"worker/x.h\"\n") ==
         Names{"common/log.h", "worker/x.h"});
 }
 

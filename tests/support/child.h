@@ -15,9 +15,9 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/deadline.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::testing {
 

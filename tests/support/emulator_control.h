@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ddprun/worker/cuda/cuda_module.h"
+#include "worker/cuda/cuda_module.h"
 
 // The emulator of CUDA devices in the module that this program has opened: worker/cuda/emulator/control.h describes
 // each function.

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/etcd/etcd_json.h"
-#include "ddprun/rendezvous/etcd/etcd_kv.h"
+#include "rendezvous/etcd/etcd_json.h"
+#include "rendezvous/etcd/etcd_kv.h"
 
 namespace ddprun::testing {
 

@@ -7,9 +7,9 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "common/deadline.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store/store_server_thread.h"
 
 namespace ddprun::testing {
 

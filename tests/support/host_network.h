@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::testing {
 

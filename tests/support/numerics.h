@@ -5,9 +5,9 @@
 #include <functional>
 #include <vector>
 
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/autograd/ops.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/random.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::test {

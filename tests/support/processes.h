@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 // Finds processes of this machine in /proc.
 namespace ddprun::testing {

@@ -6,10 +6,10 @@
 #include <sys/socket.h>
 #include <utility>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/tcp_socket.h"
 
 namespace ddprun::testing {
 

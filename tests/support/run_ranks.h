@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/local/thread_group.h"
+#include "worker/comm/backends/local/thread_group.h"
 
 namespace ddprun::testing {
 

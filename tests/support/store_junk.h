@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/rendezvous/store/protocol.h"
+#include "common/bytes.h"
+#include "rendezvous/store/protocol.h"
 
 namespace ddprun::testing {
 

@@ -14,9 +14,9 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/deadline.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
 #include "tests/support/screen_emulator.h"
 
 namespace ddprun::testing {

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 
 // Python interpreters that have PyTorch.
 namespace ddprun::testing {

@@ -1,14 +1,14 @@
-#include "ddprun/worker/autograd/autocast.h"
+#include "worker/autograd/autocast.h"
 
 #include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/node.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/memory_owner.h"
+#include "common/error.h"
+#include "worker/autograd/node.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/memory_owner.h"
 
 namespace ddprun::autograd {
 

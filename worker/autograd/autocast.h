@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 // Mixed precision, like torch.autocast: parameters stay float32, operations choose the type in which they compute.
 namespace ddprun::autograd {

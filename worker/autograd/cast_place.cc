@@ -1,6 +1,6 @@
-#include "ddprun/worker/autograd/cast_place.h"
+#include "worker/autograd/cast_place.h"
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::autograd {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/autograd/checkpoint.h"
+#include "worker/autograd/checkpoint.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/node.h"
-#include "ddprun/worker/autograd/recomputation.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/node.h"
+#include "worker/autograd/recomputation.h"
 
 namespace ddprun::autograd {
 namespace {

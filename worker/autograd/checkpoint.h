@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 namespace ddprun::autograd {
 

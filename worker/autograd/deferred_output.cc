@@ -1,4 +1,4 @@
-#include "ddprun/worker/autograd/deferred_output.h"
+#include "worker/autograd/deferred_output.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 namespace ddprun::autograd {
 

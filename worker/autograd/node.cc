@@ -1,4 +1,4 @@
-#include "ddprun/worker/autograd/node.h"
+#include "worker/autograd/node.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation_observer.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/memory_owner.h"
+#include "common/error.h"
+#include "worker/autograd/operation_observer.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/memory_owner.h"
 
 namespace ddprun::autograd {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/cast_place.h"
-#include "ddprun/worker/autograd/operation.h"
+#include "worker/autograd/cast_place.h"
+#include "worker/autograd/operation.h"
 
 // The tape's own structures.
 namespace ddprun::autograd {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/autograd/operation.h"
+#include "worker/autograd/operation.h"
 
 #include <functional>
 #include <string>
@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/interruption.h"
-#include "ddprun/worker/autograd/node.h"
-#include "ddprun/worker/autograd/operation_observer.h"
-#include "ddprun/worker/autograd/recomputation.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "common/error.h"
+#include "worker/autograd/interruption.h"
+#include "worker/autograd/node.h"
+#include "worker/autograd/operation_observer.h"
+#include "worker/autograd/recomputation.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun::autograd {
 namespace {

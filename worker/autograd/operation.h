@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 // The way to put an operation on the tape: all of autograd/ops, and a user's own. An example, y = x^3:
 //

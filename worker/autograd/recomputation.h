@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/autograd/variable.h"
+#include "worker/tensor/random.h"
 
 // The facts that operations report to checkpoint() about the function that it runs.
 namespace ddprun::autograd {

@@ -1,10 +1,10 @@
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/node.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/node.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/capi/element_types.h"
+#include "worker/capi/element_types.h"
 
 #include <algorithm>
 #include <array>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::capi {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/capi/ddprun.h"
-#include "ddprun/worker/comm/reduction.h"
+#include "common/dtype.h"
+#include "worker/capi/ddprun.h"
+#include "worker/comm/reduction.h"
 
 // PyTorch's types of elements, by the numbers of c10::ScalarType, in terms of the library's.
 namespace ddprun::capi {

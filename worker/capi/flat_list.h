@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "ddprun/worker/capi/ddprun.h"
-#include "ddprun/worker/capi/element_types.h"
+#include "worker/capi/ddprun.h"
+#include "worker/capi/element_types.h"
 
 namespace ddprun::capi {
 

@@ -3,12 +3,12 @@
 #include <new>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/capi/handles.h"
-#include "ddprun/worker/comm/bootstrap/local_address.h"
-#include "ddprun/worker/comm/registry/backends.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/capi/handles.h"
+#include "worker/comm/bootstrap/local_address.h"
+#include "worker/comm/registry/backends.h"
 
 using ddprun::capi::guarded;
 

@@ -8,11 +8,11 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/worker/capi/ddprun.h"
-#include "ddprun/worker/capi/epilogue.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "common/error.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "worker/capi/ddprun.h"
+#include "worker/capi/epilogue.h"
+#include "worker/comm/process_group.h"
 
 // The types behind the handles of ddprun.h.
 struct ddprun_store_server {

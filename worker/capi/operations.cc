@@ -2,11 +2,11 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/worker/capi/element_types.h"
-#include "ddprun/worker/capi/handles.h"
-#include "ddprun/worker/capi/tensor_operation.h"
-#include "ddprun/worker/comm/comm_config.h"
+#include "common/deadline.h"
+#include "worker/capi/element_types.h"
+#include "worker/capi/handles.h"
+#include "worker/capi/tensor_operation.h"
+#include "worker/comm/comm_config.h"
 
 using ddprun::capi::guarded;
 

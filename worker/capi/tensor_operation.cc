@@ -1,4 +1,4 @@
-#include "ddprun/worker/capi/tensor_operation.h"
+#include "worker/capi/tensor_operation.h"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,9 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/worker/capi/element_types.h"
-#include "ddprun/worker/capi/flat_list.h"
-#include "ddprun/worker/capi/handles.h"
+#include "worker/capi/element_types.h"
+#include "worker/capi/flat_list.h"
+#include "worker/capi/handles.h"
 
 namespace ddprun::capi {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <span>
 
-#include "ddprun/worker/capi/ddprun.h"
-#include "ddprun/worker/capi/epilogue.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/capi/ddprun.h"
+#include "worker/capi/epilogue.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::capi {
 

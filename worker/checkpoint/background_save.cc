@@ -1,12 +1,12 @@
-#include "ddprun/worker/checkpoint/background_save.h"
+#include "worker/checkpoint/background_save.h"
 
 #include <sys/resource.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
 
 namespace ddprun::checkpoint {
 namespace {

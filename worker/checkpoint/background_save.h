@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "ddprun/worker/checkpoint/snapshot.h"
+#include "worker/checkpoint/snapshot.h"
 
 namespace ddprun::checkpoint {
 

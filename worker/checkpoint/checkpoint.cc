@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/checkpoint.h"
 
 #include <algorithm>
 #include <array>
@@ -10,10 +10,10 @@
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/checkpoint/manifest.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "worker/checkpoint/manifest.h"
 
 namespace ddprun::checkpoint {
 namespace {

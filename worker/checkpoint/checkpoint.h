@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/checkpoint/run_state.h"
-#include "ddprun/worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/run_state.h"
+#include "worker/checkpoint/safetensors.h"
 
 namespace ddprun::checkpoint {
 

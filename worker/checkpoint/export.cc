@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/export.h"
+#include "worker/checkpoint/export.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,10 +8,10 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/file_writer.h"
-#include "ddprun/worker/checkpoint/safetensors.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "worker/checkpoint/file_writer.h"
+#include "worker/checkpoint/safetensors.h"
 
 namespace ddprun::checkpoint {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/checkpoint.h"
 
 namespace ddprun::checkpoint {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/file_writer.h"
+#include "worker/checkpoint/file_writer.h"
 
 #include <cerrno>
 #include <fcntl.h>

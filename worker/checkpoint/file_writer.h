@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/worker/digest/sha256.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
+#include "worker/digest/sha256.h"
 
 namespace ddprun::checkpoint {
 

@@ -8,9 +8,9 @@
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/worker/checkpoint/json_parser.h"
+#include "common/error.h"
+#include "common/printable.h"
+#include "worker/checkpoint/json_parser.h"
 
 namespace ddprun::checkpoint {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/json_parser.h"
+#include "worker/checkpoint/json_parser.h"
 
 #include <charconv>
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 #include <boost/json/basic_parser_impl.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/unique_keys.h"
+#include "common/error.h"
+#include "worker/checkpoint/unique_keys.h"
 
 namespace ddprun::checkpoint {
 namespace {

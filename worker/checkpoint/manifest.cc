@@ -1,6 +1,6 @@
-#include "ddprun/worker/checkpoint/manifest.h"
+#include "worker/checkpoint/manifest.h"
 
-#include "ddprun/worker/checkpoint/json_object.h"
+#include "worker/checkpoint/json_object.h"
 
 namespace ddprun::checkpoint {
 namespace {

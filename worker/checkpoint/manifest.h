@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/worker/checkpoint/file_writer.h"
+#include "worker/checkpoint/file_writer.h"
 
 namespace ddprun::checkpoint {
 

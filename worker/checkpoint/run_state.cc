@@ -1,7 +1,7 @@
-#include "ddprun/worker/checkpoint/run_state.h"
+#include "worker/checkpoint/run_state.h"
 
-#include "ddprun/worker/checkpoint/json_object.h"
-#include "ddprun/worker/digest/sha256.h"
+#include "worker/checkpoint/json_object.h"
+#include "worker/digest/sha256.h"
 
 namespace ddprun::checkpoint {
 namespace {

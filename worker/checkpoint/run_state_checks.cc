@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/run_state.h"
+#include "common/error.h"
+#include "worker/checkpoint/run_state.h"
 
 namespace ddprun::checkpoint {
 namespace {

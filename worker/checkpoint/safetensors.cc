@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/safetensors.h"
 
 #include <algorithm>
 #include <array>
@@ -12,10 +12,10 @@
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/worker/checkpoint/unique_keys.h"
+#include "common/bytes.h"
+#include "common/error.h"
+#include "common/printable.h"
+#include "worker/checkpoint/unique_keys.h"
 
 namespace ddprun::checkpoint {
 namespace {

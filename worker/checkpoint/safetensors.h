@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/worker/checkpoint/file_writer.h"
+#include "common/dtype.h"
+#include "common/unique_fd.h"
+#include "worker/checkpoint/file_writer.h"
 
 // The safetensors file format; FORMAT.md describes it with an example in bytes.
 namespace ddprun::checkpoint {

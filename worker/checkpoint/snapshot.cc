@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/snapshot.h"
+#include "worker/checkpoint/snapshot.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <map>
 #include <utility>
 
-#include "ddprun/common/address_space.h"
+#include "common/address_space.h"
 
 namespace ddprun::checkpoint {
 namespace {

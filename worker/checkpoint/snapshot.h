@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/checkpoint.h"
 
 namespace ddprun::checkpoint {
 

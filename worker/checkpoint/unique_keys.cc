@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/unique_keys.h"
+#include "worker/checkpoint/unique_keys.h"
 
 #include <cstdint>
 #include <optional>
@@ -7,8 +7,8 @@
 
 #include <boost/json/basic_parser_impl.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
+#include "common/error.h"
+#include "common/printable.h"
 
 namespace ddprun::checkpoint {
 namespace {

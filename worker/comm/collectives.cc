@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/collectives.h"
+#include "worker/comm/collectives.h"
 
 #include <numeric>
 

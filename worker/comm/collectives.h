@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 
 // Collectives built on those of ProcessGroup. They block, and throw the operation's error. As with those, every rank
 // calls them in the same order.

@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/comm_config.h"
+#include "worker/comm/comm_config.h"
 
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/group_options.h"
+#include "common/error.h"
+#include "worker/comm/group_options.h"
 
 namespace ddprun::comm {
 namespace {

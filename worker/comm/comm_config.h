@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/deadline.h"
+#include "common/deadline.h"
 
 namespace ddprun {
 

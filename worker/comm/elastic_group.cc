@@ -1,17 +1,17 @@
-#include "ddprun/worker/comm/elastic_group.h"
+#include "worker/comm/elastic_group.h"
 
 #include <chrono>
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/worker/comm/bootstrap/group_config.h"
-#include "ddprun/worker/comm/elastic/agreement.h"
-#include "ddprun/worker/comm/elastic/agreement_session.h"
-#include "ddprun/worker/comm/elastic/peer_list.h"
-#include "ddprun/worker/comm/execution/previous_group.h"
-#include "ddprun/worker/comm/registry/backends.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "worker/comm/bootstrap/group_config.h"
+#include "worker/comm/elastic/agreement.h"
+#include "worker/comm/elastic/agreement_session.h"
+#include "worker/comm/elastic/peer_list.h"
+#include "worker/comm/execution/previous_group.h"
+#include "worker/comm/registry/backends.h"
 
 namespace ddprun {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/membership_change.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/membership_change.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun {
 

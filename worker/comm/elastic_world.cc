@@ -1,8 +1,8 @@
-#include "ddprun/worker/comm/elastic_world.h"
+#include "worker/comm/elastic_world.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/bootstrap/job_store.h"
-#include "ddprun/worker/comm/bootstrap/local_address.h"
+#include "common/error.h"
+#include "worker/comm/bootstrap/job_store.h"
+#include "worker/comm/bootstrap/local_address.h"
 
 namespace ddprun {
 namespace {

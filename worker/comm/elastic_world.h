@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/init.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/elastic_group.h"
+#include "worker/comm/init.h"
 
 namespace ddprun {
 

@@ -1,16 +1,16 @@
-#include "ddprun/worker/comm/error_file.h"
+#include "worker/comm/error_file.h"
 
 #include <ctime>
 #include <exception>
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/common/process_limits.h"
+#include "common/atomic_file.h"
+#include "common/environment.h"
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/printable.h"
+#include "common/process_limits.h"
 
 namespace ddprun {
 namespace {

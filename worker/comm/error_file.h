@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

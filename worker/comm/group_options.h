@@ -6,8 +6,8 @@
 #include <stop_token>
 #include <string>
 
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/comm_config.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/comm_config.h"
 
 namespace ddprun {
 

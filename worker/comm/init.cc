@@ -1,24 +1,24 @@
-#include "ddprun/worker/comm/init.h"
+#include "worker/comm/init.h"
 
 #include <algorithm>
 #include <optional>
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/progress/rank_record.h"
-#include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/rendezvous/store/prefix_store.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/bootstrap/job_store.h"
-#include "ddprun/worker/comm/bootstrap/local_address.h"
-#include "ddprun/worker/comm/elastic/peer_list.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/health/group_failure.h"
-#include "ddprun/worker/comm/registry/backends.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "rendezvous/progress/rank_record.h"
+#include "rendezvous/store/memory_store.h"
+#include "rendezvous/store/prefix_store.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/comm/bootstrap/job_store.h"
+#include "worker/comm/bootstrap/local_address.h"
+#include "worker/comm/elastic/peer_list.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/health/group_failure.h"
+#include "worker/comm/registry/backends.h"
 
 namespace ddprun {
 namespace {

@@ -3,10 +3,10 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/comm_config.h"
-#include "ddprun/worker/comm/launch_env.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/comm_config.h"
+#include "worker/comm/launch_env.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun {
 

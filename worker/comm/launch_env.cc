@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/launch_env.h"
+#include "worker/comm/launch_env.h"
 
 #include <array>
 #include <charconv>
@@ -6,13 +6,13 @@
 #include <optional>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/progress/training_memory.h"
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
-#include "ddprun/rendezvous/store/local_socket.h"
-#include "ddprun/rendezvous/trust/token_descriptor.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_address.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
+#include "common/error.h"
+#include "rendezvous/progress/training_memory.h"
+#include "rendezvous/recovery/recovery_keys.h"
+#include "rendezvous/store/local_socket.h"
+#include "rendezvous/trust/token_descriptor.h"
+#include "worker/comm/backends/mpi/mpi_address.h"
+#include "worker/comm/backends/mpi/mpi_library.h"
 
 namespace ddprun {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/environment.h"
+#include "common/environment.h"
 
 namespace ddprun {
 

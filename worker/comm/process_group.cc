@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 
-#include "ddprun/worker/comm/operations/checked_call.h"
+#include "worker/comm/operations/checked_call.h"
 
 namespace ddprun {
 

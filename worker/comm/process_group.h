@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/comm/operation_timer.h"
-#include "ddprun/worker/comm/reduction.h"
-#include "ddprun/worker/comm/registered_buffer.h"
-#include "ddprun/worker/comm/span.h"
-#include "ddprun/worker/comm/work.h"
+#include "worker/comm/operation_timer.h"
+#include "worker/comm/reduction.h"
+#include "worker/comm/registered_buffer.h"
+#include "worker/comm/span.h"
+#include "worker/comm/work.h"
 
 namespace ddprun {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/registered_buffer.h"
+#include "worker/comm/registered_buffer.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
+#include "common/error.h"
+#include "common/rounding.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/common/dtype.h"
+#include "common/dtype.h"
 
 namespace ddprun {
 

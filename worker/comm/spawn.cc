@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/spawn.h"
+#include "worker/comm/spawn.h"
 
 #include <cerrno>
 #include <csignal>
@@ -16,12 +16,12 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/pipe.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/worker/comm/health/group_failure.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "common/pipe.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "worker/comm/health/group_failure.h"
 
 namespace ddprun {
 namespace {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <functional>
 
-#include "ddprun/worker/comm/launch_env.h"
+#include "worker/comm/launch_env.h"
 
 namespace ddprun {
 

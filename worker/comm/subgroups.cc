@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/subgroups.h"
+#include "worker/comm/subgroups.h"
 
 #include <algorithm>
 #include <set>
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace comm {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 
 // Groups of some of a group's ranks, of the same back end, like those of MPI_Comm_split and MPI_Comm_create. Every rank
 // of the parent calls these functions, in order with the parent's operations; they block until the new group has

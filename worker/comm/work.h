@@ -3,8 +3,8 @@
 #include <memory>
 #include <optional>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
+#include "common/deadline.h"
+#include "common/error.h"
 
 namespace ddprun {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ddprun/common/errc.h"
+#include "common/errc.h"
 
 // The meanings of errors of the CUDA runtime, by their numbers: code that reports one needs no header of CUDA for that.
 namespace ddprun {

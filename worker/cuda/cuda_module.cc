@@ -1,4 +1,4 @@
-#include "ddprun/worker/cuda/cuda_module.h"
+#include "worker/cuda/cuda_module.h"
 
 #include <array>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

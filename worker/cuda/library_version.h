@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <string>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 // Versions of NVIDIA's libraries, as they number them. This needs none of their headers, and all of it is inline: the
 // worker and the CUDA module check what the loader has found for them. Thread-safe.

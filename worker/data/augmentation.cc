@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/augmentation.h"
+#include "worker/data/augmentation.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,8 +6,8 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/sample_random.h"
+#include "common/error.h"
+#include "worker/data/sample_random.h"
 
 namespace ddprun::data {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <span>
 
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/data/dataset.h"
+#include "worker/data/batch.h"
+#include "worker/data/dataset.h"
 
 namespace ddprun::data {
 

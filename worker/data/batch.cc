@@ -1,11 +1,11 @@
-#include "ddprun/worker/data/batch.h"
+#include "worker/data/batch.h"
 
 #include <span>
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/upload.h"
+#include "common/error.h"
+#include "worker/tensor/upload.h"
 
 namespace ddprun::data {
 namespace {

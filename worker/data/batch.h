@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/data/dataset.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun::data {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/data/cifar.h"
+#include "worker/data/cifar.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/mapped_file.h"
+#include "common/error.h"
+#include "common/mapped_file.h"
 
 namespace ddprun::data {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/data/images.h"
+#include "worker/data/dataset.h"
+#include "worker/data/images.h"
 
 // CIFAR-10, binary version (https://www.cs.toronto.edu/~kriz/cifar.html): files of records of 3073 bytes, a label 0 ..
 // 9 and the red, the green and the blue plane of an image of 32 x 32 levels.

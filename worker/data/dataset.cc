@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/dataset.h"
+#include "worker/data/dataset.h"
 
 #include <functional>
 #include <numeric>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/dtype.h"
+#include "common/dtype.h"
 
 namespace ddprun::data {
 

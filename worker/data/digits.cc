@@ -1,11 +1,11 @@
-#include "ddprun/worker/data/digits.h"
+#include "worker/data/digits.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "ddprun/worker/data/glyphs.h"
-#include "ddprun/worker/data/sample_random.h"
+#include "worker/data/glyphs.h"
+#include "worker/data/sample_random.h"
 
 namespace ddprun::data {
 namespace {

@@ -3,9 +3,9 @@
 #include <array>
 #include <cstdint>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/data/images.h"
-#include "ddprun/worker/data/kept_samples.h"
+#include "worker/data/dataset.h"
+#include "worker/data/images.h"
+#include "worker/data/kept_samples.h"
 
 namespace ddprun::data {
 

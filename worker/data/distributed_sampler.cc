@@ -1,12 +1,12 @@
-#include "ddprun/worker/data/distributed_sampler.h"
+#include "worker/data/distributed_sampler.h"
 
 #include <limits>
 #include <numeric>
 #include <random>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
+#include "common/error.h"
+#include "common/rounding.h"
 
 namespace ddprun::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/epoch_plan.h"
+#include "worker/data/epoch_plan.h"
 
 namespace ddprun::data {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/data/loader.h"
+#include "worker/data/loader.h"
 
 namespace ddprun::data {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/glyphs.h"
+#include "worker/data/glyphs.h"
 
 #include <array>
 #include <cmath>

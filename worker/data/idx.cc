@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/idx.h"
+#include "worker/data/idx.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 #include <zlib.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::data {
 namespace {

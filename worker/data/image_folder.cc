@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/image_folder.h"
+#include "worker/data/image_folder.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/mapped_file.h"
-#include "ddprun/worker/data/picture.h"
+#include "common/error.h"
+#include "common/mapped_file.h"
+#include "worker/data/picture.h"
 
 namespace ddprun::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/data/images.h"
+#include "worker/data/images.h"
 
 namespace ddprun::data {
 

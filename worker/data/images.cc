@@ -1,12 +1,12 @@
-#include "ddprun/worker/data/images.h"
+#include "worker/data/images.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/idx.h"
+#include "common/error.h"
+#include "worker/data/idx.h"
 
 namespace ddprun::data {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
+#include "worker/data/dataset.h"
 
 namespace ddprun::data {
 

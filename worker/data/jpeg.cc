@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <jpeglib.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/picture_formats.h"
+#include "common/error.h"
+#include "worker/data/picture_formats.h"
 
 namespace ddprun::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/loader.h"
+#include "worker/data/loader.h"
 
 #include <algorithm>
 #include <condition_variable>

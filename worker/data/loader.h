@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/data/augmentation.h"
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/data/mixup.h"
+#include "worker/data/augmentation.h"
+#include "worker/data/batch.h"
+#include "worker/data/dataset.h"
+#include "worker/data/mixup.h"
 
 namespace ddprun::data {
 

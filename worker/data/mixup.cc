@@ -1,11 +1,11 @@
-#include "ddprun/worker/data/mixup.h"
+#include "worker/data/mixup.h"
 
 #include <cmath>
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/sample_random.h"
+#include "common/error.h"
+#include "worker/data/sample_random.h"
 
 namespace ddprun::data {
 namespace {

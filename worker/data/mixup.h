@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/data/augmentation.h"
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/data/dataset.h"
+#include "worker/data/augmentation.h"
+#include "worker/data/batch.h"
+#include "worker/data/dataset.h"
 
 namespace ddprun::data {
 

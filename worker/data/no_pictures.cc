@@ -1,6 +1,6 @@
 // This file replaces png.cc and jpeg.cc if the build has not found their libraries.
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/picture_formats.h"
+#include "common/error.h"
+#include "worker/data/picture_formats.h"
 
 namespace ddprun::data {
 namespace {

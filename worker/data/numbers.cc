@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/numbers.h"
+#include "worker/data/numbers.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/mapped_file.h"
+#include "common/error.h"
+#include "common/mapped_file.h"
 
 namespace ddprun::data {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
+#include "worker/data/dataset.h"
 
 namespace ddprun::data {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/patterns.h"
+#include "worker/data/patterns.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numbers>
 #include <utility>
 
-#include "ddprun/worker/data/sample_random.h"
+#include "worker/data/sample_random.h"
 
 namespace ddprun::data {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/data/cifar.h"
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/data/images.h"
-#include "ddprun/worker/data/kept_samples.h"
+#include "worker/data/cifar.h"
+#include "worker/data/dataset.h"
+#include "worker/data/images.h"
+#include "worker/data/kept_samples.h"
 
 namespace ddprun::data {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/data/picture.h"
+#include "worker/data/picture.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <numeric>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/picture_formats.h"
+#include "common/error.h"
+#include "worker/data/picture_formats.h"
 
 namespace ddprun::data {
 namespace {

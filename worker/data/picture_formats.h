@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/data/picture.h"
+#include "worker/data/picture.h"
 
 // The decoders of decode_picture(), one for each library.
 namespace ddprun::data {

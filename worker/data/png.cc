@@ -1,7 +1,7 @@
 #include <png.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/picture_formats.h"
+#include "common/error.h"
+#include "worker/data/picture_formats.h"
 
 namespace ddprun::data {
 namespace {

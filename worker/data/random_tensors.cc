@@ -1,10 +1,10 @@
-#include "ddprun/worker/data/random_tensors.h"
+#include "worker/data/random_tensors.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "ddprun/worker/data/sample_random.h"
+#include "worker/data/sample_random.h"
 
 namespace ddprun::data {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
+#include "worker/data/dataset.h"
 
 namespace ddprun::data {
 

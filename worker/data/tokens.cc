@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/tokens.h"
+#include "worker/data/tokens.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/mapped_file.h"
-#include "ddprun/common/rounding.h"
+#include "common/error.h"
+#include "common/mapped_file.h"
+#include "common/rounding.h"
 
 namespace ddprun::data {
 namespace {

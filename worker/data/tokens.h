@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/tokenizer/byte_pairs.h"
+#include "worker/data/dataset.h"
+#include "worker/tokenizer/byte_pairs.h"
 
 namespace ddprun::data {
 

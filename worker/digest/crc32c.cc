@@ -1,4 +1,4 @@
-#include "ddprun/worker/digest/crc32c.h"
+#include "worker/digest/crc32c.h"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "ddprun/worker/digest/sha256.h"
+#include "worker/digest/sha256.h"
 
 #include <array>
 
@@ -6,7 +6,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

@@ -1,14 +1,14 @@
-#include "ddprun/worker/libtorch/distributed_data_parallel.h"
+#include "worker/libtorch/distributed_data_parallel.h"
 
 #include <cstring>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/libtorch/parameters.h"
-#include "ddprun/worker/reducer/model_check.h"
+#include "common/error.h"
+#include "worker/comm/collectives.h"
+#include "worker/libtorch/parameters.h"
+#include "worker/reducer/model_check.h"
 
 namespace ddprun::torch {
 namespace {

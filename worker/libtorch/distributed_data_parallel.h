@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/reducer.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/reducer.h"
 
 // DistributedDataParallel for programs of libtorch, over ddprun's process groups. In namespace ddprun::torch, so
 // PyTorch's own names are ::torch::... within ddprun.

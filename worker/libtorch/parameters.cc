@@ -1,9 +1,9 @@
-#include "ddprun/worker/libtorch/parameters.h"
+#include "worker/libtorch/parameters.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 // No function of fmt is called here: PyTorch's headers may bring another version of it than ddprun was built with.
 namespace ddprun::torch {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/parameter_ref.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/parameter_ref.h"
 
 namespace ddprun::torch {
 

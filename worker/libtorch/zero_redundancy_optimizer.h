@@ -6,8 +6,8 @@
 #include <torch/torch.h>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/libtorch/parameters.h"
+#include "worker/comm/process_group.h"
+#include "worker/libtorch/parameters.h"
 
 namespace ddprun::torch {
 

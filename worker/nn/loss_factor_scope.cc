@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/loss_factor_scope.h"
+#include "worker/nn/loss_factor_scope.h"
 
 #include <memory>
 #include <utility>

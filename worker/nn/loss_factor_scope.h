@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/autograd/checkpoint.h"
+#include "worker/autograd/checkpoint.h"
 
 namespace ddprun::nn {
 

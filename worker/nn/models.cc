@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/models.h"
+#include "worker/nn/models.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/models/makers.h"
+#include "common/error.h"
+#include "worker/nn/models/makers.h"
 
 namespace ddprun::nn {
 namespace {

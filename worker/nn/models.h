@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/nn/module.h"
+#include "worker/tensor/random.h"
 
 namespace ddprun::nn {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/module.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/shape.h"
+#include "common/error.h"
+#include "worker/autograd/checkpoint.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/shape.h"
 
 namespace ddprun::nn {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 namespace ddprun::nn {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/name_pattern.h"
+#include "worker/nn/name_pattern.h"
 
 #include <algorithm>
 #include <fnmatch.h>

@@ -1,9 +1,9 @@
-#include "ddprun/worker/nn/random_scope.h"
+#include "worker/nn/random_scope.h"
 
 #include <initializer_list>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::nn {
 namespace {

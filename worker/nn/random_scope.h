@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/autograd/checkpoint.h"
+#include "worker/autograd/checkpoint.h"
 
 namespace ddprun::nn {
 

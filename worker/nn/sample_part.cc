@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/sample_part.h"
+#include "worker/nn/sample_part.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/state.h"
+#include "worker/nn/state.h"
 
 #include <algorithm>
 #include <span>
@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/safetensors.h"
-#include "ddprun/worker/nn/name_pattern.h"
+#include "common/error.h"
+#include "worker/checkpoint/safetensors.h"
+#include "worker/nn/name_pattern.h"
 
 namespace ddprun::nn {
 namespace {

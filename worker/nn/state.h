@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/module.h"
 
 // Loads and saves parameters and buffers of a module as safetensors files.
 namespace ddprun::nn {

@@ -1,8 +1,8 @@
-#include "ddprun/worker/optim/adagrad.h"
+#include "worker/optim/adagrad.h"
 
 #include <cmath>
 
-#include "ddprun/worker/optim/host_loop.h"
+#include "worker/optim/host_loop.h"
 
 namespace ddprun::optim {
 namespace {

@@ -1,6 +1,6 @@
-#include "ddprun/worker/optim/adam.h"
+#include "worker/optim/adam.h"
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::optim {
 

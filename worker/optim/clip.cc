@@ -1,11 +1,11 @@
-#include "ddprun/worker/optim/clip.h"
+#include "worker/optim/clip.h"
 
 #include <cmath>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/optim/square_sum.h"
-#include "ddprun/worker/tensor/by_device.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/optim/square_sum.h"
+#include "worker/tensor/by_device.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::optim {
 namespace {

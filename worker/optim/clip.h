@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/optim/parameter_group.h"
+#include "worker/optim/parameter_group.h"
 
 namespace ddprun::optim {
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/optim/ema.h"
+#include "worker/optim/ema.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/memory_owner.h"
+#include "common/error.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/memory_owner.h"
 
 namespace ddprun::optim {
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/optim/optimizer.h"
 
 namespace ddprun::optim {
 

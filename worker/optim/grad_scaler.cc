@@ -1,10 +1,10 @@
-#include "ddprun/worker/optim/grad_scaler.h"
+#include "worker/optim/grad_scaler.h"
 
 #include <limits>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/by_device.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/tensor/by_device.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::optim {
 namespace {

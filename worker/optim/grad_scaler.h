@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "ddprun/worker/optim/parameter_group.h"
+#include "worker/optim/parameter_group.h"
 
 namespace ddprun::optim {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/optim/lamb.h"
+#include "worker/optim/lamb.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "ddprun/worker/optim/host_loop.h"
-#include "ddprun/worker/optim/square_sum.h"
+#include "worker/optim/host_loop.h"
+#include "worker/optim/square_sum.h"
 
 namespace ddprun::optim {
 namespace {

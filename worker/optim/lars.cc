@@ -1,9 +1,9 @@
-#include "ddprun/worker/optim/lars.h"
+#include "worker/optim/lars.h"
 
 #include <cmath>
 
-#include "ddprun/worker/optim/host_loop.h"
-#include "ddprun/worker/optim/square_sum.h"
+#include "worker/optim/host_loop.h"
+#include "worker/optim/square_sum.h"
 
 namespace ddprun::optim {
 namespace {

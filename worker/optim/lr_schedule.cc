@@ -1,11 +1,11 @@
-#include "ddprun/worker/optim/lr_schedule.h"
+#include "worker/optim/lr_schedule.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::optim {
 namespace {

@@ -1,10 +1,10 @@
-#include "ddprun/worker/optim/muon.h"
+#include "worker/optim/muon.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "ddprun/worker/optim/host_loop.h"
-#include "ddprun/worker/optim/square_sum.h"
+#include "worker/optim/host_loop.h"
+#include "worker/optim/square_sum.h"
 
 namespace ddprun::optim {
 namespace {

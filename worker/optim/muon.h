@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/optim/optimizer.h"
 
 namespace ddprun::optim {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/optim/offload.h"
+#include "worker/optim/offload.h"
 
 #include <cerrno>
 #include <cstdlib>
@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::optim {
 namespace {

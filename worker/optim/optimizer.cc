@@ -1,21 +1,21 @@
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/optim/optimizer.h"
 
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/optim/adagrad.h"
-#include "ddprun/worker/optim/adam.h"
-#include "ddprun/worker/optim/lamb.h"
-#include "ddprun/worker/optim/lars.h"
-#include "ddprun/worker/optim/muon.h"
-#include "ddprun/worker/optim/offload.h"
-#include "ddprun/worker/optim/rmsprop.h"
-#include "ddprun/worker/optim/sgd.h"
-#include "ddprun/worker/tensor/memory_owner.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "common/error.h"
+#include "worker/optim/adagrad.h"
+#include "worker/optim/adam.h"
+#include "worker/optim/lamb.h"
+#include "worker/optim/lars.h"
+#include "worker/optim/muon.h"
+#include "worker/optim/offload.h"
+#include "worker/optim/rmsprop.h"
+#include "worker/optim/sgd.h"
+#include "worker/tensor/memory_owner.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun::optim {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/optim/parameter_group.h"
+#include "worker/optim/parameter_group.h"
 
 namespace ddprun::optim {
 

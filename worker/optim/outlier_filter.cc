@@ -1,4 +1,4 @@
-#include "ddprun/worker/optim/outlier_filter.h"
+#include "worker/optim/outlier_filter.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "ddprun/worker/optim/parameter_group.h"
+#include "worker/optim/parameter_group.h"
 
 #include <string_view>
 

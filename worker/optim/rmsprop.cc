@@ -1,9 +1,9 @@
-#include "ddprun/worker/optim/rmsprop.h"
+#include "worker/optim/rmsprop.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "ddprun/worker/optim/host_loop.h"
+#include "worker/optim/host_loop.h"
 
 namespace ddprun::optim {
 namespace {

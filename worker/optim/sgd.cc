@@ -1,6 +1,6 @@
-#include "ddprun/worker/optim/sgd.h"
+#include "worker/optim/sgd.h"
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::optim {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/optim/square_sum.h"
+#include "worker/optim/square_sum.h"
 
 #include <array>
 #include <numeric>
 
-#include "ddprun/worker/tensor/by_device.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "worker/tensor/by_device.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun::optim {
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun::optim {
 

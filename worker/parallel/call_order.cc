@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/call_order.h"
+#include "worker/parallel/call_order.h"
 
 namespace ddprun {
 

@@ -1,15 +1,15 @@
-#include "ddprun/worker/parallel/data_parallel.h"
+#include "worker/parallel/data_parallel.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/parallel/surroundings.h"
-#include "ddprun/worker/tensor/device_threads.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/autograd/operation.h"
+#include "worker/nn/random_scope.h"
+#include "worker/parallel/surroundings.h"
+#include "worker/tensor/device_threads.h"
 
 namespace ddprun {
 namespace {

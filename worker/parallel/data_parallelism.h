@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/parallel/stage_pass.h"
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/reducer/transfer.h"
+#include "worker/autograd/variable.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/divided_parameters.h"
+#include "worker/parallel/stage_pass.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/reducer/transfer.h"
 
 namespace ddprun {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/device_cast_hook.h"
+#include "worker/parallel/device_cast_hook.h"
 
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/parallel/owned_buffer.h"
-#include "ddprun/worker/reducer/bucket_stages.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/parallel/owned_buffer.h"
+#include "worker/reducer/bucket_stages.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

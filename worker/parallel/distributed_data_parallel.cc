@@ -1,19 +1,19 @@
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/distributed_data_parallel.h"
 
 #include <algorithm>
 #include <ranges>
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/parallel/flat_parameters.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/parallel/own_tensors.h"
-#include "ddprun/worker/parallel/owned_buffer.h"
-#include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
-#include "ddprun/worker/reducer/shards.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/comm/collectives.h"
+#include "worker/parallel/flat_parameters.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/parallel/own_tensors.h"
+#include "worker/parallel/owned_buffer.h"
+#include "worker/reducer/hooks/reduce_scatter_hook.h"
+#include "worker/reducer/shards.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/parallel/stage_pass.h"
-#include "ddprun/worker/reducer/reducer.h"
+#include "worker/comm/process_group.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/divided_parameters.h"
+#include "worker/parallel/stage_pass.h"
+#include "worker/reducer/reducer.h"
 
 namespace ddprun {
 

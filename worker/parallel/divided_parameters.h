@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/bucketing.h"
+#include "worker/autograd/variable.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/bucketing.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/flat_parameters.h"
+#include "worker/parallel/flat_parameters.h"
 
 #include <memory>
 

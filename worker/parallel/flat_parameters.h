@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/bucketing.h"
-#include "ddprun/worker/reducer/shards.h"
+#include "worker/autograd/variable.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/bucketing.h"
+#include "worker/reducer/shards.h"
 
 namespace ddprun {
 

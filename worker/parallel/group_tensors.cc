@@ -1,9 +1,9 @@
-#include "ddprun/worker/parallel/group_tensors.h"
+#include "worker/parallel/group_tensors.h"
 
 #include <memory>
 #include <type_traits>
 
-#include "ddprun/worker/reducer/model_check.h"
+#include "worker/reducer/model_check.h"
 
 namespace ddprun {
 namespace {

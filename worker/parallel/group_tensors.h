@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/parameter_ref.h"
+#include "worker/autograd/variable.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/parameter_ref.h"
 
 namespace ddprun {
 

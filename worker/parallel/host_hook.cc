@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/host_hook.h"
+#include "worker/parallel/host_hook.h"
 
 #include <cstring>
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/reducer/bucket_stages.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/reducer/bucket_stages.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

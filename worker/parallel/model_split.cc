@@ -1,11 +1,11 @@
-#include "ddprun/worker/parallel/model_split.h"
+#include "worker/parallel/model_split.h"
 
 #include <algorithm>
 #include <limits>
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

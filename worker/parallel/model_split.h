@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/tensor/device.h"
+#include "worker/nn/module.h"
+#include "worker/tensor/device.h"
 
 namespace ddprun {
 

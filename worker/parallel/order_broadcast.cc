@@ -1,11 +1,11 @@
-#include "ddprun/worker/parallel/order_broadcast.h"
+#include "worker/parallel/order_broadcast.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/collectives.h"
+#include "common/error.h"
+#include "worker/comm/collectives.h"
 
 namespace ddprun {
 namespace {

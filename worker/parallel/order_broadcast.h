@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/call_order.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/call_order.h"
 
 namespace ddprun {
 

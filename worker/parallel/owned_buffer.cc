@@ -1,10 +1,10 @@
-#include "ddprun/worker/parallel/owned_buffer.h"
+#include "worker/parallel/owned_buffer.h"
 
 #include <memory>
 #include <utility>
 
-#include "ddprun/common/memory_exhausted.h"
-#include "ddprun/worker/tensor/device_memory.h"
+#include "common/memory_exhausted.h"
+#include "worker/tensor/device_memory.h"
 
 namespace ddprun {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/tensor/memory_owner.h"
+#include "worker/comm/process_group.h"
+#include "worker/tensor/memory_owner.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/parameter_shards.h"
+#include "worker/parallel/parameter_shards.h"
 
 #include <algorithm>
 #include <utility>

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/reducer/shards.h"
+#include "worker/optim/optimizer.h"
+#include "worker/parallel/divided_parameters.h"
+#include "worker/reducer/shards.h"
 
 namespace ddprun {
 

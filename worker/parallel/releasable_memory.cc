@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/releasable_memory.h"
+#include "worker/parallel/releasable_memory.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -7,8 +7,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
+#include "common/error.h"
+#include "common/rounding.h"
 
 namespace ddprun {
 namespace {

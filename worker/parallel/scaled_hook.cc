@@ -1,10 +1,10 @@
-#include "ddprun/worker/parallel/scaled_hook.h"
+#include "worker/parallel/scaled_hook.h"
 
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

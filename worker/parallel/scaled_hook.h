@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "ddprun/worker/reducer/comm_hook.h"
+#include "worker/reducer/comm_hook.h"
 
 namespace ddprun {
 

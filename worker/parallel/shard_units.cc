@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/shard_units.h"
+#include "worker/parallel/shard_units.h"
 
 #include <algorithm>
 #include <limits>

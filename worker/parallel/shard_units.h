@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/stage_pass.h"
-#include "ddprun/worker/reducer/bucketing.h"
+#include "worker/autograd/variable.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/stage_pass.h"
+#include "worker/reducer/bucketing.h"
 
 namespace ddprun {
 

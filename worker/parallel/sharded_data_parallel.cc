@@ -1,21 +1,21 @@
-#include "ddprun/worker/parallel/sharded_data_parallel.h"
+#include "worker/parallel/sharded_data_parallel.h"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/call_order.h"
-#include "ddprun/worker/parallel/flat_parameters.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/parallel/order_broadcast.h"
-#include "ddprun/worker/parallel/own_tensors.h"
-#include "ddprun/worker/parallel/shard_units.h"
-#include "ddprun/worker/parallel/sharded_gradients.h"
-#include "ddprun/worker/parallel/sharded_parameters.h"
-#include "ddprun/worker/parallel/use_hook.h"
-#include "ddprun/worker/reducer/shards.h"
+#include "common/error.h"
+#include "worker/parallel/call_order.h"
+#include "worker/parallel/flat_parameters.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/parallel/order_broadcast.h"
+#include "worker/parallel/own_tensors.h"
+#include "worker/parallel/shard_units.h"
+#include "worker/parallel/sharded_gradients.h"
+#include "worker/parallel/sharded_parameters.h"
+#include "worker/parallel/use_hook.h"
+#include "worker/reducer/shards.h"
 
 namespace ddprun {
 namespace {

@@ -3,13 +3,13 @@
 #include <functional>
 #include <memory>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/stage_pass.h"
-#include "ddprun/worker/reducer/bucketing.h"
+#include "worker/comm/process_group.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/divided_parameters.h"
+#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/stage_pass.h"
+#include "worker/reducer/bucketing.h"
 
 namespace ddprun {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/sharded_gradients.h"
+#include "worker/parallel/sharded_gradients.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/first_names.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/reducer/shards.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "common/first_names.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/reducer/shards.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/reducer/bucketing.h"
-#include "ddprun/worker/reducer/transfer.h"
+#include "worker/autograd/variable.h"
+#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/reducer/bucketing.h"
+#include "worker/reducer/transfer.h"
 
 namespace ddprun {
 

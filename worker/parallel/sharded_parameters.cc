@@ -1,11 +1,11 @@
-#include "ddprun/worker/parallel/sharded_parameters.h"
+#include "worker/parallel/sharded_parameters.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/node.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/reducer/shards.h"
+#include "common/error.h"
+#include "worker/autograd/node.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/reducer/shards.h"
 
 namespace ddprun {
 

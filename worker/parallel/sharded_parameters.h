@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/cast_place.h"
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/releasable_memory.h"
-#include "ddprun/worker/reducer/bucketing.h"
+#include "worker/autograd/cast_place.h"
+#include "worker/autograd/variable.h"
+#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/releasable_memory.h"
+#include "worker/reducer/bucketing.h"
 
 namespace ddprun {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/parallel/sliced_tensors.h"
+#include "worker/parallel/sliced_tensors.h"
 
-#include "ddprun/worker/parallel/group_tensors.h"
+#include "worker/parallel/group_tensors.h"
 
 namespace ddprun {
 

@@ -3,9 +3,9 @@
 #include <map>
 #include <string>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/slicing.h"
+#include "worker/comm/process_group.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/slicing.h"
 
 namespace ddprun {
 

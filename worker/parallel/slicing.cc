@@ -1,6 +1,6 @@
-#include "ddprun/worker/parallel/slicing.h"
+#include "worker/parallel/slicing.h"
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

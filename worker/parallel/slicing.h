@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun {
 

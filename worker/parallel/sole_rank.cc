@@ -1,6 +1,6 @@
-#include "ddprun/worker/parallel/sole_rank.h"
+#include "worker/parallel/sole_rank.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/data_parallelism.h"
 
 namespace ddprun {
 

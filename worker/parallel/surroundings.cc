@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/surroundings.h"
+#include "worker/parallel/surroundings.h"
 
 namespace ddprun {
 

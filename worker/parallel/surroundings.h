@@ -4,11 +4,11 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/deferred_output.h"
-#include "ddprun/worker/autograd/node.h"
-#include "ddprun/worker/autograd/operation.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/checkpoint.h"
+#include "worker/autograd/deferred_output.h"
+#include "worker/autograd/node.h"
+#include "worker/autograd/operation.h"
 
 namespace ddprun {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/parallel/sync_batch_norm.h"
+#include "worker/parallel/sync_batch_norm.h"
 
-#include "ddprun/worker/comm/collectives.h"
+#include "worker/comm/collectives.h"
 
 namespace ddprun {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/nn/layers/norm.h"
-#include "ddprun/worker/nn/module.h"
+#include "worker/comm/process_group.h"
+#include "worker/nn/layers/norm.h"
+#include "worker/nn/module.h"
 
 namespace ddprun {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/use_hook.h"
+#include "worker/parallel/use_hook.h"
 
 #include <algorithm>
 #include <functional>
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/variable.h"
 
 namespace ddprun {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <memory>
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/call_order.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/call_order.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun {
 

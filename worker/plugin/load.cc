@@ -1,12 +1,12 @@
-#include "ddprun/worker/plugin/load.h"
+#include "worker/plugin/load.h"
 
 #include <dlfcn.h>
 #include <exception>
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/version.h"
+#include "common/error.h"
+#include "common/version.h"
 
 namespace ddprun::plugin {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "ddprun/worker/plugin/registry.h"
+#include "worker/plugin/registry.h"
 
 namespace ddprun::plugin {
 

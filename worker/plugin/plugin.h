@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/plugin/registry.h"
+#include "worker/plugin/registry.h"
 
 // The header that a plugin includes: a shared library with models, data sets and tasks of a user's own, which
 // model.plugin names. It defines ddprun_register() and links the CMake target ddprun::plugin_interface, which defines

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/tasks/tasks.h"
+#include "common/config/settings.h"
+#include "common/error.h"
+#include "worker/data/dataset.h"
+#include "worker/nn/models.h"
+#include "worker/tasks/tasks.h"
 
 namespace ddprun::plugin {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/profiler/bottleneck.h"
+#include "worker/profiler/bottleneck.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/profiler/slow_rank.h"
+#include "worker/profiler/slow_rank.h"
 
 namespace ddprun::profiler {
 namespace {

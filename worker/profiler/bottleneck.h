@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/worker/profiler/summary.h"
+#include "worker/profiler/summary.h"
 
 namespace ddprun::profiler {
 

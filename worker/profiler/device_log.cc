@@ -1,4 +1,4 @@
-#include "ddprun/worker/profiler/device_log.h"
+#include "worker/profiler/device_log.h"
 
 #include <utility>
 

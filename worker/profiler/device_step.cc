@@ -1,10 +1,10 @@
-#include "ddprun/worker/profiler/device_step.h"
+#include "worker/profiler/device_step.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/worker/profiler/intervals.h"
-#include "ddprun/worker/profiler/recorder.h"
+#include "worker/profiler/intervals.h"
+#include "worker/profiler/recorder.h"
 
 namespace ddprun::profiler {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "ddprun/worker/profiler/device_log.h"
-#include "ddprun/worker/profiler/event.h"
-#include "ddprun/worker/profiler/overlap.h"
-#include "ddprun/worker/profiler/step_times.h"
+#include "worker/profiler/device_log.h"
+#include "worker/profiler/event.h"
+#include "worker/profiler/overlap.h"
+#include "worker/profiler/step_times.h"
 
 namespace ddprun::profiler {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/profiler/intervals.h"
+#include "worker/profiler/intervals.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/profiler/event.h"
+#include "worker/profiler/event.h"
 
 namespace ddprun::profiler {
 

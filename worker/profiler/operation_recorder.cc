@@ -1,11 +1,11 @@
-#include "ddprun/worker/profiler/operation_recorder.h"
+#include "worker/profiler/operation_recorder.h"
 
 #include <string_view>
 #include <utility>
 
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/operation_observer.h"
-#include "ddprun/worker/profiler/recorder.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/operation_observer.h"
+#include "worker/profiler/recorder.h"
 
 namespace ddprun::profiler {
 namespace {

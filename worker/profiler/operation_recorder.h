@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/profiler/event.h"
+#include "worker/profiler/event.h"
 
 namespace ddprun::profiler {
 

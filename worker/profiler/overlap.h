@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/profiler/event.h"
-#include "ddprun/worker/profiler/step_times.h"
+#include "worker/profiler/event.h"
+#include "worker/profiler/step_times.h"
 
 namespace ddprun::profiler {
 

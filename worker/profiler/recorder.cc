@@ -1,4 +1,4 @@
-#include "ddprun/worker/profiler/recorder.h"
+#include "worker/profiler/recorder.h"
 
 #include <utility>
 

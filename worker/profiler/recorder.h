@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "ddprun/worker/profiler/event.h"
+#include "worker/profiler/event.h"
 
 namespace ddprun::profiler {
 

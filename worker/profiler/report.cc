@@ -1,10 +1,10 @@
-#include "ddprun/worker/profiler/report.h"
+#include "worker/profiler/report.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/profiler/bottleneck.h"
+#include "worker/profiler/bottleneck.h"
 
 namespace ddprun::profiler {
 namespace {

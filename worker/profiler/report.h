@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/profiler/summary.h"
+#include "worker/profiler/summary.h"
 
 namespace ddprun::profiler {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/profiler/slow_rank.h"
+#include "worker/profiler/slow_rank.h"
 
 #include <algorithm>
 

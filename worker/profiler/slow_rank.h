@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/profiler/step_times.h"
+#include "worker/profiler/step_times.h"
 
 namespace ddprun::profiler {
 

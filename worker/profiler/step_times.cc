@@ -1,4 +1,4 @@
-#include "ddprun/worker/profiler/step_times.h"
+#include "worker/profiler/step_times.h"
 
 #include <algorithm>
 #include <iterator>

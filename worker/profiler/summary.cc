@@ -1,11 +1,11 @@
-#include "ddprun/worker/profiler/summary.h"
+#include "worker/profiler/summary.h"
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
 
-#include "ddprun/worker/profiler/intervals.h"
+#include "worker/profiler/intervals.h"
 
 namespace ddprun::profiler {
 

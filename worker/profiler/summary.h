@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/profiler/event.h"
-#include "ddprun/worker/profiler/overlap.h"
-#include "ddprun/worker/profiler/step_times.h"
+#include "worker/profiler/event.h"
+#include "worker/profiler/overlap.h"
+#include "worker/profiler/step_times.h"
 
 namespace ddprun::profiler {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/profiler/event.h"
+#include "worker/profiler/event.h"
 
 // The trace event format of Chrome, which Perfetto opens: a JSON object with "traceEvents", times in microseconds.
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU

@@ -1,11 +1,11 @@
-#include "ddprun/worker/reducer/bucket_stages.h"
+#include "worker/reducer/bucket_stages.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/comm/work.h"
+#include "worker/comm/work.h"
 
 namespace ddprun {
 

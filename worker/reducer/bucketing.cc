@@ -1,9 +1,9 @@
-#include "ddprun/worker/reducer/bucketing.h"
+#include "worker/reducer/bucketing.h"
 
 #include <algorithm>
 #include <map>
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 namespace ddprun {
 namespace {

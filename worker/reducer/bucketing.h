@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddprun/worker/reducer/parameter_ref.h"
+#include "worker/reducer/parameter_ref.h"
 
 namespace ddprun {
 

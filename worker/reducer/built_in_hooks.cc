@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/built_in_hooks.h"
+#include "worker/reducer/built_in_hooks.h"
 
 #include <algorithm>
 #include <array>
@@ -6,14 +6,14 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/reducer/hooks/allreduce_hook.h"
-#include "ddprun/worker/reducer/hooks/cast_hook.h"
-#include "ddprun/worker/reducer/hooks/integer_hook.h"
-#include "ddprun/worker/reducer/hooks/one_bit_hook.h"
-#include "ddprun/worker/reducer/hooks/power_sgd_hook.h"
-#include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
-#include "ddprun/worker/reducer/hooks/top_k_hook.h"
+#include "common/error.h"
+#include "worker/reducer/hooks/allreduce_hook.h"
+#include "worker/reducer/hooks/cast_hook.h"
+#include "worker/reducer/hooks/integer_hook.h"
+#include "worker/reducer/hooks/one_bit_hook.h"
+#include "worker/reducer/hooks/power_sgd_hook.h"
+#include "worker/reducer/hooks/reduce_scatter_hook.h"
+#include "worker/reducer/hooks/top_k_hook.h"
 
 namespace ddprun {
 namespace {

@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/reducer/one_bit_options.h"
-#include "ddprun/worker/reducer/power_sgd_options.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/reducer/one_bit_options.h"
+#include "worker/reducer/power_sgd_options.h"
 
 namespace ddprun {
 

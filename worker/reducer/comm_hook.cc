@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/comm_hook.h"
+#include "worker/reducer/comm_hook.h"
 
 #include <utility>
 

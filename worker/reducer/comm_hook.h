@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/comm/span.h"
-#include "ddprun/worker/comm/work.h"
+#include "worker/comm/span.h"
+#include "worker/comm/work.h"
 
 namespace ddprun {
 

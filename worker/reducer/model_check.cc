@@ -1,10 +1,10 @@
-#include "ddprun/worker/reducer/model_check.h"
+#include "worker/reducer/model_check.h"
 
 #include <algorithm>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/collectives.h"
+#include "common/error.h"
+#include "worker/comm/collectives.h"
 
 namespace ddprun {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/parameter_ref.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/parameter_ref.h"
 
 namespace ddprun {
 

@@ -1,13 +1,13 @@
-#include "ddprun/worker/reducer/reducer.h"
+#include "worker/reducer/reducer.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/first_names.h"
-#include "ddprun/worker/reducer/hooks/allreduce_hook.h"
+#include "common/error.h"
+#include "common/first_names.h"
+#include "worker/reducer/hooks/allreduce_hook.h"
 
 namespace ddprun {
 namespace {

@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/bucketing.h"
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/reducer/transfer.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/bucketing.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/reducer/transfer.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/shard_gradients.h"
+#include "worker/reducer/shard_gradients.h"
 
 #include <algorithm>
 #include <utility>

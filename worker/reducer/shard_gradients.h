@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "ddprun/worker/reducer/shard_tree.h"
+#include "worker/reducer/shard_tree.h"
 
 namespace ddprun {
 

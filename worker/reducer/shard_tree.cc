@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/shard_tree.h"
+#include "worker/reducer/shard_tree.h"
 
 #include <algorithm>
 #include <cstdint>

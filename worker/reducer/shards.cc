@@ -1,8 +1,8 @@
-#include "ddprun/worker/reducer/shards.h"
+#include "worker/reducer/shards.h"
 
 #include <algorithm>
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 namespace ddprun {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/ops/loss.h"
-#include "ddprun/worker/autograd/ops/reduce.h"
-#include "ddprun/worker/data/mixup.h"
-#include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/loss.h"
+#include "worker/autograd/ops/reduce.h"
+#include "worker/data/mixup.h"
+#include "worker/tasks/tasks.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::tasks {
 namespace {

@@ -1,8 +1,8 @@
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/ops/loss.h"
-#include "ddprun/worker/autograd/ops/reduce.h"
-#include "ddprun/worker/tasks/tasks.h"
+#include "common/error.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/loss.h"
+#include "worker/autograd/ops/reduce.h"
+#include "worker/tasks/tasks.h"
 
 namespace ddprun::tasks {
 namespace {

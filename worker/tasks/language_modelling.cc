@@ -2,13 +2,13 @@
 #include <numbers>
 #include <utility>
 
-#include "ddprun/worker/autograd/deferred_output.h"
-#include "ddprun/worker/autograd/ops/loss.h"
-#include "ddprun/worker/autograd/ops/matmul.h"
-#include "ddprun/worker/autograd/ops/output_loss.h"
-#include "ddprun/worker/autograd/ops/shape.h"
-#include "ddprun/worker/data/tokens.h"
-#include "ddprun/worker/tasks/tasks.h"
+#include "worker/autograd/deferred_output.h"
+#include "worker/autograd/ops/loss.h"
+#include "worker/autograd/ops/matmul.h"
+#include "worker/autograd/ops/output_loss.h"
+#include "worker/autograd/ops/shape.h"
+#include "worker/data/tokens.h"
+#include "worker/tasks/tasks.h"
 
 namespace ddprun::tasks {
 namespace {

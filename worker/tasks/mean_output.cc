@@ -1,5 +1,5 @@
-#include "ddprun/worker/autograd/ops/reduce.h"
-#include "ddprun/worker/tasks/tasks.h"
+#include "worker/autograd/ops/reduce.h"
+#include "worker/tasks/tasks.h"
 
 namespace ddprun::tasks {
 namespace {

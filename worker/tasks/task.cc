@@ -1,6 +1,6 @@
-#include "ddprun/worker/tasks/task.h"
+#include "worker/tasks/task.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::tasks {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/data/batch.h"
+#include "worker/autograd/variable.h"
+#include "worker/data/batch.h"
 
 namespace ddprun::tasks {
 

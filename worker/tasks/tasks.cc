@@ -1,6 +1,6 @@
-#include "ddprun/worker/tasks/tasks.h"
+#include "worker/tasks/tasks.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::tasks {
 namespace {

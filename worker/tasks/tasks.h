@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/tasks/task.h"
+#include "worker/data/dataset.h"
+#include "worker/tasks/task.h"
 
 namespace ddprun::tasks {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/by_device.h"
+#include "worker/tensor/by_device.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun {
 

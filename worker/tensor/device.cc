@@ -1,11 +1,11 @@
-#include "ddprun/worker/tensor/device.h"
+#include "worker/tensor/device.h"
 
 #include <charconv>
 
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "common/error.h"
+#include "worker/tensor/cuda/cuda_device.h"
 
 namespace ddprun {
 namespace {

@@ -1,6 +1,6 @@
-#include "ddprun/worker/tensor/device_fault.h"
+#include "worker/tensor/device_fault.h"
 
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/cuda/cuda_device.h"
 
 namespace ddprun {
 

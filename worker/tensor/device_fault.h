@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/device.h"
+#include "common/error.h"
+#include "worker/tensor/device.h"
 
 namespace ddprun {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/tensor/device_marks.h"
+#include "worker/tensor/device_marks.h"
 
 #include <cmath>
 #include <thread>
 #include <utility>
 
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/cuda/cuda_device.h"
 
 namespace ddprun {
 

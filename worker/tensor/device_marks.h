@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/tensor/device.h"
+#include "worker/tensor/device.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/device_memory.h"
+#include "worker/tensor/device_memory.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,8 +8,8 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/byte_text.h"
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "common/byte_text.h"
+#include "worker/tensor/cuda/cuda_device.h"
 
 namespace ddprun {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/memory_owner.h"
+#include "common/error.h"
+#include "worker/tensor/memory_owner.h"
 
 namespace ddprun {
 

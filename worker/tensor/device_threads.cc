@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/device_threads.h"
+#include "worker/tensor/device_threads.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/worker/tensor/onednn/threads.h"
+#include "worker/tensor/onednn/threads.h"
 
 namespace ddprun {
 

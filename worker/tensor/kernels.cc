@@ -1,13 +1,13 @@
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cuda/table.h"
-#include "ddprun/worker/tensor/shape_only.h"
-#include "ddprun/worker/tensor/shapes/table.h"
+#include "common/error.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cuda/table.h"
+#include "worker/tensor/shape_only.h"
+#include "worker/tensor/shapes/table.h"
 
 namespace ddprun::kernels {
 

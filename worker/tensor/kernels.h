@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/tensor/functors/binary.h"
-#include "ddprun/worker/tensor/functors/unary.h"
-#include "ddprun/worker/tensor/geometry.h"
-#include "ddprun/worker/tensor/random.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/functors/binary.h"
+#include "worker/tensor/functors/unary.h"
+#include "worker/tensor/geometry.h"
+#include "worker/tensor/random.h"
+#include "worker/tensor/tensor.h"
 
 // Operations on tensors without gradients: one table of functions per type of device. autograd/ops is the user's side:
 // it checks shapes, dtypes and devices, and knows the gradients. Here they are REQUIRED to fit, and inputs are

@@ -1,6 +1,6 @@
-#include "ddprun/worker/tensor/late_values.h"
+#include "worker/tensor/late_values.h"
 
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/cuda/cuda_device.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/memory_account.h"
+#include "worker/tensor/memory_account.h"
 
 #include <utility>
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstddef>
 
-#include "ddprun/worker/tensor/memory_owner.h"
+#include "worker/tensor/memory_owner.h"
 
 namespace ddprun {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ddprun/worker/tensor/device.h"
+#include "worker/tensor/device.h"
 
 namespace ddprun {
 

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "ddprun/common/host_device.h"
-#include "ddprun/worker/tensor/functors/math.h"
-#include "ddprun/worker/tensor/geometry.h"
+#include "common/host_device.h"
+#include "worker/tensor/functors/math.h"
+#include "worker/tensor/geometry.h"
 
 // The changes that optimizers make to one element, for host and device alike. T: float or double. The constants of a
 // step are rounded to T once.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/common/host_device.h"
+#include "common/host_device.h"
 
 namespace ddprun {
 

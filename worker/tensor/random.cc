@@ -1,12 +1,12 @@
-#include "ddprun/worker/tensor/random.h"
+#include "worker/tensor/random.h"
 
 #include <array>
 #include <cmath>
 #include <numbers>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/philox.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "common/error.h"
+#include "worker/tensor/philox.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {

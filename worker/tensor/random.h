@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun {
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/tensor/shape.h"
+#include "worker/tensor/shape.h"
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 

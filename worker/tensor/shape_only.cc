@@ -1,12 +1,12 @@
-#include "ddprun/worker/tensor/shape_only.h"
+#include "worker/tensor/shape_only.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/address_space.h"
-#include "ddprun/common/error.h"
+#include "common/address_space.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/storage.h"
+#include "worker/tensor/storage.h"
 
 #include <algorithm>
 #include <array>
@@ -10,14 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/allocation_count.h"
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/tensor/cuda/pinned_memory.h"
-#include "ddprun/worker/tensor/memory_account.h"
-#include "ddprun/worker/tensor/sanitized.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/tensor/allocation_count.h"
+#include "worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/cuda/pinned_memory.h"
+#include "worker/tensor/memory_account.h"
+#include "worker/tensor/sanitized.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "ddprun/worker/tensor/memory_owner.h"
+#include "worker/tensor/memory_owner.h"
 
 namespace ddprun {
 

@@ -1,13 +1,13 @@
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/tensor.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "common/error.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {

@@ -6,11 +6,11 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/tensor/device.h"
-#include "ddprun/worker/tensor/shape.h"
-#include "ddprun/worker/tensor/storage.h"
+#include "common/dtype.h"
+#include "common/float16.h"
+#include "worker/tensor/device.h"
+#include "worker/tensor/shape.h"
+#include "worker/tensor/storage.h"
 
 namespace ddprun {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/tensor/upload.h"
+#include "worker/tensor/upload.h"
 
 #include <cstring>
 
-#include "ddprun/worker/tensor/cuda/pinned_memory.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/cuda/pinned_memory.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tokenizer/byte_level.h"
+#include "worker/tokenizer/byte_level.h"
 
 #include <cstddef>
 

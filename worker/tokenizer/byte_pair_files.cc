@@ -4,11 +4,11 @@
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/worker/tokenizer/byte_level.h"
-#include "ddprun/worker/tokenizer/byte_pairs.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "common/printable.h"
+#include "worker/tokenizer/byte_level.h"
+#include "worker/tokenizer/byte_pairs.h"
 
 namespace ddprun::tokenizer {
 namespace {

@@ -5,9 +5,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ddprun/worker/tokenizer/byte_level.h"
-#include "ddprun/worker/tokenizer/byte_pairs.h"
-#include "ddprun/worker/tokenizer/words.h"
+#include "worker/tokenizer/byte_level.h"
+#include "worker/tokenizer/byte_pairs.h"
+#include "worker/tokenizer/words.h"
 
 namespace ddprun::tokenizer {
 namespace {

@@ -1,11 +1,11 @@
-#include "ddprun/worker/tokenizer/byte_pairs.h"
+#include "worker/tokenizer/byte_pairs.h"
 
 #include <array>
 #include <queue>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tokenizer/words.h"
+#include "common/error.h"
+#include "worker/tokenizer/words.h"
 
 namespace ddprun::tokenizer {
 namespace {

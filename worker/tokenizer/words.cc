@@ -1,4 +1,4 @@
-#include "ddprun/worker/tokenizer/words.h"
+#include "worker/tokenizer/words.h"
 
 #include <array>
 #include <cstdint>

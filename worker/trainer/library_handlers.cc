@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/library_handlers.h"
+#include "worker/trainer/library_handlers.h"
 
 #include <csignal>
 #include <dlfcn.h>

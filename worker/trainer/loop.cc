@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/loop.h"
+#include "worker/trainer/loop.h"
 
 namespace ddprun::trainer {
 namespace {

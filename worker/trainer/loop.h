@@ -2,9 +2,9 @@
 
 #include <functional>
 
-#include "ddprun/worker/trainer/observer.h"
-#include "ddprun/worker/trainer/session/session.h"
-#include "ddprun/worker/trainer/session/step_backup.h"
+#include "worker/trainer/observer.h"
+#include "worker/trainer/session/session.h"
+#include "worker/trainer/session/step_backup.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/observer.h"
+#include "worker/trainer/observer.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/trainer/session/session.h"
+#include "worker/trainer/session/session.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/preemption.h"
+#include "worker/trainer/preemption.h"
 
 #include <atomic>
 #include <cerrno>
@@ -15,11 +15,11 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/worker/trainer/config/preempt_signal.h"
+#include "common/atomic_file.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
+#include "worker/trainer/config/preempt_signal.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/trainer.h"
+#include "worker/trainer/trainer.h"
 
 #include <chrono>
 #include <optional>
@@ -6,17 +6,17 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/log.h"
-#include "ddprun/worker/checkpoint/checkpoint.h"
-#include "ddprun/worker/comm/error_file.h"
-#include "ddprun/worker/trainer/config/recovery_settings.h"
-#include "ddprun/worker/trainer/loop.h"
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/recovery/state_copy.h"
-#include "ddprun/worker/trainer/session/replicas.h"
-#include "ddprun/worker/trainer/session/session.h"
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "common/log.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/comm/error_file.h"
+#include "worker/trainer/config/recovery_settings.h"
+#include "worker/trainer/loop.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/recovery/state_copy.h"
+#include "worker/trainer/session/replicas.h"
+#include "worker/trainer/session/session.h"
+#include "worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -5,15 +5,15 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/preemption.h"
-#include "ddprun/worker/trainer/recovery/recovery.h"
-#include "ddprun/worker/trainer/report/progress.h"
-#include "ddprun/worker/trainer/report/summary.h"
-#include "ddprun/worker/trainer/session/shared_items.h"
-#include "ddprun/worker/trainer/state/datasets.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/comm/process_group.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/preemption.h"
+#include "worker/trainer/recovery/recovery.h"
+#include "worker/trainer/report/progress.h"
+#include "worker/trainer/report/summary.h"
+#include "worker/trainer/session/shared_items.h"
+#include "worker/trainer/state/datasets.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

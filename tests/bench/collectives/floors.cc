@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 #include "tests/bench/collectives/subject.h"
 
 namespace ddprun::bench {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <map>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/float16.h"
+#include "common/error.h"
+#include "common/float16.h"
 
 namespace ddprun::bench {
 namespace {

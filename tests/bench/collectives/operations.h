@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::bench {
 

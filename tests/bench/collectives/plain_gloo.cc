@@ -13,7 +13,7 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/shm/pause.h"
+#include "common/error.h"
+#include "worker/comm/backends/shm/pause.h"
 
 namespace ddprun::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <sys/mman.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::bench {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 #include "tests/bench/collectives/shared_mapping.h"
 
 namespace ddprun::bench {

@@ -12,10 +12,10 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/comm/error_file.h"
-#include "ddprun/worker/comm/init.h"
+#include "common/environment.h"
+#include "worker/comm/collectives.h"
+#include "worker/comm/error_file.h"
+#include "worker/comm/init.h"
 
 using namespace ddprun;
 

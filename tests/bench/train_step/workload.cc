@@ -2,8 +2,8 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops.h"
+#include "common/error.h"
+#include "worker/autograd/ops.h"
 
 namespace ddprun::bench {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/nn/models.h"
+#include "worker/optim/optimizer.h"
 #include "tests/bench/train_step/floor.h"
 
 namespace ddprun::bench {

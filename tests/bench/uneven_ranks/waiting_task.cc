@@ -8,7 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/worker/plugin/plugin.h"
+#include "worker/plugin/plugin.h"
 
 using namespace ddprun;
 

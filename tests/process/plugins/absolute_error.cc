@@ -1,8 +1,8 @@
 // A task and a model that uses an operation which no built-in model has.
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/ops/reduce.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/plugin/plugin.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/reduce.h"
+#include "worker/nn/layers.h"
+#include "worker/plugin/plugin.h"
 
 using namespace ddprun;
 

@@ -1,7 +1,7 @@
 // Mistakes of ddprun_register(), one for each macro.
 #include <stdexcept>
 
-#include "ddprun/worker/plugin/plugin.h"
+#include "worker/plugin/plugin.h"
 
 extern "C" void ddprun_register(ddprun::plugin::Registry& registry) {
 #ifdef THROWS

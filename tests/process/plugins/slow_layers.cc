@@ -4,8 +4,8 @@
 #include <string>
 #include <thread>
 
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/plugin/plugin.h"
+#include "worker/nn/layers.h"
+#include "worker/plugin/plugin.h"
 
 using namespace ddprun;
 

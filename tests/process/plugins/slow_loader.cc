@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "ddprun/worker/plugin/plugin.h"
+#include "worker/plugin/plugin.h"
 
 using namespace ddprun;
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <set>
 
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::testing::fake_nccl {
 namespace {

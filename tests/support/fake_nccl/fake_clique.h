@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/operations/operation.h"
+#include "worker/comm/operations/operation.h"
 
 namespace ddprun::testing::fake_nccl {
 

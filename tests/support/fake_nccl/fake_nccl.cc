@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "ddprun/common/float16.h"
+#include "common/float16.h"
 #include "tests/support/fake_nccl/fake_clique.h"
 #include "tests/support/fake_nccl/fake_failure.h"
 #include "tests/support/fake_nccl/fake_stream.h"

@@ -1,12 +1,12 @@
-#include "ddprun/worker/autograd/cast_place.h"
+#include "worker/autograd/cast_place.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/node.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/node.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,6 +1,6 @@
-#include "ddprun/worker/autograd/checkpoint.h"
+#include "worker/autograd/checkpoint.h"
 
-#include "ddprun/worker/autograd/operation.h"
+#include "worker/autograd/operation.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -1,5 +1,5 @@
 // An output layer leaves its product to the caller of the model, if the caller requests it.
-#include "ddprun/worker/autograd/deferred_output.h"
+#include "worker/autograd/deferred_output.h"
 
 #include "tests/support/numerics.h"
 

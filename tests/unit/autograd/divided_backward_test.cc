@@ -1,7 +1,7 @@
 // autograd::DividedBackward: the gradient of an input first, those of the weights later.
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/node.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/checkpoint.h"
+#include "worker/autograd/node.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -1,9 +1,9 @@
-#include "ddprun/worker/autograd/interruption.h"
+#include "worker/autograd/interruption.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/activation.h"
-#include "ddprun/worker/autograd/ops/reduce.h"
+#include "common/error.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/activation.h"
+#include "worker/autograd/ops/reduce.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

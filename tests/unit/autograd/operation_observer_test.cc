@@ -1,11 +1,11 @@
-#include "ddprun/worker/autograd/operation_observer.h"
+#include "worker/autograd/operation_observer.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/activation.h"
-#include "ddprun/worker/autograd/ops/matmul.h"
-#include "ddprun/worker/autograd/ops/reduce.h"
+#include "common/error.h"
+#include "worker/autograd/checkpoint.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/activation.h"
+#include "worker/autograd/ops/matmul.h"
+#include "worker/autograd/ops/reduce.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

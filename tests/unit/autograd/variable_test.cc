@@ -1,14 +1,14 @@
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 #include <cmath>
 #include <pthread.h>
 #include <string>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops.h"
+#include "worker/tensor/kernels.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

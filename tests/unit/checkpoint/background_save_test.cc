@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/background_save.h"
+#include "worker/checkpoint/background_save.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

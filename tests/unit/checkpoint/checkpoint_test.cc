@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/checkpoint.h"
 
 #include <functional>
 #include <map>
@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

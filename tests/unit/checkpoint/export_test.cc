@@ -1,10 +1,10 @@
-#include "ddprun/worker/checkpoint/export.h"
+#include "worker/checkpoint/export.h"
 
 #include <sys/resource.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/safetensors.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "worker/checkpoint/safetensors.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

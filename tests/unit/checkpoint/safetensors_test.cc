@@ -1,10 +1,10 @@
-#include "ddprun/worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/safetensors.h"
 
 #include <sstream>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
+#include "common/atomic_file.h"
+#include "common/bytes.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

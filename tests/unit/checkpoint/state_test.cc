@@ -4,9 +4,9 @@
 #include <functional>
 #include <random>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/manifest.h"
-#include "ddprun/worker/checkpoint/run_state.h"
+#include "common/error.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/run_state.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

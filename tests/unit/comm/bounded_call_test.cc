@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/mpi/bounded_call.h"
+#include "worker/comm/backends/mpi/bounded_call.h"
 
 #include <cstdlib>
 #include <fstream>

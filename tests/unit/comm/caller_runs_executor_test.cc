@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/worker/comm/execution/transport_group.h"
+#include "common/error.h"
+#include "rendezvous/store/memory_store.h"
+#include "worker/comm/execution/transport_group.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

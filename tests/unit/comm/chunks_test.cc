@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/hierarchical/chunks.h"
+#include "worker/comm/backends/hierarchical/chunks.h"
 
 #include "tests/support/catch.h"
 

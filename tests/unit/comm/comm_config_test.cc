@@ -1,12 +1,12 @@
 #include <chrono>
 
-#include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/worker/comm/backends/local/thread_group.h"
-#include "ddprun/worker/comm/backends/shm/shm_group.h"
-#include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/comm/registry/backends.h"
+#include "rendezvous/store/memory_store.h"
+#include "worker/comm/backends/local/thread_group.h"
+#include "worker/comm/backends/shm/shm_group.h"
+#include "worker/comm/elastic_group.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/init.h"
+#include "worker/comm/registry/backends.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

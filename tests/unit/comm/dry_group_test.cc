@@ -1,8 +1,8 @@
-#include "ddprun/worker/comm/backends/local/dry_group.h"
+#include "worker/comm/backends/local/dry_group.h"
 
 #include <vector>
 
-#include "ddprun/worker/comm/collectives.h"
+#include "worker/comm/collectives.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

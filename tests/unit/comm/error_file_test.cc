@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/error_file.h"
+#include "worker/comm/error_file.h"
 
 #include <csignal>
 #include <cstdlib>
@@ -9,8 +9,8 @@
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

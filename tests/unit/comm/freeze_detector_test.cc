@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/freeze_detector.h"
+#include "worker/comm/health/freeze_detector.h"
 
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/bootstrap/group_config.h"
+#include "worker/comm/bootstrap/group_config.h"
 
 #include "tests/support/catch.h"
 

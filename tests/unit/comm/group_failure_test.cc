@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/group_failure.h"
+#include "worker/comm/health/group_failure.h"
 
 #include "tests/support/catch.h"
 

@@ -1,7 +1,7 @@
-#include "ddprun/worker/comm/bootstrap/host_map.h"
+#include "worker/comm/bootstrap/host_map.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/bootstrap/rank_location.h"
+#include "common/error.h"
+#include "worker/comm/bootstrap/rank_location.h"
 #include "tests/support/catch.h"
 
 using ddprun::comm::HostMap;

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/comm/reduce/variant.h"
+#include "common/float16.h"
+#include "worker/comm/reduce/variant.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/launch_env.h"
+#include "worker/comm/launch_env.h"
 
 #include <functional>
 #include <map>
 #include <string>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_address.h"
+#include "common/error.h"
+#include "worker/comm/backends/mpi/mpi_address.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/bootstrap/local_address.h"
+#include "worker/comm/bootstrap/local_address.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

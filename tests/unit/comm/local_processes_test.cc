@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/local_processes.h"
+#include "worker/comm/health/local_processes.h"
 
 #include <cerrno>
 #include <csignal>

@@ -1,9 +1,9 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_calls.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_environment.h"
+#include "common/error.h"
+#include "worker/comm/backends/mpi/mpi_calls.h"
+#include "worker/comm/backends/mpi/mpi_environment.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/health/neighbour_probe.h"
+#include "worker/comm/health/neighbour_probe.h"
 
-#include "ddprun/rendezvous/store/memory_store.h"
+#include "rendezvous/store/memory_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/health/operation_times.h"
+#include "worker/comm/health/operation_times.h"
 
-#include "ddprun/worker/comm/health/operation_log.h"
+#include "worker/comm/health/operation_log.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

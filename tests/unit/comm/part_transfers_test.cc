@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/operations/part_transfers.h"
+#include "worker/comm/operations/part_transfers.h"
 
 #include <array>
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/comm/elastic/peer_list.h"
+#include "worker/comm/elastic/peer_list.h"
 
 #include <algorithm>
 
-#include "ddprun/rendezvous/store/memory_store.h"
+#include "rendezvous/store/memory_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

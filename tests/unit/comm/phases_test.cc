@@ -1,5 +1,5 @@
 // Phases: the synchronization of ranks while they use staging slots. Here the ranks are threads.
-#include "ddprun/worker/comm/backends/shm/phases.h"
+#include "worker/comm/backends/shm/phases.h"
 
 #include <future>
 #include <thread>

@@ -1,10 +1,10 @@
 #include <memory>
 
-#include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/worker/comm/health/overdue_probe.h"
-#include "ddprun/worker/comm/health/publisher.h"
-#include "ddprun/worker/comm/health/transfer_probe.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "rendezvous/store/memory_store.h"
+#include "worker/comm/health/overdue_probe.h"
+#include "worker/comm/health/publisher.h"
+#include "worker/comm/health/transfer_probe.h"
+#include "worker/comm/process_group.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

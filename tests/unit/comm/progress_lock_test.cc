@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/execution/progress_lock.h"
+#include "worker/comm/execution/progress_lock.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/hierarchical/rail.h"
+#include "worker/comm/backends/hierarchical/rail.h"
 
 #include <atomic>
 #include <latch>

@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/health/recent_operations.h"
+#include "worker/comm/health/recent_operations.h"
 
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

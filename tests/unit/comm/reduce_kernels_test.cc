@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
-#include "ddprun/common/float16.h"
+#include "common/float16.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/registry/shared_devices.h"
+#include "worker/comm/registry/shared_devices.h"
 
 #include "tests/support/catch.h"
 

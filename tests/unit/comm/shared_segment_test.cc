@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/shm/shared_segment.h"
+#include "worker/comm/backends/shm/shared_segment.h"
 
 #include <fcntl.h>
 #include <filesystem>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/execution/started_poller.h"
+#include "worker/comm/execution/started_poller.h"
 
 #include <atomic>
 #include <latch>

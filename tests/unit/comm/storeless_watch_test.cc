@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/storeless_watch.h"
+#include "worker/comm/health/storeless_watch.h"
 
 #include <memory>
 

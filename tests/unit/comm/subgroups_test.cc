@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/subgroups.h"
+#include "worker/comm/subgroups.h"
 
 #include "tests/support/catch.h"
 

@@ -1,5 +1,5 @@
 // The choice of a group's transport while the group forms.
-#include "ddprun/worker/comm/execution/transport_group.h"
+#include "worker/comm/execution/transport_group.h"
 
 #include <atomic>
 #include <stop_token>
@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/memory_store.h"
+#include "common/error.h"
+#include "rendezvous/store/memory_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,5 +1,5 @@
 // The thread that takes a queued item: the worker, or a caller before it. A worker that is not woken hangs.
-#include "ddprun/worker/comm/execution/work_queue.h"
+#include "worker/comm/execution/work_queue.h"
 
 #include <atomic>
 #include <chrono>

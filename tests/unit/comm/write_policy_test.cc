@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/shm/write_policy.h"
+#include "worker/comm/backends/shm/write_policy.h"
 
 #include <map>
 #include <set>

@@ -1,10 +1,10 @@
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 
 #include <csignal>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,10 +1,10 @@
-#include "ddprun/common/bounded_file.h"
+#include "common/bounded_file.h"
 
 #include <fstream>
 #include <future>
 #include <sys/stat.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

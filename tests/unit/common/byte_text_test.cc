@@ -1,4 +1,4 @@
-#include "ddprun/common/byte_text.h"
+#include "common/byte_text.h"
 
 #include "tests/support/catch.h"
 

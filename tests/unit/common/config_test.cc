@@ -1,6 +1,6 @@
-#include "ddprun/common/config/config_file.h"
-#include "ddprun/common/config/settings.h"
-#include "ddprun/common/error.h"
+#include "common/config/config_file.h"
+#include "common/config/settings.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/common/float16.h"
+#include "common/float16.h"
 
 #include <cmath>
 #include <limits>

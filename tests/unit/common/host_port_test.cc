@@ -1,6 +1,6 @@
-#include "ddprun/common/host_port.h"
+#include "common/host_port.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

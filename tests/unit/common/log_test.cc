@@ -1,4 +1,4 @@
-#include "ddprun/common/log.h"
+#include "common/log.h"
 
 #include <string>
 

@@ -1,8 +1,8 @@
-#include "ddprun/common/mapped_file.h"
+#include "common/mapped_file.h"
 
 #include <fstream>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/common/printable.h"
+#include "common/printable.h"
 
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/common/process_environment.h"
+#include "common/process_environment.h"
 
 #include <cstdlib>
 #include <string>

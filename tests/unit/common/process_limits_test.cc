@@ -1,4 +1,4 @@
-#include "ddprun/common/process_limits.h"
+#include "common/process_limits.h"
 
 #include <new>
 #include <stdexcept>

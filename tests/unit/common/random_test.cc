@@ -1,4 +1,4 @@
-#include "ddprun/common/random.h"
+#include "common/random.h"
 
 #include <array>
 #include <set>

@@ -1,4 +1,4 @@
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "ddprun/common/stall_aware_clock.h"
+#include "common/stall_aware_clock.h"
 
 #include "tests/support/catch.h"
 

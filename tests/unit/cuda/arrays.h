@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
-#include "ddprun/worker/tensor/cuda/module/check.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/check.h"
+#include "worker/tensor/cuda/module/device.h"
 
 namespace ddprun::testing {
 

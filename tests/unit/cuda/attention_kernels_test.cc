@@ -2,7 +2,7 @@
 #include <array>
 #include <cmath>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/numerics.h"
 #include "tests/unit/cuda/attention_oracle.h"
 #include "tests/unit/cuda/device_tensor.h"

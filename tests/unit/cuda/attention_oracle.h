@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "ddprun/worker/tensor/geometry.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/geometry.h"
+#include "worker/tensor/tensor.h"
 
 // Attention and its gradients by plain loops in double.
 namespace ddprun::test {

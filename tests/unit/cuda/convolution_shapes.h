@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/tensor.h"
 
 // The convolutions that tests compute.
 namespace ddprun::cuda::testing {

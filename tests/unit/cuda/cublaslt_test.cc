@@ -1,7 +1,7 @@
 // The emulated cuBLASLt refuses what the real one does, by its numbers.
 #include <cublasLt.h>
 
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/device.h"
 #include "tests/unit/cuda/library_operands.h"
 
 using namespace ddprun;

@@ -2,7 +2,7 @@
 #include <array>
 #include <cudnn.h>
 
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/device.h"
 #include "tests/unit/cuda/library_operands.h"
 
 using namespace ddprun;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::test {
 namespace {

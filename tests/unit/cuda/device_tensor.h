@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/cuda/device_api.h"
+#include "worker/tensor/tensor.h"
 #include "tests/unit/cuda/tested_module.h"
 
 // Tensors in the memory of a device, for tests that call the module's functions as the worker does.

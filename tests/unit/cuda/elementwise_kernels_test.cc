@@ -2,7 +2,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 #include "tests/support/numerics.h"
 #include "tests/unit/cuda/device_tensor.h"
 

@@ -1,8 +1,8 @@
 // The module's messages when a call, a kernel or the device itself has failed.
-#include "ddprun/worker/cuda/cuda_error.h"
-#include "ddprun/worker/cuda/emulator/machine.h"
-#include "ddprun/worker/tensor/cuda/module/elementwise.h"
-#include "ddprun/worker/tensor/cuda/module/guarded.h"
+#include "worker/cuda/cuda_error.h"
+#include "worker/cuda/emulator/machine.h"
+#include "worker/tensor/cuda/module/elementwise.h"
+#include "worker/tensor/cuda/module/guarded.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/unit/cuda/arrays.h"

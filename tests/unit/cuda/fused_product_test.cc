@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/tensor/cuda/module/device.h"
-#include "ddprun/worker/tensor/cuda/module/product.h"
+#include "worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/product.h"
 #include "tests/unit/cuda/library_operands.h"
 
 using namespace ddprun;

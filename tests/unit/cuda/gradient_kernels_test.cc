@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 #include "tests/unit/cuda/tensor_lists.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/cuda/module/launch.h"
+#include "worker/tensor/cuda/module/launch.h"
 #include "tests/unit/cuda/kernels.h"
 
 namespace ddprun::testing {

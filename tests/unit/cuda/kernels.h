@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/device.h"
 
 // Kernels of the tests, one for each thing that the emulator must do.
 namespace ddprun::testing {

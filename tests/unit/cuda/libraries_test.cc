@@ -1,14 +1,14 @@
-#include "ddprun/worker/tensor/cuda/module/libraries.h"
+#include "worker/tensor/cuda/module/libraries.h"
 
 #include <string>
 #include <utility>
 
-#include "ddprun/worker/cuda/emulator/machine.h"
-#include "ddprun/worker/cuda/library_version.h"
-#include "ddprun/worker/tensor/cuda/module/batch_norm.h"
-#include "ddprun/worker/tensor/cuda/module/convolution.h"
-#include "ddprun/worker/tensor/cuda/module/pooling.h"
-#include "ddprun/worker/tensor/cuda/module/product.h"
+#include "worker/cuda/emulator/machine.h"
+#include "worker/cuda/library_version.h"
+#include "worker/tensor/cuda/module/batch_norm.h"
+#include "worker/tensor/cuda/module/convolution.h"
+#include "worker/tensor/cuda/module/pooling.h"
+#include "worker/tensor/cuda/module/product.h"
 #include "tests/unit/cuda/library_operands.h"
 
 using namespace ddprun;

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cuda/device_api.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/random.h"
+#include "common/error.h"
+#include "worker/tensor/cuda/device_api.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/random.h"
 #include "tests/support/catch.h"
 #include "tests/unit/cuda/tested_module.h"
 

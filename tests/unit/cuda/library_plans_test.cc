@@ -1,8 +1,8 @@
 // The module's internal plans of products and convolutions: the arithmetic and the algorithm.
-#include "ddprun/worker/cuda/emulator/machine.h"
-#include "ddprun/worker/tensor/cuda/module/convolution.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
-#include "ddprun/worker/tensor/cuda/module/product.h"
+#include "worker/cuda/emulator/machine.h"
+#include "worker/tensor/cuda/module/convolution.h"
+#include "worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/product.h"
 #include "tests/unit/cuda/convolution_shapes.h"
 #include "tests/unit/cuda/library_operands.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/cuda/cuda_device.h"
 #include "tests/unit/cuda/tested_module.h"
 
 namespace ddprun::test {

@@ -2,10 +2,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/worker/cuda/emulator/control.h"
-#include "ddprun/worker/tensor/cuda/module/groups.h"
-#include "ddprun/worker/tensor/cuda/module/guarded.h"
+#include "common/unique_fd.h"
+#include "worker/cuda/emulator/control.h"
+#include "worker/tensor/cuda/module/groups.h"
+#include "worker/tensor/cuda/module/guarded.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/unit/cuda/arrays.h"

@@ -1,5 +1,5 @@
 // Steps of optimizers on an emulated device give the CPU's bits, for many tensors at once.
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 #include "tests/unit/cuda/tensor_lists.h"
 
 using namespace ddprun;

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 #include "tests/support/numerics.h"
 #include "tests/unit/cuda/device_tensor.h"
 

@@ -1,9 +1,9 @@
 // Each function of the CUDA runtime that the module calls fails once at each of its calls.
 #include <algorithm>
 
-#include "ddprun/worker/cuda/emulator/machine.h"
-#include "ddprun/worker/tensor/cuda/module/groups.h"
-#include "ddprun/worker/tensor/cuda/module/guarded.h"
+#include "worker/cuda/emulator/machine.h"
+#include "worker/tensor/cuda/module/groups.h"
+#include "worker/tensor/cuda/module/guarded.h"
 #include "tests/support/catch.h"
 #include "tests/unit/cuda/arrays.h"
 #include "tests/unit/cuda/kernels.h"

@@ -1,9 +1,9 @@
 #include <array>
 #include <cstring>
 
-#include "ddprun/worker/cuda/emulator/control.h"
-#include "ddprun/worker/tensor/cuda/module/groups.h"
-#include "ddprun/worker/tensor/cuda/module/guarded.h"
+#include "worker/cuda/emulator/control.h"
+#include "worker/tensor/cuda/module/groups.h"
+#include "worker/tensor/cuda/module/guarded.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/unit/cuda/arrays.h"

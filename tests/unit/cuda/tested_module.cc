@@ -1,6 +1,6 @@
 #include "tests/unit/cuda/tested_module.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::test {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // The module under test. Which one it is depends on what the program links: linked_module.cc for the emulated module's
 // objects, which sanitizers then see, or loaded_module.cc for the module that the worker would open, of a real device

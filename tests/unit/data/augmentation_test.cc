@@ -1,15 +1,15 @@
-#include "ddprun/worker/data/augmentation.h"
+#include "worker/data/augmentation.h"
 
 #include <cstring>
 #include <map>
 #include <set>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/digits.h"
-#include "ddprun/worker/data/distributed_sampler.h"
-#include "ddprun/worker/data/epoch_plan.h"
-#include "ddprun/worker/data/loader.h"
-#include "ddprun/worker/data/patterns.h"
+#include "common/error.h"
+#include "worker/data/digits.h"
+#include "worker/data/distributed_sampler.h"
+#include "worker/data/epoch_plan.h"
+#include "worker/data/loader.h"
+#include "worker/data/patterns.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

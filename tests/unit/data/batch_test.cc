@@ -1,8 +1,8 @@
-#include "ddprun/worker/data/batch.h"
+#include "worker/data/batch.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/loader.h"
-#include "ddprun/worker/data/random_tensors.h"
+#include "common/error.h"
+#include "worker/data/loader.h"
+#include "worker/data/random_tensors.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

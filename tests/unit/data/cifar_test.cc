@@ -1,6 +1,6 @@
-#include "ddprun/worker/data/cifar.h"
+#include "worker/data/cifar.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/images_support.h"

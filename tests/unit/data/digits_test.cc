@@ -1,9 +1,9 @@
-#include "ddprun/worker/data/digits.h"
+#include "worker/data/digits.h"
 
 #include <set>
 #include <thread>
 
-#include "ddprun/worker/digest/sha256.h"
+#include "worker/digest/sha256.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,10 +1,10 @@
-#include "ddprun/worker/data/distributed_sampler.h"
+#include "worker/data/distributed_sampler.h"
 
 #include <set>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/digest/sha256.h"
+#include "common/bytes.h"
+#include "common/error.h"
+#include "worker/digest/sha256.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,9 +1,9 @@
-#include "ddprun/worker/data/epoch_plan.h"
+#include "worker/data/epoch_plan.h"
 
 #include <map>
 #include <numeric>
 
-#include "ddprun/worker/data/distributed_sampler.h"
+#include "worker/data/distributed_sampler.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::data;

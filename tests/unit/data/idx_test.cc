@@ -1,7 +1,7 @@
-#include "ddprun/worker/data/idx.h"
+#include "worker/data/idx.h"
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/idx_files.h"

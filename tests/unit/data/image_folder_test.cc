@@ -1,11 +1,11 @@
-#include "ddprun/worker/data/image_folder.h"
+#include "worker/data/image_folder.h"
 
 #include <cstring>
 #include <fstream>
 #include <numeric>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/loader.h"
+#include "common/error.h"
+#include "worker/data/loader.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/picture_files.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
+#include "worker/data/dataset.h"
 
 // Helpers for samples of image data sets, and small CIFAR files.
 namespace ddprun::testing {

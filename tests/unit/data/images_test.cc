@@ -1,7 +1,7 @@
-#include "ddprun/worker/data/images.h"
+#include "worker/data/images.h"
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
+#include "common/environment.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/idx_files.h"

@@ -1,10 +1,10 @@
-#include "ddprun/worker/data/loader.h"
+#include "worker/data/loader.h"
 
 #include <atomic>
 #include <cstring>
 #include <numeric>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

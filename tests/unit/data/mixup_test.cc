@@ -1,10 +1,10 @@
-#include "ddprun/worker/data/mixup.h"
+#include "worker/data/mixup.h"
 
 #include <cmath>
 #include <set>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/patterns.h"
+#include "common/error.h"
+#include "worker/data/patterns.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,6 +1,6 @@
-#include "ddprun/worker/data/numbers.h"
+#include "worker/data/numbers.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/idx_files.h"

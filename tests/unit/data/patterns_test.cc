@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/patterns.h"
+#include "worker/data/patterns.h"
 
 #include <cmath>
 

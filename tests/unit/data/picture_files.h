@@ -8,7 +8,7 @@
 #include <png.h>
 #include <string>
 
-#include "ddprun/worker/data/picture.h"
+#include "worker/data/picture.h"
 
 namespace ddprun::testing {
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/data/picture.h"
+#include "worker/data/picture.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/unit/data/picture_files.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/data/random_tensors.h"
+#include "worker/data/random_tensors.h"
 
 #include <cmath>
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/data/tokens.h"
+#include "worker/data/tokens.h"
 
 #include <cstring>
 #include <fstream>
 #include <numeric>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

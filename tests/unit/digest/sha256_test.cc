@@ -1,4 +1,4 @@
-#include "ddprun/worker/digest/sha256.h"
+#include "worker/digest/sha256.h"
 
 #include "tests/support/catch.h"
 

@@ -1,10 +1,10 @@
-#include "ddprun/launcher/agent/agent_state.h"
+#include "launcher/agent/agent_state.h"
 
 #include <csignal>
 
 #include <fmt/ranges.h>
 
-#include "ddprun/rendezvous/membership/worker_failure.h"
+#include "rendezvous/membership/worker_failure.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,6 +1,6 @@
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/attach/attach_protocol.h"
-#include "ddprun/launcher/attach/recent_output.h"
+#include "common/error.h"
+#include "launcher/attach/attach_protocol.h"
+#include "launcher/attach/recent_output.h"
 #include "tests/support/catch.h"
 
 // The workers' output that an agent keeps, and the way in which it sends it.

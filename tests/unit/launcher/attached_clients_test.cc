@@ -1,4 +1,4 @@
-#include "ddprun/launcher/attach/attached_clients.h"
+#include "launcher/attach/attached_clients.h"
 
 #include <chrono>
 #include <fcntl.h>
@@ -11,10 +11,10 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/launcher/attach/attach_protocol.h"
-#include "ddprun/launcher/attach/follower_queue.h"
-#include "ddprun/launcher/attach/remote_signals.h"
+#include "common/deadline.h"
+#include "launcher/attach/attach_protocol.h"
+#include "launcher/attach/follower_queue.h"
+#include "launcher/attach/remote_signals.h"
 #include "tests/support/catch.h"
 
 // Followers of a rank on this node and on others: what is queued for them, and which messages go to other nodes.

@@ -1,7 +1,7 @@
-#include "ddprun/launcher/placement/binding.h"
+#include "launcher/placement/binding.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/placement/placement.h"
+#include "common/error.h"
+#include "launcher/placement/placement.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/fake_machine.h"
 

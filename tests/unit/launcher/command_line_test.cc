@@ -1,8 +1,8 @@
-#include "ddprun/launcher/cli/command_line.h"
+#include "launcher/cli/command_line.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/cli/pages.h"
-#include "ddprun/launcher/cli/subcommands.h"
+#include "common/error.h"
+#include "launcher/cli/pages.h"
+#include "launcher/cli/subcommands.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/connect_watch.h"
+#include "launcher/workers/connect_watch.h"
 
 #include <cstring>
 #include <netinet/in.h>
@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/free_port.h"
 

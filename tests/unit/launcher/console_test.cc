@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/console.h"
+#include "launcher/output/console.h"
 
 #include <atomic>
 #include <fcntl.h>
@@ -6,8 +6,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/output/log_through_console.h"
+#include "common/unique_fd.h"
+#include "launcher/output/log_through_console.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

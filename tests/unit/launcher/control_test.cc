@@ -11,12 +11,12 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/control/agent_record.h"
-#include "ddprun/launcher/control/control_command.h"
-#include "ddprun/launcher/control/control_socket.h"
-#include "ddprun/launcher/control/runtime_folder.h"
-#include "ddprun/launcher/control/status_text.h"
+#include "common/error.h"
+#include "launcher/control/agent_record.h"
+#include "launcher/control/control_command.h"
+#include "launcher/control/control_socket.h"
+#include "launcher/control/runtime_folder.h"
+#include "launcher/control/status_text.h"
 #include "tests/support/as_user.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

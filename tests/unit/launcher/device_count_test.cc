@@ -1,4 +1,4 @@
-#include "ddprun/launcher/cli/device_count.h"
+#include "launcher/cli/device_count.h"
 
 #include <fstream>
 

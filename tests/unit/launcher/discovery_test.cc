@@ -1,10 +1,10 @@
-#include "ddprun/launcher/cluster/discovery.h"
+#include "launcher/cluster/discovery.h"
 
 #include <set>
 #include <sstream>
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/cluster/rendezvous_choice.h"
+#include "common/error.h"
+#include "launcher/cluster/rendezvous_choice.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/slurm_environments.h"
 

@@ -2,8 +2,8 @@
 #include <set>
 #include <thread>
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/doctor/diagnosis.h"
+#include "common/error.h"
+#include "launcher/doctor/diagnosis.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

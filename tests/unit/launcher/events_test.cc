@@ -1,10 +1,10 @@
-#include "ddprun/launcher/report/events.h"
+#include "launcher/report/events.h"
 
 #include <fstream>
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

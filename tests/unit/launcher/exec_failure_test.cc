@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/exec_failure.h"
+#include "launcher/workers/exec_failure.h"
 
 #include <cerrno>
 #include <fstream>

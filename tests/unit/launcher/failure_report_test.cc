@@ -1,11 +1,11 @@
-#include "ddprun/launcher/report/failure_report.h"
+#include "launcher/report/failure_report.h"
 
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 
-#include "ddprun/common/rank_label.h"
-#include "ddprun/rendezvous/membership/worker_failure.h"
+#include "common/rank_label.h"
+#include "rendezvous/membership/worker_failure.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/launcher/placement/cpu_list.h"
+#include "launcher/placement/cpu_list.h"
 #include "tests/support/temp_dir.h"
 
 // The files of /sys and /proc of other machines, in a temporary folder.

@@ -1,9 +1,9 @@
-#include "ddprun/launcher/chaos/fault_schedule.h"
+#include "launcher/chaos/fault_schedule.h"
 
 #include <string>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

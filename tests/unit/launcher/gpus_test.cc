@@ -1,4 +1,4 @@
-#include "ddprun/launcher/placement/gpus.h"
+#include "launcher/placement/gpus.h"
 
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/fake_machine.h"

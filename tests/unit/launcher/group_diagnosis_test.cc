@@ -1,9 +1,9 @@
-#include "ddprun/launcher/control/group_diagnosis.h"
+#include "launcher/control/group_diagnosis.h"
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 
-#include "ddprun/launcher/control/group_text.h"
+#include "launcher/control/group_text.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,7 +1,7 @@
 #include <csignal>
 #include <sys/wait.h>
 
-#include "ddprun/launcher/workers/guardian_process.h"
+#include "launcher/workers/guardian_process.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/hosts/hosts_job_state.h"
+#include "launcher/hosts/hosts_job_state.h"
 
 #include <csignal>
 

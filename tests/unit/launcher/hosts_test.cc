@@ -1,8 +1,8 @@
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/hosts/host_entries.h"
-#include "ddprun/launcher/hosts/hosts_job.h"
-#include "ddprun/launcher/hosts/remote_protocol.h"
-#include "ddprun/launcher/hosts/ssh_command.h"
+#include "common/error.h"
+#include "launcher/hosts/host_entries.h"
+#include "launcher/hosts/hosts_job.h"
+#include "launcher/hosts/remote_protocol.h"
+#include "launcher/hosts/ssh_command.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,9 +1,9 @@
-#include "ddprun/launcher/cluster/job_trust.h"
+#include "launcher/cluster/job_trust.h"
 
 #include <fstream>
 #include <sys/stat.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

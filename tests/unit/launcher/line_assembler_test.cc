@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/line_assembler.h"
+#include "launcher/output/line_assembler.h"
 
 #include "tests/support/catch.h"
 

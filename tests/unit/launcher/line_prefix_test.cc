@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/line_prefix.h"
+#include "launcher/output/line_prefix.h"
 
 #include "tests/support/catch.h"
 

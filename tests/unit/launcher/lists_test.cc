@@ -1,8 +1,8 @@
-#include "ddprun/launcher/cli/lists.h"
+#include "launcher/cli/lists.h"
 
 #include <csignal>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,11 +1,11 @@
-#include "ddprun/launcher/output/log_folder.h"
+#include "launcher/output/log_folder.h"
 
 #include <fstream>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
+#include "common/error.h"
+#include "common/host_port.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

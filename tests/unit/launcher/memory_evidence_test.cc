@@ -1,4 +1,4 @@
-#include "ddprun/launcher/report/memory_evidence.h"
+#include "launcher/report/memory_evidence.h"
 
 #include <fstream>
 

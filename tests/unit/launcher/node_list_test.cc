@@ -1,6 +1,6 @@
-#include "ddprun/launcher/cluster/node_list.h"
+#include "launcher/cluster/node_list.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,6 +1,6 @@
-#include "ddprun/launcher/agent/node_usage.h"
+#include "launcher/agent/node_usage.h"
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

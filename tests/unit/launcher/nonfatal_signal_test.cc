@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/nonfatal_signal.h"
+#include "launcher/workers/nonfatal_signal.h"
 
 #include <csignal>
 #include <string>

@@ -1,6 +1,6 @@
-#include "ddprun/launcher/cli/options.h"
+#include "launcher/cli/options.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/agent/preview.h"
+#include "launcher/agent/preview.h"
 
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/process_evidence.h"
+#include "launcher/workers/process_evidence.h"
 
 #include <algorithm>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-#include "ddprun/launcher/cluster/rendezvous_choice.h"
+#include "launcher/cluster/rendezvous_choice.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/agent/reserved_port.h"
+#include "launcher/agent/reserved_port.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "common/error.h"
+#include "rendezvous/store/tcp_socket.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/screen.h"
+#include "launcher/output/screen.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/screen_emulator.h"

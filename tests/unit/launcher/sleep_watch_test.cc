@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/sleep_watch.h"
+#include "launcher/workers/sleep_watch.h"
 
 #include "tests/support/catch.h"
 

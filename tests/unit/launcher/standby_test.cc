@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/standby.h"
+#include "launcher/workers/standby.h"
 
 #include "tests/support/catch.h"
 

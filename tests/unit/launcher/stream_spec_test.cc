@@ -1,6 +1,6 @@
-#include "ddprun/launcher/output/stream_spec.h"
+#include "launcher/output/stream_spec.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/output/terminal_text.h"
+#include "launcher/output/terminal_text.h"
 
 #include "tests/support/catch.h"
 

@@ -1,6 +1,6 @@
-#include "ddprun/launcher/placement/topology.h"
+#include "launcher/placement/topology.h"
 
-#include "ddprun/launcher/placement/affinity.h"
+#include "launcher/placement/affinity.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/fake_machine.h"
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cctype>
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/agent/job.h"
-#include "ddprun/launcher/cli/command_line.h"
+#include "common/error.h"
+#include "launcher/agent/job.h"
+#include "launcher/cli/command_line.h"
 #include "tests/support/catch.h"
 
 // Every option of torchrun: both spellings, the environment, the default, and the error for a bad value.

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/agent/training_watch.h"
+#include "launcher/agent/training_watch.h"
 
 #include <string>
 #include <unistd.h>

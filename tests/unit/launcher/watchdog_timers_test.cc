@@ -1,6 +1,6 @@
-#include "ddprun/launcher/workers/watchdog_timers.h"
+#include "launcher/workers/watchdog_timers.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,9 +1,9 @@
-#include "ddprun/launcher/cli/worker_command.h"
+#include "launcher/cli/worker_command.h"
 
 #include <fstream>
 #include <sys/stat.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,8 +1,8 @@
-#include "ddprun/launcher/workers/worker_environment.h"
+#include "launcher/workers/worker_environment.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,10 +1,10 @@
-#include "ddprun/worker/nn/decoding/incremental_decoder.h"
+#include "worker/nn/decoding/incremental_decoder.h"
 
 #include <numeric>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/nn/models.h"
+#include "common/error.h"
+#include "worker/autograd/operation.h"
+#include "worker/nn/models.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -1,8 +1,8 @@
-#include "ddprun/worker/nn/layers.h"
+#include "worker/nn/layers.h"
 
 #include <cmath>
 
-#include "ddprun/worker/nn/random_scope.h"
+#include "worker/nn/random_scope.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

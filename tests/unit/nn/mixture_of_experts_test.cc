@@ -1,12 +1,12 @@
-#include "ddprun/worker/nn/layers/mixture_of_experts.h"
+#include "worker/nn/layers/mixture_of_experts.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/loss_factor_scope.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "common/error.h"
+#include "worker/autograd/ops.h"
+#include "worker/nn/loss_factor_scope.h"
+#include "worker/nn/models.h"
+#include "worker/optim/optimizer.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -1,12 +1,12 @@
-#include "ddprun/worker/nn/models.h"
+#include "worker/nn/models.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/random_scope.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/random_scope.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -1,15 +1,15 @@
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/module.h"
 
 #include <cmath>
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/name_pattern.h"
-#include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/nn/state.h"
+#include "common/error.h"
+#include "worker/autograd/ops.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models.h"
+#include "worker/nn/name_pattern.h"
+#include "worker/nn/random_scope.h"
+#include "worker/nn/state.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

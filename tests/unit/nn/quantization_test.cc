@@ -1,13 +1,13 @@
 #include <cmath>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/quantization/quantize.h"
-#include "ddprun/worker/nn/quantization/quantized_conv2d.h"
-#include "ddprun/worker/nn/quantization/quantized_linear.h"
-#include "ddprun/worker/nn/state.h"
+#include "common/error.h"
+#include "worker/autograd/ops.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models.h"
+#include "worker/nn/quantization/quantize.h"
+#include "worker/nn/quantization/quantized_conv2d.h"
+#include "worker/nn/quantization/quantized_linear.h"
+#include "worker/nn/state.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,8 +1,8 @@
 // Module::set_recompute(): the same bits from less memory.
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/random_scope.h"
+#include "worker/autograd/checkpoint.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models.h"
+#include "worker/nn/random_scope.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -1,9 +1,9 @@
-#include "ddprun/worker/optim/clip.h"
+#include "worker/optim/clip.h"
 
 #include <cmath>
 #include <limits>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

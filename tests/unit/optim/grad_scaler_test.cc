@@ -1,4 +1,4 @@
-#include "ddprun/worker/optim/grad_scaler.h"
+#include "worker/optim/grad_scaler.h"
 
 #include <cmath>
 #include <limits>

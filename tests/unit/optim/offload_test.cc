@@ -1,12 +1,12 @@
-#include "ddprun/worker/optim/offload.h"
+#include "worker/optim/offload.h"
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "common/error.h"
+#include "worker/autograd/ops.h"
+#include "worker/optim/optimizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

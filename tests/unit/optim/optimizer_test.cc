@@ -1,10 +1,10 @@
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/optim/optimizer.h"
 
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/optim/clip.h"
+#include "common/error.h"
+#include "worker/autograd/ops.h"
+#include "worker/optim/clip.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,10 +1,10 @@
 // DataParallel, pipelines and batches on emulated CUDA devices.
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/clip.h"
-#include "ddprun/worker/parallel/data_parallel.h"
-#include "ddprun/worker/parallel/pipeline/device_pipeline.h"
-#include "ddprun/worker/parallel/pipeline/stage.h"
+#include "worker/data/batch.h"
+#include "worker/nn/models.h"
+#include "worker/optim/clip.h"
+#include "worker/parallel/data_parallel.h"
+#include "worker/parallel/pipeline/device_pipeline.h"
+#include "worker/parallel/pipeline/stage.h"
 #include "tests/support/emulated_cuda.h"
 #include "tests/support/numerics.h"
 

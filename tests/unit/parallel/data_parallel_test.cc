@@ -1,13 +1,13 @@
-#include "ddprun/worker/parallel/data_parallel.h"
+#include "worker/parallel/data_parallel.h"
 
 #include <cmath>
 
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models.h"
+#include "worker/nn/random_scope.h"
+#include "worker/optim/optimizer.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

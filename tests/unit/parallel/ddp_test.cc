@@ -5,17 +5,17 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/comm/subgroups.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/sync_batch_norm.h"
-#include "ddprun/worker/tensor/memory_owner.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/ops.h"
+#include "worker/comm/collectives.h"
+#include "worker/comm/subgroups.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models.h"
+#include "worker/optim/optimizer.h"
+#include "worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/sync_batch_norm.h"
+#include "worker/tensor/memory_owner.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 

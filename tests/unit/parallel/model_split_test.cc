@@ -1,11 +1,11 @@
-#include "ddprun/worker/parallel/model_split.h"
+#include "worker/parallel/model_split.h"
 
 #include <numeric>
 
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "worker/autograd/operation.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models.h"
+#include "worker/optim/optimizer.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

@@ -1,9 +1,9 @@
-#include "ddprun/worker/parallel/parameter_shards.h"
+#include "worker/parallel/parameter_shards.h"
 
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/sharding/sharded_state.h"
+#include "common/error.h"
+#include "worker/parallel/sharding/sharded_state.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/small_net.h"
 

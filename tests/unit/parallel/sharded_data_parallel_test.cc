@@ -1,16 +1,16 @@
-#include "ddprun/worker/parallel/sharded_data_parallel.h"
+#include "worker/parallel/sharded_data_parallel.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/parallel/call_order.h"
-#include "ddprun/worker/parallel/parameter_shards.h"
-#include "ddprun/worker/parallel/releasable_memory.h"
-#include "ddprun/worker/parallel/shard_units.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/comm/collectives.h"
+#include "worker/nn/layers.h"
+#include "worker/parallel/call_order.h"
+#include "worker/parallel/parameter_shards.h"
+#include "worker/parallel/releasable_memory.h"
+#include "worker/parallel/shard_units.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/small_net.h"
 

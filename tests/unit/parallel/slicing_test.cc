@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/slicing.h"
+#include "worker/parallel/slicing.h"
 
 #include <numeric>
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "worker/autograd/ops.h"
+#include "worker/nn/models.h"
+#include "worker/optim/optimizer.h"
+#include "worker/parallel/distributed_data_parallel.h"
 #include "tests/support/run_ranks.h"
 
 // A small network that ranks train together, whichever part of it each of them keeps.

@@ -1,8 +1,8 @@
-#include "ddprun/worker/profiler/bottleneck.h"
+#include "worker/profiler/bottleneck.h"
 
 #include <algorithm>
 
-#include "ddprun/worker/profiler/report.h"
+#include "worker/profiler/report.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::profiler;

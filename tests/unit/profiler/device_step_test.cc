@@ -1,7 +1,7 @@
-#include "ddprun/worker/profiler/device_step.h"
+#include "worker/profiler/device_step.h"
 
-#include "ddprun/worker/profiler/intervals.h"
-#include "ddprun/worker/profiler/summary.h"
+#include "worker/profiler/intervals.h"
+#include "worker/profiler/summary.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::profiler;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/profiler/overlap.h"
+#include "worker/profiler/overlap.h"
 
 #include "tests/support/catch.h"
 

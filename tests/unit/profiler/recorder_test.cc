@@ -1,6 +1,6 @@
-#include "ddprun/worker/profiler/recorder.h"
+#include "worker/profiler/recorder.h"
 
-#include "ddprun/worker/profiler/summary.h"
+#include "worker/profiler/summary.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::profiler;

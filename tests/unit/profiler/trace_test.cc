@@ -1,4 +1,4 @@
-#include "ddprun/worker/profiler/trace.h"
+#include "worker/profiler/trace.h"
 
 #include <boost/json.hpp>
 

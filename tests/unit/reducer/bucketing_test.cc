@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/bucketing.h"
+#include "worker/reducer/bucketing.h"
 
 #include "tests/support/catch.h"
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/reducer/comm_hook.h"
+#include "worker/reducer/comm_hook.h"
 
 #include <algorithm>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/reducer/bucket_stages.h"
-#include "ddprun/worker/reducer/reducer.h"
+#include "common/error.h"
+#include "worker/reducer/bucket_stages.h"
+#include "worker/reducer/reducer.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 

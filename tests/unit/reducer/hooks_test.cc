@@ -7,10 +7,10 @@
 #include <set>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/reducer/built_in_hooks.h"
-#include "ddprun/worker/reducer/reducer.h"
+#include "common/error.h"
+#include "common/float16.h"
+#include "worker/reducer/built_in_hooks.h"
+#include "worker/reducer/reducer.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 

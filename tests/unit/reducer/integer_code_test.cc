@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/hooks/integer_code.h"
+#include "worker/reducer/hooks/integer_code.h"
 
 #include <cmath>
 #include <limits>

@@ -1,10 +1,10 @@
-#include "ddprun/worker/reducer/reducer.h"
+#include "worker/reducer/reducer.h"
 
 #include <span>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/operations/call.h"
+#include "common/error.h"
+#include "worker/comm/operations/call.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/shard_tree.h"
+#include "worker/reducer/shard_tree.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 #include <numeric>
 #include <random>
 
-#include "ddprun/worker/reducer/hooks/shard_sum_hook.h"
-#include "ddprun/worker/reducer/reducer.h"
+#include "worker/reducer/hooks/shard_sum_hook.h"
+#include "worker/reducer/reducer.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/shards.h"
+#include "worker/reducer/shards.h"
 
 #include "tests/support/catch.h"
 

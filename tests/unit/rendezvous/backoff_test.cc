@@ -1,6 +1,6 @@
-#include "ddprun/rendezvous/store/backoff.h"
+#include "rendezvous/store/backoff.h"
 
-#include "ddprun/rendezvous/store/log_limiter.h"
+#include "rendezvous/store/log_limiter.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,12 +1,12 @@
-#include "ddprun/rendezvous/trust/client_admission.h"
+#include "rendezvous/trust/client_admission.h"
 
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "ddprun/rendezvous/trust/client_handshake.h"
-#include "ddprun/rendezvous/trust/owner_question.h"
+#include "rendezvous/trust/client_handshake.h"
+#include "rendezvous/trust/owner_question.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/etcd_client.h"
 
 #include <arpa/inet.h>
 #include <atomic>
@@ -11,8 +11,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/json/serialize.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

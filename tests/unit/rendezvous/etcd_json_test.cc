@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/etcd/etcd_json.h"
+#include "rendezvous/etcd/etcd_json.h"
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/etcd/job_keys.h"
-#include "ddprun/rendezvous/etcd/job_records.h"
+#include "common/error.h"
+#include "rendezvous/etcd/job_keys.h"
+#include "rendezvous/etcd/job_records.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

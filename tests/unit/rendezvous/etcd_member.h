@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/rendezvous/etcd/job_node.h"
+#include "rendezvous/etcd/job_node.h"
 #include "tests/support/fake_etcd.h"
 
 namespace ddprun::testing {

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/file_store.h"
+#include "rendezvous/store/file_store.h"
 
 #include <csignal>
 #include <fcntl.h>
@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/foreign_agent.h"
+#include "rendezvous/membership/foreign_agent.h"
 
 #include "tests/support/catch.h"
 

@@ -7,11 +7,11 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/trust/authentication_error.h"
-#include "ddprun/rendezvous/trust/client_handshake.h"
-#include "ddprun/rendezvous/trust/key_derivation.h"
-#include "ddprun/rendezvous/trust/server_handshake.h"
+#include "common/error.h"
+#include "rendezvous/trust/authentication_error.h"
+#include "rendezvous/trust/client_handshake.h"
+#include "rendezvous/trust/key_derivation.h"
+#include "rendezvous/trust/server_handshake.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

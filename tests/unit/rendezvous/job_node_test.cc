@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/etcd/job_node.h"
+#include "rendezvous/etcd/job_node.h"
 
 #include <algorithm>
 #include <memory>

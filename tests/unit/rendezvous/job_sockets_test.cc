@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/job_sockets.h"
+#include "rendezvous/trust/job_sockets.h"
 
 #include <csignal>
 #include <memory>
@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "rendezvous/store/tcp_socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 

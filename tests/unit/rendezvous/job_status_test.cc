@@ -1,14 +1,14 @@
-#include "ddprun/rendezvous/membership/job_status.h"
+#include "rendezvous/membership/job_status.h"
 
 #include <csignal>
 
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/membership/membership.h"
-#include "ddprun/rendezvous/membership/membership_hub.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
-#include "ddprun/rendezvous/membership/worker_failure.h"
+#include "common/error.h"
+#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership_hub.h"
+#include "rendezvous/membership/session_protocol.h"
+#include "rendezvous/membership/worker_failure.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,8 +1,8 @@
-#include "ddprun/rendezvous/store/local_socket.h"
+#include "rendezvous/store/local_socket.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "common/error.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "ddprun/rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership.h"
 
 namespace ddprun::testing {
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership.h"
 
 #include <map>
 #include <set>

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/node_address.h"
+#include "rendezvous/membership/node_address.h"
 
 #include "tests/support/catch.h"
 

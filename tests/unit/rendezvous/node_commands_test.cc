@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/node_commands.h"
+#include "rendezvous/membership/node_commands.h"
 
 #include "tests/support/catch.h"
 

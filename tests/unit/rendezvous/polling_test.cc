@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/polling.h"
+#include "rendezvous/store/polling.h"
 
 #include "tests/support/catch.h"
 

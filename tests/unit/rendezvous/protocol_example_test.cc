@@ -2,8 +2,8 @@
 // machine.
 #include <map>
 
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/store_state.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/store_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"
 

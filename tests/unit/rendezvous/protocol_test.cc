@@ -1,7 +1,7 @@
-#include "ddprun/rendezvous/store/protocol.h"
+#include "rendezvous/store/protocol.h"
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
+#include "common/bytes.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"
 

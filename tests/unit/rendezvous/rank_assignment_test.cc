@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/rank_assignment.h"
+#include "rendezvous/membership/rank_assignment.h"
 
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/progress/rank_record.h"
+#include "rendezvous/progress/rank_record.h"
 
 #include <random>
 #include <string>

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
+#include "rendezvous/recovery/recovery_keys.h"
 
 #include "tests/support/catch.h"
 

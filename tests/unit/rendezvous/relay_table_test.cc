@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/relay_table.h"
+#include "rendezvous/membership/relay_table.h"
 
 #include "tests/support/catch.h"
 

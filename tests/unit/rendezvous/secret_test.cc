@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/trust/secret.h"
+#include "rendezvous/trust/secret.h"
 
 #include <algorithm>
 #include <new>
@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/trust/key_derivation.h"
+#include "common/error.h"
+#include "rendezvous/trust/key_derivation.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

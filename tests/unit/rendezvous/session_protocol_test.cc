@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "rendezvous/membership/session_protocol.h"
 
 #include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

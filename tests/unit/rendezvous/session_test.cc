@@ -14,13 +14,13 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/rendezvous/backend.h"
-#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
-#include "ddprun/rendezvous/membership/session_client.h"
-#include "ddprun/rendezvous/membership/session_protocol.h"
-#include "ddprun/rendezvous/store/prefix_store.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "rendezvous/backend.h"
+#include "rendezvous/hosting/hosted_endpoint.h"
+#include "rendezvous/membership/session_client.h"
+#include "rendezvous/membership/session_protocol.h"
+#include "rendezvous/store/prefix_store.h"
+#include "rendezvous/store/tcp_socket.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/free_port.h"
 

@@ -1,12 +1,12 @@
-#include "ddprun/rendezvous/trust/socket_owner.h"
+#include "rendezvous/trust/socket_owner.h"
 
 #include <chrono>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
-#include "ddprun/rendezvous/trust/owner_question.h"
+#include "common/error.h"
+#include "rendezvous/store/tcp_socket.h"
+#include "rendezvous/trust/owner_question.h"
 #include "tests/support/as_user.h"
 #include "tests/support/catch.h"
 

@@ -1,10 +1,10 @@
-#include "ddprun/rendezvous/recovery/standby_socket.h"
+#include "rendezvous/recovery/standby_socket.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/pipe.h"
+#include "common/error.h"
+#include "common/pipe.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

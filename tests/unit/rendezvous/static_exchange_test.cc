@@ -1,15 +1,15 @@
-#include "ddprun/rendezvous/static/static_exchange.h"
+#include "rendezvous/static/static_exchange.h"
 
 #include <mutex>
 #include <thread>
 
 #include <boost/asio/io_context.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/rendezvous/store/store_server.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/store/memory_store.h"
+#include "rendezvous/store/store_server.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

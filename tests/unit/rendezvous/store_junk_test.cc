@@ -3,9 +3,9 @@
 
 #include <map>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/protocol.h"
-#include "ddprun/rendezvous/store/store_state.h"
+#include "common/error.h"
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/store_state.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/catch.h"
 

@@ -1,5 +1,5 @@
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "common/error.h"
+#include "rendezvous/store/store_server_thread.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/store_server.h"
+#include "rendezvous/store/store_server.h"
 
 #include <fcntl.h>
 #include <future>
@@ -12,9 +12,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "common/log.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"
 #include "tests/support/raw_socket.h"

@@ -1,7 +1,7 @@
-#include "ddprun/rendezvous/store/store_state.h"
+#include "rendezvous/store/store_state.h"
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
+#include "common/bytes.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "rendezvous/store/tcp_socket.h"
 
 #include <csignal>
 #include <string>
@@ -7,8 +7,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/processes.h"
 

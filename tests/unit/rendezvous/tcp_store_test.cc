@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "rendezvous/store/tcp_store.h"
 
 #include <arpa/inet.h>
 #include <future>
@@ -8,9 +8,9 @@
 #include <sys/socket.h>
 #include <thread>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "common/error.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/tcp_socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"
 #include "tests/support/raw_socket.h"

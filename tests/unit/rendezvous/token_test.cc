@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/trust/token_descriptor.h"
-#include "ddprun/rendezvous/trust/token_file.h"
+#include "common/error.h"
+#include "rendezvous/trust/token_descriptor.h"
+#include "rendezvous/trust/token_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/progress/training_memory.h"
+#include "rendezvous/progress/training_memory.h"
 
 #include <atomic>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <thread>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -4,9 +4,9 @@
 #include <limits>
 #include <vector>
 
-#include "ddprun/worker/tensor/cpu/attention_pairs.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/tensor/cpu/attention_pairs.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/random.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

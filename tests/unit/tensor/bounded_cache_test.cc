@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/bounded_cache.h"
+#include "worker/tensor/bounded_cache.h"
 
 #include <string>
 

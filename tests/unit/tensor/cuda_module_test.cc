@@ -1,10 +1,10 @@
 // The messages where CUDA devices cannot be used.
-#include "ddprun/worker/cuda/cuda_module.h"
+#include "worker/cuda/cuda_module.h"
 
 #include <cstdlib>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "common/error.h"
+#include "worker/tensor/tensor.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -2,12 +2,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/late_values.h"
-#include "ddprun/worker/tensor/random.h"
-#include "ddprun/worker/tensor/upload.h"
+#include "common/error.h"
+#include "worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/late_values.h"
+#include "worker/tensor/random.h"
+#include "worker/tensor/upload.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_cuda.h"
 

@@ -1,10 +1,10 @@
 // Times of points in the queues of an emulated device whose clock counts operations, each a microsecond.
-#include "ddprun/worker/tensor/device_marks.h"
+#include "worker/tensor/device_marks.h"
 
 #include <cstdlib>
 
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/tensor.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_cuda.h"
 

@@ -1,14 +1,14 @@
 // The owners of an emulated CUDA device's memory, and the messages when there is not enough.
-#include "ddprun/worker/tensor/device_memory.h"
+#include "worker/tensor/device_memory.h"
 
 #include <cstdlib>
 #include <thread>
 #include <vector>
 
-#include "ddprun/worker/cuda/cuda_module.h"
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/tensor/device_fault.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/cuda/cuda_module.h"
+#include "worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/device_fault.h"
+#include "worker/tensor/tensor.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_cuda.h"
 

@@ -1,5 +1,5 @@
 // A module that needs a function which its library does not have.
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 extern "C" void cudnnFunctionOfTomorrow();
 

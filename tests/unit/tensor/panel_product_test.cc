@@ -1,9 +1,9 @@
-#include "ddprun/worker/tensor/cpu/panel_product.h"
+#include "worker/tensor/cpu/panel_product.h"
 
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/common/float16.h"
+#include "common/float16.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::cpu;

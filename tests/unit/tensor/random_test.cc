@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/random.h"
+#include "worker/tensor/random.h"
 
 #include <vector>
 

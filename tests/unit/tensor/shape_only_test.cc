@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/shape_only.h"
+#include "worker/tensor/shape_only.h"
 
 #include <fstream>
 #include <string>
@@ -6,10 +6,10 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/device.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/random.h"
+#include "common/error.h"
+#include "worker/tensor/device.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/random.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

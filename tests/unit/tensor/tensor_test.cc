@@ -1,11 +1,11 @@
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/tensor.h"
 
 #include <cmath>
 #include <cstring>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/storage.h"
+#include "common/error.h"
+#include "worker/tensor/storage.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

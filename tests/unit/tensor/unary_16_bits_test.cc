@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,14 +1,14 @@
-#include "ddprun/worker/tokenizer/byte_pairs.h"
+#include "worker/tokenizer/byte_pairs.h"
 
 #include <array>
 #include <string>
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/digest/sha256.h"
-#include "ddprun/worker/tokenizer/byte_level.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "worker/digest/sha256.h"
+#include "worker/tokenizer/byte_level.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <thread>
 
-#include "ddprun/worker/trainer/session/replicas.h"
+#include "worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"

@@ -4,13 +4,13 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/recovery/state_copy.h"
-#include "ddprun/worker/trainer/session/replicas.h"
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
-#include "ddprun/worker/trainer/state/state_snapshot.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/recovery/state_copy.h"
+#include "worker/trainer/session/replicas.h"
+#include "worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/state_snapshot.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

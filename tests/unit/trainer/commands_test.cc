@@ -1,7 +1,7 @@
 #include <set>
 #include <string>
 
-#include "ddprun/worker/trainer/commands/command.h"
+#include "worker/trainer/commands/command.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::trainer;

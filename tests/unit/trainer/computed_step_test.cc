@@ -1,10 +1,10 @@
 // The figures of steps without values, beside those of the same steps run by ranks that are threads.
-#include "ddprun/worker/trainer/commands/computed_step.h"
+#include "worker/trainer/commands/computed_step.h"
 
-#include "ddprun/worker/tensor/onednn/threads.h"
-#include "ddprun/worker/trainer/commands/measured_step.h"
-#include "ddprun/worker/trainer/commands/replica_sizes.h"
-#include "ddprun/worker/trainer/commands/step_traffic.h"
+#include "worker/tensor/onednn/threads.h"
+#include "worker/trainer/commands/measured_step.h"
+#include "worker/trainer/commands/replica_sizes.h"
+#include "worker/trainer/commands/step_traffic.h"
 #include "tests/numerics/layout_job.h"
 #include "tests/unit/trainer/ranks.h"
 

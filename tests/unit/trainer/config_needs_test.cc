@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/config/config_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "common/config/config_file.h"
+#include "common/error.h"
+#include "worker/nn/models.h"
+#include "worker/trainer/config/train_config.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -2,12 +2,12 @@
 #include <cmath>
 #include <fstream>
 
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/registry/device_group.h"
-#include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/trainer/session/train_session.h"
+#include "worker/comm/backends/staged/staged_group.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/registry/device_group.h"
+#include "worker/tasks/tasks.h"
+#include "worker/tensor/cuda/cuda_device.h"
+#include "worker/trainer/session/train_session.h"
 #include "tests/numerics/layout_job.h"
 #include "tests/support/emulated_cuda.h"
 

@@ -1,7 +1,7 @@
-#include "ddprun/worker/trainer/report/device_fault.h"
+#include "worker/trainer/report/device_fault.h"
 
-#include "ddprun/common/host_port.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
+#include "common/host_port.h"
+#include "worker/trainer/config/device_settings.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

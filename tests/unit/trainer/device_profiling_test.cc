@@ -2,10 +2,10 @@
 #include <cstdlib>
 #include <set>
 
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/profiler/summary.h"
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/trainer/report/profiling.h"
+#include "worker/comm/init.h"
+#include "worker/profiler/summary.h"
+#include "worker/tensor/cuda/cuda_device.h"
+#include "worker/trainer/report/profiling.h"
 #include "tests/support/catch.h"
 #include "tests/support/emulated_cuda.h"
 #include "tests/unit/trainer/sessions.h"

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/trainer/session/replicas.h"
-#include "ddprun/worker/trainer/state/trained_model.h"
+#include "worker/trainer/session/replicas.h"
+#include "worker/trainer/state/trained_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

@@ -1,11 +1,11 @@
-#include "ddprun/worker/trainer/session/evaluation.h"
+#include "worker/trainer/session/evaluation.h"
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/data/digits.h"
-#include "ddprun/worker/data/random_tensors.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/tasks/tasks.h"
+#include "worker/autograd/variable.h"
+#include "worker/comm/backends/local/self_group.h"
+#include "worker/data/digits.h"
+#include "worker/data/random_tensors.h"
+#include "worker/nn/models.h"
+#include "worker/tasks/tasks.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 

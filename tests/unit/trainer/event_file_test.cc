@@ -1,9 +1,9 @@
 // metrics.tensorboard, read by a reader of its own.
-#include "ddprun/worker/trainer/report/event_file.h"
+#include "worker/trainer/report/event_file.h"
 
 #include <regex>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/bytes.h"
+#include "common/atomic_file.h"
+#include "common/bytes.h"
 
 // A reader of TensorBoard's files that shares no code with their writer.
 namespace ddprun::testing {

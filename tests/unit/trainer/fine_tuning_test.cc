@@ -1,11 +1,11 @@
 #include <set>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/checkpoint.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/state.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models.h"
+#include "worker/nn/state.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

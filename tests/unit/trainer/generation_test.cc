@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/commands/generation.h"
+#include "worker/trainer/commands/generation.h"
 
 #include <map>
 #include <set>
 
-#include "ddprun/worker/nn/models.h"
+#include "worker/nn/models.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

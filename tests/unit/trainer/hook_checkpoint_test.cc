@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/state/hook_checkpoint.h"
+#include "worker/trainer/state/hook_checkpoint.h"
 
 #include <map>
 #include <string>

@@ -1,10 +1,10 @@
-#include "ddprun/worker/trainer/session/job_items.h"
+#include "worker/trainer/session/job_items.h"
 
 #include <algorithm>
 #include <fstream>
 
-#include "ddprun/common/config/config_file.h"
-#include "ddprun/common/version.h"
+#include "common/config/config_file.h"
+#include "common/version.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/idx_files.h"

@@ -1,8 +1,8 @@
-#include "ddprun/worker/trainer/commands/layout_plan.h"
+#include "worker/trainer/commands/layout_plan.h"
 
 #include <set>
 
-#include "ddprun/worker/trainer/commands/pipeline_bubble.h"
+#include "worker/trainer/commands/pipeline_bubble.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

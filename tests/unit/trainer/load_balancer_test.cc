@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/load_balancer.h"
+#include "worker/trainer/session/load_balancer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "ddprun/worker/optim/lr_schedule.h"
+#include "worker/optim/lr_schedule.h"
 
 // The rates were made by lr_schedule_figures.py with torch 1.13.0a0.
 namespace ddprun::testing {

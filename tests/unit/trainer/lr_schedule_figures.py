@@ -55,7 +55,7 @@ print(f"""#pragma once
 
 #include <vector>
 
-#include "ddprun/worker/optim/lr_schedule.h"
+#include "worker/optim/lr_schedule.h"
 
 // Made by lr_schedule_figures.py with torch {torch.__version__}.
 namespace ddprun::testing {{

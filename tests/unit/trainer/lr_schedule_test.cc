@@ -1,9 +1,9 @@
-#include "ddprun/worker/optim/lr_schedule.h"
+#include "worker/optim/lr_schedule.h"
 
 #include <cmath>
 #include <set>
 
-#include "ddprun/worker/trainer/session/replicas.h"
+#include "worker/trainer/session/replicas.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/report/memory_report.h"
+#include "worker/trainer/report/memory_report.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

@@ -1,12 +1,12 @@
-#include "ddprun/worker/trainer/report/metrics.h"
+#include "worker/trainer/report/metrics.h"
 
 #include <fstream>
 #include <limits>
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

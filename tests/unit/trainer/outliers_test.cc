@@ -1,9 +1,9 @@
 // optim.skip_outliers: the steps that are skipped, at all ranks, and the state that a run needs to resume.
 #include <limits>
 
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/optim/outlier_filter.h"
-#include "ddprun/worker/trainer/session/replicas.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/optim/outlier_filter.h"
+#include "worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

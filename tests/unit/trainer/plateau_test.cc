@@ -1,5 +1,5 @@
 // optim.schedule = plateau against PyTorch's ReduceLROnPlateau, and its state in checkpoints.
-#include "ddprun/worker/trainer/state/plateau.h"
+#include "worker/trainer/state/plateau.h"
 
 #include <limits>
 

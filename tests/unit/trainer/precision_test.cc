@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/trainer/session/replicas.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/support/step_records.h"
 #include "tests/support/temp_dir.h"

@@ -1,6 +1,6 @@
-#include "ddprun/worker/trainer/commands/prediction.h"
+#include "worker/trainer/commands/prediction.h"
 
-#include "ddprun/worker/data/numbers.h"
+#include "worker/data/numbers.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/preemption.h"
+#include "worker/trainer/preemption.h"
 
 #include <atomic>
 #include <csignal>
@@ -6,10 +6,10 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/spawn.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "worker/comm/spawn.h"
+#include "worker/trainer/config/train_config.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,11 +1,11 @@
-#include "ddprun/worker/trainer/commands/preparation.h"
+#include "worker/trainer/commands/preparation.h"
 
 #include <csignal>
 #include <filesystem>
 #include <string>
 
-#include "ddprun/worker/trainer/session/replicas.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/trainer/session/replicas.h"
+#include "worker/trainer/state/train_state.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

@@ -1,11 +1,11 @@
-#include "ddprun/worker/trainer/report/progress.h"
+#include "worker/trainer/report/progress.h"
 
 #include <cerrno>
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/atomic_file.h"
+#include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

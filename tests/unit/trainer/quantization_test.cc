@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/quantization.h"
+#include "worker/trainer/commands/quantization.h"
 
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/sessions.h"

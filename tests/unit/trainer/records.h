@@ -7,7 +7,7 @@
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 
 namespace ddprun::testing {
 

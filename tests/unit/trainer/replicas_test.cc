@@ -1,10 +1,10 @@
-#include "ddprun/worker/trainer/session/replicas.h"
+#include "worker/trainer/session/replicas.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/worker/nn/models.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "worker/nn/models.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/run_checkpoint.h"
 
 #include <set>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/trainer/session/replicas.h"
+#include "common/error.h"
+#include "worker/comm/backends/local/self_group.h"
+#include "worker/nn/models.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

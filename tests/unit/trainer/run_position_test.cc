@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/run_position.h"
+#include "worker/trainer/session/run_position.h"
 
 #include "tests/support/catch.h"
 

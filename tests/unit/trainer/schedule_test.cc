@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/schedule.h"
+#include "worker/trainer/session/schedule.h"
 
 #include "tests/support/catch.h"
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
-#include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/trainer/session/train_session.h"
+#include "worker/tasks/tasks.h"
+#include "worker/trainer/session/train_session.h"
 #include "tests/numerics/training_job.h"
 
 namespace ddprun::testing {

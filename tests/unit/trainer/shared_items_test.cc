@@ -1,10 +1,10 @@
-#include "ddprun/worker/trainer/session/shared_items.h"
+#include "worker/trainer/session/shared_items.h"
 
 #include <mutex>
 #include <set>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
+#include "common/error.h"
+#include "common/host_port.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/session/source_digest.h"
+#include "worker/trainer/session/source_digest.h"
 
 #include <fstream>
 #include <set>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

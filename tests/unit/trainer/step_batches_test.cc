@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/step_batches.h"
+#include "worker/trainer/session/step_batches.h"
 
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"

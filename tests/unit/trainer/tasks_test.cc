@@ -1,12 +1,12 @@
-#include "ddprun/worker/tasks/tasks.h"
+#include "worker/tasks/tasks.h"
 
 #include <cmath>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/digits.h"
-#include "ddprun/worker/data/mixup.h"
-#include "ddprun/worker/data/random_tensors.h"
-#include "ddprun/worker/data/tokens.h"
+#include "common/error.h"
+#include "worker/data/digits.h"
+#include "worker/data/mixup.h"
+#include "worker/data/random_tensors.h"
+#include "worker/data/tokens.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

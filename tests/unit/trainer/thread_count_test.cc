@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/observers/thread_count.h"
+#include "worker/trainer/observers/thread_count.h"
 
 #include <filesystem>
 #include <fstream>
 
-#include "ddprun/worker/trainer/observers/processor_load.h"
+#include "worker/trainer/observers/processor_load.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

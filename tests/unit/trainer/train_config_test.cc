@@ -1,12 +1,12 @@
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/trainer/config/train_config.h"
 
 #include <limits>
 #include <utility>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/config/config_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/trainer/state/datasets.h"
+#include "common/atomic_file.h"
+#include "common/config/config_file.h"
+#include "common/error.h"
+#include "worker/trainer/state/datasets.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/images_support.h"

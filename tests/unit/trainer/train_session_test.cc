@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/train_session.h"
+#include "worker/trainer/session/train_session.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/data/distributed_sampler.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/trainer/session/replicas.h"
-#include "ddprun/worker/trainer/state/model_devices.h"
+#include "common/deadline.h"
+#include "common/error.h"
+#include "worker/comm/collectives.h"
+#include "worker/data/distributed_sampler.h"
+#include "worker/nn/models.h"
+#include "worker/trainer/session/replicas.h"
+#include "worker/trainer/state/model_devices.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"

@@ -1,11 +1,11 @@
-#include "ddprun/worker/autograd/ops/activation.h"
+#include "worker/autograd/ops/activation.h"
 
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/mapped.h"
-#include "ddprun/worker/autograd/recomputation.h"
-#include "ddprun/worker/tensor/random.h"
+#include "common/error.h"
+#include "worker/autograd/ops/mapped.h"
+#include "worker/autograd/recomputation.h"
+#include "worker/tensor/random.h"
 
 namespace ddprun {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/autograd/ops/conv.h"
+#include "worker/autograd/ops/conv.h"
 
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/mapped.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/mapped.h"
 
 namespace ddprun {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/autograd/checkpoint.h"
+#include "worker/autograd/variable.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 

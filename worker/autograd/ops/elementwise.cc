@@ -1,7 +1,7 @@
-#include "ddprun/worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/elementwise.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/mapped.h"
+#include "common/error.h"
+#include "worker/autograd/ops/mapped.h"
 
 namespace ddprun {
 namespace {

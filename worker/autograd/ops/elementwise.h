@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 // These compute element by element. Two operands are broadcast as in NumPy: aligned at the last dimension, a size of 1
 // is repeated. They have one dtype; under autocast both are cast to the widest. Functors: worker/tensor/functors.

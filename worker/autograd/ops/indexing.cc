@@ -1,9 +1,9 @@
-#include "ddprun/worker/autograd/ops/indexing.h"
+#include "worker/autograd/ops/indexing.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

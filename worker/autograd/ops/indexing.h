@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 // Operations by index. Indices are int64 tensors; one out of range is Errc::usage, naming it, on the
 // host. Those on a CUDA device are not checked here: they were checked before, or are REQUIRED to be in range.

@@ -1,10 +1,10 @@
-#include "ddprun/worker/autograd/ops/loss.h"
+#include "worker/autograd/ops/loss.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/ops/mapped.h"
-#include "ddprun/worker/autograd/ops/reduce.h"
-#include "ddprun/worker/autograd/ops/targets.h"
+#include "common/error.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/mapped.h"
+#include "worker/autograd/ops/reduce.h"
+#include "worker/autograd/ops/targets.h"
 
 namespace ddprun::autograd {
 

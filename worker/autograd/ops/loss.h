@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 // Losses are scalars: means over the batch, or over all elements. No target has a gradient.
 namespace ddprun {

@@ -1,8 +1,8 @@
-#include "ddprun/worker/autograd/ops/mapped.h"
+#include "worker/autograd/ops/mapped.h"
 
 #include <array>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::autograd {
 namespace {

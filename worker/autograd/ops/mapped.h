@@ -1,8 +1,8 @@
 #pragma once
 
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/tensor/kernels.h"
 
 // Operations that consist of one functor.
 namespace ddprun::autograd {

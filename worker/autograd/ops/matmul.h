@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 namespace ddprun {
 

@@ -1,15 +1,15 @@
-#include "ddprun/worker/autograd/ops/norm.h"
+#include "worker/autograd/ops/norm.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/checkpoint.h"
+#include "worker/autograd/operation.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

@@ -1,12 +1,12 @@
-#include "ddprun/worker/autograd/ops/output_loss.h"
+#include "worker/autograd/ops/output_loss.h"
 
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/targets.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/targets.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/autograd/ops/loss.h"
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/ops/loss.h"
+#include "worker/autograd/variable.h"
 
 // An output layer and its loss in one, for many classes: scores exist for some rows at a time.
 namespace ddprun {

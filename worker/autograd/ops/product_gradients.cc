@@ -1,4 +1,4 @@
-#include "ddprun/worker/autograd/ops/product_gradients.h"
+#include "worker/autograd/ops/product_gradients.h"
 
 namespace ddprun::autograd {
 

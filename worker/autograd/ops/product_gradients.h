@@ -2,8 +2,8 @@
 
 #include <cstddef>
 
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/autograd/operation.h"
+#include "worker/tensor/kernels.h"
 
 // The gradients of products, for the operations that consist of products.
 namespace ddprun::autograd {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 // Quantization-aware training (Jacob et al. 2018): numbers that will be rounded as 8-bit integers are rounded in
 // training already, in floating point.

@@ -1,16 +1,16 @@
-#include "ddprun/worker/autograd/ops/reduce.h"
+#include "worker/autograd/ops/reduce.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/ops/shape.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/shape.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

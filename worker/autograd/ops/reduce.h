@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 namespace ddprun {
 

@@ -1,13 +1,13 @@
-#include "ddprun/worker/autograd/ops/residual.h"
+#include "worker/autograd/ops/residual.h"
 
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/node.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/product_gradients.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/node.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/product_gradients.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

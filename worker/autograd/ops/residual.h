@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 // Parts of residual blocks that end in a product, to which the product's kernel adds the residual stream. The result
 // has the residual's shape and type: under autocast the products are of 16 bits, their sums and the residual's are not

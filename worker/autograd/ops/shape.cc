@@ -1,11 +1,11 @@
-#include "ddprun/worker/autograd/ops/shape.h"
+#include "worker/autograd/ops/shape.h"
 
 #include <numeric>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 Variable reshape(const Variable& input, Shape shape) {

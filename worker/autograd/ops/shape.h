@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
+#include "worker/autograd/variable.h"
 
 // Views, and operations that rearrange memory. Views share the memory of their input; operations that need row-major
 // memory copy them. Dimensions may be negative: counted from the end.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/autograd/ops/loss.h"
+#include "worker/autograd/ops/loss.h"
 
 namespace ddprun::autograd {
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/comm/bootstrap/await_ranks.h"
+#include "worker/comm/bootstrap/await_ranks.h"
 
 #include <chrono>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::comm {
 namespace {

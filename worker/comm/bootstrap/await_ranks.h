@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store/store.h"
+#include "common/deadline.h"
+#include "rendezvous/store/store.h"
 
 namespace ddprun::comm {
 

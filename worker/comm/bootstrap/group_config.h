@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/worker/comm/group_options.h"
+#include "worker/comm/group_options.h"
 
 // The options that all ranks of a group have to share. Ranks that differ in one would wait for each other, misread each
 // other's messages, or take each other for frozen. Values and their text.

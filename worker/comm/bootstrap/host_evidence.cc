@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/bootstrap/host_evidence.h"
+#include "worker/comm/bootstrap/host_evidence.h"
 
 #include <filesystem>
 #include <fstream>

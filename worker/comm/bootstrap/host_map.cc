@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/bootstrap/host_map.h"
+#include "worker/comm/bootstrap/host_map.h"
 
 #include <algorithm>
 #include <map>

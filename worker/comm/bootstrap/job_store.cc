@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/bootstrap/job_store.h"
+#include "worker/comm/bootstrap/job_store.h"
 
 #include <utility>
 
-#include "ddprun/rendezvous/trust/token_descriptor.h"
-#include "ddprun/worker/comm/bootstrap/local_address.h"
+#include "rendezvous/trust/token_descriptor.h"
+#include "worker/comm/bootstrap/local_address.h"
 
 namespace ddprun::comm {
 

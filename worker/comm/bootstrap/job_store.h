@@ -3,10 +3,10 @@
 #include <chrono>
 #include <memory>
 
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/rendezvous/trust/credentials.h"
-#include "ddprun/worker/comm/comm_config.h"
-#include "ddprun/worker/comm/launch_env.h"
+#include "rendezvous/store/tcp_store.h"
+#include "rendezvous/trust/credentials.h"
+#include "worker/comm/comm_config.h"
+#include "worker/comm/launch_env.h"
 
 // The connection of a process to the store of its job.
 namespace ddprun::comm {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/bootstrap/local_address.h"
+#include "worker/comm/bootstrap/local_address.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -14,9 +14,9 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::comm {
 namespace {

@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/bootstrap/rank_location.h"
+#include "worker/comm/bootstrap/rank_location.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/loopback.h"
-#include "ddprun/worker/comm/bootstrap/host_evidence.h"
-#include "ddprun/worker/comm/bootstrap/local_address.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/loopback.h"
+#include "worker/comm/bootstrap/host_evidence.h"
+#include "worker/comm/bootstrap/local_address.h"
 
 namespace ddprun::comm {
 

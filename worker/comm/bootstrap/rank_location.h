@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/comm/bootstrap/host_map.h"
-#include "ddprun/worker/comm/comm_config.h"
+#include "worker/comm/bootstrap/host_map.h"
+#include "worker/comm/comm_config.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/elastic/agreement.h"
+#include "worker/comm/elastic/agreement.h"
 
 #include <algorithm>
 #include <set>

@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/bootstrap/group_config.h"
+#include "common/error.h"
+#include "worker/comm/bootstrap/group_config.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/elastic/agreement_session.h"
+#include "worker/comm/elastic/agreement_session.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,10 +7,10 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/health/group_failure.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/health/group_failure.h"
 
 namespace ddprun::comm {
 namespace {

@@ -9,9 +9,9 @@
 #include <stop_token>
 #include <string>
 
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/elastic/agreement.h"
-#include "ddprun/worker/comm/elastic/peer_list.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/elastic/agreement.h"
+#include "worker/comm/elastic/peer_list.h"
 
 // Executes an agreement's requests in the store.
 namespace ddprun::comm {

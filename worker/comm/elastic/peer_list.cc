@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/elastic/peer_list.h"
+#include "worker/comm/elastic/peer_list.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +6,8 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
+#include "common/error.h"
+#include "common/log.h"
 
 namespace ddprun::comm {
 namespace {

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/health/group_failure.h"
-#include "ddprun/worker/comm/membership_change.h"
+#include "common/deadline.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/health/group_failure.h"
+#include "worker/comm/membership_change.h"
 
 // The members of a generation, and their state in the store. Functions that take a store throw what it throws, and may
 // be called by any thread.

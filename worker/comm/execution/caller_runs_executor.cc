@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/execution/caller_runs_executor.h"
+#include "worker/comm/execution/caller_runs_executor.h"
 
 #include <system_error>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/log.h"
+#include "common/blocked_signals.h"
+#include "common/log.h"
 
 namespace ddprun::comm {
 namespace {

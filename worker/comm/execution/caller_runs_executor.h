@@ -8,10 +8,10 @@
 #include <optional>
 #include <thread>
 
-#include "ddprun/worker/comm/execution/executor.h"
-#include "ddprun/worker/comm/execution/progress_lock.h"
-#include "ddprun/worker/comm/execution/started_poller.h"
-#include "ddprun/worker/comm/execution/work_queue.h"
+#include "worker/comm/execution/executor.h"
+#include "worker/comm/execution/progress_lock.h"
+#include "worker/comm/execution/started_poller.h"
+#include "worker/comm/execution/work_queue.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/execution/executor.h"
+#include "worker/comm/execution/executor.h"
 
 namespace ddprun::comm {
 

@@ -5,11 +5,11 @@
 #include <memory>
 #include <optional>
 
-#include "ddprun/worker/comm/execution/group_health.h"
-#include "ddprun/worker/comm/execution/transport.h"
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/operations/completion.h"
-#include "ddprun/worker/comm/operations/composed.h"
+#include "worker/comm/execution/group_health.h"
+#include "worker/comm/execution/transport.h"
+#include "worker/comm/operations/call.h"
+#include "worker/comm/operations/completion.h"
+#include "worker/comm/operations/composed.h"
 
 namespace ddprun::comm {
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/comm/execution/group_health.h"
+#include "worker/comm/execution/group_health.h"
 
 #include <algorithm>
 
-#include "ddprun/worker/comm/execution/executor.h"
+#include "worker/comm/execution/executor.h"
 
 namespace ddprun::comm {
 

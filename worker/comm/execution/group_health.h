@@ -12,12 +12,12 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/execution/transport.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/health/operation_log.h"
-#include "ddprun/worker/comm/health/peer_monitor.h"
-#include "ddprun/worker/comm/operations/completion.h"
+#include "common/error.h"
+#include "worker/comm/execution/transport.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/health/operation_log.h"
+#include "worker/comm/health/peer_monitor.h"
+#include "worker/comm/operations/completion.h"
 
 namespace ddprun::comm {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/execution/message_executor.h"
+#include "worker/comm/execution/message_executor.h"
 
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
 
 namespace ddprun::comm {
 namespace {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/worker/comm/execution/executor.h"
-#include "ddprun/worker/comm/operations/transfer_numbers.h"
+#include "worker/comm/execution/executor.h"
+#include "worker/comm/operations/transfer_numbers.h"
 
 namespace ddprun::comm {
 

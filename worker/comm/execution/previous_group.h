@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/execution/queue_executor.h"
+#include "worker/comm/execution/queue_executor.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
+#include "common/blocked_signals.h"
 
 namespace ddprun::comm {
 

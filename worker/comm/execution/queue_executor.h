@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/worker/comm/execution/executor.h"
+#include "worker/comm/execution/executor.h"
 
 namespace ddprun::comm {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/execution/started_poller.h"
+#include "worker/comm/execution/started_poller.h"
 
 #include <chrono>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
+#include "common/blocked_signals.h"
 
 namespace ddprun::comm {
 namespace {

@@ -11,11 +11,11 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/bootstrap/rank_location.h"
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/registered_buffer.h"
+#include "common/deadline.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/bootstrap/rank_location.h"
+#include "worker/comm/operations/call.h"
+#include "worker/comm/registered_buffer.h"
 
 namespace ddprun::comm {
 

@@ -1,14 +1,14 @@
-#include "ddprun/worker/comm/execution/transport_group.h"
+#include "worker/comm/execution/transport_group.h"
 
 #include <algorithm>
 #include <optional>
 #include <stop_token>
 
-#include "ddprun/worker/comm/bootstrap/await_ranks.h"
-#include "ddprun/worker/comm/execution/caller_runs_executor.h"
-#include "ddprun/worker/comm/execution/group_health.h"
-#include "ddprun/worker/comm/execution/message_executor.h"
-#include "ddprun/worker/comm/execution/queue_executor.h"
+#include "worker/comm/bootstrap/await_ranks.h"
+#include "worker/comm/execution/caller_runs_executor.h"
+#include "worker/comm/execution/group_health.h"
+#include "worker/comm/execution/message_executor.h"
+#include "worker/comm/execution/queue_executor.h"
 
 namespace ddprun::comm {
 namespace {

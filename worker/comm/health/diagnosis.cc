@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/diagnosis.h"
+#include "worker/comm/health/diagnosis.h"
 
 #include <algorithm>
 #include <set>

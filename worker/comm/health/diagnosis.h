@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/progress/rank_record.h"
-#include "ddprun/worker/comm/health/group_failure.h"
+#include "rendezvous/progress/rank_record.h"
+#include "worker/comm/health/group_failure.h"
 
 // Decides whether a group has failed, and why, from the facts that the probes collected. Values and pure functions; no
 // I/O, no clock.

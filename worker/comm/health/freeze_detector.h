@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "ddprun/common/stall_aware_clock.h"
+#include "common/stall_aware_clock.h"
 
 namespace ddprun::comm {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/local_processes.h"
+#include "worker/comm/health/local_processes.h"
 
 #include <cerrno>
 #include <fstream>
@@ -9,11 +9,11 @@
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/progress/rank_record.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "rendezvous/progress/rank_record.h"
 
 namespace ddprun::comm {
 namespace {

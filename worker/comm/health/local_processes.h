@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/neighbour_probe.h"
+#include "worker/comm/health/neighbour_probe.h"
 
 #include <algorithm>
 

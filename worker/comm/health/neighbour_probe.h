@@ -3,9 +3,9 @@
 #include <chrono>
 #include <optional>
 
-#include "ddprun/worker/comm/health/diagnosis.h"
-#include "ddprun/worker/comm/health/freeze_detector.h"
-#include "ddprun/worker/comm/health/rank_records.h"
+#include "worker/comm/health/diagnosis.h"
+#include "worker/comm/health/freeze_detector.h"
+#include "worker/comm/health/rank_records.h"
 
 namespace ddprun::comm {
 

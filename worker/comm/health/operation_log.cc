@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/operation_log.h"
+#include "worker/comm/health/operation_log.h"
 
 #include <cstring>
 #include <ctime>

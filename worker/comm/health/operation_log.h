@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "ddprun/worker/comm/health/operation_times.h"
-#include "ddprun/worker/comm/operations/operation.h"
+#include "worker/comm/health/operation_times.h"
+#include "worker/comm/operations/operation.h"
 
 namespace ddprun::comm {
 

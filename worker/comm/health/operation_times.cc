@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/health/operation_times.h"
+#include "worker/comm/health/operation_times.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
-#include "ddprun/common/dtype.h"
+#include "common/dtype.h"
 
 namespace ddprun::comm {
 namespace {

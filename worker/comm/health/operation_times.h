@@ -5,8 +5,8 @@
 #include <mutex>
 #include <vector>
 
-#include "ddprun/rendezvous/progress/rank_record.h"
-#include "ddprun/worker/comm/operations/operation.h"
+#include "rendezvous/progress/rank_record.h"
+#include "worker/comm/operations/operation.h"
 
 namespace ddprun::comm {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/health/overdue_probe.h"
+#include "worker/comm/health/overdue_probe.h"
 
-#include "ddprun/worker/comm/health/recent_operations.h"
+#include "worker/comm/health/recent_operations.h"
 
 namespace ddprun::comm {
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/worker/comm/health/diagnosis.h"
-#include "ddprun/worker/comm/health/operation_log.h"
-#include "ddprun/worker/comm/health/rank_records.h"
+#include "worker/comm/health/diagnosis.h"
+#include "worker/comm/health/operation_log.h"
+#include "worker/comm/health/rank_records.h"
 
 namespace ddprun::comm {
 

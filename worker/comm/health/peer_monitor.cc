@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/health/peer_monitor.h"
+#include "worker/comm/health/peer_monitor.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/worker/comm/health/recent_operations.h"
+#include "common/blocked_signals.h"
+#include "worker/comm/health/recent_operations.h"
 
 namespace ddprun::comm {
 namespace {

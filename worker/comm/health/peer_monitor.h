@@ -12,17 +12,17 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/health/diagnosis.h"
-#include "ddprun/worker/comm/health/local_processes.h"
-#include "ddprun/worker/comm/health/neighbour_probe.h"
-#include "ddprun/worker/comm/health/operation_log.h"
-#include "ddprun/worker/comm/health/overdue_probe.h"
-#include "ddprun/worker/comm/health/publisher.h"
-#include "ddprun/worker/comm/health/rank_records.h"
-#include "ddprun/worker/comm/health/storeless_watch.h"
-#include "ddprun/worker/comm/health/transfer_probe.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/health/diagnosis.h"
+#include "worker/comm/health/local_processes.h"
+#include "worker/comm/health/neighbour_probe.h"
+#include "worker/comm/health/operation_log.h"
+#include "worker/comm/health/overdue_probe.h"
+#include "worker/comm/health/publisher.h"
+#include "worker/comm/health/rank_records.h"
+#include "worker/comm/health/storeless_watch.h"
+#include "worker/comm/health/transfer_probe.h"
 
 namespace ddprun::comm {
 

@@ -1,13 +1,13 @@
-#include "ddprun/worker/comm/health/publisher.h"
+#include "worker/comm/health/publisher.h"
 
 #include <unistd.h>
 
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/bootstrap/group_config.h"
-#include "ddprun/worker/comm/bootstrap/host_evidence.h"
-#include "ddprun/worker/comm/health/local_processes.h"
-#include "ddprun/worker/comm/health/recent_operations.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "worker/comm/bootstrap/group_config.h"
+#include "worker/comm/bootstrap/host_evidence.h"
+#include "worker/comm/health/local_processes.h"
+#include "worker/comm/health/recent_operations.h"
 
 namespace ddprun::comm {
 namespace {

@@ -6,13 +6,13 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/progress/rank_record.h"
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/health/group_failure.h"
-#include "ddprun/worker/comm/health/operation_log.h"
-#include "ddprun/worker/comm/health/rank_records.h"
+#include "common/deadline.h"
+#include "rendezvous/progress/rank_record.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/health/group_failure.h"
+#include "worker/comm/health/operation_log.h"
+#include "worker/comm/health/rank_records.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/rank_records.h"
+#include "worker/comm/health/rank_records.h"
 
 #include <numeric>
 #include <utility>

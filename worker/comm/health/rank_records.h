@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/health/diagnosis.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/health/diagnosis.h"
 
 namespace ddprun::comm {
 

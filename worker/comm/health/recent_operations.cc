@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/health/recent_operations.h"
+#include "worker/comm/health/recent_operations.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "common/dtype.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 namespace {

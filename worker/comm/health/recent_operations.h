@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/rendezvous/progress/rank_record.h"
-#include "ddprun/worker/comm/health/diagnosis.h"
-#include "ddprun/worker/comm/health/operation_log.h"
+#include "rendezvous/progress/rank_record.h"
+#include "worker/comm/health/diagnosis.h"
+#include "worker/comm/health/operation_log.h"
 
 // Functions that read this rank's operation log for the probes. Any thread may call them.
 namespace ddprun::comm {

@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/health/storeless_watch.h"
+#include "worker/comm/health/storeless_watch.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/comm/health/recent_operations.h"
+#include "worker/comm/health/recent_operations.h"
 
 namespace ddprun::comm {
 namespace {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/worker/comm/health/diagnosis.h"
-#include "ddprun/worker/comm/health/operation_log.h"
-#include "ddprun/worker/comm/health/overdue_probe.h"
+#include "worker/comm/health/diagnosis.h"
+#include "worker/comm/health/operation_log.h"
+#include "worker/comm/health/overdue_probe.h"
 
 namespace ddprun::comm {
 

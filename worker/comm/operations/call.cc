@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/operations/call.h"
+#include "worker/comm/operations/call.h"
 
 #include <algorithm>
 #include <numeric>

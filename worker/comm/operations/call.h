@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/comm/operations/operation.h"
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/comm/span.h"
+#include "worker/comm/operations/operation.h"
+#include "worker/comm/process_group.h"
+#include "worker/comm/span.h"
 
 namespace ddprun::comm {
 

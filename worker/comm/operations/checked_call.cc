@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/operations/checked_call.h"
+#include "worker/comm/operations/checked_call.h"
 
 #include <cstddef>
 #include <functional>
 #include <limits>
 #include <string_view>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::comm {
 namespace {

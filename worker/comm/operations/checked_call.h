@@ -3,7 +3,7 @@
 #include <chrono>
 #include <vector>
 
-#include "ddprun/worker/comm/operations/call.h"
+#include "worker/comm/operations/call.h"
 
 // These make a Call of the arguments of ProcessGroup's functions, and throw Errc::usage naming the wrong argument.
 namespace ddprun::comm {

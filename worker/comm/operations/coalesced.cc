@@ -2,7 +2,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ddprun/worker/comm/operations/composed.h"
+#include "worker/comm/operations/composed.h"
 
 namespace ddprun::comm {
 namespace {

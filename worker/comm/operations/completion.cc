@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/operations/completion.h"
+#include "worker/comm/operations/completion.h"
 
 namespace ddprun::comm {
 

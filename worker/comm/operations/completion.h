@@ -5,9 +5,9 @@
 #include <mutex>
 #include <optional>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/operations/operation.h"
-#include "ddprun/worker/comm/work.h"
+#include "common/error.h"
+#include "worker/comm/operations/operation.h"
+#include "worker/comm/work.h"
 
 namespace ddprun::comm {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/operations/composed.h"
+#include "worker/comm/operations/composed.h"
 
 #include <cstring>
 #include <memory>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/operations/part_transfers.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "common/error.h"
+#include "worker/comm/operations/part_transfers.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

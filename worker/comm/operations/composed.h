@@ -3,8 +3,8 @@
 #include <functional>
 #include <memory>
 
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "worker/comm/operations/call.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 // Compose collectives of simpler operations, for all back ends. They block, and throw what the functions passed to them
 // throw.

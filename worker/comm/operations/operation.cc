@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/operations/operation.h"
+#include "worker/comm/operations/operation.h"
 
 #include <tuple>
 

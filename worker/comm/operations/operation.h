@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/rendezvous/progress/operation_description.h"
-#include "ddprun/worker/comm/reduction.h"
+#include "common/dtype.h"
+#include "rendezvous/progress/operation_description.h"
+#include "worker/comm/reduction.h"
 
 namespace ddprun::comm {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/operations/part_transfers.h"
+#include "worker/comm/operations/part_transfers.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::comm {
 namespace {

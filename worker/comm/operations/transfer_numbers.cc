@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/operations/transfer_numbers.h"
+#include "worker/comm/operations/transfer_numbers.h"
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

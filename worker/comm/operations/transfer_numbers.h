@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "ddprun/worker/comm/operations/operation.h"
+#include "worker/comm/operations/operation.h"
 
 namespace ddprun::comm {
 

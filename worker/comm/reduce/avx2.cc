@@ -1,5 +1,5 @@
 // Compiled for AVX2 and F16C: see CMakeLists.txt.
-#include "ddprun/worker/comm/reduce/loops.h"
+#include "worker/comm/reduce/loops.h"
 
 namespace ddprun::comm {
 

@@ -1,5 +1,5 @@
 // Compiled for AVX-512: see CMakeLists.txt.
-#include "ddprun/worker/comm/reduce/loops.h"
+#include "worker/comm/reduce/loops.h"
 
 namespace ddprun::comm {
 

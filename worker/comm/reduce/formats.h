@@ -8,8 +8,8 @@
 #include <immintrin.h>
 #endif
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/common/float16.h"
+#include "common/dtype.h"
+#include "common/float16.h"
 
 namespace ddprun::comm {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <type_traits>
 
-#include "ddprun/worker/comm/reduce/formats.h"
-#include "ddprun/worker/comm/reduction.h"
+#include "worker/comm/reduce/formats.h"
+#include "worker/comm/reduction.h"
 
 namespace ddprun::comm {
 namespace {

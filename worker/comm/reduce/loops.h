@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ddprun/worker/comm/reduce/formats.h"
-#include "ddprun/worker/comm/reduce/functions.h"
-#include "ddprun/worker/comm/reduce/variant.h"
+#include "worker/comm/reduce/formats.h"
+#include "worker/comm/reduce/functions.h"
+#include "worker/comm/reduce/variant.h"
 
 namespace ddprun::comm {
 namespace {

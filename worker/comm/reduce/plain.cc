@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/reduce/loops.h"
+#include "worker/comm/reduce/loops.h"
 
 namespace ddprun::comm {
 

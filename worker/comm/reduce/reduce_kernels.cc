@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 #include <cstring>
 

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <span>
 
-#include "ddprun/worker/comm/reduce/variant.h"
-#include "ddprun/worker/comm/reduction.h"
-#include "ddprun/worker/comm/span.h"
+#include "worker/comm/reduce/variant.h"
+#include "worker/comm/reduction.h"
+#include "worker/comm/span.h"
 
 namespace ddprun::comm {
 

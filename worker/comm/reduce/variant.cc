@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/reduce/variant.h"
+#include "worker/comm/reduce/variant.h"
 
 #include <array>
 

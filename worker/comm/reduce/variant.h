@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <span>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/comm/reduction.h"
+#include "common/dtype.h"
+#include "worker/comm/reduction.h"
 
 namespace ddprun::comm {
 

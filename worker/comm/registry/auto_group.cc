@@ -1,13 +1,13 @@
-#include "ddprun/worker/comm/registry/auto_group.h"
+#include "worker/comm/registry/auto_group.h"
 
 #include <string>
 
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
-#include "ddprun/worker/comm/registry/device_group.h"
-#include "ddprun/worker/comm/registry/host_group.h"
-#include "ddprun/worker/comm/registry/shared_devices.h"
+#include "common/log.h"
+#include "worker/comm/backends/nccl/nccl_group.h"
+#include "worker/comm/backends/staged/staged_group.h"
+#include "worker/comm/registry/device_group.h"
+#include "worker/comm/registry/host_group.h"
+#include "worker/comm/registry/shared_devices.h"
 
 namespace ddprun::comm {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

@@ -1,20 +1,20 @@
-#include "ddprun/worker/comm/registry/backends.h"
+#include "worker/comm/registry/backends.h"
 
 #include <algorithm>
 #include <array>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
-#include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_group.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
-#include "ddprun/worker/comm/backends/shm/shm_group.h"
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
-#include "ddprun/worker/comm/registry/auto_group.h"
-#include "ddprun/worker/comm/registry/device_group.h"
-#include "ddprun/worker/comm/registry/host_group.h"
+#include "common/error.h"
+#include "worker/comm/backends/gloo/gloo_group.h"
+#include "worker/comm/backends/local/self_group.h"
+#include "worker/comm/backends/mpi/mpi_group.h"
+#include "worker/comm/backends/mpi/mpi_library.h"
+#include "worker/comm/backends/nccl/nccl_group.h"
+#include "worker/comm/backends/shm/shm_group.h"
+#include "worker/comm/backends/staged/staged_group.h"
+#include "worker/comm/registry/auto_group.h"
+#include "worker/comm/registry/device_group.h"
+#include "worker/comm/registry/host_group.h"
 
 namespace ddprun::comm {
 namespace {

@@ -4,8 +4,8 @@
 #include <span>
 #include <string_view>
 
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/registry/device_group.h"
+#include "worker/comm/registry/device_group.h"
 
 #include <atomic>
 #include <chrono>
@@ -9,10 +9,10 @@
 #include <thread>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/operations/completion.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "worker/comm/operations/call.h"
+#include "worker/comm/operations/completion.h"
 
 namespace ddprun::comm {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/backends/staged/staged_group.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/registry/host_group.h"
+#include "worker/comm/registry/host_group.h"
 
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
-#include "ddprun/worker/comm/backends/hierarchical/hierarchical_group.h"
-#include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/comm/backends/shm/shm_group.h"
-#include "ddprun/worker/comm/execution/transport_group.h"
-#include "ddprun/worker/comm/registry/auto_group.h"
+#include "common/log.h"
+#include "worker/comm/backends/gloo/gloo_group.h"
+#include "worker/comm/backends/hierarchical/hierarchical_group.h"
+#include "worker/comm/backends/local/self_group.h"
+#include "worker/comm/backends/shm/shm_group.h"
+#include "worker/comm/execution/transport_group.h"
+#include "worker/comm/registry/auto_group.h"
 
 namespace ddprun::comm {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddprun/worker/comm/bootstrap/rank_location.h"
+#include "worker/comm/bootstrap/rank_location.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/cuda/emulator/block.h"
+#include "worker/cuda/emulator/block.h"
 
 #include <cstdint>
 #include <cstdio>
@@ -6,7 +6,7 @@
 #include <memory>
 #include <numeric>
 
-#include "ddprun/worker/cuda/emulator/fibre.h"
+#include "worker/cuda/emulator/fibre.h"
 
 #ifdef DDPRUN_EMULATOR_TSAN
 #include <sanitizer/tsan_interface.h>

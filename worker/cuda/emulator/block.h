@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "ddprun/worker/cuda/emulator/random.h"
+#include "worker/cuda/emulator/random.h"
 
 namespace ddprun::cuda::emulator {
 

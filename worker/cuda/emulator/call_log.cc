@@ -1,4 +1,4 @@
-#include "ddprun/worker/cuda/emulator/call_log.h"
+#include "worker/cuda/emulator/call_log.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,8 +1,8 @@
-#include "ddprun/worker/cuda/emulator/control.h"
+#include "worker/cuda/emulator/control.h"
 
 #include <mutex>
 
-#include "ddprun/worker/cuda/emulator/machine.h"
+#include "worker/cuda/emulator/machine.h"
 
 using ddprun::cuda::emulator::Machine;
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "ddprun/worker/cuda/emulator/library_memory.h"
+#include "worker/cuda/emulator/library_memory.h"
 
 // cuBLASLt by plain loops. Matrices are stored by columns.
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include "ddprun/worker/cuda/emulator/library_memory.h"
+#include "worker/cuda/emulator/library_memory.h"
 
 // cuDNN's convolutions by plain loops over row-major images.
 

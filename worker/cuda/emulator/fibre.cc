@@ -1,4 +1,4 @@
-#include "ddprun/worker/cuda/emulator/fibre.h"
+#include "worker/cuda/emulator/fibre.h"
 
 #include <cstdint>
 #include <new>

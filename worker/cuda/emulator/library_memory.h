@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/cuda/emulator/machine.h"
+#include "common/float16.h"
+#include "worker/cuda/emulator/machine.h"
 
 // Access of the emulated libraries to matrices and images of four types.
 namespace ddprun::cuda::emulator {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/cuda/emulator/machine.h"
+#include "worker/cuda/emulator/machine.h"
 
 #include <algorithm>
 #include <array>

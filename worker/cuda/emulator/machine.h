@@ -14,10 +14,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ddprun/worker/cuda/emulator/call_log.h"
-#include "ddprun/worker/cuda/emulator/memory.h"
-#include "ddprun/worker/cuda/emulator/random.h"
-#include "ddprun/worker/cuda/emulator/settings.h"
+#include "worker/cuda/emulator/call_log.h"
+#include "worker/cuda/emulator/memory.h"
+#include "worker/cuda/emulator/random.h"
+#include "worker/cuda/emulator/settings.h"
 
 namespace ddprun::cuda::emulator {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/cuda/emulator/memory.h"
+#include "worker/cuda/emulator/memory.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 namespace ddprun::cuda::emulator {
 namespace {

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/cuda/emulator/machine.h"
-#include "ddprun/worker/cuda/emulator/nccl_segment.h"
-#include "ddprun/worker/cuda/emulator/nccl_transfer.h"
-#include "ddprun/worker/cuda/emulator/nccl_values.h"
+#include "worker/cuda/emulator/machine.h"
+#include "worker/cuda/emulator/nccl_segment.h"
+#include "worker/cuda/emulator/nccl_transfer.h"
+#include "worker/cuda/emulator/nccl_values.h"
 
 using namespace ddprun::cuda::emulator;
 

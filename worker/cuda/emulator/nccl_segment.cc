@@ -1,4 +1,4 @@
-#include "ddprun/worker/cuda/emulator/nccl_segment.h"
+#include "worker/cuda/emulator/nccl_segment.h"
 
 #include <cstdio>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
-#include "ddprun/worker/cuda/emulator/nccl_transfer.h"
+#include "worker/cuda/emulator/nccl_transfer.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "ddprun/worker/cuda/emulator/nccl_values.h"
+#include "worker/cuda/emulator/nccl_values.h"
 
 namespace ddprun::cuda::emulator {
 namespace {

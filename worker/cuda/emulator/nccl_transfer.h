@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/cuda/emulator/nccl_segment.h"
+#include "worker/cuda/emulator/nccl_segment.h"
 
 namespace ddprun::cuda::emulator {
 

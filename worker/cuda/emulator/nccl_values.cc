@@ -1,10 +1,10 @@
-#include "ddprun/worker/cuda/emulator/nccl_values.h"
+#include "worker/cuda/emulator/nccl_values.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "ddprun/common/float16.h"
+#include "common/float16.h"
 
 namespace ddprun::cuda::emulator {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "ddprun/worker/cuda/emulator/machine.h"
+#include "worker/cuda/emulator/machine.h"
 
 // The answers of each function of the emulated CUDA runtime: a failure that was asked for, what the driver and the
 // devices lack, or what the function does. Any thread may call them; a Call has the machine's lock.

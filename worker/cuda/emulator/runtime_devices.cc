@@ -3,8 +3,8 @@
 #include <cstring>
 #include <string>
 
-#include "ddprun/worker/cuda/emulator/block.h"
-#include "ddprun/worker/cuda/emulator/runtime_call.h"
+#include "worker/cuda/emulator/block.h"
+#include "worker/cuda/emulator/runtime_call.h"
 
 namespace ddprun::cuda::emulator {
 namespace {

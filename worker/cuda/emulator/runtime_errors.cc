@@ -1,7 +1,7 @@
 // Errors of the CUDA runtime: the last one of a thread, names and texts.
 #include <utility>
 
-#include "ddprun/worker/cuda/emulator/runtime_call.h"
+#include "worker/cuda/emulator/runtime_call.h"
 
 namespace ddprun::cuda::emulator {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/worker/cuda/emulator/block.h"
-#include "ddprun/worker/cuda/emulator/runtime_call.h"
+#include "worker/cuda/emulator/block.h"
+#include "worker/cuda/emulator/runtime_call.h"
 
 namespace ddprun::cuda::emulator {
 namespace {

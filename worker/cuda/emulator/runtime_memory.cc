@@ -5,8 +5,8 @@
 #include <iterator>
 #include <memory>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/cuda/emulator/runtime_call.h"
+#include "common/rounding.h"
+#include "worker/cuda/emulator/runtime_call.h"
 
 namespace ddprun::cuda::emulator {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ddprun/worker/cuda/emulator/runtime_call.h"
+#include "worker/cuda/emulator/runtime_call.h"
 
 namespace ddprun::cuda::emulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/cuda/emulator/settings.h"
+#include "worker/cuda/emulator/settings.h"
 
 #include <charconv>
 #include <cstdlib>

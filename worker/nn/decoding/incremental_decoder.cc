@@ -1,11 +1,11 @@
-#include "ddprun/worker/nn/decoding/incremental_decoder.h"
+#include "worker/nn/decoding/incremental_decoder.h"
 
 #include <memory>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/attention.h"
-#include "ddprun/worker/autograd/ops/shape.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/ops/attention.h"
+#include "worker/autograd/ops/shape.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::nn {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/nn/layers/attention.h"
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/layers/attention.h"
+#include "worker/nn/module.h"
 
 namespace ddprun::nn {
 

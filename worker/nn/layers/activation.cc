@@ -1,7 +1,7 @@
-#include "ddprun/worker/nn/layers/activation.h"
+#include "worker/nn/layers/activation.h"
 
-#include "ddprun/worker/autograd/ops/activation.h"
-#include "ddprun/worker/autograd/ops/reduce.h"
+#include "worker/autograd/ops/activation.h"
+#include "worker/autograd/ops/reduce.h"
 
 namespace ddprun::nn {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/module.h"
 
 // Functions without parameters, element by element except LogSoftmax: inputs of any shape, which the result has too.
 namespace ddprun::nn {

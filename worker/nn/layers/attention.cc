@@ -1,20 +1,20 @@
-#include "ddprun/worker/nn/layers/attention.h"
+#include "worker/nn/layers/attention.h"
 
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
 
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/activation.h"
-#include "ddprun/worker/autograd/ops/attention.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/ops/matmul.h"
-#include "ddprun/worker/autograd/ops/reduce.h"
-#include "ddprun/worker/autograd/ops/shape.h"
-#include "ddprun/worker/nn/layers/initial.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/activation.h"
+#include "worker/autograd/ops/attention.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/matmul.h"
+#include "worker/autograd/ops/reduce.h"
+#include "worker/autograd/ops/shape.h"
+#include "worker/nn/layers/initial.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::nn {
 namespace {

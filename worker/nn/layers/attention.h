@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/nn/layers/dropout.h"
-#include "ddprun/worker/nn/layers/linear.h"
+#include "worker/nn/layers/dropout.h"
+#include "worker/nn/layers/linear.h"
 
 namespace ddprun::nn {
 

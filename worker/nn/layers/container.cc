@@ -1,6 +1,6 @@
-#include "ddprun/worker/nn/layers/container.h"
+#include "worker/nn/layers/container.h"
 
-#include "ddprun/worker/autograd/ops/shape.h"
+#include "worker/autograd/ops/shape.h"
 
 namespace ddprun::nn {
 

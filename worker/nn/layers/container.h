@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/module.h"
 
 namespace ddprun::nn {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/nn/layers/convolution.h"
+#include "worker/nn/layers/convolution.h"
 
-#include "ddprun/worker/nn/layers/initial.h"
+#include "worker/nn/layers/initial.h"
 
 namespace ddprun::nn {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "ddprun/worker/autograd/ops/conv.h"
-#include "ddprun/worker/nn/layers/weighted_layer.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/autograd/ops/conv.h"
+#include "worker/nn/layers/weighted_layer.h"
+#include "worker/tensor/random.h"
 
 namespace ddprun::nn {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/nn/layers/dropout.h"
+#include "worker/nn/layers/dropout.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/activation.h"
-#include "ddprun/worker/autograd/ops/shape.h"
+#include "common/error.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/activation.h"
+#include "worker/autograd/ops/shape.h"
 
 namespace ddprun::nn {
 

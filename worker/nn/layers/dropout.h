@@ -3,10 +3,10 @@
 #include <memory>
 #include <utility>
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/nn/sample_part.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/nn/module.h"
+#include "worker/nn/random_scope.h"
+#include "worker/nn/sample_part.h"
+#include "worker/tensor/random.h"
 
 namespace ddprun::nn {
 

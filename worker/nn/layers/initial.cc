@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/layers/initial.h"
+#include "worker/nn/layers/initial.h"
 
 #include <cmath>
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/random.h"
+#include "worker/tensor/random.h"
 
 // Initial values of parameters, drawn from a generator.
 namespace ddprun::nn {

@@ -1,10 +1,10 @@
-#include "ddprun/worker/nn/layers/linear.h"
+#include "worker/nn/layers/linear.h"
 
-#include "ddprun/worker/autograd/ops/indexing.h"
-#include "ddprun/worker/autograd/ops/matmul.h"
-#include "ddprun/worker/autograd/ops/residual.h"
-#include "ddprun/worker/autograd/ops/shape.h"
-#include "ddprun/worker/nn/layers/initial.h"
+#include "worker/autograd/ops/indexing.h"
+#include "worker/autograd/ops/matmul.h"
+#include "worker/autograd/ops/residual.h"
+#include "worker/autograd/ops/shape.h"
+#include "worker/nn/layers/initial.h"
 
 namespace ddprun::nn {
 

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "ddprun/worker/nn/layers/weighted_layer.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/nn/layers/weighted_layer.h"
+#include "worker/tensor/random.h"
 
 namespace ddprun::nn {
 

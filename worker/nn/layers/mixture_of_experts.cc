@@ -1,21 +1,21 @@
-#include "ddprun/worker/nn/layers/mixture_of_experts.h"
+#include "worker/nn/layers/mixture_of_experts.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/activation.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/ops/indexing.h"
-#include "ddprun/worker/autograd/ops/matmul.h"
-#include "ddprun/worker/autograd/ops/reduce.h"
-#include "ddprun/worker/autograd/ops/shape.h"
-#include "ddprun/worker/nn/layers/initial.h"
-#include "ddprun/worker/nn/loss_factor_scope.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/checkpoint.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/activation.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/indexing.h"
+#include "worker/autograd/ops/matmul.h"
+#include "worker/autograd/ops/reduce.h"
+#include "worker/autograd/ops/shape.h"
+#include "worker/nn/layers/initial.h"
+#include "worker/nn/loss_factor_scope.h"
 
 namespace ddprun::nn {
 namespace {

@@ -3,10 +3,10 @@
 #include <functional>
 #include <memory>
 
-#include "ddprun/worker/nn/layers/dropout.h"
-#include "ddprun/worker/nn/layers/routing.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/nn/layers/dropout.h"
+#include "worker/nn/layers/routing.h"
+#include "worker/nn/module.h"
+#include "worker/tensor/random.h"
 
 namespace ddprun::nn {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/nn/layers/norm.h"
+#include "worker/nn/layers/norm.h"
 
-#include "ddprun/worker/autograd/checkpoint.h"
+#include "worker/autograd/checkpoint.h"
 
 namespace ddprun::nn {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "ddprun/worker/autograd/ops/norm.h"
-#include "ddprun/worker/nn/module.h"
+#include "worker/autograd/ops/norm.h"
+#include "worker/nn/module.h"
 
 // Normalization, followed by a weight (1 at first) and a bias (0 at first) for each channel or feature.
 namespace ddprun::nn {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/layers/pooling.h"
+#include "worker/nn/layers/pooling.h"
 
 namespace ddprun::nn {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/autograd/ops/conv.h"
-#include "ddprun/worker/nn/module.h"
+#include "worker/autograd/ops/conv.h"
+#include "worker/nn/module.h"
 
 // (batch, channels, height, width) -> (batch, channels, oh, ow), with the sizes of max_pool2d() and the others.
 namespace ddprun::nn {

@@ -1,9 +1,9 @@
-#include "ddprun/worker/nn/layers/position_embedding.h"
+#include "worker/nn/layers/position_embedding.h"
 
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/shape.h"
+#include "common/error.h"
+#include "worker/autograd/ops/shape.h"
 
 namespace ddprun::nn {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "ddprun/worker/nn/layers/linear.h"
-#include "ddprun/worker/nn/sample_part.h"
+#include "worker/nn/layers/linear.h"
+#include "worker/nn/sample_part.h"
 
 namespace ddprun::nn {
 

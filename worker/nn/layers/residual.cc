@@ -1,7 +1,7 @@
-#include "ddprun/worker/nn/layers/residual.h"
+#include "worker/nn/layers/residual.h"
 
-#include "ddprun/worker/autograd/ops/activation.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/activation.h"
+#include "worker/autograd/ops/elementwise.h"
 
 namespace ddprun::nn {
 namespace {

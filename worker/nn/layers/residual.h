@@ -1,8 +1,8 @@
 #pragma once
 
-#include "ddprun/worker/nn/layers/container.h"
-#include "ddprun/worker/nn/layers/convolution.h"
-#include "ddprun/worker/nn/layers/norm.h"
+#include "worker/nn/layers/container.h"
+#include "worker/nn/layers/convolution.h"
+#include "worker/nn/layers/norm.h"
 
 namespace ddprun::nn {
 

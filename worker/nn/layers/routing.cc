@@ -1,11 +1,11 @@
-#include "ddprun/worker/nn/layers/routing.h"
+#include "worker/nn/layers/routing.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <span>
 
-#include "ddprun/worker/tensor/shape_only.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun::nn {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun::nn {
 

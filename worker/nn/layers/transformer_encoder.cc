@@ -1,6 +1,6 @@
-#include "ddprun/worker/nn/layers/transformer_encoder.h"
+#include "worker/nn/layers/transformer_encoder.h"
 
-#include "ddprun/worker/autograd/ops.h"
+#include "worker/autograd/ops.h"
 
 namespace ddprun::nn {
 

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/nn/layers/attention.h"
-#include "ddprun/worker/nn/layers/container.h"
-#include "ddprun/worker/nn/layers/norm.h"
+#include "worker/nn/layers/attention.h"
+#include "worker/nn/layers/container.h"
+#include "worker/nn/layers/norm.h"
 
 // The encoder of a transformer (Vaswani et al. 2017), with PyTorch's names and order of parameters: weights of
 // nn.TransformerEncoder load without conversion.

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/module.h"
 
 namespace ddprun::nn {
 

@@ -2,8 +2,8 @@
 // batch normalization cnn_bn), and with 20 and 20 channels and log-probabilities as output (conv_net).
 #include <fmt/format.h>
 
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models/makers.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models/makers.h"
 
 namespace ddprun::nn {
 namespace {

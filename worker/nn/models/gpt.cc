@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/deferred_output.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/layers/initial.h"
-#include "ddprun/worker/nn/layers/position_embedding.h"
-#include "ddprun/worker/nn/models/makers.h"
+#include "common/error.h"
+#include "worker/autograd/deferred_output.h"
+#include "worker/autograd/ops.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/layers/initial.h"
+#include "worker/nn/layers/position_embedding.h"
+#include "worker/nn/models/makers.h"
 
 namespace ddprun::nn {
 namespace {

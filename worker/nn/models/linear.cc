@@ -1,6 +1,6 @@
 // One linear layer, and two in a row without a function between them.
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models/makers.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models/makers.h"
 
 namespace ddprun::nn {
 

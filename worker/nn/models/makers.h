@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "ddprun/worker/nn/models.h"
+#include "worker/nn/models.h"
 
 // The functions behind the table in models.cc. REQUIRES of each: an input as its row says, at least one output.
 namespace ddprun::nn {

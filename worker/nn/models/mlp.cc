@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models/makers.h"
+#include "common/error.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models/makers.h"
 
 namespace ddprun::nn {
 

@@ -1,6 +1,6 @@
 // One convolution and two linear layers, named by number as PyTorch's nn.Sequential names them: 0, 4 and 6.
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models/makers.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models/makers.h"
 
 namespace ddprun::nn {
 

@@ -1,11 +1,11 @@
 // A transformer encoder that classifies a sequence, or predicts numbers from it: a linear layer brings each element to
 // the width of the encoder, learned positions are added, the mean over the encoder's results goes to a linear layer.
 // The elements are those of a sample (time, features), or the rows of an image with all channels.
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/layers/initial.h"
-#include "ddprun/worker/nn/models/makers.h"
+#include "common/error.h"
+#include "worker/autograd/ops.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/layers/initial.h"
+#include "worker/nn/models/makers.h"
 
 namespace ddprun::nn {
 namespace {

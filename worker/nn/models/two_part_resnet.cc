@@ -1,7 +1,7 @@
 // The first layers of a residual network in two modules, part1 and part2, so that each can be placed, frozen or loaded
 // by itself.
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/nn/models/makers.h"
+#include "worker/nn/layers.h"
+#include "worker/nn/models/makers.h"
 
 namespace ddprun::nn {
 namespace {

@@ -1,9 +1,9 @@
-#include "ddprun/worker/nn/quantization/fake_quantized_layer.h"
+#include "worker/nn/quantization/fake_quantized_layer.h"
 
 #include <vector>
 
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/ops/quantization.h"
+#include "worker/autograd/checkpoint.h"
+#include "worker/autograd/ops/quantization.h"
 
 namespace ddprun::nn {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/nn/layers/weighted_layer.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/nn/layers/weighted_layer.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::nn {
 

@@ -1,15 +1,15 @@
-#include "ddprun/worker/nn/quantization/quantize.h"
+#include "worker/nn/quantization/quantize.h"
 
 #include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/nn/layers/convolution.h"
-#include "ddprun/worker/nn/layers/linear.h"
-#include "ddprun/worker/nn/quantization/fake_quantized_layer.h"
-#include "ddprun/worker/nn/quantization/quantized_conv2d.h"
-#include "ddprun/worker/nn/quantization/quantized_linear.h"
+#include "worker/nn/layers/convolution.h"
+#include "worker/nn/layers/linear.h"
+#include "worker/nn/quantization/fake_quantized_layer.h"
+#include "worker/nn/quantization/quantized_conv2d.h"
+#include "worker/nn/quantization/quantized_linear.h"
 
 namespace ddprun::nn {
 namespace {

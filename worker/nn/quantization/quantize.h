@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/module.h"
 
 // Puts a quantized layer in the place of each Linear, Conv1D and Conv2d of a model, at any depth; other layers stay as
 // they are. The first two free the float32 weights and return how many layers they have quantized: those that are not

@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/quantization/quantized_conv2d.h"
+#include "worker/nn/quantization/quantized_conv2d.h"
 
 namespace ddprun::nn {
 

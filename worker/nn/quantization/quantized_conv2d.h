@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/autograd/ops/conv.h"
-#include "ddprun/worker/nn/quantization/quantized_layer.h"
+#include "worker/autograd/ops/conv.h"
+#include "worker/nn/quantization/quantized_layer.h"
 
 namespace ddprun::nn {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/nn/quantization/quantized_layer.h"
+#include "worker/nn/quantization/quantized_layer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/quantization.h"
+#include "common/error.h"
+#include "worker/autograd/ops/quantization.h"
 
 namespace ddprun::nn {
 namespace {

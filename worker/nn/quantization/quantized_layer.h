@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "ddprun/worker/nn/layers/weighted_layer.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/nn/layers/weighted_layer.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::nn {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/nn/quantization/quantized_linear.h"
+#include "worker/nn/quantization/quantized_linear.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::nn {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/nn/quantization/quantized_layer.h"
+#include "worker/nn/quantization/quantized_layer.h"
 
 namespace ddprun::nn {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/parallel/context/context_group.h"
+#include "worker/parallel/context/context_group.h"
 
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/context/zigzag.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/parallel/context/zigzag.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cstdint>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/comm/process_group.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun {
 

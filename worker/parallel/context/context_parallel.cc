@@ -1,9 +1,9 @@
-#include "ddprun/worker/parallel/context/context_parallel.h"
+#include "worker/parallel/context/context_parallel.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/context/gathered_attention.h"
-#include "ddprun/worker/parallel/context/ring_attention.h"
-#include "ddprun/worker/parallel/context/zigzag.h"
+#include "common/error.h"
+#include "worker/parallel/context/gathered_attention.h"
+#include "worker/parallel/context/ring_attention.h"
+#include "worker/parallel/context/zigzag.h"
 
 namespace ddprun {
 namespace {

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/nn/layers/attention.h"
-#include "ddprun/worker/nn/layers/dropout.h"
-#include "ddprun/worker/nn/layers/position_embedding.h"
-#include "ddprun/worker/parallel/context/context_group.h"
+#include "worker/nn/layers/attention.h"
+#include "worker/nn/layers/dropout.h"
+#include "worker/nn/layers/position_embedding.h"
+#include "worker/parallel/context/context_group.h"
 
 namespace ddprun {
 

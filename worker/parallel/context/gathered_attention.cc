@@ -1,11 +1,11 @@
-#include "ddprun/worker/parallel/context/gathered_attention.h"
+#include "worker/parallel/context/gathered_attention.h"
 
 #include <vector>
 
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/shape.h"
-#include "ddprun/worker/nn/layers/attention.h"
-#include "ddprun/worker/parallel/context/zigzag.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/shape.h"
+#include "worker/nn/layers/attention.h"
+#include "worker/parallel/context/zigzag.h"
 
 namespace ddprun {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/nn/layers/dropout.h"
-#include "ddprun/worker/parallel/context/context_group.h"
+#include "worker/autograd/variable.h"
+#include "worker/nn/layers/dropout.h"
+#include "worker/parallel/context/context_group.h"
 
 namespace ddprun {
 

@@ -1,14 +1,14 @@
-#include "ddprun/worker/parallel/context/ring_attention.h"
+#include "worker/parallel/context/ring_attention.h"
 
 #include <cmath>
 #include <memory>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/parallel/context/zigzag.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/parallel/context/zigzag.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/parallel/context/context_group.h"
+#include "worker/autograd/variable.h"
+#include "worker/parallel/context/context_group.h"
 
 namespace ddprun {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/parallel/context/zigzag.h"
+#include "worker/parallel/context/zigzag.h"
 
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/nn/sample_part.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/nn/sample_part.h"
+#include "worker/tensor/tensor.h"
 
 // The division of the positions of a sequence among N ranks: of 2 N equal pieces rank r has r and 2 N - 1 - r, in this
 // order. With causality all ranks then have equally many pairs of a query and a key that it sees (zigzag order:

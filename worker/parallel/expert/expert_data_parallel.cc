@@ -1,13 +1,13 @@
-#include "ddprun/worker/parallel/expert/expert_data_parallel.h"
+#include "worker/parallel/expert/expert_data_parallel.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/subgroups.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/parallel/scaled_hook.h"
-#include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
+#include "common/error.h"
+#include "worker/comm/subgroups.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/parallel/scaled_hook.h"
+#include "worker/reducer/hooks/reduce_scatter_hook.h"
 
 namespace ddprun {
 namespace {

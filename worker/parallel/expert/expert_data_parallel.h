@@ -4,10 +4,10 @@
 #include <functional>
 #include <memory>
 
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/parallel/expert/expert_parallel.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/divided_parameters.h"
+#include "worker/parallel/expert/expert_parallel.h"
 
 namespace ddprun {
 

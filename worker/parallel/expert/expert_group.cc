@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/expert/expert_group.h"
+#include "worker/parallel/expert/expert_group.h"
 
 #include <cstring>
 #include <functional>
 #include <numeric>
 
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "worker/autograd/operation.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/nn/layers/mixture_of_experts.h"
+#include "worker/autograd/variable.h"
+#include "worker/comm/process_group.h"
+#include "worker/nn/layers/mixture_of_experts.h"
 
 namespace ddprun {
 

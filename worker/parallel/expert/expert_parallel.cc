@@ -1,7 +1,7 @@
-#include "ddprun/worker/parallel/expert/expert_parallel.h"
+#include "worker/parallel/expert/expert_parallel.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/group_tensors.h"
+#include "common/error.h"
+#include "worker/parallel/group_tensors.h"
 
 namespace ddprun {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/nn/layers/mixture_of_experts.h"
-#include "ddprun/worker/parallel/expert/expert_group.h"
-#include "ddprun/worker/parallel/sliced_tensors.h"
+#include "worker/nn/layers/mixture_of_experts.h"
+#include "worker/parallel/expert/expert_group.h"
+#include "worker/parallel/sliced_tensors.h"
 
 namespace ddprun {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/parallel/local_sgd/fragment.h"
+#include "worker/parallel/local_sgd/fragment.h"
 
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {

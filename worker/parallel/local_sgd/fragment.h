@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun {
 

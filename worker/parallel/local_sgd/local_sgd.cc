@@ -1,7 +1,7 @@
-#include "ddprun/worker/parallel/local_sgd/local_sgd.h"
+#include "worker/parallel/local_sgd/local_sgd.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/group_tensors.h"
+#include "common/error.h"
+#include "worker/parallel/group_tensors.h"
 
 namespace ddprun {
 namespace {

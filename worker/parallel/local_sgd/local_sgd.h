@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/local_sgd/fragment.h"
-#include "ddprun/worker/parallel/local_sgd/fragment_schedule.h"
-#include "ddprun/worker/parallel/own_tensors.h"
+#include "worker/comm/process_group.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/local_sgd/fragment.h"
+#include "worker/parallel/local_sgd/fragment_schedule.h"
+#include "worker/parallel/own_tensors.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/mesh/device_mesh.h"
 
 #include <algorithm>
 #include <string>

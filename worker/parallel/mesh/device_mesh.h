@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/mesh/mesh_shape.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/mesh/mesh_shape.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/mesh/mesh_shape.h"
+#include "worker/parallel/mesh/mesh_shape.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun {
 namespace {

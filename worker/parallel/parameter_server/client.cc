@@ -1,8 +1,8 @@
-#include "ddprun/worker/parallel/parameter_server/client.h"
+#include "worker/parallel/parameter_server/client.h"
 
 #include <utility>
 
-#include "ddprun/worker/parallel/parameter_server/messages.h"
+#include "worker/parallel/parameter_server/messages.h"
 
 namespace ddprun::parameter_server {
 namespace {

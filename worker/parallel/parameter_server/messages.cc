@@ -1,6 +1,6 @@
-#include "ddprun/worker/parallel/parameter_server/messages.h"
+#include "worker/parallel/parameter_server/messages.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::parameter_server {
 

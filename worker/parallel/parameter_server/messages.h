@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/comm/span.h"
-#include "ddprun/worker/comm/work.h"
+#include "worker/comm/span.h"
+#include "worker/comm/work.h"
 
 // The messages between workers and servers of parameters, by tag. Messages of one tag between two ranks arrive in
 // order. Constants and values; finish() may be called by any thread.

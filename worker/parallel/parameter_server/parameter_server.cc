@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/parameter_server/parameter_server.h"
+#include "worker/parallel/parameter_server/parameter_server.h"
 
 #include <limits>
 #include <numeric>
@@ -6,15 +6,15 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/subgroups.h"
-#include "ddprun/worker/parallel/flat_parameters.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/parallel/parameter_server/client.h"
-#include "ddprun/worker/parallel/parameter_server/server.h"
-#include "ddprun/worker/reducer/bucketing.h"
-#include "ddprun/worker/reducer/model_check.h"
-#include "ddprun/worker/reducer/shards.h"
+#include "common/error.h"
+#include "worker/comm/subgroups.h"
+#include "worker/parallel/flat_parameters.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/parallel/parameter_server/client.h"
+#include "worker/parallel/parameter_server/server.h"
+#include "worker/reducer/bucketing.h"
+#include "worker/reducer/model_check.h"
+#include "worker/reducer/shards.h"
 
 namespace ddprun {
 namespace {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/divided_parameters.h"
+#include "worker/comm/process_group.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/divided_parameters.h"
 
 namespace ddprun {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/parallel/parameter_server/server.h"
+#include "worker/parallel/parameter_server/server.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/parameter_server/messages.h"
+#include "common/error.h"
+#include "worker/parallel/parameter_server/messages.h"
 
 namespace ddprun::parameter_server {
 

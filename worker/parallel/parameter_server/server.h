@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/parameter_server/staleness_gate.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/parameter_server/staleness_gate.h"
 
 namespace ddprun::parameter_server {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/pipeline/device_channel.h"
+#include "worker/parallel/pipeline/device_channel.h"
 
 #include <utility>
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "ddprun/worker/parallel/pipeline/channel.h"
+#include "worker/parallel/pipeline/channel.h"
 
 namespace ddprun::pipeline {
 

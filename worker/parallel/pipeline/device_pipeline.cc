@@ -1,14 +1,14 @@
-#include "ddprun/worker/parallel/pipeline/device_pipeline.h"
+#include "worker/parallel/pipeline/device_pipeline.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/shape.h"
-#include "ddprun/worker/parallel/pipeline/device_channel.h"
-#include "ddprun/worker/parallel/surroundings.h"
-#include "ddprun/worker/tensor/device_threads.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/autograd/ops/shape.h"
+#include "worker/parallel/pipeline/device_channel.h"
+#include "worker/parallel/surroundings.h"
+#include "worker/tensor/device_threads.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::pipeline {
 namespace {

@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/pipeline/executor.h"
-#include "ddprun/worker/parallel/pipeline/schedule.h"
-#include "ddprun/worker/tensor/device.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/pipeline/executor.h"
+#include "worker/parallel/pipeline/schedule.h"
+#include "worker/tensor/device.h"
 
 namespace ddprun::pipeline {
 

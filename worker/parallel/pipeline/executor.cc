@@ -1,9 +1,9 @@
-#include "ddprun/worker/parallel/pipeline/executor.h"
+#include "worker/parallel/pipeline/executor.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
+#include "common/error.h"
+#include "worker/autograd/operation.h"
 
 namespace ddprun::pipeline {
 namespace {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/node.h"
-#include "ddprun/worker/parallel/pipeline/channel.h"
-#include "ddprun/worker/parallel/pipeline/schedule.h"
-#include "ddprun/worker/parallel/pipeline/stage.h"
+#include "worker/autograd/node.h"
+#include "worker/parallel/pipeline/channel.h"
+#include "worker/parallel/pipeline/schedule.h"
+#include "worker/parallel/pipeline/stage.h"
 
 namespace ddprun::pipeline {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/parallel/pipeline/group_channel.h"
+#include "worker/parallel/pipeline/group_channel.h"
 
 #include <algorithm>
 #include <array>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/group_tensors.h"
+#include "common/error.h"
+#include "worker/parallel/group_tensors.h"
 
 namespace ddprun::pipeline {
 namespace {

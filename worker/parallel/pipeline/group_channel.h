@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/pipeline/channel.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/pipeline/channel.h"
 
 namespace ddprun::pipeline {
 

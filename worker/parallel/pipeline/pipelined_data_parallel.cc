@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
+#include "worker/parallel/pipeline/pipelined_data_parallel.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/parallel/own_tensors.h"
+#include "common/error.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/parallel/own_tensors.h"
 
 namespace ddprun::pipeline {
 namespace {

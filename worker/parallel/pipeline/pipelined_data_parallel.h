@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
-#include "ddprun/worker/parallel/sharded_data_parallel.h"
-#include "ddprun/worker/parallel/sharding/sharded_state.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/divided_parameters.h"
+#include "worker/parallel/pipeline/rank_pipeline.h"
+#include "worker/parallel/sharded_data_parallel.h"
+#include "worker/parallel/sharding/sharded_state.h"
 
 namespace ddprun::pipeline {
 

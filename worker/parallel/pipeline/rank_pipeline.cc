@@ -1,10 +1,10 @@
-#include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
+#include "worker/parallel/pipeline/rank_pipeline.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/releasable_memory.h"
+#include "common/error.h"
+#include "worker/parallel/releasable_memory.h"
 
 namespace ddprun::pipeline {
 namespace {

@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/pipeline/executor.h"
-#include "ddprun/worker/parallel/pipeline/group_channel.h"
-#include "ddprun/worker/parallel/pipeline/tied_parameters.h"
-#include "ddprun/worker/parallel/sharding/parameter_placements.h"
-#include "ddprun/worker/parallel/stage_pass.h"
+#include "worker/nn/module.h"
+#include "worker/optim/optimizer.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/pipeline/executor.h"
+#include "worker/parallel/pipeline/group_channel.h"
+#include "worker/parallel/pipeline/tied_parameters.h"
+#include "worker/parallel/sharding/parameter_placements.h"
+#include "worker/parallel/stage_pass.h"
 
 namespace ddprun::pipeline {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/pipeline/schedule.h"
+#include "worker/parallel/pipeline/schedule.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
+#include "common/error.h"
+#include "common/rounding.h"
 
 namespace ddprun::pipeline {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/pipeline/simulation.h"
+#include "worker/parallel/pipeline/simulation.h"
 
 #include <algorithm>
 #include <map>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/parallel/pipeline/schedule.h"
+#include "worker/parallel/pipeline/schedule.h"
 
 namespace ddprun::pipeline {
 

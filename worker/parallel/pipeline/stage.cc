@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/pipeline/stage.h"
+#include "worker/parallel/pipeline/stage.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/model_split.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "common/error.h"
+#include "worker/parallel/model_split.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun::pipeline {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/module.h"
 
 namespace ddprun::pipeline {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/parallel/pipeline/tied_parameters.h"
+#include "worker/parallel/pipeline/tied_parameters.h"
 
 #include <map>
 #include <set>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/error.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::pipeline {
 namespace {

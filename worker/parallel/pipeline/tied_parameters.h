@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/parallel/pipeline/schedule.h"
-#include "ddprun/worker/parallel/pipeline/stage.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/divided_parameters.h"
+#include "worker/parallel/pipeline/schedule.h"
+#include "worker/parallel/pipeline/stage.h"
 
 namespace ddprun::pipeline {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/parallel/sharding/parameter_placements.h"
+#include "worker/parallel/sharding/parameter_placements.h"
 
 #include <memory>
 #include <set>
 #include <sstream>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/collectives.h"
+#include "common/error.h"
+#include "worker/comm/collectives.h"
 
 namespace ddprun::sharding {
 namespace {

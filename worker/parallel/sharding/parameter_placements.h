@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/divided_parameters.h"
-#include "ddprun/worker/parallel/sharding/placement.h"
-#include "ddprun/worker/parallel/sliced_tensors.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/divided_parameters.h"
+#include "worker/parallel/sharding/placement.h"
+#include "worker/parallel/sliced_tensors.h"
+#include "worker/tensor/tensor.h"
 
 namespace ddprun::sharding {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/sharding/placement.h"
+#include "worker/parallel/sharding/placement.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/reducer/shards.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/reducer/shards.h"
 
 namespace ddprun::sharding {
 namespace {

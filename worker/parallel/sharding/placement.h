@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/parallel/mesh/mesh_shape.h"
+#include "common/dtype.h"
+#include "worker/parallel/mesh/mesh_shape.h"
 
 // The placement of a tensor on a mesh, in the terms of PyTorch's DTensor and OneFlow's SBP. All of it is data and
 // arithmetic: every rank knows the parts of all others without asking them.

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/sharding/redistribute.h"
+#include "worker/parallel/sharding/redistribute.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::sharding {
 namespace {

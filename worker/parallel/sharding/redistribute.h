@@ -3,8 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/sharding/redistribution_plan.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/sharding/redistribution_plan.h"
 
 namespace ddprun::sharding {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/sharding/redistribution_plan.h"
+#include "worker/parallel/sharding/redistribution_plan.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::sharding {
 namespace {

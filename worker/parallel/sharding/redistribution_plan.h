@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/parallel/sharding/placement.h"
+#include "worker/parallel/sharding/placement.h"
 
 namespace ddprun::sharding {
 

@@ -1,13 +1,13 @@
-#include "ddprun/worker/parallel/sharding/sharded_state.h"
+#include "worker/parallel/sharding/sharded_state.h"
 
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/parallel/sharding/redistribute.h"
+#include "common/error.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/parallel/sharding/redistribute.h"
 
 namespace ddprun::sharding {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/sharding/parameter_placements.h"
-#include "ddprun/worker/parallel/sharding/redistribution_plan.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/sharding/parameter_placements.h"
+#include "worker/parallel/sharding/redistribution_plan.h"
 
 namespace ddprun::sharding {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/sharding/sharded_sum.h"
+#include "worker/parallel/sharding/sharded_sum.h"
 
 #include <algorithm>
 #include <utility>

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/sharding/placement.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/sharding/placement.h"
 
 namespace ddprun::sharding {
 

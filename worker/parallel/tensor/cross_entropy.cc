@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/tensor/cross_entropy.h"
+#include "worker/parallel/tensor/cross_entropy.h"
 
 #include <cmath>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/tensor/kernels.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun {
 namespace {

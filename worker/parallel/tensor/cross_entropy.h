@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/parallel/tensor/tensor_group.h"
+#include "worker/parallel/tensor/tensor_group.h"
 
 namespace ddprun {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/parallel/tensor/layers.h"
+#include "worker/parallel/tensor/layers.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/ops/indexing.h"
-#include "ddprun/worker/autograd/ops/matmul.h"
-#include "ddprun/worker/autograd/ops/shape.h"
+#include "common/error.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/autograd/ops/indexing.h"
+#include "worker/autograd/ops/matmul.h"
+#include "worker/autograd/ops/shape.h"
 
 namespace ddprun {
 namespace {

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "ddprun/worker/nn/layers/linear.h"
-#include "ddprun/worker/nn/layers/mixture_of_experts.h"
-#include "ddprun/worker/parallel/tensor/plan.h"
-#include "ddprun/worker/parallel/tensor/tensor_group.h"
+#include "worker/nn/layers/linear.h"
+#include "worker/nn/layers/mixture_of_experts.h"
+#include "worker/parallel/tensor/plan.h"
+#include "worker/parallel/tensor/tensor_group.h"
 
 // Layers of which each rank of a group has a part (Shoeybi et al., "Megatron-LM", 2019). Each replaces a layer of a
 // whole model (nn::Module::set_substitute), whose parameters are this rank's part by then: see

@@ -1,9 +1,9 @@
-#include "ddprun/worker/parallel/tensor/plan.h"
+#include "worker/parallel/tensor/plan.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/layers/mixture_of_experts.h"
+#include "common/error.h"
+#include "worker/nn/layers/mixture_of_experts.h"
 
 namespace ddprun {
 namespace {

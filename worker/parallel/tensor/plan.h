@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/nn/module.h"
+#include "worker/nn/module.h"
 
 namespace ddprun {
 

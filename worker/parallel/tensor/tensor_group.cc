@@ -1,9 +1,9 @@
-#include "ddprun/worker/parallel/tensor/tensor_group.h"
+#include "worker/parallel/tensor/tensor_group.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/parallel/slicing.h"
+#include "common/error.h"
+#include "worker/autograd/operation.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/parallel/slicing.h"
 
 namespace ddprun {
 namespace {

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cstdint>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/autograd/variable.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun {
 

@@ -1,15 +1,15 @@
-#include "ddprun/worker/parallel/tensor/tensor_parallel.h"
+#include "worker/parallel/tensor/tensor_parallel.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/layers/attention.h"
-#include "ddprun/worker/nn/layers/dropout.h"
-#include "ddprun/worker/nn/layers/mixture_of_experts.h"
-#include "ddprun/worker/nn/layers/position_embedding.h"
-#include "ddprun/worker/nn/sample_part.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/parallel/tensor/layers.h"
+#include "common/error.h"
+#include "worker/nn/layers/attention.h"
+#include "worker/nn/layers/dropout.h"
+#include "worker/nn/layers/mixture_of_experts.h"
+#include "worker/nn/layers/position_embedding.h"
+#include "worker/nn/sample_part.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/parallel/tensor/layers.h"
 
 namespace ddprun {
 namespace {

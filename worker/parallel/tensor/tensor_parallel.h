@@ -4,11 +4,11 @@
 #include <set>
 #include <string>
 
-#include "ddprun/worker/optim/parameter_group.h"
-#include "ddprun/worker/parallel/sliced_tensors.h"
-#include "ddprun/worker/parallel/tensor/layers.h"
-#include "ddprun/worker/parallel/tensor/plan.h"
-#include "ddprun/worker/parallel/tensor/tensor_group.h"
+#include "worker/optim/parameter_group.h"
+#include "worker/parallel/sliced_tensors.h"
+#include "worker/parallel/tensor/layers.h"
+#include "worker/parallel/tensor/plan.h"
+#include "worker/parallel/tensor/tensor_group.h"
 
 namespace ddprun {
 

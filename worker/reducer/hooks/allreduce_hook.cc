@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/hooks/allreduce_hook.h"
+#include "worker/reducer/hooks/allreduce_hook.h"
 
 namespace ddprun {
 

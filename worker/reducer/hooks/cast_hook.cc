@@ -1,10 +1,10 @@
-#include "ddprun/worker/reducer/hooks/cast_hook.h"
+#include "worker/reducer/hooks/cast_hook.h"
 
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/reducer/bucket_stages.h"
-#include "ddprun/worker/reducer/hooks/float_conversion.h"
+#include "worker/reducer/bucket_stages.h"
+#include "worker/reducer/hooks/float_conversion.h"
 
 namespace ddprun {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/comm_hook.h"
+#include "common/dtype.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/comm_hook.h"
 
 namespace ddprun {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/reducer/hooks/float_conversion.h"
+#include "worker/reducer/hooks/float_conversion.h"
 
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/float16.h"
+#include "common/error.h"
+#include "common/float16.h"
 
 namespace ddprun {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/comm/span.h"
+#include "worker/comm/span.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/hooks/integer_code.h"
+#include "worker/reducer/hooks/integer_code.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "ddprun/common/float16.h"
+#include "common/float16.h"
 
 namespace ddprun {
 namespace {

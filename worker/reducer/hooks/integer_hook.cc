@@ -1,14 +1,14 @@
-#include "ddprun/worker/reducer/hooks/integer_hook.h"
+#include "worker/reducer/hooks/integer_hook.h"
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/reducer/bucket_stages.h"
-#include "ddprun/worker/reducer/hooks/float_conversion.h"
-#include "ddprun/worker/reducer/hooks/integer_code.h"
+#include "common/rounding.h"
+#include "worker/reducer/bucket_stages.h"
+#include "worker/reducer/hooks/float_conversion.h"
+#include "worker/reducer/hooks/integer_code.h"
 
 namespace ddprun {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/comm_hook.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/comm_hook.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/hooks/low_rank.h"
+#include "worker/reducer/hooks/low_rank.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/reducer/hooks/power_sgd_hook.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/reducer/hooks/power_sgd_hook.h"
 
 namespace ddprun {
 

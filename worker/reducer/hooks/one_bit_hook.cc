@@ -1,14 +1,14 @@
-#include "ddprun/worker/reducer/hooks/one_bit_hook.h"
+#include "worker/reducer/hooks/one_bit_hook.h"
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/reducer/bucket_stages.h"
-#include "ddprun/worker/reducer/hooks/allreduce_hook.h"
-#include "ddprun/worker/reducer/hooks/float_conversion.h"
-#include "ddprun/worker/reducer/hooks/integer_hook.h"
+#include "worker/reducer/bucket_stages.h"
+#include "worker/reducer/hooks/allreduce_hook.h"
+#include "worker/reducer/hooks/float_conversion.h"
+#include "worker/reducer/hooks/integer_hook.h"
 
 namespace ddprun {
 namespace {

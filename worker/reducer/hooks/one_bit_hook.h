@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/reducer/one_bit_options.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/reducer/one_bit_options.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/hooks/power_sgd_hook.h"
+#include "worker/reducer/hooks/power_sgd_hook.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/reducer/bucket_stages.h"
-#include "ddprun/worker/reducer/hooks/float_conversion.h"
-#include "ddprun/worker/reducer/hooks/low_rank.h"
-#include "ddprun/worker/reducer/hooks/low_rank_plan.h"
+#include "worker/reducer/bucket_stages.h"
+#include "worker/reducer/hooks/float_conversion.h"
+#include "worker/reducer/hooks/low_rank.h"
+#include "worker/reducer/hooks/low_rank_plan.h"
 
 namespace ddprun {
 namespace {

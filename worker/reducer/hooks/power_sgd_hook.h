@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/reducer/power_sgd_options.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/reducer/power_sgd_options.h"
 
 namespace ddprun {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
+#include "worker/reducer/hooks/reduce_scatter_hook.h"
 
-#include "ddprun/worker/reducer/shards.h"
+#include "worker/reducer/shards.h"
 
 namespace ddprun {
 

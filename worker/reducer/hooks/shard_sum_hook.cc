@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/hooks/shard_sum_hook.h"
+#include "worker/reducer/hooks/shard_sum_hook.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/reducer/shards.h"
+#include "common/error.h"
+#include "worker/comm/collectives.h"
+#include "worker/reducer/shards.h"
 
 namespace ddprun {
 namespace {

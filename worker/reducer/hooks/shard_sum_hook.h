@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/bucket_stages.h"
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/reducer/shard_gradients.h"
-#include "ddprun/worker/reducer/shard_tree.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/bucket_stages.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/reducer/shard_gradients.h"
+#include "worker/reducer/shard_tree.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/hooks/top_k_hook.h"
+#include "worker/reducer/hooks/top_k_hook.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/reducer/bucket_stages.h"
-#include "ddprun/worker/reducer/hooks/float_conversion.h"
+#include "common/error.h"
+#include "common/float16.h"
+#include "worker/reducer/bucket_stages.h"
+#include "worker/reducer/hooks/float_conversion.h"
 
 namespace ddprun {
 namespace {

@@ -1,9 +1,9 @@
 #include <limits>
 
-#include "ddprun/worker/tensor/cpu/attention_pairs.h"
-#include "ddprun/worker/tensor/cpu/attention_rows.h"
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+#include "worker/tensor/cpu/attention_pairs.h"
+#include "worker/tensor/cpu/attention_rows.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/visit_dtype.h"
 
 // Attention by tiles of queries of one head: the scores of a tile are a scratch that stays in the cache, and keys that
 // causality hides from the whole tile are left out. What is saved for the backward pass is the logarithm of each

@@ -1,9 +1,9 @@
-#include "ddprun/worker/tensor/cpu/attention_pairs.h"
+#include "worker/tensor/cpu/attention_pairs.h"
 
 #include <utility>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/tensor/cpu/attention_rows.h"
+#include "common/float16.h"
+#include "worker/tensor/cpu/attention_rows.h"
 
 namespace ddprun::cpu {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 
 // Attention on bfloat16 whose products are those of pairs (panel_product.h), with sums and softmax in float32:
 // probabilities and the gradients of scores are rounded to bfloat16 before they are multiplied, as PyTorch's are.

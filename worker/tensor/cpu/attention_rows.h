@@ -8,12 +8,12 @@
 #include <cstring>
 #include <limits>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/cpu/lanes.h"
-#include "ddprun/worker/tensor/cpu/panel_product.h"
-#include "ddprun/worker/tensor/cpu/vectorize.h"
-#include "ddprun/worker/tensor/functors/math.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "common/rounding.h"
+#include "worker/tensor/cpu/lanes.h"
+#include "worker/tensor/cpu/panel_product.h"
+#include "worker/tensor/cpu/vectorize.h"
+#include "worker/tensor/functors/math.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::cpu {
 namespace {

@@ -1,10 +1,10 @@
-#include "ddprun/worker/tensor/onednn/conv.h"
+#include "worker/tensor/onednn/conv.h"
 
 #include <algorithm>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+#include "common/rounding.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/visit_dtype.h"
 
 // float32 and bfloat16 run in oneDNN; the loops here are float64's, and the oracle of oneDNN's.
 namespace ddprun::cpu {

@@ -2,11 +2,11 @@
 #include <array>
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cpu/strided.h"
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/vectorize.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+#include "common/error.h"
+#include "worker/tensor/cpu/strided.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/vectorize.h"
+#include "worker/tensor/cpu/visit_dtype.h"
 
 namespace ddprun::cpu {
 namespace {

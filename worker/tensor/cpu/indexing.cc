@@ -1,7 +1,7 @@
 #include <cstring>
 
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/visit_dtype.h"
 
 namespace ddprun::cpu {
 namespace {

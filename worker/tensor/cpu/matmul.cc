@@ -1,9 +1,9 @@
 #include <bit>
 
-#include "ddprun/worker/tensor/cpu/matrix_product.h"
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/vectorize.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+#include "worker/tensor/cpu/matrix_product.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/vectorize.h"
+#include "worker/tensor/cpu/visit_dtype.h"
 
 // float32 runs in oneDNN; the loops here are float64's, and the oracle of oneDNN's.
 namespace ddprun::cpu {

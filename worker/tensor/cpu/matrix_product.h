@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/onednn/matmul.h"
+#include "worker/tensor/onednn/matmul.h"
 
 namespace ddprun::cpu {
 

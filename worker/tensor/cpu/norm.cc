@@ -2,10 +2,10 @@
 #include <cmath>
 #include <vector>
 
-#include "ddprun/worker/tensor/cpu/lanes.h"
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/vectorize.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+#include "worker/tensor/cpu/lanes.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/vectorize.h"
+#include "worker/tensor/cpu/visit_dtype.h"
 
 // Rows (the inner dimension) are summed in lanes, rows together in double: the batch's statistics then lose nothing to
 // its size.

@@ -1,9 +1,9 @@
 #include <cstdint>
 
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/vectorize.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
-#include "ddprun/worker/tensor/optimizer_update.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/vectorize.h"
+#include "worker/tensor/cpu/visit_dtype.h"
+#include "worker/tensor/optimizer_update.h"
 
 // Bits do not depend on the processor's vector width.
 namespace ddprun::cpu {

@@ -1,7 +1,7 @@
 #include <vector>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/tensor/cpu/panel_product.h"
+#include "common/float16.h"
+#include "worker/tensor/cpu/panel_product.h"
 
 namespace ddprun::cpu {
 

@@ -1,8 +1,8 @@
 // Compiled for AVX-512 with its instructions for bfloat16: see CMakeLists.txt.
 #include <immintrin.h>
 
-#include "ddprun/worker/tensor/cpu/panel_loops.h"
-#include "ddprun/worker/tensor/cpu/panel_product.h"
+#include "worker/tensor/cpu/panel_loops.h"
+#include "worker/tensor/cpu/panel_product.h"
 
 namespace ddprun::cpu {
 namespace {

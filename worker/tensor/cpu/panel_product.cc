@@ -1,8 +1,8 @@
-#include "ddprun/worker/tensor/cpu/panel_product.h"
+#include "worker/tensor/cpu/panel_product.h"
 
 #include <cstring>
 
-#include "ddprun/worker/tensor/cpu/panel_loops.h"
+#include "worker/tensor/cpu/panel_loops.h"
 
 // Blocks of the result that fit into the registers: each step loads one row of b's panels, and multiplies it with a
 // column of a, of which every element is broadcast. This file is compiled with contraction: a product and its sum are

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 namespace ddprun::cpu {
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/vectorize.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+#include "common/rounding.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/vectorize.h"
+#include "worker/tensor/cpu/visit_dtype.h"
 
 // Plain loops: oneDNN's max-pooling (2.6, jit:avx512_core) takes 3.3 times as long forward and 4 times backward on
 // 64x10x24x24, window and stride 2, and 1.6 and 10 times on 64x20x8x8.

@@ -2,11 +2,11 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/vectorize.h"
-#include "ddprun/worker/tensor/onednn/int8_conv.h"
-#include "ddprun/worker/tensor/onednn/int8_product.h"
+#include "common/rounding.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/vectorize.h"
+#include "worker/tensor/onednn/int8_conv.h"
+#include "worker/tensor/onednn/int8_product.h"
 
 // Products of 8-bit integers: activations as x = scale (level - zero), weights as w = scale of its row times an
 // integer.

@@ -1,11 +1,11 @@
 #include <cmath>
 #include <vector>
 
-#include "ddprun/worker/tensor/cpu/lanes.h"
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/vectorize.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
-#include "ddprun/worker/tensor/functors/math.h"
+#include "worker/tensor/cpu/lanes.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/vectorize.h"
+#include "worker/tensor/cpu/visit_dtype.h"
+#include "worker/tensor/functors/math.h"
 
 namespace ddprun::cpu {
 namespace {

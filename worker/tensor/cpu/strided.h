@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "ddprun/worker/tensor/shape.h"
+#include "worker/tensor/shape.h"
 
 namespace ddprun::cpu {
 

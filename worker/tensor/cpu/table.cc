@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/table.h"
 
 namespace ddprun::cpu {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/sanitized.h"
+#include "worker/tensor/sanitized.h"
 
 // DDPRUN_VECTORIZED before a function: it is compiled for several vector widths, of which the widest that the processor
 // has is chosen when the program starts. The sources are built with contraction off, so every width rounds alike as

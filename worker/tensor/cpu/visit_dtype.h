@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "common/error.h"
+#include "worker/tensor/tensor.h"
 
 // Conversions from a tensor's dtype to C++ types.
 namespace ddprun::cpu {

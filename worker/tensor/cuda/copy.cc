@@ -1,7 +1,7 @@
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cuda/table.h"
+#include "common/error.h"
+#include "worker/tensor/cuda/table.h"
 
 // A copy from one memory to another moves bytes of row-major tensors; where an operand is strided, or the dtypes
 // differ, it is made row-major, or converted, on the device.

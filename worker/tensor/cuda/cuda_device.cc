@@ -1,12 +1,12 @@
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/cuda/cuda_device.h"
 
 #include <array>
 #include <atomic>
 #include <mutex>
 
-#include "ddprun/worker/cuda/cuda_module.h"
-#include "ddprun/worker/tensor/device_fault.h"
-#include "ddprun/worker/tensor/device_memory.h"
+#include "worker/cuda/cuda_module.h"
+#include "worker/tensor/device_fault.h"
+#include "worker/tensor/device_memory.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cuda/device_api.h"
-#include "ddprun/worker/tensor/device.h"
+#include "common/error.h"
+#include "worker/tensor/cuda/device_api.h"
+#include "worker/tensor/device.h"
 
 // The worker's side of CUDA devices: the module is opened, and a device within it, when the first tensor asks for it.
 namespace ddprun::cuda {

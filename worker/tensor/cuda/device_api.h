@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/common/errc.h"
-#include "ddprun/worker/tensor/functors/binary.h"
-#include "ddprun/worker/tensor/functors/unary.h"
-#include "ddprun/worker/tensor/geometry.h"
+#include "common/dtype.h"
+#include "common/errc.h"
+#include "worker/tensor/functors/binary.h"
+#include "worker/tensor/functors/unary.h"
+#include "worker/tensor/geometry.h"
 
 // The interface between the worker and the module that has the code for CUDA devices: a table of functions over plain
 // memory. The module (module/, libddprun_cuda.so) is compiled by nvcc, or by a C++ compiler over the emulator of

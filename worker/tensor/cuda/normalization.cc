@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/cuda/table.h"
+#include "worker/tensor/cuda/table.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "ddprun/worker/tensor/cuda/table.h"
+#include "worker/tensor/cuda/table.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/cuda/pinned_memory.h"
+#include "worker/tensor/cuda/pinned_memory.h"
 
 #include <deque>
 #include <map>

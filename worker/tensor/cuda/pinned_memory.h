@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/cuda/cuda_device.h"
 
 namespace ddprun::cuda {
 

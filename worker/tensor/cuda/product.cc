@@ -1,5 +1,5 @@
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cuda/table.h"
+#include "common/error.h"
+#include "worker/tensor/cuda/table.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/view.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/cuda/view.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::cuda {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/cuda/view.h"
+#include "worker/tensor/cuda/view.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/cuda_device.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "worker/tensor/cuda/cuda_device.h"
+#include "worker/tensor/tensor.h"
 
 // Conversion of tensors to the module's operands.
 namespace ddprun::cuda {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ddprun/common/host_device.h"
+#include "common/host_device.h"
 
 namespace ddprun::functor {
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/functors/arguments.h"
-#include "ddprun/worker/tensor/functors/math.h"
+#include "worker/tensor/functors/arguments.h"
+#include "worker/tensor/functors/math.h"
 
 // Functions of two elements, each with its gradients: gradient_a(a, b, grad) and gradient_b(a, b, grad) are grad times
 // the derivative by that operand. T is the type of computation: float or double. To add one: its struct, and its row in

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ddprun/common/host_device.h"
+#include "common/host_device.h"
 
 // Elementary functions that vectorize and give the same bits at every vector width and on every device: polynomials
 // with explicit fused multiply-add, and selections instead of branches. In float32 they are within 2 units in the last

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/functors/arguments.h"
-#include "ddprun/worker/tensor/functors/math.h"
+#include "worker/tensor/functors/arguments.h"
+#include "worker/tensor/functors/math.h"
 
 // Functions of one element, each with its gradient: gradient(saved, grad) is grad times the derivative, where saved is
 // the input or the output, as `saves` says. T is the type of computation: float or double. To add one: its struct, and

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/onednn/conv.h"
+#include "worker/tensor/onednn/conv.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,12 +10,12 @@
 
 #include <dnnl.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/bounded_cache.h"
-#include "ddprun/worker/tensor/onednn/matmul.h"
-#include "ddprun/worker/tensor/onednn/threads.h"
-#include "ddprun/worker/tensor/tensor.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/tensor/bounded_cache.h"
+#include "worker/tensor/onednn/matmul.h"
+#include "worker/tensor/onednn/threads.h"
+#include "worker/tensor/tensor.h"
 
 // Convolution through oneDNN, which only this folder uses. Its 2.x describes an operation in two steps, 3.x in one:
 // make_* below hold the difference.

@@ -1,10 +1,10 @@
-#include "ddprun/worker/tensor/onednn/int8_conv.h"
+#include "worker/tensor/onednn/int8_conv.h"
 
 #include <dnnl.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/bounded_cache.h"
-#include "ddprun/worker/tensor/onednn/threads.h"
+#include "common/error.h"
+#include "worker/tensor/bounded_cache.h"
+#include "worker/tensor/onednn/threads.h"
 
 namespace ddprun::onednn {
 namespace {

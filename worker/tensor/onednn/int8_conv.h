@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::onednn {
 

@@ -1,13 +1,13 @@
-#include "ddprun/worker/tensor/onednn/int8_product.h"
+#include "worker/tensor/onednn/int8_product.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <dnnl.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/bounded_cache.h"
-#include "ddprun/worker/tensor/onednn/threads.h"
+#include "common/error.h"
+#include "worker/tensor/bounded_cache.h"
+#include "worker/tensor/onednn/threads.h"
 
 namespace ddprun::onednn {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/onednn/matmul.h"
+#include "worker/tensor/onednn/matmul.h"
 
 #include <algorithm>
 #include <tuple>
@@ -6,10 +6,10 @@
 
 #include <dnnl.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/bounded_cache.h"
-#include "ddprun/worker/tensor/onednn/threads.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/tensor/bounded_cache.h"
+#include "worker/tensor/onednn/threads.h"
 
 namespace ddprun::onednn {
 

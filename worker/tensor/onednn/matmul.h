@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/kernels.h"
+#include "worker/tensor/kernels.h"
 
 namespace ddprun::onednn {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/onednn/onednn_version.h"
+#include "worker/tensor/onednn/onednn_version.h"
 
 #include <dnnl.h>
 #include <fmt/core.h>

@@ -1,10 +1,10 @@
-#include "ddprun/worker/tensor/onednn/product_code.h"
+#include "worker/tensor/onednn/product_code.h"
 
 #include <array>
 #include <cstdint>
 
-#include "ddprun/worker/tensor/onednn/matmul.h"
-#include "ddprun/worker/tensor/onednn/threads.h"
+#include "worker/tensor/onednn/matmul.h"
+#include "worker/tensor/onednn/threads.h"
 
 namespace ddprun {
 

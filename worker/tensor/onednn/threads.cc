@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/onednn/threads.h"
+#include "worker/tensor/onednn/threads.h"
 
 #include <algorithm>
 #include <atomic>

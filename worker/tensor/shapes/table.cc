@@ -1,11 +1,11 @@
-#include "ddprun/worker/tensor/shapes/table.h"
+#include "worker/tensor/shapes/table.h"
 
 #include <algorithm>
 
-#include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/visit_dtype.h"
-#include "ddprun/worker/tensor/onednn/conv.h"
-#include "ddprun/worker/tensor/shape_only.h"
+#include "worker/tensor/cpu/table.h"
+#include "worker/tensor/cpu/visit_dtype.h"
+#include "worker/tensor/onednn/conv.h"
+#include "worker/tensor/shape_only.h"
 
 namespace ddprun::shapes {
 namespace {

@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/worker/comm/launch_env.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "common/config/settings.h"
+#include "worker/comm/launch_env.h"
+#include "worker/plugin/registry.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

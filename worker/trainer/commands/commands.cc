@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/command.h"
+#include "worker/trainer/commands/command.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,16 +1,16 @@
-#include "ddprun/worker/trainer/commands/computed_step.h"
+#include "worker/trainer/commands/computed_step.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/trainer/commands/dry_step.h"
-#include "ddprun/worker/trainer/commands/replica_sizes.h"
-#include "ddprun/worker/trainer/commands/scaled_stages.h"
-#include "ddprun/worker/trainer/commands/step_traffic.h"
-#include "ddprun/worker/trainer/config/group_settings.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/nn/models.h"
+#include "worker/trainer/commands/dry_step.h"
+#include "worker/trainer/commands/replica_sizes.h"
+#include "worker/trainer/commands/scaled_stages.h"
+#include "worker/trainer/commands/step_traffic.h"
+#include "worker/trainer/config/group_settings.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/trainer/commands/dry_step.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/data/dataset.h"
+#include "worker/plugin/registry.h"
+#include "worker/trainer/commands/dry_step.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

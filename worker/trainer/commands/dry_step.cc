@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/dry_step.h"
+#include "worker/trainer/commands/dry_step.h"
 
 #include <algorithm>
 #include <memory>
@@ -6,16 +6,16 @@
 #include <span>
 #include <utility>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/comm/backends/local/dry_group.h"
-#include "ddprun/worker/tensor/shape_only.h"
-#include "ddprun/worker/trainer/commands/replica_sizes.h"
-#include "ddprun/worker/trainer/commands/session_traffic.h"
-#include "ddprun/worker/trainer/commands/step_traffic.h"
-#include "ddprun/worker/trainer/config/run_settings.h"
-#include "ddprun/worker/trainer/session/compute_scope.h"
-#include "ddprun/worker/trainer/session/train_session.h"
-#include "ddprun/worker/trainer/state/model_devices.h"
+#include "common/rounding.h"
+#include "worker/comm/backends/local/dry_group.h"
+#include "worker/tensor/shape_only.h"
+#include "worker/trainer/commands/replica_sizes.h"
+#include "worker/trainer/commands/session_traffic.h"
+#include "worker/trainer/commands/step_traffic.h"
+#include "worker/trainer/config/run_settings.h"
+#include "worker/trainer/session/compute_scope.h"
+#include "worker/trainer/session/train_session.h"
+#include "worker/trainer/state/model_devices.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/trainer/commands/rank_use.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/data/dataset.h"
+#include "worker/plugin/registry.h"
+#include "worker/trainer/commands/rank_use.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include "ddprun/common/exit_code.h"
-#include "ddprun/worker/trainer/commands/rank_start.h"
-#include "ddprun/worker/trainer/session/compute_scope.h"
-#include "ddprun/worker/trainer/session/evaluation.h"
-#include "ddprun/worker/trainer/state/train_state.h"
-#include "ddprun/worker/trainer/state/trained_model.h"
+#include "common/exit_code.h"
+#include "worker/trainer/commands/rank_start.h"
+#include "worker/trainer/session/compute_scope.h"
+#include "worker/trainer/session/evaluation.h"
+#include "worker/trainer/state/train_state.h"
+#include "worker/trainer/state/trained_model.h"
 
 namespace ddprun::trainer {
 namespace {

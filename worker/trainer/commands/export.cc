@@ -1,4 +1,4 @@
-#include "ddprun/worker/checkpoint/export.h"
+#include "worker/checkpoint/export.h"
 
 #include <filesystem>
 #include <string>
@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/checkpoint/manifest.h"
-#include "ddprun/worker/trainer/commands/command.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/standard_output.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/trainer/commands/command.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/free_memory.h"
+#include "worker/trainer/commands/free_memory.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/generation.h"
+#include "worker/trainer/commands/generation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,16 +6,16 @@
 #include <optional>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/data/tokens.h"
-#include "ddprun/worker/nn/decoding/incremental_decoder.h"
-#include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/trainer/commands/command.h"
-#include "ddprun/worker/trainer/commands/quantization.h"
-#include "ddprun/worker/trainer/state/byte_pairs.h"
-#include "ddprun/worker/trainer/state/trained_model.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/standard_output.h"
+#include "worker/data/tokens.h"
+#include "worker/nn/decoding/incremental_decoder.h"
+#include "worker/tasks/tasks.h"
+#include "worker/trainer/commands/command.h"
+#include "worker/trainer/commands/quantization.h"
+#include "worker/trainer/state/byte_pairs.h"
+#include "worker/trainer/state/trained_model.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/tensor/random.h"
+#include "worker/nn/module.h"
+#include "worker/tensor/random.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/layout_plan.h"
+#include "worker/trainer/commands/layout_plan.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/trainer/commands/pipeline_bubble.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/rounding.h"
+#include "common/standard_output.h"
+#include "worker/trainer/commands/pipeline_bubble.h"
 
 namespace ddprun::trainer {
 namespace {

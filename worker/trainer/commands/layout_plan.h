@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/trainer/commands/step_plan.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "common/config/settings.h"
+#include "worker/plugin/registry.h"
+#include "worker/trainer/commands/step_plan.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

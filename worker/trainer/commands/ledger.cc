@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/trainer/commands/command.h"
-#include "ddprun/worker/trainer/ledger/ledger_history.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/standard_output.h"
+#include "worker/trainer/commands/command.h"
+#include "worker/trainer/ledger/ledger_history.h"
 
 namespace ddprun::trainer {
 namespace {

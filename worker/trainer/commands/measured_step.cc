@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/measured_step.h"
+#include "worker/trainer/commands/measured_step.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,12 +7,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/comm/spawn.h"
-#include "ddprun/worker/trainer/config/group_settings.h"
-#include "ddprun/worker/trainer/session/train_session.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "worker/comm/init.h"
+#include "worker/comm/spawn.h"
+#include "worker/trainer/config/group_settings.h"
+#include "worker/trainer/session/train_session.h"
 
 namespace ddprun::trainer {
 namespace {

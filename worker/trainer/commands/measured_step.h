@@ -3,12 +3,12 @@
 #include <array>
 #include <cstddef>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/trainer/commands/rank_use.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/stopwatch.h"
-#include "ddprun/worker/trainer/state/datasets.h"
+#include "worker/comm/process_group.h"
+#include "worker/plugin/registry.h"
+#include "worker/trainer/commands/rank_use.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/stopwatch.h"
+#include "worker/trainer/state/datasets.h"
 
 namespace ddprun::trainer {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/trainer/commands/pipeline_bubble.h"
+#include "worker/trainer/commands/pipeline_bubble.h"
 
-#include "ddprun/worker/parallel/pipeline/simulation.h"
+#include "worker/parallel/pipeline/simulation.h"
 
 namespace ddprun::trainer {
 

@@ -4,13 +4,13 @@
 #include <string>
 #include <thread>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/worker/tensor/onednn/threads.h"
-#include "ddprun/worker/trainer/commands/command.h"
-#include "ddprun/worker/trainer/commands/layout_plan.h"
-#include "ddprun/worker/trainer/commands/step_plan.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "worker/tensor/onednn/threads.h"
+#include "worker/trainer/commands/command.h"
+#include "worker/trainer/commands/layout_plan.h"
+#include "worker/trainer/commands/step_plan.h"
+#include "worker/trainer/config/device_settings.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/prediction.h"
+#include "worker/trainer/commands/prediction.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,16 +10,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/data/loader.h"
-#include "ddprun/worker/trainer/commands/command.h"
-#include "ddprun/worker/trainer/commands/quantization.h"
-#include "ddprun/worker/trainer/state/datasets.h"
-#include "ddprun/worker/trainer/state/train_state.h"
-#include "ddprun/worker/trainer/state/trained_model.h"
+#include "common/atomic_file.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/standard_output.h"
+#include "worker/data/loader.h"
+#include "worker/trainer/commands/command.h"
+#include "worker/trainer/commands/quantization.h"
+#include "worker/trainer/state/datasets.h"
+#include "worker/trainer/state/train_state.h"
+#include "worker/trainer/state/trained_model.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -3,9 +3,9 @@
 #include <functional>
 #include <string_view>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/trainer/session/evaluation.h"
+#include "worker/data/dataset.h"
+#include "worker/nn/module.h"
+#include "worker/trainer/session/evaluation.h"
 
 namespace ddprun::trainer {
 

@@ -1,17 +1,17 @@
-#include "ddprun/worker/trainer/commands/preparation.h"
+#include "worker/trainer/commands/preparation.h"
 
 #include <exception>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/comm/launch_env.h"
-#include "ddprun/worker/trainer/config/group_settings.h"
-#include "ddprun/worker/trainer/session/job_items.h"
-#include "ddprun/worker/trainer/session/session.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "common/blocked_signals.h"
+#include "common/log.h"
+#include "common/rounding.h"
+#include "worker/comm/init.h"
+#include "worker/comm/launch_env.h"
+#include "worker/trainer/config/group_settings.h"
+#include "worker/trainer/session/job_items.h"
+#include "worker/trainer/session/session.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 namespace {

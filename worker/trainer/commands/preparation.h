@@ -2,12 +2,12 @@
 
 #include <optional>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/shared_items.h"
-#include "ddprun/worker/trainer/state/datasets.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "common/config/settings.h"
+#include "worker/plugin/registry.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/shared_items.h"
+#include "worker/trainer/state/datasets.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

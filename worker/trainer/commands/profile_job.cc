@@ -5,16 +5,16 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/profiler/report.h"
-#include "ddprun/worker/trainer/commands/rank_start.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
-#include "ddprun/worker/trainer/report/profiling.h"
-#include "ddprun/worker/trainer/session/session.h"
-#include "ddprun/worker/trainer/state/train_device.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "worker/comm/collectives.h"
+#include "worker/profiler/report.h"
+#include "worker/trainer/commands/rank_start.h"
+#include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/report/profiling.h"
+#include "worker/trainer/session/session.h"
+#include "worker/trainer/state/train_device.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/quantization.h"
+#include "worker/trainer/commands/quantization.h"
 
 #include <algorithm>
 #include <array>
@@ -8,18 +8,18 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/nn/quantization/quantize.h"
-#include "ddprun/worker/nn/state.h"
-#include "ddprun/worker/trainer/commands/command.h"
-#include "ddprun/worker/trainer/config/group_settings.h"
-#include "ddprun/worker/trainer/state/datasets.h"
-#include "ddprun/worker/trainer/state/train_state.h"
-#include "ddprun/worker/trainer/state/trained_model.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/standard_output.h"
+#include "worker/comm/init.h"
+#include "worker/data/batch.h"
+#include "worker/nn/quantization/quantize.h"
+#include "worker/nn/state.h"
+#include "worker/trainer/commands/command.h"
+#include "worker/trainer/config/group_settings.h"
+#include "worker/trainer/state/datasets.h"
+#include "worker/trainer/state/train_state.h"
+#include "worker/trainer/state/trained_model.h"
 
 namespace ddprun::trainer {
 namespace {

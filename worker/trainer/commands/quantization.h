@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/tasks/task.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/evaluation.h"
-#include "ddprun/worker/trainer/session/stopwatch.h"
+#include "worker/data/dataset.h"
+#include "worker/nn/module.h"
+#include "worker/plugin/registry.h"
+#include "worker/tasks/task.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/evaluation.h"
+#include "worker/trainer/session/stopwatch.h"
 
 namespace ddprun::trainer {
 

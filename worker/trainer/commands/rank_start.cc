@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/rank_start.h"
+#include "worker/trainer/commands/rank_start.h"
 
 #include <cstdio>
 #include <future>
@@ -7,18 +7,18 @@
 #include <string_view>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/rank_label.h"
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/tensor/onednn/product_code.h"
-#include "ddprun/worker/trainer/commands/preparation.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
-#include "ddprun/worker/trainer/config/group_settings.h"
-#include "ddprun/worker/trainer/config/recovery_settings.h"
-#include "ddprun/worker/trainer/recovery/recovery.h"
-#include "ddprun/worker/trainer/session/job_items.h"
-#include "ddprun/worker/trainer/state/train_device.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/rank_label.h"
+#include "worker/comm/init.h"
+#include "worker/tensor/onednn/product_code.h"
+#include "worker/trainer/commands/preparation.h"
+#include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/config/group_settings.h"
+#include "worker/trainer/config/recovery_settings.h"
+#include "worker/trainer/recovery/recovery.h"
+#include "worker/trainer/session/job_items.h"
+#include "worker/trainer/state/train_device.h"
 
 namespace ddprun::trainer {
 namespace {

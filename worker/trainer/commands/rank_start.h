@@ -2,9 +2,9 @@
 
 #include <functional>
 
-#include "ddprun/worker/trainer/commands/command.h"
-#include "ddprun/worker/trainer/state/datasets.h"
-#include "ddprun/worker/trainer/trainer.h"
+#include "worker/trainer/commands/command.h"
+#include "worker/trainer/state/datasets.h"
+#include "worker/trainer/trainer.h"
 
 namespace ddprun::trainer {
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/trainer/commands/rank_use.h"
+#include "worker/trainer/commands/rank_use.h"
 
-#include "ddprun/worker/trainer/commands/session_traffic.h"
-#include "ddprun/worker/trainer/report/memory_report.h"
-#include "ddprun/worker/trainer/session/train_session.h"
+#include "worker/trainer/commands/session_traffic.h"
+#include "worker/trainer/report/memory_report.h"
+#include "worker/trainer/session/train_session.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/trainer/config/train_config.h"
 
 // How many neighbouring ranks of a job share what.
 namespace ddprun::trainer {

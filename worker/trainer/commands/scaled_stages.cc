@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/scaled_stages.h"
+#include "worker/trainer/commands/scaled_stages.h"
 
 #include <algorithm>
 #include <array>
@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/trainer/commands/dry_step.h"
-#include "ddprun/worker/trainer/commands/replica_sizes.h"
-#include "ddprun/worker/trainer/config/run_settings.h"
+#include "common/rounding.h"
+#include "worker/trainer/commands/dry_step.h"
+#include "worker/trainer/commands/replica_sizes.h"
+#include "worker/trainer/config/run_settings.h"
 
 namespace ddprun::trainer {
 namespace {

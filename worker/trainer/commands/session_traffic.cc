@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/session_traffic.h"
+#include "worker/trainer/commands/session_traffic.h"
 
 #include <algorithm>
 #include <string>

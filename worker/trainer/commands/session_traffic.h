@@ -2,10 +2,10 @@
 
 #include <cstddef>
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/trainer/commands/step_traffic.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/parallel_forms.h"
+#include "worker/nn/module.h"
+#include "worker/trainer/commands/step_traffic.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/parallel_forms.h"
 
 namespace ddprun::trainer {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/commands/small_job.h"
+#include "worker/trainer/commands/small_job.h"
 
 #include <algorithm>
 
-#include "ddprun/worker/trainer/commands/replica_sizes.h"
-#include "ddprun/worker/trainer/config/run_settings.h"
+#include "worker/trainer/commands/replica_sizes.h"
+#include "worker/trainer/config/run_settings.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/step_plan.h"
+#include "worker/trainer/commands/step_plan.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,21 +7,21 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/byte_text.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/reducer/shard_tree.h"
-#include "ddprun/worker/trainer/commands/computed_step.h"
-#include "ddprun/worker/trainer/commands/free_memory.h"
-#include "ddprun/worker/trainer/commands/measured_step.h"
-#include "ddprun/worker/trainer/commands/pipeline_bubble.h"
-#include "ddprun/worker/trainer/commands/replica_sizes.h"
-#include "ddprun/worker/trainer/commands/small_job.h"
-#include "ddprun/worker/trainer/commands/step_table.h"
-#include "ddprun/worker/trainer/commands/step_traffic.h"
-#include "ddprun/worker/trainer/config/group_settings.h"
+#include "common/byte_text.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/rounding.h"
+#include "common/standard_output.h"
+#include "worker/reducer/shard_tree.h"
+#include "worker/trainer/commands/computed_step.h"
+#include "worker/trainer/commands/free_memory.h"
+#include "worker/trainer/commands/measured_step.h"
+#include "worker/trainer/commands/pipeline_bubble.h"
+#include "worker/trainer/commands/replica_sizes.h"
+#include "worker/trainer/commands/small_job.h"
+#include "worker/trainer/commands/step_table.h"
+#include "worker/trainer/commands/step_traffic.h"
+#include "worker/trainer/config/group_settings.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -6,14 +6,14 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/trainer/commands/measured_step.h"
-#include "ddprun/worker/trainer/commands/rank_use.h"
-#include "ddprun/worker/trainer/commands/small_job.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/stopwatch.h"
+#include "common/config/settings.h"
+#include "worker/data/dataset.h"
+#include "worker/plugin/registry.h"
+#include "worker/trainer/commands/measured_step.h"
+#include "worker/trainer/commands/rank_use.h"
+#include "worker/trainer/commands/small_job.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/stopwatch.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/commands/step_table.h"
+#include "worker/trainer/commands/step_table.h"
 
 #include <chrono>
 #include <cmath>

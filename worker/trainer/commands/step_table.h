@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/trainer/commands/step_plan.h"
+#include "worker/trainer/commands/step_plan.h"
 
 namespace ddprun::trainer {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/trainer/commands/step_traffic.h"
+#include "worker/trainer/commands/step_traffic.h"
 
 #include <string_view>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/reducer/built_in_hooks.h"
-#include "ddprun/worker/trainer/config/run_settings.h"
+#include "common/rounding.h"
+#include "worker/reducer/built_in_hooks.h"
+#include "worker/trainer/config/run_settings.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/standard_output.h"
-#include "ddprun/worker/data/tokens.h"
-#include "ddprun/worker/tokenizer/byte_pairs.h"
-#include "ddprun/worker/trainer/commands/command.h"
-#include "ddprun/worker/trainer/state/datasets.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "common/standard_output.h"
+#include "worker/data/tokens.h"
+#include "worker/tokenizer/byte_pairs.h"
+#include "worker/trainer/commands/command.h"
+#include "worker/trainer/state/datasets.h"
 
 namespace ddprun::trainer {
 

@@ -1,10 +1,10 @@
 #include <optional>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/worker/tensor/device_fault.h"
-#include "ddprun/worker/trainer/commands/rank_start.h"
-#include "ddprun/worker/trainer/report/device_fault.h"
+#include "common/error.h"
+#include "common/exit_code.h"
+#include "worker/tensor/device_fault.h"
+#include "worker/trainer/commands/rank_start.h"
+#include "worker/trainer/report/device_fault.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/config/checks.h"
+#include "worker/trainer/config/checks.h"
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/trainer/config/recovery_settings.h"
+#include "common/error.h"
+#include "worker/trainer/config/recovery_settings.h"
 
 namespace ddprun::trainer {
 namespace {

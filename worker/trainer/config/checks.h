@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "common/config/settings.h"
+#include "worker/trainer/config/train_config.h"
 
 // The parts of validate().
 namespace ddprun::trainer {

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/worker/data/digits.h"
-#include "ddprun/worker/data/patterns.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/trainer/config/checks.h"
-#include "ddprun/worker/trainer/config/keys.h"
+#include "worker/data/digits.h"
+#include "worker/data/patterns.h"
+#include "worker/nn/models.h"
+#include "worker/trainer/config/checks.h"
+#include "worker/trainer/config/keys.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/worker/trainer/config/checks.h"
+#include "worker/trainer/config/checks.h"
 
 namespace ddprun::trainer {
 namespace {

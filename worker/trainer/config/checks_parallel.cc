@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/reducer/built_in_hooks.h"
-#include "ddprun/worker/trainer/config/checks.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
+#include "common/error.h"
+#include "worker/optim/optimizer.h"
+#include "worker/reducer/built_in_hooks.h"
+#include "worker/trainer/config/checks.h"
+#include "worker/trainer/config/device_settings.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/config/device_settings.h"
+#include "worker/trainer/config/device_settings.h"
 
 #include <algorithm>
 #include <utility>

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/tensor/device.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/tensor/device.h"
+#include "worker/trainer/config/train_config.h"
 
 // The devices that the settings name or ask for: train.device and parallel.devices. Pure functions.
 namespace ddprun::trainer {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/config/group_settings.h"
+#include "worker/trainer/config/group_settings.h"
 
 #include <chrono>
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/trainer/config/device_settings.h"
+#include "worker/trainer/config/device_settings.h"
 
 namespace ddprun::trainer {
 namespace {

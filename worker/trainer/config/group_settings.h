@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/tensor/device.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "common/error.h"
+#include "worker/comm/init.h"
+#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/tensor/device.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

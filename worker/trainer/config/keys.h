@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "common/config/settings.h"
+#include "worker/plugin/registry.h"
+#include "worker/trainer/config/train_config.h"
 
 // The keys of a train.cfg by section: their units, bounds and help. Each function binds members of TrainConfig; the
 // rules that combine keys are validate()'s.

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/config/keys.h"
+#include "worker/trainer/config/keys.h"
 
 namespace ddprun::trainer {
 

@@ -1,5 +1,5 @@
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/trainer/config/keys.h"
+#include "worker/nn/models.h"
+#include "worker/trainer/config/keys.h"
 
 namespace ddprun::trainer {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/optim/lr_schedule.h"
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/trainer/config/keys.h"
+#include "worker/optim/lr_schedule.h"
+#include "worker/optim/optimizer.h"
+#include "worker/trainer/config/keys.h"
 
 namespace ddprun::trainer {
 

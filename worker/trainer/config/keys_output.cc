@@ -1,5 +1,5 @@
-#include "ddprun/worker/trainer/config/keys.h"
-#include "ddprun/worker/trainer/config/resume.h"
+#include "worker/trainer/config/keys.h"
+#include "worker/trainer/config/resume.h"
 
 namespace ddprun::trainer {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/trainer/config/keys.h"
-#include "ddprun/worker/trainer/config/preempt_signal.h"
+#include "worker/tasks/tasks.h"
+#include "worker/trainer/config/keys.h"
+#include "worker/trainer/config/preempt_signal.h"
 
 namespace ddprun::trainer {
 

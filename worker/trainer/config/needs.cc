@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/lr_schedule.h"
-#include "ddprun/worker/trainer/config/checks.h"
-#include "ddprun/worker/trainer/config/keys.h"
+#include "worker/nn/models.h"
+#include "worker/optim/lr_schedule.h"
+#include "worker/trainer/config/checks.h"
+#include "worker/trainer/config/keys.h"
 
 namespace ddprun::trainer {
 namespace {

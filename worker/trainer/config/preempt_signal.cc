@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/config/preempt_signal.h"
+#include "worker/trainer/config/preempt_signal.h"
 
 #include <array>
 #include <csignal>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/config/recovery_settings.h"
+#include "worker/trainer/config/recovery_settings.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/reducer/built_in_hooks.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
+#include "worker/reducer/built_in_hooks.h"
+#include "worker/trainer/config/device_settings.h"
 
 namespace ddprun::trainer {
 namespace {

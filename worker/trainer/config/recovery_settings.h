@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

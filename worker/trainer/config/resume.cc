@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/config/resume.h"
+#include "worker/trainer/config/resume.h"
 
 #include <array>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::trainer {
 namespace {

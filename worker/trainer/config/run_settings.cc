@@ -1,11 +1,11 @@
-#include "ddprun/worker/trainer/config/run_settings.h"
+#include "worker/trainer/config/run_settings.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
+#include "common/error.h"
+#include "common/rounding.h"
 
 namespace ddprun::trainer {
 

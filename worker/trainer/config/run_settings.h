@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/data/epoch_plan.h"
-#include "ddprun/worker/optim/lr_schedule.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/data/epoch_plan.h"
+#include "worker/optim/lr_schedule.h"
+#include "worker/trainer/config/train_config.h"
 
 // Derives a run's data order, its batches and its learning rate from the settings. Pure functions.
 namespace ddprun::trainer {

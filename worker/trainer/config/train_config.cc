@@ -1,13 +1,13 @@
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/trainer/config/train_config.h"
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/trainer/config/keys.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/trainer/config/keys.h"
 
 namespace ddprun::trainer {
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/plugin/registry.h"
+#include "common/config/settings.h"
+#include "common/dtype.h"
+#include "worker/plugin/registry.h"
 
 namespace ddprun::trainer {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/trainer/ledger/ledger_file.h"
+#include "worker/trainer/ledger/ledger_file.h"
 
 #include <cerrno>
 #include <fcntl.h>
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::trainer {
 namespace {

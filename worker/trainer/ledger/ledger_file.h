@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/worker/trainer/ledger/ledger_lines.h"
+#include "common/unique_fd.h"
+#include "worker/trainer/ledger/ledger_lines.h"
 
 namespace ddprun::trainer {
 

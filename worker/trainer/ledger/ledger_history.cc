@@ -1,11 +1,11 @@
-#include "ddprun/worker/trainer/ledger/ledger_history.h"
+#include "worker/trainer/ledger/ledger_history.h"
 
 #include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/digest/sha256.h"
+#include "worker/digest/sha256.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/trainer/ledger/ledger_lines.h"
+#include "worker/trainer/ledger/ledger_lines.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/ledger/ledger_lines.h"
+#include "worker/trainer/ledger/ledger_lines.h"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>

@@ -3,12 +3,12 @@
 #include <memory>
 #include <utility>
 
-#include "ddprun/common/log.h"
-#include "ddprun/worker/checkpoint/background_save.h"
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/state/hook_checkpoint.h"
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
-#include "ddprun/worker/trainer/state/state_snapshot.h"
+#include "common/log.h"
+#include "worker/checkpoint/background_save.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/state/hook_checkpoint.h"
+#include "worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/state_snapshot.h"
 
 namespace ddprun::trainer {
 namespace {

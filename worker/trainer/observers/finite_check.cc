@@ -1,9 +1,9 @@
 #include <cmath>
 #include <limits>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/trainer/observers/observers.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "worker/trainer/observers/observers.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -2,10 +2,10 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/random.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/trainer/ledger/ledger_file.h"
-#include "ddprun/worker/trainer/observers/observers.h"
+#include "common/random.h"
+#include "worker/comm/collectives.h"
+#include "worker/trainer/ledger/ledger_file.h"
+#include "worker/trainer/observers/observers.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,5 +1,5 @@
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/report/memory_report.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/report/memory_report.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -2,9 +2,9 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/report/memory_report.h"
-#include "ddprun/worker/trainer/report/metrics.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/report/memory_report.h"
+#include "worker/trainer/report/metrics.h"
 
 namespace ddprun::trainer {
 namespace {

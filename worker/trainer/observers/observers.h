@@ -2,12 +2,12 @@
 
 #include <memory>
 
-#include "ddprun/worker/checkpoint/checkpoint.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/observer.h"
-#include "ddprun/worker/trainer/preemption.h"
-#include "ddprun/worker/trainer/report/progress.h"
-#include "ddprun/worker/trainer/report/summary.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/observer.h"
+#include "worker/trainer/preemption.h"
+#include "worker/trainer/report/progress.h"
+#include "worker/trainer/report/summary.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/observers/observers.h"
+#include "worker/trainer/observers/observers.h"
 
 namespace ddprun::trainer {
 namespace {

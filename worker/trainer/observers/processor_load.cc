@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/observers/processor_load.h"
+#include "worker/trainer/observers/processor_load.h"
 
 #include <algorithm>
 #include <cstdio>

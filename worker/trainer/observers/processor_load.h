@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/worker/trainer/observers/thread_count.h"
+#include "worker/trainer/observers/thread_count.h"
 
 namespace ddprun::trainer {
 

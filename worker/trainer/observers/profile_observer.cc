@@ -1,8 +1,8 @@
 #include <optional>
 
-#include "ddprun/worker/profiler/report.h"
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/report/profiling.h"
+#include "worker/profiler/report.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/report/profiling.h"
 
 namespace ddprun::trainer {
 namespace {

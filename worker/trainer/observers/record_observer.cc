@@ -2,11 +2,11 @@
 #include <optional>
 #include <unistd.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/rendezvous/progress/training_memory.h"
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/report/training_account.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/progress/training_memory.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/report/training_account.h"
 
 namespace ddprun::trainer {
 namespace {

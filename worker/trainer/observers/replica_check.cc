@@ -1,5 +1,5 @@
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/session/replicas.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/session/replicas.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,5 +1,5 @@
-#include "ddprun/common/log.h"
-#include "ddprun/worker/trainer/observers/observers.h"
+#include "common/log.h"
+#include "worker/trainer/observers/observers.h"
 
 namespace ddprun::trainer {
 namespace {

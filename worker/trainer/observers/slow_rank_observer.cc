@@ -1,7 +1,7 @@
-#include "ddprun/common/host_port.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/profiler/slow_rank.h"
-#include "ddprun/worker/trainer/observers/observers.h"
+#include "common/host_port.h"
+#include "worker/comm/collectives.h"
+#include "worker/profiler/slow_rank.h"
+#include "worker/trainer/observers/observers.h"
 
 namespace ddprun::trainer {
 namespace {

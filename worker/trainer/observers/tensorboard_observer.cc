@@ -2,8 +2,8 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/report/event_file.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/report/event_file.h"
 
 namespace ddprun::trainer {
 namespace {

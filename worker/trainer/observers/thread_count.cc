@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/observers/thread_count.h"
+#include "worker/trainer/observers/thread_count.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
-#include "ddprun/common/log.h"
-#include "ddprun/worker/tensor/onednn/threads.h"
-#include "ddprun/worker/trainer/observers/observers.h"
-#include "ddprun/worker/trainer/observers/processor_load.h"
-#include "ddprun/worker/trainer/observers/thread_count.h"
+#include "common/log.h"
+#include "worker/tensor/onednn/threads.h"
+#include "worker/trainer/observers/observers.h"
+#include "worker/trainer/observers/processor_load.h"
+#include "worker/trainer/observers/thread_count.h"
 
 namespace ddprun::trainer {
 namespace {

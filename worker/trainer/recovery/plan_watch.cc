@@ -1,10 +1,10 @@
-#include "ddprun/worker/trainer/recovery/plan_watch.h"
+#include "worker/trainer/recovery/plan_watch.h"
 
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::trainer {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <thread>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store/store.h"
+#include "common/deadline.h"
+#include "rendezvous/store/store.h"
 
 namespace ddprun::trainer {
 

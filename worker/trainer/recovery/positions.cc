@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/recovery/positions.h"
+#include "worker/trainer/recovery/positions.h"
 
 #include <algorithm>
 

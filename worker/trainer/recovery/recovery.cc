@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/recovery/recovery.h"
+#include "worker/trainer/recovery/recovery.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,9 +7,9 @@
 #include <utility>
 #include <variant>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/error_file.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "worker/comm/error_file.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/recovery/recovery_keys.h"
-#include "ddprun/worker/comm/elastic_world.h"
-#include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/trainer/recovery/plan_watch.h"
-#include "ddprun/worker/trainer/recovery/positions.h"
-#include "ddprun/worker/trainer/recovery/recovery_state.h"
-#include "ddprun/worker/trainer/recovery/recovery_times.h"
+#include "rendezvous/recovery/recovery_keys.h"
+#include "worker/comm/elastic_world.h"
+#include "worker/comm/init.h"
+#include "worker/trainer/recovery/plan_watch.h"
+#include "worker/trainer/recovery/positions.h"
+#include "worker/trainer/recovery/recovery_state.h"
+#include "worker/trainer/recovery/recovery_times.h"
 
 namespace ddprun::trainer {
 

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "ddprun/worker/trainer/recovery/positions.h"
+#include "worker/trainer/recovery/positions.h"
 
 namespace ddprun::trainer {
 

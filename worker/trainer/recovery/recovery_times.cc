@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/recovery/recovery_times.h"
+#include "worker/trainer/recovery/recovery_times.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/recovery/standby.h"
+#include "worker/trainer/recovery/standby.h"
 
 #include <array>
 #include <charconv>
@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/process_environment.h"
-#include "ddprun/rendezvous/recovery/standby_socket.h"
+#include "common/error.h"
+#include "common/process_environment.h"
+#include "rendezvous/recovery/standby_socket.h"
 
 namespace ddprun::trainer {
 namespace {

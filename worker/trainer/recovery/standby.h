@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/common/unique_fd.h"
+#include "common/environment.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::trainer {
 

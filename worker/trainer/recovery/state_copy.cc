@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/recovery/state_copy.h"
+#include "worker/trainer/recovery/state_copy.h"
 
 #include <array>
 #include <cstddef>
@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/checkpoint/run_state.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "worker/checkpoint/run_state.h"
+#include "worker/comm/collectives.h"
+#include "worker/trainer/state/run_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/trainer/session/step_backup.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/comm/process_group.h"
+#include "worker/trainer/session/step_backup.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

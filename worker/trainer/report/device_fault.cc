@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/report/device_fault.h"
+#include "worker/trainer/report/device_fault.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/host_port.h"
-#include "ddprun/worker/comm/error_file.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
+#include "common/host_port.h"
+#include "worker/comm/error_file.h"
+#include "worker/trainer/config/device_settings.h"
 
 namespace ddprun::trainer {
 namespace {

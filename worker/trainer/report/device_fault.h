@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/launch_env.h"
-#include "ddprun/worker/tensor/device_memory.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "common/error.h"
+#include "worker/comm/launch_env.h"
+#include "worker/tensor/device_memory.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

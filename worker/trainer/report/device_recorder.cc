@@ -3,13 +3,13 @@
 #include <map>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/operation_timer.h"
-#include "ddprun/worker/profiler/device_log.h"
-#include "ddprun/worker/profiler/device_step.h"
-#include "ddprun/worker/profiler/operation_recorder.h"
-#include "ddprun/worker/tensor/device_marks.h"
-#include "ddprun/worker/trainer/report/step_recorder.h"
+#include "common/error.h"
+#include "worker/comm/operation_timer.h"
+#include "worker/profiler/device_log.h"
+#include "worker/profiler/device_step.h"
+#include "worker/profiler/operation_recorder.h"
+#include "worker/tensor/device_marks.h"
+#include "worker/trainer/report/step_recorder.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/report/event_file.h"
+#include "worker/trainer/report/event_file.h"
 
 #include <cerrno>
 #include <chrono>
@@ -8,9 +8,9 @@
 #include <climits>
 #include <fmt/format.h>
 
-#include "ddprun/common/bytes.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/digest/crc32c.h"
+#include "common/bytes.h"
+#include "common/error.h"
+#include "worker/digest/crc32c.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -2,9 +2,9 @@
 #include <iterator>
 #include <utility>
 
-#include "ddprun/worker/profiler/operation_recorder.h"
-#include "ddprun/worker/reducer/transfer.h"
-#include "ddprun/worker/trainer/report/step_recorder.h"
+#include "worker/profiler/operation_recorder.h"
+#include "worker/reducer/transfer.h"
+#include "worker/trainer/report/step_recorder.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,11 +1,11 @@
-#include "ddprun/worker/trainer/report/machine_peak.h"
+#include "worker/trainer/report/machine_peak.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "ddprun/worker/tensor/device_marks.h"
-#include "ddprun/worker/tensor/kernels.h"
-#include "ddprun/worker/trainer/session/stopwatch.h"
+#include "worker/tensor/device_marks.h"
+#include "worker/tensor/kernels.h"
+#include "worker/trainer/session/stopwatch.h"
 
 namespace ddprun::trainer {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/tensor/device.h"
+#include "common/dtype.h"
+#include "worker/tensor/device.h"
 
 namespace ddprun::trainer {
 

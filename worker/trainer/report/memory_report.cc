@@ -1,13 +1,13 @@
-#include "ddprun/worker/trainer/report/memory_report.h"
+#include "worker/trainer/report/memory_report.h"
 
 #include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/byte_text.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/trainer/state/train_device.h"
+#include "common/byte_text.h"
+#include "worker/comm/collectives.h"
+#include "worker/trainer/state/train_device.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/tensor/device_memory.h"
-#include "ddprun/worker/trainer/session/activation_peaks.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/tensor/device_memory.h"
+#include "worker/trainer/session/activation_peaks.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/report/metrics.h"
+#include "worker/trainer/report/metrics.h"
 
 #include <cerrno>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include <boost/json.hpp>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::trainer {
 namespace {

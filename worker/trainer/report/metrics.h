@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
-#include "ddprun/worker/tasks/task.h"
-#include "ddprun/worker/trainer/session/expert_use.h"
+#include "common/unique_fd.h"
+#include "worker/tasks/task.h"
+#include "worker/trainer/session/expert_use.h"
 
 namespace ddprun::trainer {
 

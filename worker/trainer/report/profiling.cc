@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/report/profiling.h"
+#include "worker/trainer/report/profiling.h"
 
 #include <algorithm>
 #include <array>
@@ -7,14 +7,14 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/atomic_file.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/profiler/trace.h"
-#include "ddprun/worker/trainer/report/machine_peak.h"
-#include "ddprun/worker/trainer/report/memory_report.h"
-#include "ddprun/worker/trainer/state/train_device.h"
+#include "common/atomic_file.h"
+#include "common/host_port.h"
+#include "common/printable.h"
+#include "worker/comm/collectives.h"
+#include "worker/profiler/trace.h"
+#include "worker/trainer/report/machine_peak.h"
+#include "worker/trainer/report/memory_report.h"
+#include "worker/trainer/state/train_device.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <memory>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/profiler/summary.h"
-#include "ddprun/worker/tensor/allocation_count.h"
-#include "ddprun/worker/trainer/report/step_recorder.h"
-#include "ddprun/worker/trainer/session/session.h"
+#include "common/dtype.h"
+#include "worker/profiler/summary.h"
+#include "worker/tensor/allocation_count.h"
+#include "worker/trainer/report/step_recorder.h"
+#include "worker/trainer/session/session.h"
 
 namespace ddprun::trainer {
 

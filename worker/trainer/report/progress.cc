@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/report/progress.h"
+#include "worker/trainer/report/progress.h"
 
 #include <algorithm>
 #include <cerrno>

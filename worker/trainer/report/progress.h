@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "ddprun/worker/trainer/session/evaluation.h"
-#include "ddprun/worker/trainer/session/expert_use.h"
+#include "worker/trainer/session/evaluation.h"
+#include "worker/trainer/session/expert_use.h"
 
 namespace ddprun::trainer {
 

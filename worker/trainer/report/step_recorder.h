@@ -4,11 +4,11 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/profiler/event.h"
-#include "ddprun/worker/profiler/overlap.h"
-#include "ddprun/worker/profiler/summary.h"
-#include "ddprun/worker/tensor/device.h"
-#include "ddprun/worker/trainer/session/session.h"
+#include "worker/profiler/event.h"
+#include "worker/profiler/overlap.h"
+#include "worker/profiler/summary.h"
+#include "worker/tensor/device.h"
+#include "worker/trainer/session/session.h"
 
 namespace ddprun::trainer {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/report/summary.h"
+#include "worker/trainer/report/summary.h"
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/trainer/report/progress.h"
+#include "common/error.h"
+#include "worker/trainer/report/progress.h"
 
 namespace ddprun::trainer {
 

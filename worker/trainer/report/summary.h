@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ddprun/worker/trainer/session/evaluation.h"
+#include "worker/trainer/session/evaluation.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/report/training_account.h"
+#include "worker/trainer/report/training_account.h"
 
 #include <algorithm>
 #include <utility>

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/rendezvous/progress/training_record.h"
-#include "ddprun/worker/profiler/step_times.h"
+#include "rendezvous/progress/training_record.h"
+#include "worker/profiler/step_times.h"
 
 namespace ddprun::trainer {
 

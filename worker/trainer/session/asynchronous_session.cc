@@ -1,19 +1,19 @@
-#include "ddprun/worker/trainer/session/asynchronous_session.h"
+#include "worker/trainer/session/asynchronous_session.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/data/distributed_sampler.h"
-#include "ddprun/worker/data/loader.h"
-#include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/optim/clip.h"
-#include "ddprun/worker/parallel/parameter_shards.h"
-#include "ddprun/worker/tensor/device.h"
-#include "ddprun/worker/trainer/config/run_settings.h"
-#include "ddprun/worker/trainer/session/compute_scope.h"
+#include "common/error.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/elementwise.h"
+#include "worker/data/distributed_sampler.h"
+#include "worker/data/loader.h"
+#include "worker/nn/random_scope.h"
+#include "worker/optim/clip.h"
+#include "worker/parallel/parameter_shards.h"
+#include "worker/tensor/device.h"
+#include "worker/trainer/config/run_settings.h"
+#include "worker/trainer/session/compute_scope.h"
 
 namespace ddprun::trainer {
 namespace {

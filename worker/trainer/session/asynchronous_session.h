@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/parallel/parameter_server/parameter_server.h"
-#include "ddprun/worker/parallel/sharding/sharded_state.h"
-#include "ddprun/worker/trainer/session/run_position.h"
-#include "ddprun/worker/trainer/session/session.h"
+#include "worker/data/batch.h"
+#include "worker/parallel/parameter_server/parameter_server.h"
+#include "worker/parallel/sharding/sharded_state.h"
+#include "worker/trainer/session/run_position.h"
+#include "worker/trainer/session/session.h"
 
 namespace ddprun::trainer {
 

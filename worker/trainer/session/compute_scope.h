@@ -2,11 +2,11 @@
 
 #include <memory>
 
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/autograd/ops/conv.h"
-#include "ddprun/worker/tensor/onednn/threads.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/autograd/ops/conv.h"
+#include "worker/tensor/onednn/threads.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

@@ -1,15 +1,15 @@
-#include "ddprun/worker/trainer/session/divided_state.h"
+#include "worker/trainer/session/divided_state.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/optim/clip.h"
-#include "ddprun/worker/parallel/group_tensors.h"
-#include "ddprun/worker/trainer/session/rank_times.h"
-#include "ddprun/worker/trainer/session/update_placements.h"
+#include "worker/comm/collectives.h"
+#include "worker/optim/clip.h"
+#include "worker/parallel/group_tensors.h"
+#include "worker/trainer/session/rank_times.h"
+#include "worker/trainer/session/update_placements.h"
 
 namespace ddprun::trainer {
 namespace {

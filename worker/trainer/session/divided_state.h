@@ -5,19 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/parameter_shards.h"
-#include "ddprun/worker/parallel/sharding/parameter_placements.h"
-#include "ddprun/worker/parallel/sharding/sharded_state.h"
-#include "ddprun/worker/parallel/sharding/sharded_sum.h"
-#include "ddprun/worker/profiler/step_times.h"
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/parallel_forms.h"
-#include "ddprun/worker/trainer/session/replicas.h"
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/optim/optimizer.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/parameter_shards.h"
+#include "worker/parallel/sharding/parameter_placements.h"
+#include "worker/parallel/sharding/sharded_state.h"
+#include "worker/parallel/sharding/sharded_sum.h"
+#include "worker/profiler/step_times.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/parallel_forms.h"
+#include "worker/trainer/session/replicas.h"
+#include "worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

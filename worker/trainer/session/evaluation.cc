@@ -1,10 +1,10 @@
-#include "ddprun/worker/trainer/session/evaluation.h"
+#include "worker/trainer/session/evaluation.h"
 
 #include <vector>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/data/distributed_sampler.h"
-#include "ddprun/worker/data/loader.h"
+#include "common/rounding.h"
+#include "worker/data/distributed_sampler.h"
+#include "worker/data/loader.h"
 
 namespace ddprun::trainer {
 namespace {

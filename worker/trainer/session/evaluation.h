@@ -5,11 +5,11 @@
 #include <functional>
 #include <span>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/tasks/task.h"
+#include "worker/comm/process_group.h"
+#include "worker/data/batch.h"
+#include "worker/data/dataset.h"
+#include "worker/nn/module.h"
+#include "worker/tasks/task.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/expert_use.h"
+#include "worker/trainer/session/expert_use.h"
 
 #include <algorithm>
 #include <numeric>

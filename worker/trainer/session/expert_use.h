@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/nn/layers/mixture_of_experts.h"
+#include "worker/nn/layers/mixture_of_experts.h"
 
 namespace ddprun::trainer {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/trainer/session/gradient_rules.h"
+#include "worker/trainer/session/gradient_rules.h"
 
 #include <cmath>
 #include <cstddef>
 #include <optional>
 
-#include "ddprun/worker/optim/clip.h"
+#include "worker/optim/clip.h"
 
 namespace ddprun::trainer {
 

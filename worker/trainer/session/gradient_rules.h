@@ -1,10 +1,10 @@
 #pragma once
 
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/divided_state.h"
-#include "ddprun/worker/trainer/session/session.h"
-#include "ddprun/worker/trainer/session/step_values.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/divided_state.h"
+#include "worker/trainer/session/session.h"
+#include "worker/trainer/session/step_values.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

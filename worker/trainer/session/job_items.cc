@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/job_items.h"
+#include "worker/trainer/session/job_items.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ddprun/common/version.h"
-#include "ddprun/worker/digest/crc32c.h"
-#include "ddprun/worker/trainer/session/source_digest.h"
+#include "common/version.h"
+#include "worker/digest/crc32c.h"
+#include "worker/trainer/session/source_digest.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <string_view>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/shared_items.h"
-#include "ddprun/worker/trainer/state/datasets.h"
+#include "common/config/settings.h"
+#include "worker/plugin/registry.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/shared_items.h"
+#include "worker/trainer/state/datasets.h"
 
 namespace ddprun::trainer {
 

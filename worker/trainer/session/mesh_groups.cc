@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/mesh_groups.h"
+#include "worker/trainer/session/mesh_groups.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/mesh/device_mesh.h"
 
 namespace ddprun::trainer {
 

@@ -1,16 +1,16 @@
-#include "ddprun/worker/trainer/session/model_pipeline.h"
+#include "worker/trainer/session/model_pipeline.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/loss_factor_scope.h"
-#include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/parallel/pipeline/stage.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
-#include "ddprun/worker/trainer/config/run_settings.h"
-#include "ddprun/worker/trainer/state/model_devices.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "common/error.h"
+#include "worker/nn/loss_factor_scope.h"
+#include "worker/nn/random_scope.h"
+#include "worker/parallel/pipeline/stage.h"
+#include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/config/run_settings.h"
+#include "worker/trainer/state/model_devices.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -6,15 +6,15 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/pipeline/device_pipeline.h"
-#include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
-#include "ddprun/worker/parallel/pipeline/stage.h"
-#include "ddprun/worker/parallel/pipeline/stage_balancer.h"
-#include "ddprun/worker/tasks/task.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/data/batch.h"
+#include "worker/data/dataset.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/pipeline/device_pipeline.h"
+#include "worker/parallel/pipeline/pipelined_data_parallel.h"
+#include "worker/parallel/pipeline/stage.h"
+#include "worker/parallel/pipeline/stage_balancer.h"
+#include "worker/tasks/task.h"
+#include "worker/trainer/config/train_config.h"
 
 // Pipelines as the settings describe them: over ranks (parallel.pipeline), or over the devices of each
 // (parallel.devices with parallel.micro_batches).

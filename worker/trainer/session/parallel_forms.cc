@@ -1,24 +1,24 @@
-#include "ddprun/worker/trainer/session/parallel_forms.h"
+#include "worker/trainer/session/parallel_forms.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/tokens.h"
-#include "ddprun/worker/parallel/device_cast_hook.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/expert/expert_data_parallel.h"
-#include "ddprun/worker/parallel/host_hook.h"
-#include "ddprun/worker/parallel/local_sgd/local_sgd.h"
-#include "ddprun/worker/parallel/sharded_data_parallel.h"
-#include "ddprun/worker/parallel/sole_rank.h"
-#include "ddprun/worker/parallel/tensor/cross_entropy.h"
-#include "ddprun/worker/reducer/built_in_hooks.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
-#include "ddprun/worker/trainer/config/group_settings.h"
-#include "ddprun/worker/trainer/config/run_settings.h"
-#include "ddprun/worker/trainer/state/model_devices.h"
-#include "ddprun/worker/trainer/state/train_device.h"
+#include "common/error.h"
+#include "worker/data/tokens.h"
+#include "worker/parallel/device_cast_hook.h"
+#include "worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/expert/expert_data_parallel.h"
+#include "worker/parallel/host_hook.h"
+#include "worker/parallel/local_sgd/local_sgd.h"
+#include "worker/parallel/sharded_data_parallel.h"
+#include "worker/parallel/sole_rank.h"
+#include "worker/parallel/tensor/cross_entropy.h"
+#include "worker/reducer/built_in_hooks.h"
+#include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/config/group_settings.h"
+#include "worker/trainer/config/run_settings.h"
+#include "worker/trainer/state/model_devices.h"
+#include "worker/trainer/state/train_device.h"
 
 namespace ddprun::trainer {
 namespace {

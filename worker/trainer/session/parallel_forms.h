@@ -6,22 +6,22 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/parallel/context/context_parallel.h"
-#include "ddprun/worker/parallel/data_parallel.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/parallel/expert/expert_parallel.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/sharding/parameter_placements.h"
-#include "ddprun/worker/parallel/sync_batch_norm.h"
-#include "ddprun/worker/parallel/tensor/tensor_parallel.h"
-#include "ddprun/worker/reducer/hooks/shard_sum_hook.h"
-#include "ddprun/worker/tasks/task.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/mesh_groups.h"
-#include "ddprun/worker/trainer/session/model_pipeline.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/comm/process_group.h"
+#include "worker/data/dataset.h"
+#include "worker/parallel/context/context_parallel.h"
+#include "worker/parallel/data_parallel.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/expert/expert_parallel.h"
+#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/sharding/parameter_placements.h"
+#include "worker/parallel/sync_batch_norm.h"
+#include "worker/parallel/tensor/tensor_parallel.h"
+#include "worker/reducer/hooks/shard_sum_hook.h"
+#include "worker/tasks/task.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/mesh_groups.h"
+#include "worker/trainer/session/model_pipeline.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

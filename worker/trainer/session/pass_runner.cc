@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/nn/loss_factor_scope.h"
-#include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/trainer/session/step_runner.h"
+#include "common/error.h"
+#include "worker/autograd/operation.h"
+#include "worker/nn/loss_factor_scope.h"
+#include "worker/nn/random_scope.h"
+#include "worker/trainer/session/step_runner.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <utility>
 
-#include "ddprun/worker/trainer/session/parallel_forms.h"
-#include "ddprun/worker/trainer/session/session.h"
+#include "worker/trainer/session/parallel_forms.h"
+#include "worker/trainer/session/session.h"
 
 namespace ddprun::trainer {
 

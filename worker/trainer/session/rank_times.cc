@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/rank_times.h"
+#include "worker/trainer/session/rank_times.h"
 
 #include <array>
 #include <utility>

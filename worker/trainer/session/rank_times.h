@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "ddprun/worker/profiler/step_times.h"
+#include "worker/profiler/step_times.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/replicas.h"
+#include "worker/trainer/session/replicas.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,11 +7,11 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/digest/crc32c.h"
-#include "ddprun/worker/digest/sha256.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "worker/comm/collectives.h"
+#include "worker/digest/crc32c.h"
+#include "worker/digest/sha256.h"
 
 namespace ddprun::trainer {
 namespace {

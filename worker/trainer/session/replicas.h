@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
+#include "worker/comm/process_group.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/data_parallelism.h"
 
 // The detection of silent data corruption: ranks that have to have the same parameters compare them.
 namespace ddprun::trainer {

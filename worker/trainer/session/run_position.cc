@@ -1,7 +1,7 @@
-#include "ddprun/worker/trainer/session/run_position.h"
+#include "worker/trainer/session/run_position.h"
 
-#include "ddprun/worker/trainer/config/run_settings.h"
-#include "ddprun/worker/trainer/session/schedule.h"
+#include "worker/trainer/config/run_settings.h"
+#include "worker/trainer/session/schedule.h"
 
 namespace ddprun::trainer {
 

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "ddprun/worker/data/epoch_plan.h"
-#include "ddprun/worker/optim/lr_schedule.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/data/epoch_plan.h"
+#include "worker/optim/lr_schedule.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ddprun/worker/data/epoch_plan.h"
+#include "worker/data/epoch_plan.h"
 
 namespace ddprun::trainer {
 

@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "ddprun/worker/trainer/session/step_runner.h"
+#include "worker/trainer/session/step_runner.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,7 +1,7 @@
-#include "ddprun/worker/trainer/session/session.h"
+#include "worker/trainer/session/session.h"
 
-#include "ddprun/worker/trainer/session/asynchronous_session.h"
-#include "ddprun/worker/trainer/session/train_session.h"
+#include "worker/trainer/session/asynchronous_session.h"
+#include "worker/trainer/session/train_session.h"
 
 namespace ddprun::trainer {
 

@@ -9,21 +9,21 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
-#include "ddprun/worker/tasks/task.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/activation_peaks.h"
-#include "ddprun/worker/trainer/session/evaluation.h"
-#include "ddprun/worker/trainer/session/expert_use.h"
-#include "ddprun/worker/trainer/session/rank_times.h"
-#include "ddprun/worker/trainer/session/replicas.h"
-#include "ddprun/worker/trainer/session/shared_items.h"
-#include "ddprun/worker/trainer/session/step_values.h"
-#include "ddprun/worker/trainer/session/stopwatch.h"
-#include "ddprun/worker/trainer/state/datasets.h"
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/comm/process_group.h"
+#include "worker/parallel/data_parallelism.h"
+#include "worker/tasks/task.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/activation_peaks.h"
+#include "worker/trainer/session/evaluation.h"
+#include "worker/trainer/session/expert_use.h"
+#include "worker/trainer/session/rank_times.h"
+#include "worker/trainer/session/replicas.h"
+#include "worker/trainer/session/shared_items.h"
+#include "worker/trainer/session/step_values.h"
+#include "worker/trainer/session/stopwatch.h"
+#include "worker/trainer/state/datasets.h"
+#include "worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

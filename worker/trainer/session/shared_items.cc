@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/shared_items.h"
+#include "worker/trainer/session/shared_items.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/printable.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/digest/sha256.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/printable.h"
+#include "worker/comm/collectives.h"
+#include "worker/digest/sha256.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 
 // Items that all ranks of a process group must have in common, by name, in the same order at all of them.
 namespace ddprun::trainer {

@@ -1,13 +1,13 @@
-#include "ddprun/worker/trainer/session/source_digest.h"
+#include "worker/trainer/session/source_digest.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/mapped_file.h"
-#include "ddprun/worker/digest/crc32c.h"
+#include "common/error.h"
+#include "common/mapped_file.h"
+#include "worker/digest/crc32c.h"
 
 namespace ddprun::trainer {
 namespace {

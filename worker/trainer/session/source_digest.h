@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/trainer/session/shared_items.h"
+#include "worker/data/dataset.h"
+#include "worker/trainer/session/shared_items.h"
 
 // The contents of files in a few characters, for a comparison of ranks. CRC-32C is to find files that differ by
 // mistake, and its instruction takes a tenth of the time of SHA-256.

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/step_backup.h"
+#include "worker/trainer/session/step_backup.h"
 
 #include <cstddef>
 #include <utility>

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/checkpoint/run_state.h"
-#include "ddprun/worker/trainer/session/session.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/checkpoint/run_state.h"
+#include "worker/trainer/session/session.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

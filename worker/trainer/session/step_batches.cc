@@ -1,14 +1,14 @@
-#include "ddprun/worker/trainer/session/step_batches.h"
+#include "worker/trainer/session/step_batches.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/data/distributed_sampler.h"
-#include "ddprun/worker/reducer/shard_tree.h"
-#include "ddprun/worker/trainer/session/rank_times.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/data/distributed_sampler.h"
+#include "worker/reducer/shard_tree.h"
+#include "worker/trainer/session/rank_times.h"
 
 namespace ddprun::trainer {
 

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/checkpoint/run_state.h"
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/data/epoch_plan.h"
-#include "ddprun/worker/data/loader.h"
-#include "ddprun/worker/profiler/step_times.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/load_balancer.h"
-#include "ddprun/worker/trainer/state/datasets.h"
+#include "worker/checkpoint/run_state.h"
+#include "worker/data/batch.h"
+#include "worker/data/epoch_plan.h"
+#include "worker/data/loader.h"
+#include "worker/profiler/step_times.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/load_balancer.h"
+#include "worker/trainer/state/datasets.h"
 
 namespace ddprun::trainer {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/session/step_runner.h"
+#include "worker/trainer/session/step_runner.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
+#include "common/error.h"
+#include "worker/autograd/ops/elementwise.h"
 
 namespace ddprun::trainer {
 

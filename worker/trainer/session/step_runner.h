@@ -7,17 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/nn/layers/mixture_of_experts.h"
-#include "ddprun/worker/tasks/task.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/session/evaluation.h"
-#include "ddprun/worker/trainer/session/expert_use.h"
-#include "ddprun/worker/trainer/session/parallel_forms.h"
-#include "ddprun/worker/trainer/session/phase_timer.h"
-#include "ddprun/worker/trainer/session/step_values.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/autograd/variable.h"
+#include "worker/data/batch.h"
+#include "worker/nn/layers/mixture_of_experts.h"
+#include "worker/tasks/task.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/evaluation.h"
+#include "worker/trainer/session/expert_use.h"
+#include "worker/trainer/session/parallel_forms.h"
+#include "worker/trainer/session/phase_timer.h"
+#include "worker/trainer/session/step_values.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/trainer/session/step_values.h"
+#include "worker/trainer/session/step_values.h"
 
 #include <cmath>
 
-#include "ddprun/worker/trainer/session/evaluation.h"
+#include "worker/trainer/session/evaluation.h"
 
 namespace ddprun::trainer {
 

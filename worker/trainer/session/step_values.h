@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ddprun/worker/tensor/late_values.h"
+#include "worker/tensor/late_values.h"
 
 namespace ddprun::trainer {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/trainer/session/train_session.h"
+#include "worker/trainer/session/train_session.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "ddprun/worker/autograd/interruption.h"
-#include "ddprun/worker/optim/ema.h"
-#include "ddprun/worker/trainer/config/run_settings.h"
-#include "ddprun/worker/trainer/session/compute_scope.h"
+#include "worker/autograd/interruption.h"
+#include "worker/optim/ema.h"
+#include "worker/trainer/config/run_settings.h"
+#include "worker/trainer/session/compute_scope.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -8,17 +8,17 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/data/batch.h"
-#include "ddprun/worker/trainer/session/divided_state.h"
-#include "ddprun/worker/trainer/session/gradient_rules.h"
-#include "ddprun/worker/trainer/session/parallel_forms.h"
-#include "ddprun/worker/trainer/session/phase_timer.h"
-#include "ddprun/worker/trainer/session/rank_times.h"
-#include "ddprun/worker/trainer/session/run_position.h"
-#include "ddprun/worker/trainer/session/session.h"
-#include "ddprun/worker/trainer/session/step_batches.h"
-#include "ddprun/worker/trainer/session/step_runner.h"
+#include "worker/comm/process_group.h"
+#include "worker/data/batch.h"
+#include "worker/trainer/session/divided_state.h"
+#include "worker/trainer/session/gradient_rules.h"
+#include "worker/trainer/session/parallel_forms.h"
+#include "worker/trainer/session/phase_timer.h"
+#include "worker/trainer/session/rank_times.h"
+#include "worker/trainer/session/run_position.h"
+#include "worker/trainer/session/session.h"
+#include "worker/trainer/session/step_batches.h"
+#include "worker/trainer/session/step_runner.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/session/update_placements.h"
+#include "worker/trainer/session/update_placements.h"
 
 #include <algorithm>
 #include <map>

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/sharding/parameter_placements.h"
-#include "ddprun/worker/parallel/sharding/sharded_sum.h"
-#include "ddprun/worker/trainer/session/parallel_forms.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/sharding/parameter_placements.h"
+#include "worker/parallel/sharding/sharded_sum.h"
+#include "worker/trainer/session/parallel_forms.h"
 
 namespace ddprun::trainer {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/trainer/state/byte_pairs.h"
+#include "worker/trainer/state/byte_pairs.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::trainer {
 

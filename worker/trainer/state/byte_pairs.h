@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "ddprun/worker/tokenizer/byte_pairs.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/tokenizer/byte_pairs.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

@@ -1,19 +1,19 @@
-#include "ddprun/worker/trainer/state/datasets.h"
+#include "worker/trainer/state/datasets.h"
 
 #include <utility>
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/data/cifar.h"
-#include "ddprun/worker/data/digits.h"
-#include "ddprun/worker/data/image_folder.h"
-#include "ddprun/worker/data/images.h"
-#include "ddprun/worker/data/numbers.h"
-#include "ddprun/worker/data/patterns.h"
-#include "ddprun/worker/data/random_tensors.h"
-#include "ddprun/worker/data/tokens.h"
-#include "ddprun/worker/trainer/state/byte_pairs.h"
+#include "common/error.h"
+#include "worker/data/cifar.h"
+#include "worker/data/digits.h"
+#include "worker/data/image_folder.h"
+#include "worker/data/images.h"
+#include "worker/data/numbers.h"
+#include "worker/data/patterns.h"
+#include "worker/data/random_tensors.h"
+#include "worker/data/tokens.h"
+#include "worker/trainer/state/byte_pairs.h"
 
 namespace ddprun::trainer {
 namespace {

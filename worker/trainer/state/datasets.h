@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/config/settings.h"
-#include "ddprun/worker/data/augmentation.h"
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/data/mixup.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "common/config/settings.h"
+#include "worker/data/augmentation.h"
+#include "worker/data/dataset.h"
+#include "worker/data/mixup.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

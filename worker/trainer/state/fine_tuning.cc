@@ -1,11 +1,11 @@
-#include "ddprun/worker/trainer/state/fine_tuning.h"
+#include "worker/trainer/state/fine_tuning.h"
 
 #include <algorithm>
 #include <sstream>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/name_pattern.h"
-#include "ddprun/worker/nn/state.h"
+#include "common/error.h"
+#include "worker/nn/name_pattern.h"
+#include "worker/nn/state.h"
 
 namespace ddprun::trainer {
 namespace {

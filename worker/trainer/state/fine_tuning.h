@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/nn/module.h"
+#include "worker/trainer/config/train_config.h"
 
 // The parts that a run takes from an earlier one, and frozen parts. All throw Errc::usage naming key and value.
 namespace ddprun::trainer {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/state/hook_checkpoint.h"
+#include "worker/trainer/state/hook_checkpoint.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,9 +10,9 @@
 
 #include <fmt/format.h>
 
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/parallel/group_tensors.h"
+#include "common/log.h"
+#include "worker/comm/collectives.h"
+#include "worker/parallel/group_tensors.h"
 
 namespace ddprun::trainer {
 namespace {

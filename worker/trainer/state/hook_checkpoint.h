@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/checkpoint/checkpoint.h"
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/reducer/comm_hook.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/comm/process_group.h"
+#include "worker/reducer/comm_hook.h"
 
 // Each rank's own part of a checkpoint: the state of a communication hook, such as an error-feedback memory, which
 // is what that rank has not sent yet; the parameters and the optimizer of local SGD; buffers that are not shared.

@@ -1,14 +1,14 @@
-#include "ddprun/worker/trainer/state/model_devices.h"
+#include "worker/trainer/state/model_devices.h"
 
 #include <algorithm>
 #include <chrono>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/model_split.h"
-#include "ddprun/worker/profiler/operation_recorder.h"
-#include "ddprun/worker/profiler/summary.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "common/error.h"
+#include "worker/parallel/model_split.h"
+#include "worker/profiler/operation_recorder.h"
+#include "worker/profiler/summary.h"
+#include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 namespace {

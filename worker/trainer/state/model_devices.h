@@ -2,12 +2,12 @@
 
 #include <memory>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallel.h"
-#include "ddprun/worker/tasks/task.h"
-#include "ddprun/worker/tensor/device.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/data/dataset.h"
+#include "worker/nn/module.h"
+#include "worker/parallel/data_parallel.h"
+#include "worker/tasks/task.h"
+#include "worker/tensor/device.h"
+#include "worker/trainer/config/train_config.h"
 
 // The devices of one rank: parallel.devices, a part of the model on each or a replica.
 namespace ddprun::trainer {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/state/plateau.h"
+#include "worker/trainer/state/plateau.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/checkpoint/run_state.h"
+#include "worker/checkpoint/run_state.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/run_checkpoint.h"
 
 #include <algorithm>
 #include <array>
@@ -7,10 +7,10 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/trainer/state/hook_checkpoint.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "worker/comm/collectives.h"
+#include "worker/trainer/state/hook_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {

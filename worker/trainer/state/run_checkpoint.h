@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/checkpoint/checkpoint.h"
-#include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/trainer/config/resume.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/comm/process_group.h"
+#include "worker/nn/module.h"
+#include "worker/optim/optimizer.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/trainer/config/resume.h"
+#include "worker/trainer/state/train_state.h"
 
 // Copies a run's model, optimizer, communication hook and state into a checkpoint and back.
 namespace ddprun::trainer {

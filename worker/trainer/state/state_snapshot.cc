@@ -1,9 +1,9 @@
-#include "ddprun/worker/trainer/state/state_snapshot.h"
+#include "worker/trainer/state/state_snapshot.h"
 
 #include <cstddef>
 #include <utility>
 
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/run_checkpoint.h"
 
 namespace ddprun::trainer {
 

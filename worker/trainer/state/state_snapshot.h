@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "ddprun/worker/checkpoint/snapshot.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/checkpoint/snapshot.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 

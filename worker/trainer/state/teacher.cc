@@ -1,10 +1,10 @@
-#include "ddprun/worker/trainer/state/teacher.h"
+#include "worker/trainer/state/teacher.h"
 
 #include <memory>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/state.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "common/error.h"
+#include "worker/nn/state.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 namespace {

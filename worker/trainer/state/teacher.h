@@ -1,8 +1,8 @@
 #pragma once
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/data/dataset.h"
+#include "worker/tasks/tasks.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/state/train_device.h"
+#include "worker/trainer/state/train_device.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -7,10 +7,10 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "worker/trainer/config/device_settings.h"
 
 namespace ddprun::trainer {
 namespace {

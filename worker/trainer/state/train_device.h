@@ -1,9 +1,9 @@
 #pragma once
 
-#include "ddprun/worker/comm/launch_env.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/tensor/device.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/comm/launch_env.h"
+#include "worker/nn/module.h"
+#include "worker/tensor/device.h"
+#include "worker/trainer/config/train_config.h"
 
 // The device on which a rank trains: train.device.
 namespace ddprun::trainer {

@@ -1,17 +1,17 @@
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "worker/trainer/state/train_state.h"
 
 #include <cmath>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/quantization/quantize.h"
-#include "ddprun/worker/reducer/built_in_hooks.h"
-#include "ddprun/worker/tensor/memory_owner.h"
-#include "ddprun/worker/trainer/state/fine_tuning.h"
-#include "ddprun/worker/trainer/state/model_devices.h"
-#include "ddprun/worker/trainer/state/random_streams.h"
-#include "ddprun/worker/trainer/state/teacher.h"
+#include "common/error.h"
+#include "worker/nn/models.h"
+#include "worker/nn/quantization/quantize.h"
+#include "worker/reducer/built_in_hooks.h"
+#include "worker/tensor/memory_owner.h"
+#include "worker/trainer/state/fine_tuning.h"
+#include "worker/trainer/state/model_devices.h"
+#include "worker/trainer/state/random_streams.h"
+#include "worker/trainer/state/teacher.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -7,17 +7,17 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/worker/checkpoint/run_state.h"
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/optim/ema.h"
-#include "ddprun/worker/optim/grad_scaler.h"
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/optim/outlier_filter.h"
-#include "ddprun/worker/reducer/shard_gradients.h"
-#include "ddprun/worker/tasks/task.h"
-#include "ddprun/worker/trainer/config/train_config.h"
-#include "ddprun/worker/trainer/state/plateau.h"
+#include "worker/checkpoint/run_state.h"
+#include "worker/data/dataset.h"
+#include "worker/nn/module.h"
+#include "worker/optim/ema.h"
+#include "worker/optim/grad_scaler.h"
+#include "worker/optim/optimizer.h"
+#include "worker/optim/outlier_filter.h"
+#include "worker/reducer/shard_gradients.h"
+#include "worker/tasks/task.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/state/plateau.h"
 
 namespace ddprun::trainer {
 

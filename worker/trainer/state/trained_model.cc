@@ -1,15 +1,15 @@
-#include "ddprun/worker/trainer/state/trained_model.h"
+#include "worker/trainer/state/trained_model.h"
 
 #include <filesystem>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/checkpoint.h"
-#include "ddprun/worker/nn/state.h"
-#include "ddprun/worker/trainer/config/device_settings.h"
-#include "ddprun/worker/trainer/state/fine_tuning.h"
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
-#include "ddprun/worker/trainer/state/train_state.h"
+#include "common/error.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/nn/state.h"
+#include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/state/fine_tuning.h"
+#include "worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 namespace {

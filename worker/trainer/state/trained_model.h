@@ -4,11 +4,11 @@
 #include <memory>
 #include <string_view>
 
-#include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/plugin/registry.h"
-#include "ddprun/worker/tasks/task.h"
-#include "ddprun/worker/trainer/config/train_config.h"
+#include "worker/data/dataset.h"
+#include "worker/nn/module.h"
+#include "worker/plugin/registry.h"
+#include "worker/tasks/task.h"
+#include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
 

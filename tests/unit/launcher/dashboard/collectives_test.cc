@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/collectives.h"
+#include "launcher/dashboard/collectives.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/followed_job.h"
+#include "launcher/dashboard/followed_job.h"
 
 #include "tests/support/catch.h"
 

@@ -1,7 +1,7 @@
-#include "ddprun/launcher/dashboard/http_rules.h"
+#include "launcher/dashboard/http_rules.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/dashboard/job_watch.h"
+#include "common/error.h"
+#include "launcher/dashboard/job_watch.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

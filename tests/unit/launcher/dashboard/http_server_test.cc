@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/http_server.h"
+#include "launcher/dashboard/http_server.h"
 
 #include <atomic>
 #include <sys/resource.h>
@@ -15,8 +15,8 @@
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
+#include "common/error.h"
+#include "common/log.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/job_model.h"
+#include "launcher/dashboard/job_model.h"
 
 #include <cmath>
 #include <functional>

@@ -1,10 +1,10 @@
-#include "ddprun/launcher/dashboard/journal.h"
+#include "launcher/dashboard/journal.h"
 
 #include <fstream>
 
 #include <boost/json.hpp>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/launcher/dashboard/model_time.h"

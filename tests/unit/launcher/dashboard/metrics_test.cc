@@ -1,10 +1,10 @@
-#include "ddprun/launcher/dashboard/metrics.h"
+#include "launcher/dashboard/metrics.h"
 
 #include <cstdlib>
 #include <fstream>
 #include <regex>
 
-#include "ddprun/common/atomic_file.h"
+#include "common/atomic_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"

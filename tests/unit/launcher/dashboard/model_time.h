@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/launcher/dashboard/job_model.h"
+#include "launcher/dashboard/job_model.h"
 
 // A job of two workers whose time the test advances.
 namespace ddprun::testing {

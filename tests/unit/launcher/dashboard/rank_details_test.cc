@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/rank_details.h"
+#include "launcher/dashboard/rank_details.h"
 
 #include <boost/json.hpp>
 

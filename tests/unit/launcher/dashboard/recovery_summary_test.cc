@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/recovery_summary.h"
+#include "launcher/dashboard/recovery_summary.h"
 
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/dashboard/model_time.h"

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/dashboard/request_thread.h"
+#include "launcher/dashboard/request_thread.h"
 
 #include <condition_variable>
 #include <optional>
@@ -9,8 +9,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
-#include "ddprun/common/error.h"
-#include "ddprun/rendezvous/membership/session_request.h"
+#include "common/error.h"
+#include "rendezvous/membership/session_request.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

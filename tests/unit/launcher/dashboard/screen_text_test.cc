@@ -1,7 +1,7 @@
-#include "ddprun/launcher/dashboard/screen_text.h"
+#include "launcher/dashboard/screen_text.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/launcher/dashboard/view_json.h"
+#include "common/error.h"
+#include "launcher/dashboard/view_json.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/dashboard/model_time.h"
 

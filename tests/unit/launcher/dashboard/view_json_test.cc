@@ -1,8 +1,8 @@
-#include "ddprun/launcher/dashboard/view_json.h"
+#include "launcher/dashboard/view_json.h"
 
 #include <boost/json.hpp>
 
-#include "ddprun/launcher/dashboard/page.h"
+#include "launcher/dashboard/page.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/dashboard/model_time.h"
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/parallel/context/context_parallel.h"
+#include "worker/parallel/context/context_parallel.h"
 
 #include <map>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/tensor/tensor_model.h"
 

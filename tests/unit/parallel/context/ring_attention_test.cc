@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/context/ring_attention.h"
+#include "worker/parallel/context/ring_attention.h"
 
 #include <atomic>
 #include <limits>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/parallel/context/zigzag.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/parallel/context/zigzag.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/tensor/tensor_model.h"
 

@@ -1,6 +1,6 @@
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/parallel/context/context_group.h"
+#include "common/error.h"
+#include "worker/comm/operations/call.h"
+#include "worker/parallel/context/context_group.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/tensor/tensor_model.h"
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/parallel/context/zigzag.h"
+#include "worker/parallel/context/zigzag.h"
 
 #include <vector>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,6 +1,6 @@
-#include "ddprun/worker/parallel/expert/expert_group.h"
+#include "worker/parallel/expert/expert_group.h"
 
-#include "ddprun/worker/autograd/ops.h"
+#include "worker/autograd/ops.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/small_net.h"
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/parallel/expert/expert_parallel.h"
+#include "worker/parallel/expert/expert_parallel.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/loss_factor_scope.h"
-#include "ddprun/worker/parallel/expert/expert_data_parallel.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/sharding/sharded_state.h"
+#include "common/error.h"
+#include "worker/nn/loss_factor_scope.h"
+#include "worker/parallel/expert/expert_data_parallel.h"
+#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/sharding/sharded_state.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/tensor/tensor_model.h"
 

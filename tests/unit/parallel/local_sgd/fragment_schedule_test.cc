@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/local_sgd/fragment_schedule.h"
+#include "worker/parallel/local_sgd/fragment_schedule.h"
 
 #include <set>
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/parallel/local_sgd/local_sgd.h"
+#include "worker/parallel/local_sgd/local_sgd.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/operations/call.h"
+#include "common/error.h"
+#include "worker/comm/operations/call.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/small_net.h"
 

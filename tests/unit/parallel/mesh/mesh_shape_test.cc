@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/mesh/mesh_shape.h"
+#include "worker/parallel/mesh/mesh_shape.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,10 +1,10 @@
-#include "ddprun/worker/parallel/parameter_server/parameter_server.h"
+#include "worker/parallel/parameter_server/parameter_server.h"
 
 #include <mutex>
 #include <numeric>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/parameter_shards.h"
+#include "common/error.h"
+#include "worker/parallel/parameter_shards.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/small_net.h"
 

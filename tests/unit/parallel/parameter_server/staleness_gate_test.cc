@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/parameter_server/staleness_gate.h"
+#include "worker/parallel/parameter_server/staleness_gate.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
-#include "ddprun/worker/parallel/pipeline/device_pipeline.h"
+#include "worker/parallel/pipeline/device_pipeline.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/unit/parallel/pipeline/pipeline_model.h"
 
 using namespace ddprun;

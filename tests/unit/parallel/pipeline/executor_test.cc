@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/pipeline/executor.h"
+#include "worker/parallel/pipeline/executor.h"
 
 #include <mutex>
 #include <set>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/parallel/pipeline/group_channel.h"
-#include "ddprun/worker/parallel/pipeline/tied_parameters.h"
+#include "common/error.h"
+#include "worker/nn/layers.h"
+#include "worker/parallel/pipeline/group_channel.h"
+#include "worker/parallel/pipeline/tied_parameters.h"
 #include "tests/support/run_ranks.h"
 #include "tests/unit/parallel/pipeline/pipeline_model.h"
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/pipeline/executor.h"
+#include "worker/autograd/ops.h"
+#include "worker/nn/models.h"
+#include "worker/nn/random_scope.h"
+#include "worker/optim/optimizer.h"
+#include "worker/parallel/pipeline/executor.h"
 #include "tests/support/numerics.h"
 
 // Models, and a few steps of training, whole or by stages.

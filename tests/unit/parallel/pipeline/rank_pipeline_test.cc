@@ -1,13 +1,13 @@
-#include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
+#include "worker/parallel/pipeline/rank_pipeline.h"
 
 #include <array>
 #include <mutex>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
-#include "ddprun/worker/parallel/sharding/sharded_state.h"
+#include "common/error.h"
+#include "worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/pipeline/pipelined_data_parallel.h"
+#include "worker/parallel/sharding/sharded_state.h"
 #include "tests/support/run_ranks.h"
 #include "tests/unit/parallel/pipeline/pipeline_model.h"
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/parallel/pipeline/schedule.h"
+#include "worker/parallel/pipeline/schedule.h"
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/pipeline/simulation.h"
-#include "ddprun/worker/tensor/random.h"
+#include "common/error.h"
+#include "worker/parallel/pipeline/simulation.h"
+#include "worker/tensor/random.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/pipeline/stage_balancer.h"
+#include "worker/parallel/pipeline/stage_balancer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
-#include "ddprun/worker/parallel/pipeline/stage.h"
+#include "worker/parallel/pipeline/stage.h"
 
 #include <chrono>
 
-#include "ddprun/worker/nn/layers.h"
+#include "worker/nn/layers.h"
 #include "tests/unit/parallel/pipeline/pipeline_model.h"
 
 using namespace ddprun;

@@ -1,9 +1,9 @@
-#include "ddprun/worker/parallel/sharding/placement.h"
+#include "worker/parallel/sharding/placement.h"
 
 #include <algorithm>
 #include <set>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/sharding/seeded_layouts.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/sharding/redistribute.h"
+#include "worker/parallel/sharding/redistribute.h"
 
 #include <algorithm>
 #include <cstring>

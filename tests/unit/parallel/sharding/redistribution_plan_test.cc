@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/sharding/redistribution_plan.h"
+#include "worker/parallel/sharding/redistribution_plan.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/sharding/seeded_redistributions.h"
 

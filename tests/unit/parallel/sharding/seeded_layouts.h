@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/parallel/sharding/placement.h"
+#include "worker/parallel/sharding/placement.h"
 #include "tests/support/random_source.h"
 
 namespace ddprun::testing {

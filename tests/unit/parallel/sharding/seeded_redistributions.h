@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include "ddprun/worker/parallel/sharding/redistribution_plan.h"
+#include "worker/parallel/sharding/redistribution_plan.h"
 #include "tests/unit/parallel/sharding/seeded_layouts.h"
 
 namespace ddprun::testing {

@@ -1,10 +1,10 @@
-#include "ddprun/worker/parallel/sharding/sharded_state.h"
+#include "worker/parallel/sharding/sharded_state.h"
 
 #include <cstring>
 #include <stdexcept>
 
-#include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/sharding/sharded_sum.h"
+#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/sharding/sharded_sum.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 #include "tests/unit/parallel/sharding/seeded_layouts.h"

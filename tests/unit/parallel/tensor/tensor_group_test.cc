@@ -1,6 +1,6 @@
-#include "ddprun/worker/parallel/tensor/tensor_group.h"
+#include "worker/parallel/tensor/tensor_group.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/tensor/tensor_model.h"
 

@@ -7,11 +7,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/parallel/tensor/cross_entropy.h"
-#include "ddprun/worker/parallel/tensor/tensor_parallel.h"
+#include "worker/autograd/ops.h"
+#include "worker/nn/models.h"
+#include "worker/nn/random_scope.h"
+#include "worker/parallel/tensor/cross_entropy.h"
+#include "worker/parallel/tensor/tensor_parallel.h"
 #include "tests/support/run_ranks.h"
 
 // Models that ranks compute together, and the same models whole.

@@ -1,13 +1,13 @@
-#include "ddprun/worker/parallel/tensor/tensor_parallel.h"
+#include "worker/parallel/tensor/tensor_parallel.h"
 
 #include <map>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/nn/layers.h"
-#include "ddprun/worker/parallel/sharding/sharded_state.h"
-#include "ddprun/worker/parallel/tensor/layers.h"
+#include "common/error.h"
+#include "worker/autograd/autocast.h"
+#include "worker/autograd/operation.h"
+#include "worker/nn/layers.h"
+#include "worker/parallel/sharding/sharded_state.h"
+#include "worker/parallel/tensor/layers.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/tensor/tensor_model.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/ledger/ledger_history.h"
+#include "worker/trainer/ledger/ledger_history.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // Processes that recover with a launcher's plans, which the test makes.
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/trainer/recovery/recovery.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker/trainer/recovery/recovery.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_ranks.h"
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/trainer/recovery/plan_watch.h"
+#include "worker/trainer/recovery/plan_watch.h"
 
 #include <future>
 #include <optional>
 
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
+#include "rendezvous/store/store_server_thread.h"
+#include "rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/trainer/recovery/recovery_state.h"
+#include "worker/trainer/recovery/recovery_state.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -4,8 +4,8 @@
 
 #include <boost/json.hpp>
 
-#include "ddprun/rendezvous/progress/training_memory.h"
-#include "ddprun/worker/trainer/observers/observers.h"
+#include "rendezvous/progress/training_memory.h"
+#include "worker/trainer/observers/observers.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/event_reader.h"

@@ -1,13 +1,13 @@
-#include "ddprun/worker/trainer/recovery/state_copy.h"
+#include "worker/trainer/recovery/state_copy.h"
 
 #include <array>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/checkpoint/run_state.h"
-#include "ddprun/worker/digest/sha256.h"
-#include "ddprun/worker/trainer/loop.h"
-#include "ddprun/worker/trainer/session/replicas.h"
-#include "ddprun/worker/trainer/state/run_checkpoint.h"
+#include "common/error.h"
+#include "worker/checkpoint/run_state.h"
+#include "worker/digest/sha256.h"
+#include "worker/trainer/loop.h"
+#include "worker/trainer/session/replicas.h"
+#include "worker/trainer/state/run_checkpoint.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/gloo/event_loop.h"
+#include "worker/comm/backends/gloo/event_loop.h"
 
 #include <condition_variable>
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 
 #include <gloo/transport/tcp/loop.h>
 
-#include "ddprun/common/log.h"
+#include "common/log.h"
 
 namespace ddprun::comm {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/gloo/gloo_collectives.h"
+#include "worker/comm/backends/gloo/gloo_collectives.h"
 
 #include <cstring>
 #include <type_traits>
@@ -9,8 +9,8 @@
 #include <gloo/broadcast.h>
 #include <gloo/reduce.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "common/error.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

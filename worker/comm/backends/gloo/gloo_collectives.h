@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/gloo/links.h"
-#include "ddprun/worker/comm/backends/gloo/mesh_context.h"
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/backends/gloo/links.h"
+#include "worker/comm/backends/gloo/mesh_context.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
+#include "worker/comm/backends/gloo/gloo_group.h"
 
 #include <cstdlib>
 #include <deque>
@@ -12,15 +12,15 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/gloo/event_loop.h"
-#include "ddprun/worker/comm/backends/gloo/gloo_collectives.h"
-#include "ddprun/worker/comm/backends/gloo/gloo_version.h"
-#include "ddprun/worker/comm/backends/gloo/mesh_context.h"
-#include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/comm/execution/transport_group.h"
-#include "ddprun/worker/comm/operations/composed.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "worker/comm/backends/gloo/event_loop.h"
+#include "worker/comm/backends/gloo/gloo_collectives.h"
+#include "worker/comm/backends/gloo/gloo_version.h"
+#include "worker/comm/backends/gloo/mesh_context.h"
+#include "worker/comm/backends/local/self_group.h"
+#include "worker/comm/execution/transport_group.h"
+#include "worker/comm/operations/composed.h"
 
 namespace ddprun::comm {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <memory>
 
-#include "ddprun/worker/comm/backends/gloo/links.h"
-#include "ddprun/worker/comm/execution/transport.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/backends/gloo/links.h"
+#include "worker/comm/execution/transport.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/gloo/gloo_version.h"
+#include "worker/comm/backends/gloo/gloo_version.h"
 
 #include <fmt/core.h>
 #include <gloo/config.h>

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/gloo/interruptible_context.h"
+#include "worker/comm/backends/gloo/interruptible_context.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/comm/bootstrap/host_map.h"
+#include "worker/comm/bootstrap/host_map.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/gloo/loop_wakeups.h"
+#include "worker/comm/backends/gloo/loop_wakeups.h"
 
 #include <cerrno>
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <thread>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::comm {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gloo/transport/tcp/device.h>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/gloo/mesh_context.h"
+#include "worker/comm/backends/gloo/mesh_context.h"
 
 #include <algorithm>
 #include <string_view>
@@ -10,10 +10,10 @@
 #include <gloo/transport/pair.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/gloo/peer_proof.h"
-#include "ddprun/worker/comm/bootstrap/await_ranks.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "worker/comm/backends/gloo/peer_proof.h"
+#include "worker/comm/bootstrap/await_ranks.h"
 
 namespace ddprun::comm {
 namespace {

@@ -8,11 +8,11 @@
 
 #include <gloo/context.h>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/backends/gloo/event_loop.h"
-#include "ddprun/worker/comm/backends/gloo/interruptible_context.h"
-#include "ddprun/worker/comm/backends/gloo/loop_wakeups.h"
+#include "common/deadline.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/backends/gloo/event_loop.h"
+#include "worker/comm/backends/gloo/interruptible_context.h"
+#include "worker/comm/backends/gloo/loop_wakeups.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/gloo/peer_proof.h"
+#include "worker/comm/backends/gloo/peer_proof.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,8 +6,8 @@
 
 #include <gloo/transport/unbound_buffer.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/random.h"
+#include "common/error.h"
+#include "common/random.h"
 
 namespace ddprun::comm {
 namespace {

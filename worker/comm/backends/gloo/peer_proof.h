@@ -6,7 +6,7 @@
 
 #include <gloo/transport/context.h>
 
-#include "ddprun/common/deadline.h"
+#include "common/deadline.h"
 
 namespace ddprun::comm {
 

@@ -1,8 +1,8 @@
-#include "ddprun/worker/comm/backends/hierarchical/chunks.h"
+#include "worker/comm/backends/hierarchical/chunks.h"
 
 #include <algorithm>
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 namespace ddprun::comm {
 namespace {

@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/backends/hierarchical/hierarchical_collectives.h"
+#include "worker/comm/backends/hierarchical/hierarchical_collectives.h"
 
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "common/error.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/worker/comm/backends/hierarchical/chunks.h"
-#include "ddprun/worker/comm/backends/hierarchical/rail.h"
-#include "ddprun/worker/comm/bootstrap/host_map.h"
-#include "ddprun/worker/comm/execution/transport.h"
+#include "common/deadline.h"
+#include "worker/comm/backends/hierarchical/chunks.h"
+#include "worker/comm/backends/hierarchical/rail.h"
+#include "worker/comm/bootstrap/host_map.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

@@ -1,14 +1,14 @@
-#include "ddprun/worker/comm/backends/hierarchical/hierarchical_group.h"
+#include "worker/comm/backends/hierarchical/hierarchical_group.h"
 
 #include <optional>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
-#include "ddprun/worker/comm/backends/hierarchical/hierarchical_collectives.h"
-#include "ddprun/worker/comm/backends/hierarchical/rail.h"
-#include "ddprun/worker/comm/backends/shm/shm_group.h"
-#include "ddprun/worker/comm/bootstrap/host_map.h"
+#include "common/error.h"
+#include "worker/comm/backends/gloo/gloo_group.h"
+#include "worker/comm/backends/hierarchical/hierarchical_collectives.h"
+#include "worker/comm/backends/hierarchical/rail.h"
+#include "worker/comm/backends/shm/shm_group.h"
+#include "worker/comm/bootstrap/host_map.h"
 
 namespace ddprun::comm {
 namespace {

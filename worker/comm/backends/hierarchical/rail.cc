@@ -1,8 +1,8 @@
-#include "ddprun/worker/comm/backends/hierarchical/rail.h"
+#include "worker/comm/backends/hierarchical/rail.h"
 
 #include <algorithm>
 
-#include "ddprun/common/blocked_signals.h"
+#include "common/blocked_signals.h"
 
 namespace ddprun::comm {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

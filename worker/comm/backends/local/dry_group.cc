@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/local/dry_group.h"
+#include "worker/comm/backends/local/dry_group.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/address_space.h"
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/operations/completion.h"
+#include "common/address_space.h"
+#include "worker/comm/operations/call.h"
+#include "worker/comm/operations/completion.h"
 
 namespace ddprun::comm {
 namespace {

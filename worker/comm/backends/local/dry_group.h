@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/backends/local/reference_collectives.h"
+#include "worker/comm/backends/local/reference_collectives.h"
 
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "common/error.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

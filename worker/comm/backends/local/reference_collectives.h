@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "ddprun/worker/comm/operations/call.h"
+#include "worker/comm/operations/call.h"
 
 namespace ddprun::comm {
 

@@ -1,13 +1,13 @@
-#include "ddprun/worker/comm/backends/local/self_group.h"
+#include "worker/comm/backends/local/self_group.h"
 
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <vector>
 
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/operations/completion.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "worker/comm/operations/call.h"
+#include "worker/comm/operations/completion.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

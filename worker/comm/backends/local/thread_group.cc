@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/local/thread_group.h"
+#include "worker/comm/backends/local/thread_group.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/worker/comm/backends/local/reference_collectives.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/operations/completion.h"
+#include "worker/comm/backends/local/reference_collectives.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/operations/call.h"
+#include "worker/comm/operations/completion.h"
 
 namespace ddprun::comm {
 namespace {

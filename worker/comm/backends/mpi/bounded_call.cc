@@ -1,17 +1,17 @@
-#include "ddprun/worker/comm/backends/mpi/bounded_call.h"
+#include "worker/comm/backends/mpi/bounded_call.h"
 
 #include <ctime>
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/exit_code.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_environment.h"
-#include "ddprun/worker/comm/comm_config.h"
-#include "ddprun/worker/comm/error_file.h"
+#include "common/blocked_signals.h"
+#include "common/environment.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "worker/comm/backends/mpi/mpi_environment.h"
+#include "worker/comm/comm_config.h"
+#include "worker/comm/error_file.h"
 
 namespace ddprun::comm {
 

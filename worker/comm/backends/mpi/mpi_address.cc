@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_address.h"
+#include "worker/comm/backends/mpi/mpi_address.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -6,8 +6,8 @@
 #include <bit>
 #include <sstream>
 
-#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
-#include "ddprun/worker/comm/bootstrap/local_address.h"
+#include "worker/comm/backends/mpi/mpi_library.h"
+#include "worker/comm/bootstrap/local_address.h"
 
 namespace ddprun::comm {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/comm/backends/mpi/mpi_functions.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_thread.h"
+#include "worker/comm/backends/mpi/mpi_functions.h"
+#include "worker/comm/backends/mpi/mpi_thread.h"
 
 namespace ddprun::comm {
 

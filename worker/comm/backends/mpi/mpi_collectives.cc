@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_collectives.h"
+#include "worker/comm/backends/mpi/mpi_collectives.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,11 +6,11 @@
 #include <limits>
 #include <stdexcept>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/mpi/message_tags.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_notices.h"
-#include "ddprun/worker/comm/backends/mpi/polling.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "common/error.h"
+#include "worker/comm/backends/mpi/message_tags.h"
+#include "worker/comm/backends/mpi/mpi_notices.h"
+#include "worker/comm/backends/mpi/polling.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_memory.h"
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/backends/mpi/mpi_library.h"
+#include "worker/comm/backends/mpi/mpi_memory.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_environment.h"
+#include "worker/comm/backends/mpi/mpi_environment.h"
 
 #include <array>
 #include <string_view>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::comm {
 namespace {

@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/common/environment.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_functions.h"
+#include "common/environment.h"
+#include "worker/comm/backends/mpi/mpi_functions.h"
 
 namespace ddprun::comm {
 

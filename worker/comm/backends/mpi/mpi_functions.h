@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/comm/operations/operation.h"
+#include "common/dtype.h"
+#include "worker/comm/operations/operation.h"
 
 namespace ddprun::comm {
 

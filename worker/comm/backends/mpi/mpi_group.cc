@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_group.h"
+#include "worker/comm/backends/mpi/mpi_group.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_collectives.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_notices.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_transfers.h"
-#include "ddprun/worker/comm/bootstrap/await_ranks.h"
-#include "ddprun/worker/comm/execution/transport_group.h"
+#include "common/error.h"
+#include "worker/comm/backends/local/self_group.h"
+#include "worker/comm/backends/mpi/mpi_collectives.h"
+#include "worker/comm/backends/mpi/mpi_library.h"
+#include "worker/comm/backends/mpi/mpi_notices.h"
+#include "worker/comm/backends/mpi/mpi_transfers.h"
+#include "worker/comm/bootstrap/await_ranks.h"
+#include "worker/comm/execution/transport_group.h"
 
 namespace ddprun::comm {
 namespace {

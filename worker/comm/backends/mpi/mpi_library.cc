@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
+#include "worker/comm/backends/mpi/mpi_library.h"
 
 #include <array>
 #include <chrono>
@@ -8,12 +8,12 @@
 #include <memory>
 #include <optional>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/mpi/bounded_call.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_environment.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "common/blocked_signals.h"
+#include "common/environment.h"
+#include "common/error.h"
+#include "worker/comm/backends/mpi/bounded_call.h"
+#include "worker/comm/backends/mpi/mpi_environment.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/mpi/mpi_calls.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_functions.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_thread.h"
+#include "worker/comm/backends/mpi/mpi_calls.h"
+#include "worker/comm/backends/mpi/mpi_functions.h"
+#include "worker/comm/backends/mpi/mpi_thread.h"
 
 namespace ddprun::comm {
 

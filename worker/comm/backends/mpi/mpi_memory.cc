@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_memory.h"
+#include "worker/comm/backends/mpi/mpi_memory.h"
 
 #include <functional>
 #include <iterator>

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "ddprun/worker/comm/registered_buffer.h"
+#include "worker/comm/registered_buffer.h"
 
 namespace ddprun::comm {
 

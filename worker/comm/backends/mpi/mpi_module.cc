@@ -3,7 +3,7 @@
 #include <cstring>
 #include <mpi.h>
 
-#include "ddprun/worker/comm/backends/mpi/mpi_functions.h"
+#include "worker/comm/backends/mpi/mpi_functions.h"
 
 namespace ddprun::comm {
 namespace {

@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_notices.h"
+#include "worker/comm/backends/mpi/mpi_notices.h"
 
 #include <stdexcept>
 #include <string>
 
-#include "ddprun/worker/comm/backends/mpi/message_tags.h"
+#include "worker/comm/backends/mpi/message_tags.h"
 
 namespace ddprun::comm {
 

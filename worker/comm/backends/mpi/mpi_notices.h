@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "ddprun/worker/comm/backends/mpi/mpi_collectives.h"
+#include "worker/comm/backends/mpi/mpi_collectives.h"
 
 namespace ddprun::comm {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_thread.h"
+#include "worker/comm/backends/mpi/mpi_thread.h"
 
-#include "ddprun/common/blocked_signals.h"
+#include "common/blocked_signals.h"
 
 namespace ddprun::comm {
 

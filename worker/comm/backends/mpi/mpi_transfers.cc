@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_transfers.h"
+#include "worker/comm/backends/mpi/mpi_transfers.h"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,9 @@
 #include <optional>
 #include <stdexcept>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/mpi/message_tags.h"
-#include "ddprun/worker/comm/backends/mpi/polling.h"
+#include "common/error.h"
+#include "worker/comm/backends/mpi/message_tags.h"
+#include "worker/comm/backends/mpi/polling.h"
 
 namespace ddprun::comm {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/mpi/mpi_collectives.h"
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/backends/mpi/mpi_collectives.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/backends/nccl/call_plan.h"
+#include "worker/comm/backends/nccl/call_plan.h"
 
-#include "ddprun/worker/comm/operations/part_transfers.h"
+#include "worker/comm/operations/part_transfers.h"
 
 namespace ddprun::comm {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddprun/worker/comm/execution/transport.h"
-#include "ddprun/worker/comm/operations/checked_call.h"
-#include "ddprun/worker/comm/operations/operation.h"
+#include "worker/comm/execution/transport.h"
+#include "worker/comm/operations/checked_call.h"
+#include "worker/comm/operations/operation.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/nccl/channels.h"
+#include "worker/comm/backends/nccl/channels.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -9,12 +9,12 @@
 #include <thread>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/nccl/communicator.h"
-#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
-#include "ddprun/worker/comm/backends/nccl/device_memory.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "worker/comm/backends/nccl/communicator.h"
+#include "worker/comm/backends/nccl/cuda_resources.h"
+#include "worker/comm/backends/nccl/device_memory.h"
+#include "worker/comm/backends/nccl/nccl_types.h"
 
 namespace ddprun::comm {
 namespace {

@@ -7,9 +7,9 @@
 #include <set>
 #include <string>
 
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/execution/transport.h"
-#include "ddprun/worker/comm/operations/operation.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/execution/transport.h"
+#include "worker/comm/operations/operation.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/nccl/communicator.h"
+#include "worker/comm/backends/nccl/communicator.h"
 
 #include <chrono>
 #include <exception>
@@ -6,12 +6,12 @@
 #include <thread>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/backends/nccl/cuda_check.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_api.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
-#include "ddprun/worker/comm/backends/nccl/shrink.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "worker/comm/backends/nccl/cuda_check.h"
+#include "worker/comm/backends/nccl/nccl_api.h"
+#include "worker/comm/backends/nccl/nccl_types.h"
+#include "worker/comm/backends/nccl/shrink.h"
 
 namespace ddprun::comm {
 namespace {

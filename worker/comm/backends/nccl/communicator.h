@@ -8,8 +8,8 @@
 #include <nccl.h>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
+#include "common/deadline.h"
+#include "worker/comm/backends/nccl/cuda_resources.h"
 
 namespace ddprun::comm {
 

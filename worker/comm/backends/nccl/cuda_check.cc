@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/backends/nccl/cuda_check.h"
+#include "worker/comm/backends/nccl/cuda_check.h"
 
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_api.h"
-#include "ddprun/worker/cuda/cuda_error.h"
+#include "common/error.h"
+#include "worker/comm/backends/nccl/nccl_api.h"
+#include "worker/cuda/cuda_error.h"
 
 namespace ddprun::comm {
 namespace {

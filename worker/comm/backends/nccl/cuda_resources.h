@@ -5,9 +5,9 @@
 #include <string>
 #include <thread>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/worker/comm/backends/nccl/cuda_check.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_api.h"
+#include "common/deadline.h"
+#include "worker/comm/backends/nccl/cuda_check.h"
+#include "worker/comm/backends/nccl/nccl_api.h"
 
 namespace ddprun::comm {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/backends/nccl/device_memory.h"
+#include "worker/comm/backends/nccl/device_memory.h"
 
 #include <fmt/core.h>
 
-#include "ddprun/common/byte_text.h"
-#include "ddprun/common/memory_exhausted.h"
-#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
+#include "common/byte_text.h"
+#include "common/memory_exhausted.h"
+#include "worker/comm/backends/nccl/cuda_resources.h"
 
 namespace ddprun::comm {
 namespace {

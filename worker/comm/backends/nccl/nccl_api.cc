@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/backends/nccl/nccl_api.h"
+#include "worker/comm/backends/nccl/nccl_api.h"
 
 #include <type_traits>
 
-#include "ddprun/worker/cuda/cuda_module.h"
-#include "ddprun/worker/cuda/library_version.h"
+#include "worker/cuda/cuda_module.h"
+#include "worker/cuda/library_version.h"
 
 namespace ddprun::comm {
 namespace {

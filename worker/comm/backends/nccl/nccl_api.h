@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include "ddprun/worker/comm/backends/nccl/shrink.h"
+#include "worker/comm/backends/nccl/shrink.h"
 
 // The functions of the CUDA runtime and of NCCL that this back end calls. The build needs only their headers: the
 // functions are found in the CUDA module at run time, so that every build has the back end.

@@ -1,17 +1,17 @@
-#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
+#include "worker/comm/backends/nccl/nccl_group.h"
 
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/backends/nccl/channels.h"
-#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_transport.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
-#include "ddprun/worker/comm/execution/transport_group.h"
-#include "ddprun/worker/comm/operations/operation.h"
-#include "ddprun/worker/cuda/library_version.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "worker/comm/backends/nccl/channels.h"
+#include "worker/comm/backends/nccl/cuda_resources.h"
+#include "worker/comm/backends/nccl/nccl_transport.h"
+#include "worker/comm/backends/nccl/nccl_types.h"
+#include "worker/comm/execution/transport_group.h"
+#include "worker/comm/operations/operation.h"
+#include "worker/cuda/library_version.h"
 
 namespace ddprun::comm {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "ddprun/worker/comm/bootstrap/rank_location.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/bootstrap/rank_location.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/nccl/nccl_transport.h"
+#include "worker/comm/backends/nccl/nccl_transport.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,24 +11,24 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/common/host_port.h"
-#include "ddprun/common/log.h"
-#include "ddprun/worker/comm/backends/nccl/call_plan.h"
-#include "ddprun/worker/comm/backends/nccl/channels.h"
-#include "ddprun/worker/comm/backends/nccl/communicator.h"
-#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
-#include "ddprun/worker/comm/backends/nccl/device_memory.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
-#include "ddprun/worker/comm/backends/nccl/rank_device.h"
-#include "ddprun/worker/comm/backends/nccl/ring_traffic.h"
-#include "ddprun/worker/comm/backends/nccl/shrink.h"
-#include "ddprun/worker/comm/backends/nccl/unique_ids.h"
-#include "ddprun/worker/comm/bootstrap/await_ranks.h"
-#include "ddprun/worker/comm/bootstrap/host_evidence.h"
-#include "ddprun/worker/comm/execution/previous_group.h"
-#include "ddprun/worker/comm/health/operation_log.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "worker/comm/backends/nccl/call_plan.h"
+#include "worker/comm/backends/nccl/channels.h"
+#include "worker/comm/backends/nccl/communicator.h"
+#include "worker/comm/backends/nccl/cuda_resources.h"
+#include "worker/comm/backends/nccl/device_memory.h"
+#include "worker/comm/backends/nccl/nccl_types.h"
+#include "worker/comm/backends/nccl/rank_device.h"
+#include "worker/comm/backends/nccl/ring_traffic.h"
+#include "worker/comm/backends/nccl/shrink.h"
+#include "worker/comm/backends/nccl/unique_ids.h"
+#include "worker/comm/bootstrap/await_ranks.h"
+#include "worker/comm/bootstrap/host_evidence.h"
+#include "worker/comm/execution/previous_group.h"
+#include "worker/comm/health/operation_log.h"
 
 namespace ddprun::comm {
 namespace {

@@ -3,8 +3,8 @@
 #include <functional>
 #include <memory>
 
-#include "ddprun/worker/comm/execution/transport.h"
-#include "ddprun/worker/comm/group_options.h"
+#include "worker/comm/execution/transport.h"
+#include "worker/comm/group_options.h"
 
 namespace ddprun::comm {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
+#include "worker/comm/backends/nccl/nccl_types.h"
 
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/comm/backends/nccl/cuda_check.h"
+#include "common/error.h"
+#include "common/float16.h"
+#include "worker/comm/backends/nccl/cuda_check.h"
 
 namespace ddprun::comm {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_api.h"
-#include "ddprun/worker/comm/reduction.h"
+#include "common/dtype.h"
+#include "worker/comm/backends/nccl/nccl_api.h"
+#include "worker/comm/reduction.h"
 
 // Conversions from and to NCCL's types.
 namespace ddprun::comm {

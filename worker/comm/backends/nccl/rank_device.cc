@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/nccl/rank_device.h"
+#include "worker/comm/backends/nccl/rank_device.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/worker/comm/bootstrap/host_map.h"
+#include "worker/comm/bootstrap/host_map.h"
 
 namespace ddprun::comm {
 

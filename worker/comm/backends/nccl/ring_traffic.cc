@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/nccl/ring_traffic.h"
+#include "worker/comm/backends/nccl/ring_traffic.h"
 
 namespace ddprun::comm {
 

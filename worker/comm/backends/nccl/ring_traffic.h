@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "ddprun/worker/comm/backends/nccl/call_plan.h"
-#include "ddprun/worker/comm/bootstrap/host_map.h"
+#include "worker/comm/backends/nccl/call_plan.h"
+#include "worker/comm/bootstrap/host_map.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/nccl/shrink.h"
+#include "worker/comm/backends/nccl/shrink.h"
 
 #include <algorithm>
 #include <functional>

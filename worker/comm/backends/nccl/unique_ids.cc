@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/backends/nccl/unique_ids.h"
+#include "worker/comm/backends/nccl/unique_ids.h"
 
 #include <algorithm>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_api.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
-#include "ddprun/worker/comm/bootstrap/await_ranks.h"
+#include "common/rounding.h"
+#include "worker/comm/backends/nccl/nccl_api.h"
+#include "worker/comm/backends/nccl/nccl_types.h"
+#include "worker/comm/bootstrap/await_ranks.h"
 
 namespace ddprun::comm {
 namespace {

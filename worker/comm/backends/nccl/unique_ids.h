@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/operations/call.h"
+#include "common/deadline.h"
+#include "rendezvous/store/store.h"
+#include "worker/comm/operations/call.h"
 
 // The ids by which the ranks of a communicator find each other. NCCL serves each from the process that made it, so that
 // one id for thousands of ranks makes one process slow.

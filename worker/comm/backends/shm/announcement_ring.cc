@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/backends/shm/announcement_ring.h"
+#include "worker/comm/backends/shm/announcement_ring.h"
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/worker/comm/backends/shm/segment_layout.h"
+#include "common/deadline.h"
+#include "worker/comm/backends/shm/segment_layout.h"
 
 namespace ddprun::comm {
 

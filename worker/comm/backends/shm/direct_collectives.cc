@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/backends/shm/direct_collectives.h"
+#include "worker/comm/backends/shm/direct_collectives.h"
 
 #include <cstring>
 
-#include "ddprun/worker/comm/backends/shm/slices.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "worker/comm/backends/shm/slices.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 

@@ -3,11 +3,11 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/shm/announcement_ring.h"
-#include "ddprun/worker/comm/backends/shm/payload.h"
-#include "ddprun/worker/comm/backends/shm/rank_inputs.h"
-#include "ddprun/worker/comm/backends/shm/regions.h"
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/backends/shm/announcement_ring.h"
+#include "worker/comm/backends/shm/payload.h"
+#include "worker/comm/backends/shm/rank_inputs.h"
+#include "worker/comm/backends/shm/regions.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/shm/futex_counter.h"
+#include "worker/comm/backends/shm/futex_counter.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "ddprun/worker/comm/backends/shm/pause.h"
+#include "worker/comm/backends/shm/pause.h"
 
 namespace ddprun::comm {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <ctime>
 
-#include "ddprun/common/deadline.h"
+#include "common/deadline.h"
 
 namespace ddprun::comm {
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "ddprun/worker/comm/backends/shm/announcement_ring.h"
-#include "ddprun/worker/comm/backends/shm/payload.h"
-#include "ddprun/worker/comm/backends/shm/rank_inputs.h"
-#include "ddprun/worker/comm/execution/transport.h"
-#include "ddprun/worker/comm/reduce/variant.h"
+#include "worker/comm/backends/shm/announcement_ring.h"
+#include "worker/comm/backends/shm/payload.h"
+#include "worker/comm/backends/shm/rank_inputs.h"
+#include "worker/comm/execution/transport.h"
+#include "worker/comm/reduce/variant.h"
 
 namespace ddprun::comm {
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "ddprun/worker/comm/operations/operation.h"
+#include "worker/comm/operations/operation.h"
 
 // Functions that tell which input a rank contributes to a collective, and so could publish with its announcement.
 namespace ddprun::comm {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "ddprun/worker/comm/reduce/variant.h"
+#include "worker/comm/reduce/variant.h"
 
 namespace ddprun::comm {
 

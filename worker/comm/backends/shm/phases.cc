@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/shm/phases.h"
+#include "worker/comm/backends/shm/phases.h"
 
 namespace ddprun::comm {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "ddprun/common/deadline.h"
-#include "ddprun/worker/comm/backends/shm/segment_layout.h"
+#include "common/deadline.h"
+#include "worker/comm/backends/shm/segment_layout.h"
 
 namespace ddprun::comm {
 

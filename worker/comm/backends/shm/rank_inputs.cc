@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/backends/shm/rank_inputs.h"
+#include "worker/comm/backends/shm/rank_inputs.h"
 
-#include "ddprun/worker/comm/backends/shm/peer_copy.h"
+#include "worker/comm/backends/shm/peer_copy.h"
 
 namespace ddprun::comm {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "worker/comm/operations/call.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/backends/shm/regions.h"
+#include "worker/comm/backends/shm/regions.h"
 
 #include <algorithm>
 #include <iterator>
 #include <sys/mman.h>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/registered_buffer.h"
+#include "common/error.h"
+#include "worker/comm/registered_buffer.h"
 
 namespace ddprun::comm {
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/shm/shared_segment.h"
-#include "ddprun/worker/comm/span.h"
+#include "worker/comm/backends/shm/shared_segment.h"
+#include "worker/comm/span.h"
 
 namespace ddprun::comm {
 

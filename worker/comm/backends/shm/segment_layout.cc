@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/backends/shm/segment_layout.h"
+#include "worker/comm/backends/shm/segment_layout.h"
 
 #include <algorithm>
 #include <bit>
 #include <sched.h>
 #include <thread>
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 namespace ddprun::comm {
 namespace {

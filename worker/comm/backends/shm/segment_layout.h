@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ddprun/worker/comm/backends/shm/futex_counter.h"
-#include "ddprun/worker/comm/backends/shm/shared_segment.h"
+#include "worker/comm/backends/shm/futex_counter.h"
+#include "worker/comm/backends/shm/shared_segment.h"
 
 // The layout of the memory that the ranks of a group share. All of it starts as zero.
 namespace ddprun::comm {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/shm/shared_segment.h"
+#include "worker/comm/backends/shm/shared_segment.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::comm {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "ddprun/common/unique_fd.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::comm {
 

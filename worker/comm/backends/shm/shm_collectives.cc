@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/shm/shm_collectives.h"
+#include "worker/comm/backends/shm/shm_collectives.h"
 
 #include <exception>
 #include <utility>

@@ -2,11 +2,11 @@
 
 #include <atomic>
 
-#include "ddprun/worker/comm/backends/shm/announcement_ring.h"
-#include "ddprun/worker/comm/backends/shm/direct_collectives.h"
-#include "ddprun/worker/comm/backends/shm/inline_collectives.h"
-#include "ddprun/worker/comm/backends/shm/staged_collectives.h"
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/backends/shm/announcement_ring.h"
+#include "worker/comm/backends/shm/direct_collectives.h"
+#include "worker/comm/backends/shm/inline_collectives.h"
+#include "worker/comm/backends/shm/staged_collectives.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

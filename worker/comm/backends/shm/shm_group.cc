@@ -1,19 +1,19 @@
-#include "ddprun/worker/comm/backends/shm/shm_group.h"
+#include "worker/comm/backends/shm/shm_group.h"
 
 #include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/comm/backends/shm/regions.h"
-#include "ddprun/worker/comm/backends/shm/segment_layout.h"
-#include "ddprun/worker/comm/backends/shm/shm_collectives.h"
-#include "ddprun/worker/comm/backends/shm/shm_transfers.h"
-#include "ddprun/worker/comm/bootstrap/await_ranks.h"
-#include "ddprun/worker/comm/execution/transport_group.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/comm/backends/local/self_group.h"
+#include "worker/comm/backends/shm/regions.h"
+#include "worker/comm/backends/shm/segment_layout.h"
+#include "worker/comm/backends/shm/shm_collectives.h"
+#include "worker/comm/backends/shm/shm_transfers.h"
+#include "worker/comm/bootstrap/await_ranks.h"
+#include "worker/comm/execution/transport_group.h"
 
 namespace ddprun::comm {
 namespace {

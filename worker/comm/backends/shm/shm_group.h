@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "ddprun/worker/comm/execution/transport.h"
-#include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/execution/transport.h"
+#include "worker/comm/group_options.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/backends/shm/shm_transfers.h"
+#include "worker/comm/backends/shm/shm_transfers.h"
 
 #include <algorithm>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::comm {
 namespace {

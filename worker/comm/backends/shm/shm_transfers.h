@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/shm/segment_layout.h"
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/backends/shm/segment_layout.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

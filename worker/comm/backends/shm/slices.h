@@ -4,9 +4,9 @@
 #include <bit>
 #include <cstddef>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/comm/backends/shm/segment_layout.h"
+#include "common/dtype.h"
+#include "common/rounding.h"
+#include "worker/comm/backends/shm/segment_layout.h"
 
 namespace ddprun::comm {
 

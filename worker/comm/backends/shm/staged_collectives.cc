@@ -1,13 +1,13 @@
-#include "ddprun/worker/comm/backends/shm/staged_collectives.h"
+#include "worker/comm/backends/shm/staged_collectives.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/comm/backends/shm/peer_copy.h"
-#include "ddprun/worker/comm/backends/shm/slices.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/comm/backends/shm/peer_copy.h"
+#include "worker/comm/backends/shm/slices.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

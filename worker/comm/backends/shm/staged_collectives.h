@@ -3,12 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ddprun/worker/comm/backends/shm/phases.h"
-#include "ddprun/worker/comm/backends/shm/rank_inputs.h"
-#include "ddprun/worker/comm/backends/shm/segment_layout.h"
-#include "ddprun/worker/comm/backends/shm/staged_exchanges.h"
-#include "ddprun/worker/comm/backends/shm/staging_area.h"
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/backends/shm/phases.h"
+#include "worker/comm/backends/shm/rank_inputs.h"
+#include "worker/comm/backends/shm/segment_layout.h"
+#include "worker/comm/backends/shm/staged_exchanges.h"
+#include "worker/comm/backends/shm/staging_area.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/backends/shm/staged_exchanges.h"
+#include "worker/comm/backends/shm/staged_exchanges.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/shm/phases.h"
-#include "ddprun/worker/comm/backends/shm/segment_layout.h"
-#include "ddprun/worker/comm/backends/shm/staging_area.h"
-#include "ddprun/worker/comm/execution/transport.h"
+#include "worker/comm/backends/shm/phases.h"
+#include "worker/comm/backends/shm/segment_layout.h"
+#include "worker/comm/backends/shm/staging_area.h"
+#include "worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/backends/shm/staging_area.h"
+#include "worker/comm/backends/shm/staging_area.h"
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 namespace ddprun::comm {
 namespace {

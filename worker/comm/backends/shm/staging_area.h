@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ddprun/worker/comm/backends/shm/segment_layout.h"
-#include "ddprun/worker/comm/backends/shm/write_policy.h"
-#include "ddprun/worker/comm/execution/transport.h"
-#include "ddprun/worker/comm/reduce/variant.h"
+#include "worker/comm/backends/shm/segment_layout.h"
+#include "worker/comm/backends/shm/write_policy.h"
+#include "worker/comm/execution/transport.h"
+#include "worker/comm/reduce/variant.h"
 
 namespace ddprun::comm {
 

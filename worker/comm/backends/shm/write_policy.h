@@ -8,7 +8,7 @@
 #include <optional>
 #include <tuple>
 
-#include "ddprun/worker/comm/operations/operation.h"
+#include "worker/comm/operations/operation.h"
 
 namespace ddprun::comm {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/backends/staged/device_copies.h"
+#include "worker/comm/backends/staged/device_copies.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/nccl/device_memory.h"
+#include "common/error.h"
+#include "worker/comm/backends/nccl/device_memory.h"
 
 namespace ddprun::comm {
 

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
-#include "ddprun/worker/comm/registered_buffer.h"
+#include "worker/comm/backends/nccl/cuda_resources.h"
+#include "worker/comm/registered_buffer.h"
 
 namespace ddprun::comm {
 

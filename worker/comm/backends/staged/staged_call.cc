@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/backends/staged/staged_call.h"
+#include "worker/comm/backends/staged/staged_call.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "ddprun/common/rounding.h"
+#include "common/rounding.h"
 
 namespace ddprun::comm {
 namespace {

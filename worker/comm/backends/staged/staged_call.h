@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddprun/worker/comm/operations/call.h"
+#include "worker/comm/operations/call.h"
 
 // Plans collectives on memory of a device as collectives on memory of the host. No memory is accessed.
 namespace ddprun::comm {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/staged/staged_group.h"
+#include "worker/comm/backends/staged/staged_group.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/common/blocked_signals.h"
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/staged/staged_messages.h"
-#include "ddprun/worker/comm/backends/staged/staged_pipeline.h"
+#include "common/blocked_signals.h"
+#include "common/error.h"
+#include "worker/comm/backends/staged/staged_messages.h"
+#include "worker/comm/backends/staged/staged_pipeline.h"
 
 namespace ddprun::comm {
 namespace {

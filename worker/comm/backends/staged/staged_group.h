@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

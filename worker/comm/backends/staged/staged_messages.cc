@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/staged/staged_messages.h"
+#include "worker/comm/backends/staged/staged_messages.h"
 
 #include <iterator>
 #include <utility>

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/staged/device_copies.h"
-#include "ddprun/worker/comm/backends/staged/staged_task.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/backends/staged/device_copies.h"
+#include "worker/comm/backends/staged/staged_task.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

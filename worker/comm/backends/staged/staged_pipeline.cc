@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/staged/staged_pipeline.h"
+#include "worker/comm/backends/staged/staged_pipeline.h"
 
 #include <algorithm>
 #include <utility>

@@ -4,10 +4,10 @@
 #include <deque>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/staged/device_copies.h"
-#include "ddprun/worker/comm/backends/staged/staged_call.h"
-#include "ddprun/worker/comm/backends/staged/staged_task.h"
-#include "ddprun/worker/comm/process_group.h"
+#include "worker/comm/backends/staged/device_copies.h"
+#include "worker/comm/backends/staged/staged_call.h"
+#include "worker/comm/backends/staged/staged_task.h"
+#include "worker/comm/process_group.h"
 
 namespace ddprun::comm {
 

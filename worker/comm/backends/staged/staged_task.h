@@ -6,11 +6,11 @@
 #include <exception>
 #include <memory>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
-#include "ddprun/worker/comm/comm_config.h"
-#include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/operations/completion.h"
+#include "common/error.h"
+#include "worker/comm/backends/nccl/cuda_resources.h"
+#include "worker/comm/comm_config.h"
+#include "worker/comm/operations/call.h"
+#include "worker/comm/operations/completion.h"
 
 namespace ddprun::comm {
 

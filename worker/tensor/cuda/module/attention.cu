@@ -1,15 +1,15 @@
 #include <algorithm>
 #include <limits>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/cuda/module/attention.h"
-#include "ddprun/worker/tensor/cuda/module/attention_backward.h"
-#include "ddprun/worker/tensor/cuda/module/attention_forward.h"
-#include "ddprun/worker/tensor/cuda/module/launch.h"
-#include "ddprun/worker/tensor/cuda/module/scratch.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
+#include "common/error.h"
+#include "common/rounding.h"
+#include "worker/tensor/cuda/module/attention.h"
+#include "worker/tensor/cuda/module/attention_backward.h"
+#include "worker/tensor/cuda/module/attention_forward.h"
+#include "worker/tensor/cuda/module/launch.h"
+#include "worker/tensor/cuda/module/scratch.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/module/attention_tiles.h"
+#include "worker/tensor/cuda/module/attention_tiles.h"
 
 // The backward pass. Probabilities are computed again from the logarithms of the sums: once by tiles of queries, for
 // the gradient of the queries, and once by tiles of keys, for those of keys and values. So each gradient is summed by

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/module/attention_tiles.h"
+#include "worker/tensor/cuda/module/attention_tiles.h"
 
 // The forward pass: Milakov and Gimelshein's online softmax over tiles of keys, as in FlashAttention (Dao et al.,
 // 2022).

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/cuda/module/tile_product.h"
+#include "worker/tensor/cuda/module/tile_product.h"
 
 // The common parts of the attention kernels: sizes, which keys a query sees, and how tiles get into shared memory. Each
 // warp of a block has a strip of rows of its own, and all warps see one tile of the other side after another: queries

@@ -1,13 +1,13 @@
 #include <algorithm>
 
-#include "ddprun/worker/tensor/cuda/module/batch_norm.h"
-#include "ddprun/worker/tensor/cuda/module/divider.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/memory.h"
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
-#include "ddprun/worker/tensor/cuda/module/warp.h"
+#include "worker/tensor/cuda/module/batch_norm.h"
+#include "worker/tensor/cuda/module/divider.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/memory.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/cuda/module/warp.h"
 
 // The positions of a channel are divided into parts, each summed by a block; then a thread merges the parts of a
 // channel in double, in their order. The number of parts depends only on the shape.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // Batch normalization by own kernels: cuDNN's compute statistics and result in one call, and between them all ranks may
 // have to agree on the statistics. They are entries of DeviceApi with the same names.

@@ -1,9 +1,9 @@
-#include "ddprun/worker/tensor/cuda/module/columns.h"
-#include "ddprun/worker/tensor/cuda/module/divider.h"
-#include "ddprun/worker/tensor/cuda/module/reduction.h"
-#include "ddprun/worker/tensor/cuda/module/rows.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/cuda/module/columns.h"
+#include "worker/tensor/cuda/module/divider.h"
+#include "worker/tensor/cuda/module/reduction.h"
+#include "worker/tensor/cuda/module/rows.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
 
 namespace ddprun::cuda {
 namespace {

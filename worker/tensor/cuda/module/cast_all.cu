@@ -1,11 +1,11 @@
 #include <algorithm>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/tensor/cuda/module/elementwise.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/refuse.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
+#include "common/float16.h"
+#include "worker/tensor/cuda/module/elementwise.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/refuse.h"
+#include "worker/tensor/cuda/module/views.h"
 
 // Casts many tensors by one kernel: their addresses are its arguments. A block has pieces of one size, whatever the
 // tensors' sizes.

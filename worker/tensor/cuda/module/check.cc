@@ -1,12 +1,12 @@
-#include "ddprun/worker/tensor/cuda/module/check.h"
+#include "worker/tensor/cuda/module/check.h"
 
 #include <optional>
 #include <string>
 
 #include <fmt/format.h>
 
-#include "ddprun/worker/cuda/cuda_error.h"
-#include "ddprun/worker/tensor/cuda/module/kernel_fault.h"
+#include "worker/cuda/cuda_error.h"
+#include "worker/tensor/cuda/module/kernel_fault.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cuda_runtime.h>
 
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/unroll.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/unroll.h"
 
 // Access to rows of any length by packs of 16 bytes, the largest load and store of a thread.
 namespace ddprun::cuda {

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/scratch.h"
-#include "ddprun/worker/tensor/geometry.h"
+#include "common/float16.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/scratch.h"
+#include "worker/tensor/geometry.h"
 
 // The driver of sums along columns of dense memory, (outer, n, inner): warps read neighbouring columns.
 namespace ddprun::cuda {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // Convolutions by cuDNN, of row-major images, only by deterministic algorithms. They are entries of DeviceApi with the
 // same names.

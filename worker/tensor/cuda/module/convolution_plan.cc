@@ -1,10 +1,10 @@
-#include "ddprun/worker/tensor/cuda/module/convolution_plan.h"
+#include "worker/tensor/cuda/module/convolution_plan.h"
 
 #include <array>
 #include <limits>
 #include <utility>
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "ddprun/worker/tensor/cuda/module/library_call.h"
+#include "worker/tensor/cuda/module/library_call.h"
 
 namespace ddprun::cuda {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "ddprun/worker/tensor/cuda/module/elementwise.h"
-#include "ddprun/worker/tensor/cuda/module/map.h"
-#include "ddprun/worker/tensor/cuda/module/transpose.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/cuda/module/elementwise.h"
+#include "worker/tensor/cuda/module/map.h"
+#include "worker/tensor/cuda/module/transpose.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/device.h"
 
 #include <algorithm>
 #include <array>
@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cuda/module/check.h"
-#include "ddprun/worker/tensor/cuda/module/groups.h"
-#include "ddprun/worker/tensor/cuda/module/guarded.h"
+#include "common/error.h"
+#include "worker/tensor/cuda/module/check.h"
+#include "worker/tensor/cuda/module/groups.h"
+#include "worker/tensor/cuda/module/guarded.h"
 
 namespace ddprun::cuda {
 namespace {

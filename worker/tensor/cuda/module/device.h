@@ -7,11 +7,11 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
-#include "ddprun/worker/tensor/cuda/module/host_ring.h"
-#include "ddprun/worker/tensor/cuda/module/memory.h"
-#include "ddprun/worker/tensor/cuda/module/recent_operations.h"
-#include "ddprun/worker/tensor/cuda/module/stream.h"
+#include "worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/module/host_ring.h"
+#include "worker/tensor/cuda/module/memory.h"
+#include "worker/tensor/cuda/module/recent_operations.h"
+#include "worker/tensor/cuda/module/stream.h"
 
 namespace ddprun::cuda {
 

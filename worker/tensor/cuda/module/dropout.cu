@@ -1,12 +1,12 @@
 #include <algorithm>
 
-#include "ddprun/worker/tensor/cuda/module/divider.h"
-#include "ddprun/worker/tensor/cuda/module/elementwise.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
-#include "ddprun/worker/tensor/philox.h"
+#include "worker/tensor/cuda/module/divider.h"
+#include "worker/tensor/cuda/module/elementwise.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/philox.h"
 
 namespace ddprun::cuda {
 namespace {

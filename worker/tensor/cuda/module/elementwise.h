@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // Operations that compute or move element by element; they are as in DeviceApi. unary.cu, binary.cu, select.cu,
 // copy.cu, cast_all.cu, dropout.cu

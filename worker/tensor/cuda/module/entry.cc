@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/cuda/module/groups.h"
+#include "worker/tensor/cuda/module/groups.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,9 +1,9 @@
-#include "ddprun/worker/tensor/cuda/module/divider.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/indexing.h"
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/cuda/module/divider.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/indexing.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,10 +1,10 @@
-#include "ddprun/worker/tensor/cuda/module/check.h"
-#include "ddprun/worker/tensor/cuda/module/optimizer.h"
-#include "ddprun/worker/tensor/cuda/module/rows.h"
-#include "ddprun/worker/tensor/cuda/module/tensor_table.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
-#include "ddprun/worker/tensor/cuda/module/zero.h"
-#include "ddprun/worker/tensor/functors/unary.h"
+#include "worker/tensor/cuda/module/check.h"
+#include "worker/tensor/cuda/module/optimizer.h"
+#include "worker/tensor/cuda/module/rows.h"
+#include "worker/tensor/cuda/module/tensor_table.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/cuda/module/zero.h"
+#include "worker/tensor/functors/unary.h"
 
 // Operations on all gradients of a model before an optimizer's step.
 namespace ddprun::cuda {

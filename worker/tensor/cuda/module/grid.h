@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/cuda/module/launch.h"
+#include "common/rounding.h"
+#include "worker/tensor/cuda/module/launch.h"
 
 // The shape of launches: blocks of one size, and loops over the grid, so that any count of elements fits any grid.
 namespace ddprun::cuda {

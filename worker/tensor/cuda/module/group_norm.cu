@@ -1,7 +1,7 @@
-#include "ddprun/worker/tensor/cuda/module/group_norm.h"
-#include "ddprun/worker/tensor/cuda/module/group_norm_rows.h"
-#include "ddprun/worker/tensor/cuda/module/visit_norm_types.h"
-#include "ddprun/worker/tensor/functors/math.h"
+#include "worker/tensor/cuda/module/group_norm.h"
+#include "worker/tensor/cuda/module/group_norm_rows.h"
+#include "worker/tensor/cuda/module/visit_norm_types.h"
+#include "worker/tensor/functors/math.h"
 
 namespace ddprun::cuda {
 namespace {

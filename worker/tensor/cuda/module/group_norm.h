@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // Normalization of rows: layer, RMS and group normalization.
 namespace ddprun::cuda {

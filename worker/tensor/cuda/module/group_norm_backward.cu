@@ -1,7 +1,7 @@
-#include "ddprun/worker/tensor/cuda/module/columns.h"
-#include "ddprun/worker/tensor/cuda/module/group_norm.h"
-#include "ddprun/worker/tensor/cuda/module/group_norm_rows.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/cuda/module/columns.h"
+#include "worker/tensor/cuda/module/group_norm.h"
+#include "worker/tensor/cuda/module/group_norm_rows.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
 
 // The gradient of x is made row by row. Those of weight and bias are sums over rows: of segments of them by many blocks
 // at once, then of the segments, each in a fixed order.

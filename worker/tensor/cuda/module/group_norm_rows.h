@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/cuda/module/chunk.h"
-#include "ddprun/worker/tensor/cuda/module/divider.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/launch.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/warp.h"
-#include "ddprun/worker/tensor/geometry.h"
+#include "common/float16.h"
+#include "common/rounding.h"
+#include "worker/tensor/cuda/module/chunk.h"
+#include "worker/tensor/cuda/module/divider.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/launch.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/warp.h"
+#include "worker/tensor/geometry.h"
 
 // Rows of n channels of `inner` values. A warp has a row, or a block where rows are long. A thread always has the same
 // chunks of a row: where there is room it keeps them in shared memory, and needs no barrier to read them again.

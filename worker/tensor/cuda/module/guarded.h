@@ -4,11 +4,11 @@
 #include <exception>
 #include <string_view>
 
-#include "ddprun/common/error.h"
-#include "ddprun/common/memory_exhausted.h"
-#include "ddprun/worker/tensor/cuda/device_api.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
-#include "ddprun/worker/tensor/cuda/module/kernel_fault.h"
+#include "common/error.h"
+#include "common/memory_exhausted.h"
+#include "worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/kernel_fault.h"
 
 namespace ddprun::cuda {
 

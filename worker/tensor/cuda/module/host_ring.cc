@@ -1,9 +1,9 @@
-#include "ddprun/worker/tensor/cuda/module/host_ring.h"
+#include "worker/tensor/cuda/module/host_ring.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "ddprun/worker/tensor/cuda/module/check.h"
+#include "worker/tensor/cuda/module/check.h"
 
 namespace ddprun::cuda {
 

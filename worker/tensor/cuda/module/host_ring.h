@@ -8,8 +8,8 @@
 #include <memory>
 #include <span>
 
-#include "ddprun/worker/tensor/cuda/module/memory.h"
-#include "ddprun/worker/tensor/cuda/module/stream.h"
+#include "worker/tensor/cuda/module/memory.h"
+#include "worker/tensor/cuda/module/stream.h"
 
 namespace ddprun::cuda {
 

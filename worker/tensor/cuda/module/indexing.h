@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // Operations on elements and rows chosen by indices; they are as in DeviceApi. gather.cu, scatter.cu
 namespace ddprun::cuda {

@@ -4,8 +4,8 @@
 #include <cuda_runtime.h>
 #include <utility>
 
-#include "ddprun/worker/tensor/cuda/module/check.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/check.h"
+#include "worker/tensor/cuda/module/device.h"
 
 namespace ddprun::cuda {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/tensor/cuda/module/libraries.h"
+#include "worker/tensor/cuda/module/libraries.h"
 
-#include "ddprun/worker/cuda/library_version.h"
+#include "worker/cuda/library_version.h"
 
 namespace ddprun::cuda {
 namespace {

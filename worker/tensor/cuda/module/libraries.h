@@ -5,9 +5,9 @@
 #include <tuple>
 #include <type_traits>
 
-#include "ddprun/worker/tensor/bounded_cache.h"
-#include "ddprun/worker/tensor/cuda/module/convolution_plan.h"
-#include "ddprun/worker/tensor/cuda/module/product_plan.h"
+#include "worker/tensor/bounded_cache.h"
+#include "worker/tensor/cuda/module/convolution_plan.h"
+#include "worker/tensor/cuda/module/product_plan.h"
 
 namespace ddprun::cuda {
 

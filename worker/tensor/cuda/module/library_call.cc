@@ -1,11 +1,11 @@
-#include "ddprun/worker/tensor/cuda/module/library_call.h"
+#include "worker/tensor/cuda/module/library_call.h"
 
 #include <span>
 #include <string>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/cuda/cuda_error.h"
-#include "ddprun/worker/tensor/cuda/module/check.h"
+#include "common/error.h"
+#include "worker/cuda/cuda_error.h"
+#include "worker/tensor/cuda/module/check.h"
 
 namespace ddprun::cuda {
 namespace {

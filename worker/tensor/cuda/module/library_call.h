@@ -3,8 +3,8 @@
 #include <cublasLt.h>
 #include <cudnn.h>
 
-#include "ddprun/common/dtype.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "common/dtype.h"
+#include "worker/tensor/cuda/module/device.h"
 
 namespace ddprun::cuda {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/tensor/cuda/module/linear_loss.h"
+#include "worker/tensor/cuda/module/linear_loss.h"
 
 #include <algorithm>
 
-#include "ddprun/worker/tensor/cuda/module/product.h"
-#include "ddprun/worker/tensor/cuda/module/scratch.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/product.h"
+#include "worker/tensor/cuda/module/scratch.h"
+#include "worker/tensor/cuda/module/views.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,10 +1,10 @@
 #include <limits>
 
-#include "ddprun/worker/tensor/cuda/module/linear_loss.h"
-#include "ddprun/worker/tensor/cuda/module/rows.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
-#include "ddprun/worker/tensor/functors/math.h"
+#include "worker/tensor/cuda/module/linear_loss.h"
+#include "worker/tensor/cuda/module/rows.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/functors/math.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/module/device.h"
 
 // An output layer and its loss, as in DeviceApi, and the kernels that it is made of. linear_loss.cc, linear_loss.cu
 namespace ddprun::cuda {

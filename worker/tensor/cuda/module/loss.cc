@@ -1,8 +1,8 @@
-#include "ddprun/worker/tensor/cuda/module/loss.h"
+#include "worker/tensor/cuda/module/loss.h"
 
-#include "ddprun/worker/tensor/cuda/module/groups.h"
-#include "ddprun/worker/tensor/cuda/module/guarded.h"
-#include "ddprun/worker/tensor/cuda/module/linear_loss.h"
+#include "worker/tensor/cuda/module/groups.h"
+#include "worker/tensor/cuda/module/guarded.h"
+#include "worker/tensor/cuda/module/linear_loss.h"
 
 namespace ddprun::cuda {
 

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/strided_index.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/strided_index.h"
+#include "worker/tensor/cuda/module/views.h"
 
 // The driver of elementwise computations: out[i] = f(in[i]...). F is passed to the kernel by value. An operand may be
 // the result itself: a thread reads what it writes, and no other thread does.

@@ -1,13 +1,13 @@
-#include "ddprun/worker/tensor/cuda/module/memory.h"
+#include "worker/tensor/cuda/module/memory.h"
 
 #include <cstdint>
 #include <limits>
 
 #include <fmt/format.h>
 
-#include "ddprun/common/byte_text.h"
-#include "ddprun/common/memory_exhausted.h"
-#include "ddprun/worker/tensor/cuda/module/check.h"
+#include "common/byte_text.h"
+#include "common/memory_exhausted.h"
+#include "worker/tensor/cuda/module/check.h"
 
 namespace ddprun::cuda {
 

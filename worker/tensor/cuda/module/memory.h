@@ -5,7 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <utility>
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 namespace ddprun::cuda {
 

@@ -1,10 +1,10 @@
-#include "ddprun/worker/tensor/cuda/module/attention.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/launch.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
-#include "ddprun/worker/tensor/cuda/module/warp.h"
-#include "ddprun/worker/tensor/functors/math.h"
+#include "worker/tensor/cuda/module/attention.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/launch.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/cuda/module/warp.h"
+#include "worker/tensor/functors/math.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,11 +1,11 @@
 #include <utility>
 
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/optimizer.h"
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/tensor_table.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
-#include "ddprun/worker/tensor/optimizer_update.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/optimizer.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/tensor_table.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/optimizer_update.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // Steps of optimizers (optimizer.cu) and the operations before them (gradients.cu), in place; they are as in DeviceApi.
 namespace ddprun::cuda {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ddprun/common/host_device.h"
+#include "common/host_device.h"
 
 namespace ddprun::cuda {
 

@@ -1,9 +1,9 @@
-#include "ddprun/common/rounding.h"
-#include "ddprun/worker/tensor/cuda/module/divider.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/pooling.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
+#include "common/rounding.h"
+#include "worker/tensor/cuda/module/divider.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/pooling.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
 
 // Gradients are gathered: each input adds up the outputs that read it, in their order, so nothing is added atomically.
 namespace ddprun::cuda {

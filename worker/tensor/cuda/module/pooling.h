@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // Pooling of planes by own kernels: cuDNN does not say where a maximum was, and has no adaptive windows. They are
 // entries of DeviceApi with the same names.

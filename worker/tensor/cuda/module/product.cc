@@ -1,16 +1,16 @@
-#include "ddprun/worker/tensor/cuda/module/product.h"
+#include "worker/tensor/cuda/module/product.h"
 
 #include <algorithm>
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cuda/module/elementwise.h"
-#include "ddprun/worker/tensor/cuda/module/groups.h"
-#include "ddprun/worker/tensor/cuda/module/guarded.h"
-#include "ddprun/worker/tensor/cuda/module/libraries.h"
-#include "ddprun/worker/tensor/cuda/module/memory.h"
-#include "ddprun/worker/tensor/cuda/module/reduction.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/zero.h"
+#include "common/error.h"
+#include "worker/tensor/cuda/module/elementwise.h"
+#include "worker/tensor/cuda/module/groups.h"
+#include "worker/tensor/cuda/module/guarded.h"
+#include "worker/tensor/cuda/module/libraries.h"
+#include "worker/tensor/cuda/module/memory.h"
+#include "worker/tensor/cuda/module/reduction.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/zero.h"
 
 namespace ddprun::cuda {
 namespace {

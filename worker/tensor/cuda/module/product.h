@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // Matrix products by cuBLASLt: float32 (in TF32 only where the device's context says so), float64, and bfloat16 and
 // float16 with sums in float32, whose result may be float32. They are entries of DeviceApi with the same names.

@@ -1,6 +1,6 @@
-#include "ddprun/worker/tensor/cuda/module/product_plan.h"
+#include "worker/tensor/cuda/module/product_plan.h"
 
-#include "ddprun/common/error.h"
+#include "common/error.h"
 
 namespace ddprun::cuda {
 namespace {

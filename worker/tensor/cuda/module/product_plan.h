@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ddprun/worker/tensor/cuda/module/library_call.h"
+#include "worker/tensor/cuda/module/library_call.h"
 
 namespace ddprun::cuda {
 

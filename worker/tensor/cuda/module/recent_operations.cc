@@ -1,4 +1,4 @@
-#include "ddprun/worker/tensor/cuda/module/recent_operations.h"
+#include "worker/tensor/cuda/module/recent_operations.h"
 
 #include <algorithm>
 

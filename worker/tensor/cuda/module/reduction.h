@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 // Reductions along an axis, and operations made of one, as in DeviceApi. sum.cu, max.cu, range.cu, softmax.cu, bias.cu
 namespace ddprun::cuda {

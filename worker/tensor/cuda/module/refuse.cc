@@ -1,7 +1,7 @@
-#include "ddprun/worker/tensor/cuda/module/refuse.h"
+#include "worker/tensor/cuda/module/refuse.h"
 
-#include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "common/error.h"
+#include "worker/tensor/cuda/module/device.h"
 
 namespace ddprun::cuda {
 

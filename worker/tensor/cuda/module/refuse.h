@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/common/dtype.h"
+#include "common/dtype.h"
 
 namespace ddprun::cuda {
 

@@ -1,9 +1,9 @@
-#include "ddprun/worker/tensor/cuda/module/columns.h"
-#include "ddprun/worker/tensor/cuda/module/group_norm.h"
-#include "ddprun/worker/tensor/cuda/module/rows.h"
-#include "ddprun/worker/tensor/cuda/module/unroll.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_norm_types.h"
+#include "worker/tensor/cuda/module/columns.h"
+#include "worker/tensor/cuda/module/group_norm.h"
+#include "worker/tensor/cuda/module/rows.h"
+#include "worker/tensor/cuda/module/unroll.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_norm_types.h"
 
 // The gradients of rows and of their weight and bias in one pass: a block has a segment of rows, of which it takes a
 // tile at a time. First a warp has a row of the tile, for the sums that its gradient needs; then a thread has columns,

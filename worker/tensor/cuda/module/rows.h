@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <limits>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/scratch.h"
-#include "ddprun/worker/tensor/cuda/module/warp.h"
+#include "common/float16.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/scratch.h"
+#include "worker/tensor/cuda/module/warp.h"
 
 // The driver of reductions along rows of dense memory, (rows, n): a warp has a row, or a block where rows are long. A
 // thread has the same elements however the memory is aligned, so that sums are taken in one order.

@@ -1,13 +1,13 @@
 #include <algorithm>
 
-#include "ddprun/worker/tensor/cuda/module/divider.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/indexing.h"
-#include "ddprun/worker/tensor/cuda/module/pack.h"
-#include "ddprun/worker/tensor/cuda/module/scratch.h"
-#include "ddprun/worker/tensor/cuda/module/sorted_index.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/cuda/module/divider.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/indexing.h"
+#include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/scratch.h"
+#include "worker/tensor/cuda/module/sorted_index.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
 
 // Several sources may go to one place. A thread has all that can meet where these are few, in their order; otherwise
 // they are sorted by destination first. There are no atomic operations: the bits are the same in every run.

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/device.h"
 
 namespace ddprun::cuda {
 

@@ -1,6 +1,6 @@
-#include "ddprun/worker/tensor/cuda/module/elementwise.h"
-#include "ddprun/worker/tensor/cuda/module/map.h"
-#include "ddprun/worker/tensor/cuda/module/visit_dtype.h"
+#include "worker/tensor/cuda/module/elementwise.h"
+#include "worker/tensor/cuda/module/map.h"
+#include "worker/tensor/cuda/module/visit_dtype.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/scratch.h"
-#include "ddprun/worker/tensor/cuda/module/sorted_index.h"
-#include "ddprun/worker/tensor/cuda/module/warp.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/scratch.h"
+#include "worker/tensor/cuda/module/sorted_index.h"
+#include "worker/tensor/cuda/module/warp.h"
 
 // A radix sort by digits of 8 bits from the lowest on, each pass stable: tiles count their digits, the counts become
 // places, and tiles move their pairs there.

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/cuda/module/device.h"
-#include "ddprun/worker/tensor/cuda/module/divider.h"
+#include "worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/divider.h"
 
 // Orders the sources of each place so that a result that is added up from several is the same in every run.
 namespace ddprun::cuda {

@@ -1,6 +1,6 @@
-#include "ddprun/worker/tensor/cuda/module/stream.h"
+#include "worker/tensor/cuda/module/stream.h"
 
-#include "ddprun/worker/tensor/cuda/module/check.h"
+#include "worker/tensor/cuda/module/check.h"
 
 namespace ddprun::cuda {
 

@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
-#include "ddprun/worker/tensor/cuda/module/divider.h"
+#include "worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/module/divider.h"
 
 namespace ddprun::cuda {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/views.h"
 
 // The driver of kernels that treat many tensors alike: a table of them is a kernel's argument, so nothing is copied to
 // the device first. The tensors are cut into chunks, and a block has a chunk at a time.

@@ -2,10 +2,10 @@
 
 #include <type_traits>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/tensor/cuda/module/chunk.h"
-#include "ddprun/worker/tensor/cuda/module/warp.h"
-#include "ddprun/worker/tensor/functors/math.h"
+#include "common/float16.h"
+#include "worker/tensor/cuda/module/chunk.h"
+#include "worker/tensor/cuda/module/warp.h"
+#include "worker/tensor/functors/math.h"
 
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>

@@ -1,7 +1,7 @@
-#include "ddprun/worker/tensor/cuda/module/check.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
-#include "ddprun/worker/tensor/cuda/module/groups.h"
-#include "ddprun/worker/tensor/cuda/module/guarded.h"
+#include "worker/tensor/cuda/module/check.h"
+#include "worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/groups.h"
+#include "worker/tensor/cuda/module/guarded.h"
 
 namespace ddprun::cuda {
 namespace {

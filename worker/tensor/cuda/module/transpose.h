@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "ddprun/worker/tensor/cuda/module/strided_index.h"
+#include "worker/tensor/cuda/module/strided_index.h"
 
 namespace ddprun::cuda {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/device_api.h"
 
 namespace ddprun::cuda {
 

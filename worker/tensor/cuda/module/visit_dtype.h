@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/tensor/cuda/module/refuse.h"
+#include "common/float16.h"
+#include "worker/tensor/cuda/module/refuse.h"
 
 // Conversions from a view's dtype to C++ types.
 namespace ddprun::cuda {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ddprun/worker/tensor/cuda/module/launch.h"
+#include "worker/tensor/cuda/module/launch.h"
 
 // Reductions within a warp and a block. Every thread of the warp or block takes part, and gets the result; the order
 // is fixed.

@@ -1,8 +1,8 @@
-#include "ddprun/common/float16.h"
-#include "ddprun/worker/tensor/cuda/module/grid.h"
-#include "ddprun/worker/tensor/cuda/module/refuse.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
-#include "ddprun/worker/tensor/cuda/module/widen.h"
+#include "common/float16.h"
+#include "worker/tensor/cuda/module/grid.h"
+#include "worker/tensor/cuda/module/refuse.h"
+#include "worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/widen.h"
 
 namespace ddprun::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/device_api.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/device_api.h"
+#include "worker/tensor/cuda/module/device.h"
 
 namespace ddprun::cuda {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "ddprun/worker/tensor/cuda/module/check.h"
-#include "ddprun/worker/tensor/cuda/module/device.h"
-#include "ddprun/worker/tensor/cuda/module/views.h"
+#include "worker/tensor/cuda/module/check.h"
+#include "worker/tensor/cuda/module/device.h"
+#include "worker/tensor/cuda/module/views.h"
 
 namespace ddprun::cuda {
 
