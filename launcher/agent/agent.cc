@@ -668,7 +668,7 @@ class Agent {
     const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
     if (events_) events_->agent_ended(finish.exit_code == exit_success);
     watch_.finish(finish.exit_code);
-    if (control_) control_->tell_end(watch_.snapshot());
+    if (control_) control_->announce_end(watch_.snapshot());
     show_curve();
     if (round_ && round_->self == 0 && !state_.away())
       for (const auto& line : dashboard::recovery_summary(watch_.view())) log::info("{}", line);

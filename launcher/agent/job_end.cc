@@ -19,7 +19,7 @@ int JobEnd::conclude(const Finish& finish) const {
   std::string error_file;
   if (!finish.failures.empty()) {
     error_file = scheduler_error_file(finish.failures.front());
-    tell_scheduler(spec.group.environment, error_file);
+    report_to_scheduler(spec.group.environment, error_file);
   }
   // The summary names error files; there is none for a usage error.
   const bool error_files = !summary.empty() && std::ranges::any_of(finish.failures, [](const WorkerFailure& failure) {

@@ -23,8 +23,8 @@ void act_on_expired(const ExpiredTimer& timer, WorkerGroup& group) {
     return log::warn("{} (local rank {}): the timer names no signal", name, owner->local_rank);
   const auto signal = signal_name(timer.signal_number);
   log::error("{} (local rank {}): sending it {}", name, owner->local_rank, signal);
-  group.note_signal(timer.pid, timer.signal_number,
-                    fmt::format("its watchdog timer '{}' expired, and ddprun sent it {}", timer.scope, signal));
+  group.record_signal(timer.pid, timer.signal_number,
+                      fmt::format("its watchdog timer '{}' expired, and ddprun sent it {}", timer.scope, signal));
   ::kill(timer.pid, timer.signal_number);
 }
 
@@ -33,7 +33,7 @@ std::string send_requested_signal(WorkerGroup& group, int local_rank, int signal
   const auto worker = std::ranges::find(workers, local_rank, &WorkerStatus::local_rank);
   if (worker == workers.end() || worker->exit) return "its worker does not run";
   const auto signal = signal_name(signal_number);
-  group.note_signal(worker->pid, signal_number, fmt::format("{} sent it {}", requester, signal));
+  group.record_signal(worker->pid, signal_number, fmt::format("{} sent it {}", requester, signal));
   if (::kill(worker->pid, signal_number) != 0) return errno_text(errno);
   log::info("{} sent {} to the worker of local rank {} (pid {})", requester, signal, local_rank, worker->pid);
   return "";

@@ -278,7 +278,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
     if (connection.waiting) return true;
     if (!send_some(*client)) return false;
     if (sent_all(*client)) {
-      tell_taken(*client);
+      announce_taken(*client);
       return true;
     }
     connection.waiting = true;
@@ -416,7 +416,7 @@ class AttachedClients::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  void tell_taken(Client& client) {
+  void announce_taken(Client& client) {
     if (!client.remote || client.remote->untaken == 0) return;
     const auto bytes = std::exchange(client.remote->untaken, 0);
     handlers_.relay(OutputTaken{client.remote->number, static_cast<std::uint32_t>(bytes)});

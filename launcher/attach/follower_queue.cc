@@ -21,19 +21,19 @@ void FollowerQueue::add(Kind kind, std::string_view content) {
     skipped_ += content.size();
     return;
   }
-  tell_skipped();
+  announce_skipped();
   push(kind, content);
 }
 
 void FollowerQueue::add_last(Kind kind, std::string_view content) {
   if (closed_) return;
-  tell_skipped();
+  announce_skipped();
   push(kind, content);
   closed_ = true;
 }
 
 std::optional<AttachFrame> FollowerQueue::next() {
-  if (frames_.empty()) tell_skipped();
+  if (frames_.empty()) announce_skipped();
   if (frames_.empty()) return std::nullopt;
   auto frame = std::move(frames_.front());
   frames_.pop_front();
@@ -42,11 +42,11 @@ std::optional<AttachFrame> FollowerQueue::next() {
 }
 
 std::size_t FollowerQueue::next_bytes() {
-  if (frames_.empty()) tell_skipped();
+  if (frames_.empty()) announce_skipped();
   return frames_.front().content.size();
 }
 
-void FollowerQueue::tell_skipped() {
+void FollowerQueue::announce_skipped() {
   if (skipped_ == 0) return;
   push(Kind::notice, fmt::format("{} bytes of rank {}'s output are left out here: they were not read in time",
                                  std::exchange(skipped_, 0), rank_));

@@ -36,7 +36,7 @@ class FollowerQueue {
   std::size_t next_bytes();
 
  private:
-  void tell_skipped();
+  void announce_skipped();
   void push(AttachFrame::Kind kind, std::string_view content);
 
   int rank_;

@@ -62,7 +62,7 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
 
   const std::filesystem::path& path() const { return path_; }
 
-  void tell_end(const std::string& answer) {
+  void announce_end(const std::string& answer) {
     const auto line = answer + "\n";
     for (const auto& connection : connections_) {
       if (!connection->awaits_end) continue;
@@ -199,8 +199,8 @@ ControlSocket::ControlSocket(asio::io_context& loop, const Environment& environm
   impl_->open(environment);
 }
 
-void ControlSocket::tell_end(const std::string& answer) {
-  impl_->tell_end(answer);
+void ControlSocket::announce_end(const std::string& answer) {
+  impl_->announce_end(answer);
 }
 
 const std::filesystem::path& ControlSocket::path() const {

@@ -19,7 +19,7 @@ namespace ddprun {
 // kernel reports the user of a connection, and those of other users except root are closed (SO_PEERCRED in unix(7)). A
 // request is one line, "status", "view", "end", "stop REQUESTER", "signal RANK NUMBER REQUESTER", "attach RANK" or
 // "store PORT"; so is the answer. After "stop" the connection stays open until the agent exits; "end" is answered then,
-// with the text given to tell_end(); after "attach" and "store" the connection belongs to the handler.
+// with the text given to announce_end(); after "attach" and "store" the connection belongs to the handler.
 //
 // Ownership: owns the socket, which the destructor removes; the loop must outlive it. Threads: single-threaded on the
 // loop, which calls the handlers. Errors: none thrown; an invalid request closes its connection.
@@ -47,7 +47,7 @@ class ControlSocket {
   ControlSocket& operator=(const ControlSocket&) = delete;
 
   // Sends the answer to clients that asked for the end, without a newline, as far as their connections accept it.
-  void tell_end(const std::string& answer);
+  void announce_end(const std::string& answer);
 
   // The path is empty when there is no socket.
   const std::filesystem::path& path() const;

@@ -402,7 +402,7 @@ void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
   const bool evaluated =
       record.evaluation_step > 0 && !(same_process && taken_.evaluation_step == record.evaluation_step);
   view_.training = record;
-  note_checkpoint(record);
+  record_checkpoint(record);
   const bool stepped = record.steps > (same_process ? taken_.steps : 0);
   if (stepped && !std::exchange(stepped_, true)) first_step(now, record);
   highest_ = std::max(highest_, record.step);
@@ -456,7 +456,7 @@ void JobModel::regained(Milliseconds now) {
                   all < Milliseconds(1'000) ? fmt::format("{} ms", all.count()) : duration_text(seconds_of(all))));
 }
 
-void JobModel::note_checkpoint(const TrainingRecord& record) {
+void JobModel::record_checkpoint(const TrainingRecord& record) {
   const Milliseconds time(record.checkpoint_ms);
   if (time <= view_.checkpoint) return;
   view_.checkpoint = time;

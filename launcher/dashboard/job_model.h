@@ -83,7 +83,7 @@ class JobModel {
   void add_event(Milliseconds time, std::string kind, std::string text);
   void add_point(Milliseconds now, const TrainingRecord& record);
   void add_evaluation(const TrainingRecord& record);
-  void note_checkpoint(const TrainingRecord& record);
+  void record_checkpoint(const TrainingRecord& record);
   void lead(Milliseconds now, const TrainingRecord& record);
   void change_leader();
   void take_totals(const TrainingRecord& record);

@@ -61,7 +61,7 @@ class LiveScreen {
       while (!ended()) draw(request_view(agent_, Deadline::in(reply_timeout)));
     } catch (const Error& e) {
       if (e.code() != Errc::unreachable && e.code() != Errc::connection_lost) throw;
-      tell_silence();
+      report_silence();
     }
   }
 
@@ -80,7 +80,7 @@ class LiveScreen {
     heard_ = std::chrono::steady_clock::now();
   }
 
-  void tell_silence() const {
+  void report_silence() const {
     const auto age = std::chrono::duration<double>(std::chrono::steady_clock::now() - heard_).count();
     write_standard_output(fmt::format("the agent has ended without a word, as one that was killed: last heard {} ago\n",
                                       duration_text(age)));

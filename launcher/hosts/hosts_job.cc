@@ -247,7 +247,7 @@ class HostsJob {
     } else if (kind == "summary" && summary_.empty()) {
       summary_ = rest_of(text, kind);
     } else if (kind == "error_file") {
-      tell_scheduler(spec_.environment, rest_of(text, kind));
+      report_to_scheduler(spec_.environment, rest_of(text, kind));
     } else if (kind == "exit") {
       int code = exit_fault;
       stream >> code;

@@ -132,14 +132,14 @@ struct Console::Impl {
       const auto got = ::write(fd, rest.data(), rest.size());
       const int cause = got < 0 ? errno : 0;
       if (cause == EAGAIN) wait_writable(fd);
-      if (cause != 0 && cause != EAGAIN && cause != EINTR) return note_error(item.stream, cause);
+      if (cause != 0 && cause != EAGAIN && cause != EINTR) return record_error(item.stream, cause);
       if (got > 0) rest.remove_prefix(static_cast<std::size_t>(got));
-      if (!note_written(got > 0 ? static_cast<std::size_t>(got) : 0)) return;
+      if (!record_written(got > 0 ? static_cast<std::size_t>(got) : 0)) return;
     }
   }
 
   // Output that cannot be written must not stop the job.
-  void note_error(Stream stream, int cause) {
+  void record_error(Stream stream, int cause) {
     const auto i = index_of(stream);
     const bool reader_gone = cause == EPIPE || (cause == EIO && screens[i]);  // EIO: the terminal was hung up
     {
@@ -151,7 +151,7 @@ struct Console::Impl {
   }
 
   // Returns false when the console is being destroyed.
-  bool note_written(std::size_t bytes) {
+  bool record_written(std::size_t bytes) {
     const std::lock_guard lock(mutex);
     written_bytes += bytes;
     changed.notify_all();

@@ -248,7 +248,7 @@ void check_scheduler_file(const Environment& environment) {
               path.string(), errno_text(errno));
 }
 
-void tell_scheduler(const Environment& environment, const std::string& error_file) {
+void report_to_scheduler(const Environment& environment, const std::string& error_file) {
   const auto path = environment.get("TORCHELASTIC_ERROR_FILE");
   if (!path || path->empty()) return;
   try {

@@ -59,8 +59,8 @@ void root_cause_first(std::vector<WorkerFailure>& failures);
 // message.errorCode set to its exit code (negative: signal), or a new one of the same form.
 std::string scheduler_error_file(const WorkerFailure& root);
 // Writes that content to the agent's own TORCHELASTIC_ERROR_FILE, if it is set. A failed write is logged as a warning.
-void tell_scheduler(const Environment& environment, const std::string& error_file);
-// Warns at the start of a job if tell_scheduler() could not write there.
+void report_to_scheduler(const Environment& environment, const std::string& error_file);
+// Warns at the start of a job if report_to_scheduler() could not write there.
 void check_scheduler_file(const Environment& environment);
 
 // torchrun's failure summary, with failures.front() as the root cause, followed by the end of the root cause's standard

@@ -85,9 +85,9 @@ bool Guardian::owns(pid_t pid) const {
   return std::any_of(processes_.begin(), processes_.end(), [pid](const auto& process) { return process.pid() == pid; });
 }
 
-void Guardian::note_end(pid_t pid, int signal_number) {
+void Guardian::record_end(pid_t pid, int signal_number) {
   for (auto& process : processes_)
-    if (process.pid() == pid) process.note_end(signal_number);
+    if (process.pid() == pid) process.record_end(signal_number);
 }
 
 std::string Guardian::restart(std::size_t index) {

@@ -58,7 +58,7 @@ class Guardian {
   const GuardianProcess& process(std::size_t index) const { return processes_[index]; }
   bool owns(pid_t pid) const;
   // waitpid(-1) has reaped this process of the guardian.
-  void note_end(pid_t pid, int signal_number);
+  void record_end(pid_t pid, int signal_number);
 
   // REQUIRES: the process has ended. Reaps it and starts another that knows all groups, the marker and the paths. The
   // new one is started by executing this program with run_option, since threads may exist by now; it is a child

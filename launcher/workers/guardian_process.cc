@@ -190,11 +190,11 @@ int GuardianProcess::reap() {
                     : ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | __WALL);
   while (result < 0 && errno == EINTR);
   const bool signalled = info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED;
-  if (result == 0 && info.si_pid != 0) note_end(signalled ? info.si_status : 0);
+  if (result == 0 && info.si_pid != 0) record_end(signalled ? info.si_status : 0);
   return end_signal_;
 }
 
-void GuardianProcess::note_end(int signal_number) {
+void GuardianProcess::record_end(int signal_number) {
   reaped_ = true;
   end_signal_ = signal_number;
 }

@@ -52,7 +52,7 @@ class GuardianProcess {
   // Returns the signal that ended it; 0 when there was none, or when it has not ended.
   int reap();
   // waitpid(-1) has reaped it.
-  void note_end(int signal_number);
+  void record_end(int signal_number);
 
   pid_t pid() const { return pid_; }
   // Returns a pidfd, readable once the process has ended; -1 where the kernel has none (before 5.2).

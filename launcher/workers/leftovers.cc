@@ -13,13 +13,13 @@ Leftovers::Leftovers(Guardian& guardian) : guardian_(guardian) {
   reap_children(guardian);
   int status = 0;
   if (::waitpid(-1, &status, WNOHANG) == 0)
-    for (const pid_t pid : living_children()) foreign_.insert(pid);
-  std::erase_if(foreign_, [&](pid_t pid) { return guardian.owns(pid); });
+    for (const pid_t pid : living_children()) inherited_.insert(pid);
+  std::erase_if(inherited_, [&](pid_t pid) { return guardian.owns(pid); });
 }
 
 std::vector<pid_t> Leftovers::processes() const {
   auto children = living_children();
-  std::erase_if(children, [&](pid_t pid) { return guardian_.owns(pid) || foreign_.contains(pid); });
+  std::erase_if(children, [&](pid_t pid) { return guardian_.owns(pid) || inherited_.contains(pid); });
   return children;
 }
 
@@ -28,7 +28,7 @@ std::vector<pid_t> Leftovers::processes() const {
 bool Leftovers::none() const {
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD) return true;
-  return (!foreign_.empty() || guardian_.restarted()) && processes().empty();
+  return (!inherited_.empty() || guardian_.restarted()) && processes().empty();
 }
 
 void Leftovers::signal(int signal_number) {

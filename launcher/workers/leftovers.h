@@ -26,7 +26,7 @@ class Leftovers {
 
  private:
   Guardian& guardian_;
-  std::set<pid_t> foreign_;  // children that are not the job's, without the guardian
+  std::set<pid_t> inherited_;  // children that are not the job's, without the guardian
   std::set<pid_t> signalled_;
 };
 

@@ -436,7 +436,7 @@ void WorkerGroup::notify(int signal_number) {
               signal_name(signal_number), without_handler, impl_->workers.size());
 }
 
-void WorkerGroup::note_signal(pid_t worker, int signal_number, const std::string& reason) {
+void WorkerGroup::record_signal(pid_t worker, int signal_number, const std::string& reason) {
   const auto found = impl_->worker_with(worker);
   if (found == impl_->workers.end()) return;
   found->sent_signal = signal_number;

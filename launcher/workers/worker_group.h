@@ -97,7 +97,7 @@ class WorkerGroup {
   // Sends SIGUSR1 or SIGUSR2 to every process of the workers' groups that the signal would not end.
   void notify(int signal_number);
   // Call before the agent sends the signal to the worker with this process id: notes the reason for the failure report.
-  void note_signal(pid_t worker, int signal_number, const std::string& reason);
+  void record_signal(pid_t worker, int signal_number, const std::string& reason);
   // The workers of the current round, by local rank.
   std::vector<WorkerStatus> workers() const;
   // The streams of a worker that do not pass through this process.

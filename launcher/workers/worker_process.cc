@@ -163,7 +163,7 @@ std::vector<ProcessChange> reap_children(Guardian& guardian) {
       changes.push_back({Kind::continued, {.pid = pid}});
     } else {
       const bool signalled = WIFSIGNALED(status);
-      if (guardian.owns(pid)) guardian.note_end(pid, signalled ? WTERMSIG(status) : 0);
+      if (guardian.owns(pid)) guardian.record_end(pid, signalled ? WTERMSIG(status) : 0);
       changes.push_back({Kind::ended,
                          {.pid = pid,
                           .code = signalled ? 0 : WEXITSTATUS(status),

@@ -173,12 +173,12 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void serve_ready();
   void ready(const ConnectionPtr& c, std::uint32_t events);
   void readable(const ConnectionPtr& c);
-  void note_validated(const ConnectionPtr& c);
+  void record_validated(const ConnectionPtr& c);
   void process(const ConnectionPtr& c);
   void handle(const ConnectionPtr& c, const rendezvous::Request& request);
   void handle_session(const ConnectionPtr& c, const rendezvous::Request& request);
   void report_key(const ConnectionPtr& c, std::string_view key, std::string_view value);
-  void note_end_known(const ConnectionPtr& c, const rendezvous::Request& request);
+  void record_end_known(const ConnectionPtr& c, const rendezvous::Request& request);
 
   void deliver();
   void mark_dirty(const ConnectionPtr& c);
@@ -401,7 +401,7 @@ void StoreServer::Impl::admit(rendezvous::AdmissionGate::Admitted client) {
 void StoreServer::Impl::serve_admitted(const ConnectionPtr& c, std::string_view sent) {
   watch(c);
   if (receive(c, sent)) process(c);
-  note_validated(c);
+  record_validated(c);
   mark_dirty(c);
   schedule_flush();
 }
@@ -494,7 +494,7 @@ bool StoreServer::Impl::receive(const ConnectionPtr& c, std::string_view bytes) 
   return true;
 }
 
-void StoreServer::Impl::note_validated(const ConnectionPtr& c) {
+void StoreServer::Impl::record_validated(const ConnectionPtr& c) {
   if (!c->starting || !c->parser.validated()) return;
   c->starting = false;
   starting_.erase(c->id);
@@ -506,7 +506,7 @@ void StoreServer::Impl::readable(const ConnectionPtr& c) {
     c->progress = Clock::now();
     if (!receive(c, {buffer_.data(), static_cast<std::size_t>(n)})) return;
     process(c);
-    note_validated(c);
+    record_validated(c);
   } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
     finish(c);
   }
@@ -536,7 +536,7 @@ void StoreServer::Impl::handle(const ConnectionPtr& c, const rendezvous::Request
   ++operations_[request.index()];
   state_.apply(c->id, request, replies_);
   deliver();
-  if (on_end_change_) note_end_known(c, request);
+  if (on_end_change_) record_end_known(c, request);
 }
 
 std::map<std::string, std::uint64_t> StoreServer::Impl::operations() const {
@@ -546,7 +546,7 @@ std::map<std::string, std::uint64_t> StoreServer::Impl::operations() const {
   return counted;
 }
 
-void StoreServer::Impl::note_end_known(const ConnectionPtr& c, const rendezvous::Request& request) {
+void StoreServer::Impl::record_end_known(const ConnectionPtr& c, const rendezvous::Request& request) {
   const auto* const check = std::get_if<rendezvous::CheckRequest>(&request);
   if (!check || check->keys.size() != 1 || check->keys[0] != rendezvous::ending_key) return;
   c->aware = true;

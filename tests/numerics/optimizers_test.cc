@@ -10,7 +10,7 @@
 
 using namespace ddprun;
 using namespace ddprun::test;
-using optim::GroupOptions;
+using optim::ParameterGroupOptions;
 using optim::OptimOptions;
 
 namespace {

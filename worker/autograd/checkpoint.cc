@@ -18,7 +18,7 @@ thread_local std::size_t next_product = 0;  // that of second_call
 
 thread_local const ContextScope* innermost = nullptr;
 
-void note_leaf(Recomputation& call, const Variable& leaf) {
+void record_leaf(Recomputation& call, const Variable& leaf) {
   const auto same = [&](const Variable& earlier) { return earlier.is(leaf); };
   if (std::none_of(call.leaves.begin(), call.leaves.end(), same)) call.leaves.push_back(leaf);
 }
@@ -106,23 +106,23 @@ SecondCall::~SecondCall() {
   next_product = product_before_;
 }
 
-bool note_product() {
+bool record_product() {
   if (first_call) ++first_call->products;
   return !second_call || next_product++ < second_call->needed || anomaly_detection();
 }
 
-void note_saved(bool is_product, const Tensor& value, const std::vector<Tensor>& saved) {
+void record_saved(bool is_product, const Tensor& value, const std::vector<Tensor>& saved) {
   if (!first_call || saved.empty()) return;
   const auto is_value = [&](const Tensor& tensor) { return tensor.storage() == value.storage(); };
   const bool needs_own = !is_product || std::any_of(saved.begin(), saved.end(), is_value);
   first_call->needed = first_call->products - (needs_own ? 0 : 1);
 }
 
-void note_inputs(const char* operation, const std::vector<Variable>& inputs) {
+void record_inputs(const char* operation, const std::vector<Variable>& inputs) {
   if (!first_call) return;
   for (const Variable& input : inputs) {
     const Edge edge = Access::edge(input);
-    if (edge.leaf) note_leaf(*first_call, input);
+    if (edge.leaf) record_leaf(*first_call, input);
     if (edge.node)
       throw make_error(
           Errc::usage,

@@ -62,7 +62,7 @@ bool any_requires_grad(const std::vector<Variable>& inputs) {
 Operation::Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others)
     : name_(name), inputs_(inputs), records_(grad_enabled() && any_requires_grad(inputs_)) {
   check_interruption();
-  note_inputs(name, inputs_);
+  record_inputs(name, inputs_);
   OperandCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
   for (const Tensor& other : others) check(other);
@@ -72,7 +72,7 @@ Operation::Operation(const char* name, std::initializer_list<Variable> inputs, s
 Operation::Operation(const char* name, std::vector<Variable> inputs)
     : name_(name), inputs_(std::move(inputs)), records_(grad_enabled() && any_requires_grad(inputs_)) {
   check_interruption();
-  note_inputs(name, inputs_);
+  record_inputs(name, inputs_);
   OperandCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
   if (observer) begin_observation();
@@ -90,12 +90,12 @@ void Operation::end_observation() {
 
 bool Operation::needs_value() const {
   is_product_ = true;
-  return note_product();
+  return record_product();
 }
 
 Variable Operation::record(Tensor value, std::vector<Tensor> saved, BackwardFunction backward) const {
   if (anomaly) check_finite(value, describe_operation(name_, current_scope()), "its result");
-  note_saved(is_product_, value, saved);
+  record_saved(is_product_, value, saved);
   Variable result(std::move(value));
   const double cost = observer_ ? observer_->result_computed(name_, inputs_, result.value()) : 0;
   if (!records_) return result;

@@ -43,12 +43,12 @@ class SecondCall {
 };
 
 // Called by every operation, for its inputs. Throws Errc::usage for one that the function should have had as an input.
-void note_inputs(const char* operation, const std::vector<Variable>& inputs);
+void record_inputs(const char* operation, const std::vector<Variable>& inputs);
 
 // Called by every product, before it is computed. Returns false if a second call does not need its value.
-bool note_product();
+bool record_product();
 // Called by every operation with what it keeps for the backward pass. If it keeps its own value, that value is needed.
-void note_saved(bool is_product, const Tensor& value, const std::vector<Tensor>& saved);
+void record_saved(bool is_product, const Tensor& value, const std::vector<Tensor>& saved);
 
 // Returns a stream of random numbers: the generator's next, or in a second call that of the first.
 std::uint64_t draw_stream(Generator& generator);

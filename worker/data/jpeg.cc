@@ -25,7 +25,7 @@ void remember(j_common_ptr jpeg) {
   std::longjmp(reinterpret_cast<Errors*>(jpeg->err)->back, 1);
 }
 
-void note_warning(j_common_ptr jpeg, int level) {
+void record_warning(j_common_ptr jpeg, int level) {
   if (level < 0) give_up(jpeg);  // the rest of the picture would be made up
 }
 
@@ -37,7 +37,7 @@ struct Decoder {
   Decoder() {
     jpeg.err = jpeg_std_error(&errors.manager);
     errors.manager.error_exit = give_up;
-    errors.manager.emit_message = note_warning;
+    errors.manager.emit_message = record_warning;
     jpeg_create_decompress(&jpeg);
   }
   ~Decoder() { jpeg_destroy_decompress(&jpeg); }

@@ -12,7 +12,7 @@ namespace ddprun::optim {
 using NamedParameters = std::vector<std::pair<std::string, Variable>>;
 
 // The options of a group of parameters.
-struct GroupOptions {
+struct ParameterGroupOptions {
   double lr_factor = 1;                // the group's learning rate is the optimizer's times this
   std::optional<double> weight_decay;  // none: that of the optimizer
 };
@@ -21,7 +21,7 @@ struct GroupOptions {
 // handles on the model's.
 struct ParameterGroup {
   NamedParameters parameters;
-  GroupOptions options;
+  ParameterGroupOptions options;
 };
 
 // Returns the gradients of those parameters that have one, in their order.

@@ -8,7 +8,7 @@
 #include "common/rounding.h"
 #include "worker/autograd/operation.h"
 #include "worker/nn/random_scope.h"
-#include "worker/parallel/surroundings.h"
+#include "worker/parallel/thread_local_state.h"
 #include "worker/tensor/device_threads.h"
 
 namespace ddprun {
@@ -127,11 +127,11 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
                      .input = Variable(scattered(input.value(), rows[k], replicas_[k].device), input.requires_grad()),
                      .result = {}};
     }
-    const Surroundings surroundings;
+    const ThreadLocalState state;
     const nn::SampleKeys* keys = nn::RandomScope::current();
     threads_.run([&](std::size_t k) {
       if (k >= rows.size()) return;
-      const SurroundingsRestored restored(surroundings);
+      const ThreadLocalStateGuard guard(state);
       std::optional<nn::RandomScope> random;
       if (auto own = keys_of(keys, rows[k])) random.emplace(std::move(*own));
       Part& part = (*parts)[k];

@@ -27,7 +27,7 @@ std::vector<Time> ready_at_all(const std::vector<Steps>& ranks, std::size_t step
 }
 
 // Shortens `least` to the durations of a step's reductions.
-void note_durations(const std::vector<Time>& ready, const std::vector<Time>& ended, std::vector<Time>& least) {
+void record_durations(const std::vector<Time>& ready, const std::vector<Time>& ended, std::vector<Time>& least) {
   Time before{0};
   for (std::size_t b = 0; b < ready.size(); ++b) {
     least[b] = std::min(least[b], std::max(Time{0}, ended[b] - std::max(ready[b], before)));
@@ -55,7 +55,7 @@ std::optional<Overlap> overlap_of(const std::vector<Steps>& ranks, std::size_t r
   std::vector<Time> least(own.front().ready.size(), Time::max());
   for (std::size_t s = 0; s < own.size(); ++s) {
     ready.push_back(ready_at_all(ranks, s));
-    for (const Steps& each : ranks) note_durations(ready[s], each[s].ended, least);
+    for (const Steps& each : ranks) record_durations(ready[s], each[s].ended, least);
   }
   Time all{0};
   for (const Time duration : least) all += duration;

@@ -129,7 +129,7 @@ void Reducer::mark_ready(std::size_t parameter) {
     for (std::size_t b = 0; b < buckets_.size(); ++b)
       if (is_delayed(buckets_[b])) --missing_[b];
   }
-  if (transfers_) note_ended();
+  if (transfers_) record_ended();
   start_ready_buckets();
 }
 
@@ -151,12 +151,12 @@ void Reducer::learn_graph() {
   graph_known_ = true;
 }
 
-void Reducer::note_started(std::size_t bucket) {
+void Reducer::record_started(std::size_t bucket) {
   pass_.push_back({.bucket = bucket, .start = std::chrono::steady_clock::now(), .end = {}});
 }
 
 // A group runs its operations in their order.
-void Reducer::note_ended() {
+void Reducer::record_ended() {
   const auto now = std::chrono::steady_clock::now();
   for (; ended_ < pass_.size() && works_[ended_]->done(); ++ended_) pass_[ended_].end = now;
 }
@@ -164,7 +164,7 @@ void Reducer::note_ended() {
 void Reducer::start_ready_buckets() {
   while (next_ < buckets_.size() && missing_[next_] == 0) {
     const auto start = std::chrono::steady_clock::now();
-    if (transfers_) note_started(next_);
+    if (transfers_) record_started(next_);
     works_.push_back(hook_->start(grad_buckets_[next_]));
     ++next_;
     starting_ += std::chrono::steady_clock::now() - start;
@@ -243,7 +243,7 @@ void Reducer::wait_for_all() {
   failed_ = true;  // reset below if all goes well
   for (const auto& work : works_) {
     work->wait();
-    if (transfers_) note_ended();
+    if (transfers_) record_ended();
   }
   failed_ = false;
   waited_ += std::chrono::steady_clock::now() - start;

@@ -107,8 +107,8 @@ class Reducer {
   std::string unready_names() const;
   void wait_for_all();
   void clear_padding();
-  void note_started(std::size_t bucket);
-  void note_ended();
+  void record_started(std::size_t bucket);
+  void record_ended();
 
   ProcessGroup& group_;
   const ReducerOptions options_;

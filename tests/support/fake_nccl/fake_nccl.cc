@@ -72,11 +72,11 @@ class Library {
     registrations -= static_cast<int>(comm->registered.size());
     delete comm;
   }
-  void note_ids(int count) {
+  void record_ids(int count) {
     const std::lock_guard lock(mutex_);
     created_.most_ids = std::max(created_.most_ids, count);
   }
-  void note_shrink(bool aborts) {
+  void record_shrink(bool aborts) {
     const std::lock_guard lock(mutex_);
     if (aborts) ++created_.shrunk_by_abort;
   }
@@ -277,7 +277,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int size, int rank, int 
   if (config->blocking != 0 || id_count > size) return ncclInvalidUsage;
   std::string all;
   for (int i = 0; i < id_count; ++i) all += ids[i].internal + std::string("; ");
-  library().note_ids(id_count);
+  library().record_ids(id_count);
   *comm = library().add(library().clique(all, size), rank, false);
   return ncclInProgress;
 }
@@ -286,7 +286,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
                             int flags) {
   if (config->blocking != 0) return ncclInvalidUsage;
   if (flags == NCCL_SHRINK_ABORT) comm->clique->abort(comm->rank);
-  library().note_shrink(flags == NCCL_SHRINK_ABORT);
+  library().record_shrink(flags == NCCL_SHRINK_ABORT);
   const std::vector<int> ranks(excluded, excluded + count);
   const auto before = std::count_if(ranks.begin(), ranks.end(), [&](int rank) { return rank < comm->rank; });
   const auto clique = comm->clique->without(ranks);

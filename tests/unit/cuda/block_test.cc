@@ -88,7 +88,7 @@ TEST_CASE("prints the order of threads", "[.]") {
   DeviceContext& device = context_of(0);
   const Scratch order(device.memory, 257 * sizeof(int));
   check(cudaMemsetAsync(order.data(), 0, order.bytes(), device.stream()), "cudaMemsetAsync");
-  note_order(device, order.data<int>());
+  record_order(device, order.data<int>());
   std::printf("order:");
   for (const int thread : to_host<int>(device, order)) std::printf(" %d", thread);
   std::printf("\n");

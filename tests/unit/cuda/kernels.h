@@ -19,7 +19,7 @@ void shuffle_lanes(cuda::DeviceContext& device, int* out);
 // out[b] = the value that block b finds in its shared memory before it writes there.
 void read_shared_memory(cuda::DeviceContext& device, float* out, unsigned int blocks);
 // order[1 + i] = the i-th thread that ran; order[0] is their number.
-void note_order(cuda::DeviceContext& device, int* order);
+void record_order(cuda::DeviceContext& device, int* order);
 // 64 threads: out[i] = the number of the thread before i's neighbour, through shared memory.
 enum class Barriers { all, none_of_block, none_of_warp };
 void rotate(cuda::DeviceContext& device, int* out, Barriers barriers);

@@ -46,6 +46,6 @@ TEST_CASE("the signal that ended a guardian is known also when another wait has 
   Started guardian;
   ::kill(guardian.process.pid(), SIGKILL);
   REQUIRE(::waitpid(guardian.process.pid(), nullptr, __WALL) == guardian.process.pid());
-  guardian.process.note_end(SIGKILL);
+  guardian.process.record_end(SIGKILL);
   CHECK(guardian.process.reap() == SIGKILL);
 }

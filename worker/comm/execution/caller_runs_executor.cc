@@ -40,7 +40,7 @@ class CallerRunsExecutor::PendingWork final : public Completion {
       : Completion(pending.operation), collective(pending), token_(std::move(token)) {}
 
   // Called before other threads see this work.
-  void note_queued() { queued_ = SyncWaitPredictor::Clock::now(); }
+  void record_queued() { queued_ = SyncWaitPredictor::Clock::now(); }
 
   void wait(Deadline deadline) override {
     if (queued_) token_->wait_predictor.note(SyncWaitPredictor::Clock::now() - *queued_);
@@ -165,7 +165,7 @@ inline bool CallerRunsExecutor::try_start(const PendingPtr& work) {
 // REQUIRES mutex_.
 void CallerRunsExecutor::enqueue(const PendingPtr& work) {
   count_queued(*work);
-  work->note_queued();
+  work->record_queued();
   need_thread();
   queue_.push(work);
 }
@@ -192,7 +192,7 @@ void CallerRunsExecutor::execute_if_met(const PendingPtr& work) {
     return finish_queued(*work);
   std::unique_lock lock(mutex_);
   if (!health_.broken()) {  // else cancel() may have been here
-    work->note_queued();
+    work->record_queued();
     need_thread();
     return queue_.push_front(work);
   }

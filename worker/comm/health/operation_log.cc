@@ -78,7 +78,7 @@ OperationLog::Slot OperationLog::begin_transfer(const Operation& operation, std:
 }
 
 // The slot is not reused before the operation has ended.
-void OperationLog::note_time(Slot slot) {
+void OperationLog::record_time(Slot slot) {
   const auto began = entries_[slot].began.exchange(0, std::memory_order_relaxed);
   if (began == 0) return;
   const auto entry = read(slot);
@@ -87,7 +87,7 @@ void OperationLog::note_time(Slot slot) {
 
 void OperationLog::end(Slot slot, bool failed) {
   if (slot == no_slot) return;
-  if (slot < collectives_kept && !failed) note_time(slot);
+  if (slot < collectives_kept && !failed) record_time(slot);
   entries_[slot].progress.store(progress_now(failed ? State::failed : State::done), std::memory_order_release);
 }
 

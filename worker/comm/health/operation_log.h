@@ -87,7 +87,7 @@ class OperationLog {
   };
 
   std::optional<std::uint64_t> oldest_in_progress() const;
-  void note_time(Slot slot);
+  void record_time(Slot slot);
   static std::uint64_t progress_now(State state);
   static State state_of(std::uint64_t progress);
   static void write(StoredEntry& entry, const Operation& operation, std::uint64_t sequence,

@@ -160,7 +160,7 @@ std::optional<GroupFailure> PeerMonitor::watch_without_store() {
   while (!requests.stop) {
     if (requests.to_publish) return requests.to_publish;
     const auto now = Clock::now();
-    note_ended();
+    record_ended();
     for (const int rank : ended_) watch.ended(rank, fmt::format("rank {} ({})", rank, processes_.identity(rank)), now);
     if (auto failure = watch.look(now, requests.transport_failure)) return failure;
     wait_for(pass_interval_);
@@ -174,7 +174,7 @@ void PeerMonitor::wait_for(milliseconds time) {
   changed_.wait_for(lock, time, [this] { return requests_.stop; });
 }
 
-std::vector<int> PeerMonitor::note_ended() {
+std::vector<int> PeerMonitor::record_ended() {
   const auto ended = processes_.take_ended();
   ended_.insert(ended.begin(), ended.end());
   return ended;
@@ -184,7 +184,7 @@ std::vector<int> PeerMonitor::note_ended() {
 Facts PeerMonitor::collect(const Requests& requests, Clock::time_point now) {
   Facts facts{
       .rank = options_.rank, .size = options_.size, .identity = identity(), .linger_timeout = requests.linger_timeout};
-  for (const int rank : note_ended())
+  for (const int rank : record_ended())
     if (auto record = records_.read(rank)) facts.ended.emplace(rank, std::move(*record));
   const bool first_failure = requests.transport_failure && !overdue_.observing();
   const bool beats = first_failure || now >= publisher_.next_beat();

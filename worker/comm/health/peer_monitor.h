@@ -75,7 +75,7 @@ class PeerMonitor {
   std::optional<GroupFailure> watch_without_store();
   void watch_group();
   void ask_for_end(Deadline deadline);
-  std::vector<int> note_ended();
+  std::vector<int> record_ended();
   Facts collect(const Requests& requests, Clock::time_point now);
   void begin_observing_peers();
   void find_store_host();

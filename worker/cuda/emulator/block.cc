@@ -67,7 +67,7 @@ struct Warp {
 // Runs one grid at a time. ThreadSanitizer does not see this file: the bookkeeping passes from fibre to fibre without
 // an order and would be reported. So templates and inline functions that instrumented code may share have no part in
 // it.
-class Executor {
+class GridExecutor {
  public:
   std::string run(const Grid& grid, std::uint64_t seed);
 
@@ -120,12 +120,12 @@ class Executor {
   alignas(128) char shared_[max_shared_memory];
 };
 
-Executor& executor() {
-  static auto& one = *new Executor;
+GridExecutor& executor() {
+  static auto& one = *new GridExecutor;
   return one;
 }
 
-std::string Executor::run(const Grid& grid, std::uint64_t seed) {
+std::string GridExecutor::run(const Grid& grid, std::uint64_t seed) {
   grid_ = &grid;
   random_ = seed;
   blocks_ = std::uint64_t{grid.blocks.x} * grid.blocks.y * grid.blocks.z;
@@ -163,11 +163,11 @@ std::string Executor::run(const Grid& grid, std::uint64_t seed) {
   return fault_;
 }
 
-void Executor::fibre_main() {
+void GridExecutor::fibre_main() {
   executor().run_threads();
 }
 
-void Executor::run_threads() {
+void GridExecutor::run_threads() {
   for (;;) {
     int next = pending_;
     pending_ = -1;
@@ -197,7 +197,7 @@ void Executor::run_threads() {
   }
 }
 
-bool Executor::begin_next_block() {
+bool GridExecutor::begin_next_block() {
   if (begun_blocks_ == blocks_) return false;
   const std::uint64_t number = (first_block_ + begun_blocks_++ * block_stride_) % blocks_;
   const dim3& grid = grid_->blocks;
@@ -221,7 +221,7 @@ bool Executor::begin_next_block() {
   return true;
 }
 
-void Executor::run_thread(int index) {
+void GridExecutor::run_thread(int index) {
   thread_[index].fibre = running_;
   current_ = index;
   set_position(index);
@@ -231,7 +231,7 @@ void Executor::run_thread(int index) {
   finish_thread(current_);
 }
 
-void Executor::finish_thread(int index) {
+void GridExecutor::finish_thread(int index) {
   ++finished_;
   thread_[index].fibre = nullptr;
   Warp& own = warp_[index / warp];
@@ -242,14 +242,14 @@ void Executor::finish_thread(int index) {
 }
 
 // Xorshift (Marsaglia 2003), started by a number from SplitMix64.
-std::uint32_t Executor::random_below(std::uint32_t n) {
+std::uint32_t GridExecutor::random_below(std::uint32_t n) {
   random_ ^= random_ << 13;
   random_ ^= random_ >> 7;
   random_ ^= random_ << 17;
   return static_cast<std::uint32_t>((random_ >> 32) * n >> 32);
 }
 
-int Executor::choose() {
+int GridExecutor::choose() {
   if (runnable_count_ == 0) return -1;
   const std::uint32_t at = random_below(static_cast<std::uint32_t>(runnable_count_));
   const int chosen = runnable_[at];
@@ -257,7 +257,7 @@ int Executor::choose() {
   return chosen;
 }
 
-void Executor::park(int index) {
+void GridExecutor::park(int index) {
   release(words.end);  // the thread may never continue
   const int next = choose();
   if (next < 0) fail("threads wait for others that do not come");
@@ -273,13 +273,13 @@ void Executor::park(int index) {
   set_position(index);
 }
 
-void Executor::set_position(int index) {
+void GridExecutor::set_position(int index) {
   const auto i = static_cast<unsigned int>(index);
   const dim3& size = grid_->threads;
   threadIdx = {i % size.x, i / size.x % size.y, i / size.x / size.y};
 }
 
-void Executor::wait_for_block() {
+void GridExecutor::wait_for_block() {
   const int index = current_;
   char& word = words.block_barriers[barrier_generation_ % 2];
   release(word);
@@ -290,7 +290,7 @@ void Executor::wait_for_block() {
   acquire(word);
 }
 
-void Executor::release_block_if_complete() {
+void GridExecutor::release_block_if_complete() {
   if (at_barrier_ + finished_ < threads_) return;
   for (int i = 0; i < threads_; ++i) {
     if (thread_[i].wait != Wait::block_barrier) continue;
@@ -301,7 +301,7 @@ void Executor::release_block_if_complete() {
   ++barrier_generation_;
 }
 
-void Executor::wait_for_warp(unsigned int mask) {
+void GridExecutor::wait_for_warp(unsigned int mask) {
   const int number = current_ / warp;
   char& word = words.warp_barriers[number][warp_[number].generation % 2];
   release(word);
@@ -309,8 +309,8 @@ void Executor::wait_for_warp(unsigned int mask) {
   acquire(word);
 }
 
-std::uint64_t Executor::exchange(Wait kind, unsigned int mask, std::uint64_t value, Source source, int operand,
-                                 int width) {
+std::uint64_t GridExecutor::exchange(Wait kind, unsigned int mask, std::uint64_t value, Source source, int operand,
+                                     int width) {
   const int index = current_;
   if ((mask >> index % warp & 1) == 0) fail("a lane is not in the mask that it waits with");
   Thread& self = thread_[index];
@@ -326,7 +326,7 @@ std::uint64_t Executor::exchange(Wait kind, unsigned int mask, std::uint64_t val
   return self.value;
 }
 
-void Executor::release_warp_if_complete(int index) {
+void GridExecutor::release_warp_if_complete(int index) {
   Warp& own = warp_[index / warp];
   const unsigned int mask = thread_[index].mask;
   const Wait kind = thread_[index].wait;
@@ -352,7 +352,7 @@ void Executor::release_warp_if_complete(int index) {
   if (kind == Wait::warp_barrier) ++own.generation;
 }
 
-std::uint64_t Executor::shuffled(const Thread* lanes, int lane, unsigned int present) const {
+std::uint64_t GridExecutor::shuffled(const Thread* lanes, int lane, unsigned int present) const {
   const Thread& self = lanes[lane];
   const int first = lane & ~(self.width - 1), last = first + self.width - 1;
   int from = lane;
@@ -376,7 +376,7 @@ std::uint64_t Executor::shuffled(const Thread* lanes, int lane, unsigned int pre
   return (present >> from & 1) != 0 ? lanes[from].value : ~std::uint64_t{0};
 }
 
-void Executor::fail(const char* reason) {
+void GridExecutor::fail(const char* reason) {
   int waiting[5] = {};
   for (int i = 0; i < threads_; ++i) ++waiting[static_cast<int>(thread_[i].wait)];
   int length = std::snprintf(fault_, sizeof fault_, "%s; block (%u, %u, %u), %d of %d threads have ended", reason,
@@ -389,7 +389,7 @@ void Executor::fail(const char* reason) {
   leave_to(*host_);
 }
 
-Fibre& Executor::fibre_for(int index) {
+Fibre& GridExecutor::fibre_for(int index) {
   if (one_fibre_per_thread) return *fibres_[index];
   if (free_count_ > 0) return *free_[--free_count_];
   fibres_[made_] = std::make_unique<Fibre>(stack_bytes);
@@ -397,17 +397,17 @@ Fibre& Executor::fibre_for(int index) {
 }
 
 // The fibre is used again for the next thread that begins.
-void Executor::give_up_running() {
+void GridExecutor::give_up_running() {
   if (!one_fibre_per_thread) free_[free_count_++] = running_;
 }
 
-void Executor::switch_to(Fibre& fibre) {
+void GridExecutor::switch_to(Fibre& fibre) {
   Fibre* const self = running_;
   running_ = &fibre;
   self->switch_to(fibre);
 }
 
-void Executor::leave_to(Fibre& fibre) {
+void GridExecutor::leave_to(Fibre& fibre) {
   Fibre* const self = running_;
   running_ = &fibre;
   self->leave_to(fibre);

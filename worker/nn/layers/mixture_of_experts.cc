@@ -114,7 +114,7 @@ Variable MixtureOfExperts::mix(const Variable& input) {
   const Variable results = run(index_select(tokens, routing.tokens), routing.counts);
   Variable sum = weighted_sum(results, routing, weights_of(probabilities, routing, options_.per_token));
   if (training()) {
-    const ExpertCounts chosen = note_load(routing.chosen, routing.dropped);
+    const ExpertCounts chosen = record_load(routing.chosen, routing.dropped);
     if (grad_enabled()) sum = with_loss(sum, losses(logits, probabilities, chosen), LossFactorScope::current());
   }
   return reshape(sum, input.shape());
@@ -132,7 +132,7 @@ Variable MixtureOfExperts::run(const Variable& rows, const ExpertCounts& counts)
 }
 
 // Notes the choices of all processes that route together, those of a pass that counts.
-ExpertCounts MixtureOfExperts::note_load(ExpertCounts chosen, std::int64_t dropped) {
+ExpertCounts MixtureOfExperts::record_load(ExpertCounts chosen, std::int64_t dropped) {
   chosen.push_back(dropped);
   if (LossFactorScope::current() == 0) std::ranges::fill(chosen, 0);
   if (exchange_) chosen = exchange_->total(chosen);

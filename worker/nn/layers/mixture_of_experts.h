@@ -114,7 +114,7 @@ class MixtureOfExperts : public Module {
   Variable compute(const Variable& rows, const ExpertCounts& counts);
   Variable run(const Variable& rows, const ExpertCounts& counts);
   Variable losses(const Variable& logits, const Variable& probabilities, const ExpertCounts& chosen) const;
-  ExpertCounts note_load(ExpertCounts chosen, std::int64_t dropped);
+  ExpertCounts record_load(ExpertCounts chosen, std::int64_t dropped);
 
   const MixtureOfExpertsOptions options_;
   Router& router_;

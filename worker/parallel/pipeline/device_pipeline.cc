@@ -6,7 +6,7 @@
 #include "common/error.h"
 #include "worker/autograd/ops/shape.h"
 #include "worker/parallel/pipeline/device_channel.h"
-#include "worker/parallel/surroundings.h"
+#include "worker/parallel/thread_local_state.h"
 #include "worker/tensor/device_threads.h"
 #include "worker/tensor/kernels.h"
 
@@ -138,10 +138,10 @@ class DevicePipeline::Impl {
   }
 
   void run(const StepFunctions& step) {
-    const Surroundings surroundings;
+    const ThreadLocalState state;
     threads_.run([&](std::size_t k) {
       try {
-        const SurroundingsRestored restored(surroundings);
+        const ThreadLocalStateGuard guard(state);
         executors_[k]->train(step);
       } catch (...) {
         exchange_.fail(std::current_exception());

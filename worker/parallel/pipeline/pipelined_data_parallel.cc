@@ -127,9 +127,9 @@ void PipelinedDataParallel::collect_parameters() {
   const optim::NamedTensors whole = state(true).gather();
   if (!has_whole()) return;
   const std::map<std::string, Tensor> by_name(whole.begin(), whole.end());
-  const auto& foreign = pipeline_->foreign();
+  const auto& elsewhere = pipeline_->names_of_other_stages();
   for (auto [name, parameter] : model_.named_parameters())
-    if (std::ranges::count(foreign, name) > 0) parameter.set_value(by_name.at(name));
+    if (std::ranges::count(elsewhere, name) > 0) parameter.set_value(by_name.at(name));
   for (auto [name, buffer] : model_.named_buffers())
     if (const Tensor& value = by_name.at(name); value.raw() != buffer.raw()) buffer.copy_from(value);
 }
@@ -137,9 +137,9 @@ void PipelinedDataParallel::collect_parameters() {
 void PipelinedDataParallel::drop_whole_parameters() {
   data_->drop_whole_parameters();
   if (!has_whole()) return;
-  const auto& foreign = pipeline_->foreign();
+  const auto& elsewhere = pipeline_->names_of_other_stages();
   for (const auto& [name, parameter] : model_.named_parameters())
-    if (std::ranges::count(foreign, name) > 0) make_absent(parameter);
+    if (std::ranges::count(elsewhere, name) > 0) release_memory(parameter);
 }
 
 void PipelinedDataParallel::distribute_model() {

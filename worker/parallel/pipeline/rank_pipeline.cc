@@ -43,7 +43,7 @@ PassKind pass_kind(ActionKind kind) {
 
 }  // namespace
 
-void make_absent(Variable parameter) {
+void release_memory(Variable parameter) {
   const auto memory = std::make_shared<ReleasableMemory>(parameter.value().bytes());
   const std::shared_ptr<void> place(memory, memory->data());
   const Tensor value = Tensor::wrap(place.get(), parameter.shape(), parameter.dtype(), place);
@@ -51,7 +51,7 @@ void make_absent(Variable parameter) {
   parameter.set_value(value);
 }
 
-void make_present(Variable parameter) {
+void allocate_memory(Variable parameter) {
   if (parameter.value().storage()->is_present()) return;
   parameter.set_value(Tensor::zeros(parameter.shape(), parameter.dtype()));
 }
@@ -89,11 +89,11 @@ void RankPipeline::drop_foreign(nn::Module& model) {
   optim::NamedParameters own = parameters_of(executor_.stages());
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (contains(own, name)) {
-      make_present(parameter);
+      allocate_memory(parameter);
       parameters_.emplace_back(name, parameter);
     } else {
-      foreign_.push_back(name);
-      make_absent(parameter);
+      names_of_other_stages_.push_back(name);
+      release_memory(parameter);
     }
   }
   for (const auto& [name, buffer] : model.named_buffers()) {
@@ -101,7 +101,7 @@ void RankPipeline::drop_foreign(nn::Module& model) {
     if (std::ranges::any_of(executor_.stages(), has))
       buffers_.emplace_back(name, buffer);
     else
-      foreign_.push_back(name);
+      names_of_other_stages_.push_back(name);
   }
 }
 

@@ -20,9 +20,9 @@
 namespace ddprun::pipeline {
 
 // Releases the parameter's memory; its shape stays, and an operation that uses it is an error.
-void make_absent(Variable parameter);
+void release_memory(Variable parameter);
 // Gives an absent parameter memory, filled with zeros.
-void make_present(Variable parameter);
+void allocate_memory(Variable parameter);
 
 // A pipeline over the ranks of a group, each with only the parameters of its stages.
 //
@@ -46,7 +46,7 @@ class RankPipeline {
 
   // Runs the forward and backward passes of a step. The gradients' average over the data ranks overlaps with the last
   // micro-batch's backward pass, or follows if a rank has several stages; data may also reduce them in every pass. It
-  // has the model without foreign().
+  // has the model without names_of_other_stages().
   void train(StepFunctions step, DataParallelism& data);
   void evaluate(int micro_batch, StepFunctions step, DataParallelism& data);
   // For a rank whose neighbours do not exist (comm/backends/local/dry_group.h): finds out what its stages receive for
@@ -61,7 +61,7 @@ class RankPipeline {
   const optim::NamedParameters& parameters() const { return parameters_; }
   const optim::NamedTensors& buffers() const { return buffers_; }
   // The names of the parameters and buffers of other ranks' stages.
-  const std::vector<std::string>& foreign() const { return foreign_; }
+  const std::vector<std::string>& names_of_other_stages() const { return names_of_other_stages_; }
   // Returns the part of the model that the stages of a rank have.
   StageTensors tensors_of(int rank) const;
   // The ranks whose stages have this parameter or buffer.
@@ -87,7 +87,7 @@ class RankPipeline {
   Executor executor_;
   optim::NamedParameters parameters_;
   optim::NamedTensors buffers_;
-  std::vector<std::string> foreign_;
+  std::vector<std::string> names_of_other_stages_;
   std::uint64_t tied_bytes_ = 0;  // sent so far
   std::chrono::nanoseconds waited_for_tied_{};
 };

@@ -38,8 +38,8 @@ class Simulation {
       for (std::size_t r = 0; r < ranks_.size(); ++r)
         while (advance(r)) progress = true;
     }
-    note_deadlock();
-    note_messages();
+    record_deadlock();
+    record_messages();
     return std::move(result_);
   }
 
@@ -129,7 +129,7 @@ class Simulation {
     rank.needed = link.sent.size() - *options_.pending_sends;
   }
 
-  void note_deadlock() {
+  void record_deadlock() {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const Rank& rank = ranks_[r];
       if (rank.blocked_by)
@@ -141,7 +141,7 @@ class Simulation {
     }
   }
 
-  void note_messages() {
+  void record_messages() {
     for (const auto& [ends, link] : links_) {
       std::size_t taken = 0;
       for (std::size_t sent = 0; sent < link.sent.size(); ++sent) {

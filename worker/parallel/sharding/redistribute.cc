@@ -52,9 +52,10 @@ class PartCheck {
   const std::vector<TensorSpec>& tensors_;
 };
 
-class Executor {
+class TransferExecutor {
  public:
-  Executor(const std::vector<ConstSpan>& from, const std::vector<Span>& to, ProcessGroup& group, const ReadRange& read)
+  TransferExecutor(const std::vector<ConstSpan>& from, const std::vector<Span>& to, ProcessGroup& group,
+                   const ReadRange& read)
       : from_(from), to_(to), group_(group), read_(read) {}
 
   // Runs one tensor and step: everything that is forwarded in it has arrived in an earlier one.
@@ -139,7 +140,7 @@ void redistribute(const Redistribution& redistribution, const RedistributionPlan
     throw make_error(Errc::io, "no rank and no file has elements {} to {} of {}", first.range.begin,
                      first.range.end - 1, redistribution.tensors[first.tensor].name);
   }
-  Executor executor(from, to, group, read);
+  TransferExecutor executor(from, to, group, read);
   const auto key = [](const Transfer& transfer) { return std::pair(transfer.tensor, transfer.step); };
   try {
     const PartCheck check(redistribution);

@@ -246,7 +246,7 @@ class Planner {
       const Tiling& source = is_in_file ? *tilings.files : tilings.from;
       if (tilings.to.processes(wanted.part).empty()) continue;
       if (source.processes(held->part).empty()) {
-        note_missing(tensor, {begin, end});
+        record_missing(tensor, {begin, end});
         continue;
       }
       const auto [place, is_new] = known.try_emplace(key_of(is_in_file, held->part, wanted.part), fragments.size());
@@ -271,7 +271,7 @@ class Planner {
     return {is_in_file, held_part, wanted_part, is_own, 0, {}};
   }
 
-  void note_missing(std::size_t tensor, const IndexRange& range) {
+  void record_missing(std::size_t tensor, const IndexRange& range) {
     auto& missing = plan_.missing;
     if (!missing.empty() && missing.back().tensor == tensor && missing.back().range.end == range.begin)
       missing.back().range.end = range.end;

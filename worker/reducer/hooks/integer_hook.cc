@@ -93,7 +93,7 @@ class IntegerHook final : public CommHook {
     convert(bucket.span, scratch_.data());
     for (std::size_t i = 0; i < plan.error.size(); ++i) scratch_[i] += plan.error[i];
     encode_parts(plan);
-    note_error_of_parts(plan);
+    record_error_of_parts(plan);
     auto exchanged = group_.all_to_allv(bytes_of(plan.codes, plan.codes_bytes), plan.code_counts,
                                         bytes_of(plan.received, plan.received_bytes), plan.received_counts);
     return stages_.add(std::move(exchanged), {[this, &plan] { return gather_averages(plan); },
@@ -166,20 +166,20 @@ class IntegerHook final : public CommHook {
     const auto ranks = static_cast<float>(group_.size());
     for (std::size_t i = 0; i < part.count; ++i) sums[i] /= ranks;
     code_.encode(part.pieces, sums, plan.average.data());
-    note_error_of_average(plan, part, sums);
+    record_error_of_average(plan, part, sums);
     return group_.allgatherv(bytes_of(plan.average, plan.code_counts[own_rank()]),
                              bytes_of(plan.codes, plan.codes_bytes), plan.code_counts);
   }
 
   // Notes what the codes leave out of the scratch; nothing of values that are not finite.
-  void note_error_of_parts(Plan& plan) {
+  void record_error_of_parts(Plan& plan) {
     if (!feeds_back()) return;
     decode_parts(plan, decoded_.data());
     for (std::size_t i = 0; i < plan.error.size(); ++i) plan.error[i] = left_out(scratch_[i], decoded_[i]);
   }
 
   // Does the same for the average, which counts for as many ranks as there are: each adds its error to a sum.
-  void note_error_of_average(Plan& plan, const Part& part, const float* average) {
+  void record_error_of_average(Plan& plan, const Part& part, const float* average) {
     if (!feeds_back()) return;
     code_.decode(part.pieces, plan.average.data(), decoded_.data());
     const auto ranks = static_cast<float>(group_.size());

@@ -24,7 +24,7 @@ namespace ddprun::trainer {
 namespace {
 
 // Sets the label for the launcher's report of this rank's failure.
-void tell_label(const TrainConfig& config, const WorkerEnv& place, Device device) {
+void report_label(const TrainConfig& config, const WorkerEnv& place, Device device) {
   const auto label = device.type == DeviceType::cuda ? device_names(config, device) : mesh_label(config, place);
   if (label.empty() || place.error_file.empty()) return;
   try {
@@ -103,7 +103,7 @@ int run_as_rank(const CommandContext& context, const char* command,
   const bool joins_later = recovers && *place.recovery > 0;
   if (!datasets.note.empty() && !joins_later) progress.line(datasets.note);
   apply_tf32(config, device);
-  tell_label(config, place, device);
+  report_label(config, place, device);
   auto items = read_items(command, context, datasets, place.world_size > 1 || recovers);
   if (device.type == DeviceType::cuda) progress.line("rank 0 trains on " + device_description(config, device));
   const auto job = join_job(config, place, device, recovers);

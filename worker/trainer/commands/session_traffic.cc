@@ -6,8 +6,8 @@
 namespace ddprun::trainer {
 
 SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, const ParallelForms& forms) {
-  const auto ignored =
-      forms.pipelined ? forms.pipelined->pipeline().foreign() : parse_names(config.parallel.ignored_parameters);
+  const auto ignored = forms.pipelined ? forms.pipelined->pipeline().names_of_other_stages()
+                                       : parse_names(config.parallel.ignored_parameters);
   const auto is_shared = [&](const std::string& name) { return std::ranges::count(ignored, name) == 0; };
   const auto is_expert = [&](const std::string& name) { return forms.experts && forms.experts->parts().divides(name); };
   SharedBytes bytes;

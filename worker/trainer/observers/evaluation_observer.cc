@@ -24,7 +24,7 @@ class EvaluationObserver : public Observer {
   void evaluate(Session& session, std::int64_t epoch, bool repeated) {
     evaluated_ = true;
     summary_.evaluation = session.evaluate();
-    const bool best = !repeated && session.state().note_evaluation(summary_.evaluation.loss);
+    const bool best = !repeated && session.state().record_evaluation(summary_.evaluation.loss);
     all_.evaluation_finished(
         {.session = session, .evaluation = summary_.evaluation, .epoch = epoch, .best = best, .repeated = repeated});
   }

@@ -33,17 +33,17 @@ void TrainingAccount::start(Now now, Place place) {
 void TrainingAccount::steps_done(Now now, const Steps& steps) {
   // The time between two steps, for a checkpoint for example.
   const auto between = std::max(0.0, (now.steady - accounted_ - steps.times.total()).count());
-  note_checkpoint(between);
-  note_position(now, steps);
+  record_checkpoint(between);
+  record_position(now, steps);
   count_step(steps);
   measure_rate(steps);
 }
 
 void TrainingAccount::steps_repeated(Now now, const Steps& steps) {
-  note_position(now, steps);
+  record_position(now, steps);
 }
 
-void TrainingAccount::note_position(Now now, const Steps& steps) {
+void TrainingAccount::record_position(Now now, const Steps& steps) {
   accounted_ = now.steady;
   record_.time_ms = now.wall.count();
   if (record_.first_step_ms == 0) record_.first_step_ms = record_.time_ms;
@@ -94,12 +94,12 @@ void TrainingAccount::evaluated(Now now, double loss, std::optional<double> accu
 }
 
 void TrainingAccount::run_finished(Now now) {
-  note_checkpoint((now.steady - accounted_).count());
+  record_checkpoint((now.steady - accounted_).count());
   accounted_ = now.steady;
   record_.time_ms = now.wall.count();
 }
 
-void TrainingAccount::note_checkpoint(double seconds) {
+void TrainingAccount::record_checkpoint(double seconds) {
   if (std::exchange(checkpoint_under_way_, false)) record_.checkpoint += seconds;
 }
 

@@ -58,8 +58,8 @@ class TrainingAccount {
   const TrainingRecord& record() const { return record_; }
 
  private:
-  void note_position(Now now, const Steps& steps);
-  void note_checkpoint(double seconds);
+  void record_position(Now now, const Steps& steps);
+  void record_checkpoint(double seconds);
   void count_step(const Steps& steps);
   void measure_rate(const Steps& steps);
 

@@ -1,13 +1,13 @@
 #include "worker/trainer/session/run_position.h"
 
 #include "worker/trainer/config/run_settings.h"
-#include "worker/trainer/session/schedule.h"
+#include "worker/trainer/session/run_length.h"
 
 namespace ddprun::trainer {
 
 std::int64_t RunPosition::total_steps() const {
-  const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
-  return schedule.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
+  const RunLength length{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
+  return length.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
 }
 
 double RunPosition::learning_rate(std::int64_t step) {
@@ -30,7 +30,7 @@ bool RunPosition::advance(std::int64_t steps, std::int64_t samples) {
   auto& run = state_.run;
   run.step += steps;
   run.samples += samples;
-  state_.note_rules();
+  state_.record_rules();
   return leave_complete_epoch();
 }
 

@@ -76,20 +76,20 @@ void TrainState::continue_from(const checkpoint::RunState& saved) {
   run.best_loss = saved.best_loss;
   if (plateau && saved.plateau) plateau->set_state(*saved.plateau);
   if (outliers) outliers->set_norms(saved.gradient_norms);
-  note_rules();
+  record_rules();
   if (!scaler || !saved.loss_scale) return;
   run.loss_scale = saved.loss_scale;
   scaler->set_state({.scale = saved.loss_scale->scale, .good_steps = saved.loss_scale->good_steps});
 }
 
-void TrainState::note_rules() {
+void TrainState::record_rules() {
   if (plateau) run.plateau = plateau->state();
   if (outliers) run.gradient_norms = outliers->norms();
 }
 
-bool TrainState::note_evaluation(double loss) {
+bool TrainState::record_evaluation(double loss) {
   if (plateau) plateau->note(loss);
-  note_rules();
+  record_rules();
   if (!std::isfinite(loss) || (run.best_loss && *run.best_loss <= loss)) return false;
   run.best_loss = loss;
   return true;

@@ -46,9 +46,9 @@ struct TrainState {
   void continue_from(const checkpoint::RunState& saved);
   // loss: that of the whole test set, the same at all ranks. Returns whether it is the lowest so far; false if it is
   // not finite.
-  bool note_evaluation(double loss);
+  bool record_evaluation(double loss);
   // Copies the state of plateau and outliers to run, for a checkpoint.
-  void note_rules();
+  void record_rules();
 };
 
 // Returns train.recompute.

@@ -41,7 +41,7 @@ Learnt learn_on_devices(const Plan& plan) {
     pipeline->train(step_functions(plan.model, s, plan.micro_batches, learnt.losses));
     optimizer->step();
   }
-  note_parameters(model->named_parameters(), learnt);
+  record_parameters(model->named_parameters(), learnt);
   return learnt;
 }
 

@@ -56,7 +56,7 @@ Learnt learn_stages(const Plan& plan, ProcessGroup& group) {
     tied.sum_gradients(nullptr);
     optimizer->step();
   }
-  note_parameters(parameters, learnt);
+  record_parameters(parameters, learnt);
   return learnt;
 }
 

@@ -69,7 +69,7 @@ struct Learnt {
   std::map<std::string, std::vector<double>> parameters;
 };
 
-inline void note_parameters(const std::vector<std::pair<std::string, Variable>>& parameters, Learnt& learnt) {
+inline void record_parameters(const std::vector<std::pair<std::string, Variable>>& parameters, Learnt& learnt) {
   for (const auto& [name, parameter] : parameters) learnt.parameters[name] = test::values(parameter.value());
 }
 
@@ -89,7 +89,7 @@ inline Learnt learn_whole(const TestModel& which, int micro_batches) {
     }
     optimizer->step();
   }
-  note_parameters(model->named_parameters(), learnt);
+  record_parameters(model->named_parameters(), learnt);
   return learnt;
 }
 

@@ -92,7 +92,7 @@ TEST_CASE("a model that is cut elsewhere between two steps learns what the whole
     std::vector<double> losses;
     for (int s = 0; s < steps; ++s) {
       if (s > 0) pipelined.cut_at(cuts(s));
-      for (const auto& name : pipelined.pipeline().foreign())
+      for (const auto& name : pipelined.pipeline().names_of_other_stages())
         require(!model->parameter(name).value().storage()->is_present(), name + " has memory at another rank");
       const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.2}, pipelined.pipeline().parameters());
       const int first = mesh.coordinate("data") * 2;
@@ -213,7 +213,7 @@ TEST_CASE("the whole model is seen by all ranks, collected at rank 0 and distrib
     for (const auto& [name, parameter] : pipelined.pipeline().parameters())
       for (const double value : test::values(parameter.value())) gets = gets && value == 4;
     bool drops = true;
-    for (const auto& name : pipelined.pipeline().foreign())
+    for (const auto& name : pipelined.pipeline().names_of_other_stages())
       drops = drops && !model->parameter(name).value().storage()->is_present();
     const std::lock_guard lock(mutex);
     seen += sees;

@@ -169,7 +169,7 @@ TEST_CASE("what the events of a step have changed of the run is taken back befor
   ranks.train(2);
   auto& state = ranks.replicas[0]->state;
   const auto before = digest(state);
-  state.note_evaluation(0.5);
+  state.record_evaluation(0.5);
   REQUIRE(digest(state) != before);
   ranks.backups[0]->undo_events();
   CHECK(digest(state) == before);

@@ -17,12 +17,12 @@ namespace ddprun {
 // again.
 //
 // A value. Threads: constructed on the thread whose scopes it has, and read by any number. Errors: none.
-class Surroundings {
+class ThreadLocalState {
  public:
-  Surroundings() = default;  // captures the scopes of this thread
+  ThreadLocalState() = default;  // captures the scopes of this thread
 
  private:
-  friend class SurroundingsRestored;
+  friend class ThreadLocalStateGuard;
   bool records_ = grad_enabled();
   bool checks_ = autograd::anomaly_detection();
   DType autocast_ = autograd::autocast_dtype();
@@ -32,12 +32,12 @@ class Surroundings {
 
 // Makes the scopes on this thread, for the lifetime of the object: it is destroyed on the same thread, before any scope
 // that was opened earlier.
-class SurroundingsRestored {
+class ThreadLocalStateGuard {
  public:
-  explicit SurroundingsRestored(const Surroundings& from);
-  ~SurroundingsRestored();
-  SurroundingsRestored(const SurroundingsRestored&) = delete;
-  SurroundingsRestored& operator=(const SurroundingsRestored&) = delete;
+  explicit ThreadLocalStateGuard(const ThreadLocalState& from);
+  ~ThreadLocalStateGuard();
+  ThreadLocalStateGuard(const ThreadLocalStateGuard&) = delete;
+  ThreadLocalStateGuard& operator=(const ThreadLocalStateGuard&) = delete;
 
  private:
   const autograd::NameScopesRestored names_;

@@ -6,7 +6,7 @@ namespace ddprun::trainer {
 namespace {
 
 // Runs both kinds of pipelines: their stages compute the micro-batches in the order of a schedule.
-class ScheduleRunner : public StepRunner {
+class PipelineRunner : public StepRunner {
  public:
   using StepRunner::StepRunner;
 
@@ -24,9 +24,9 @@ class ScheduleRunner : public StepRunner {
 };
 
 // The runner over ranks.
-class RankScheduleRunner final : public ScheduleRunner {
+class RankPipelineRunner final : public PipelineRunner {
  public:
-  using ScheduleRunner::ScheduleRunner;
+  using PipelineRunner::PipelineRunner;
 
   void run(const Step& step, PhaseTimer&) override {
     auto functions = functions_of(step);
@@ -49,9 +49,9 @@ class RankScheduleRunner final : public ScheduleRunner {
 };
 
 // The runner over the devices of each rank.
-class DeviceScheduleRunner final : public ScheduleRunner {
+class DevicePipelineRunner final : public PipelineRunner {
  public:
-  using ScheduleRunner::ScheduleRunner;
+  using PipelineRunner::PipelineRunner;
 
   void run(const Step& step, PhaseTimer&) override {
     auto& parallelism = forms_.parallelism;
@@ -75,8 +75,8 @@ class DeviceScheduleRunner final : public ScheduleRunner {
 
 std::unique_ptr<StepRunner> make_schedule_runner(const TrainConfig& config, TrainState& state, ParallelForms& forms,
                                                  StepValues& values) {
-  if (forms.pipelined) return std::make_unique<RankScheduleRunner>(config, state, forms, values);
-  return std::make_unique<DeviceScheduleRunner>(config, state, forms, values);
+  if (forms.pipelined) return std::make_unique<RankPipelineRunner>(config, state, forms, values);
+  return std::make_unique<DevicePipelineRunner>(config, state, forms, values);
 }
 
 }  // namespace ddprun::trainer

@@ -8,7 +8,7 @@
 namespace ddprun::trainer {
 
 // The number of optimizer steps that a run takes; pure arithmetic.
-struct Schedule {
+struct RunLength {
   data::EpochPlan plan;
   std::int64_t epochs = 1;
   std::int64_t max_steps = 0;  // 0: no limit
