@@ -19,6 +19,10 @@ class ShardedState {
   // memory of the host.
   ShardedState(std::vector<PlacedTensor> tensors, const NamedTensors& own, ProcessGroup& all);
 
+  const std::vector<PlacedTensor>& tensors() const { return tensors_; }
+  // Returns this rank's part of each tensor; undefined where there is none.
+  const std::vector<Tensor>& own() const { return own_; }
+
   // Returns at rank 0 all tensors whole, in own memory or in that of a part that is whole; none at other ranks.
   NamedTensors gather() const;
   // Returns tensors like those of gather(), of any value: a checkpoint is read into them.
@@ -35,7 +39,7 @@ class ShardedState {
   StateLayout layout_of(const std::vector<std::size_t>& tensors) const;
   void move(const Redistribution& redistribution, const std::vector<Tensor>& from, const std::vector<Tensor>& to) const;
 
-  const std::vector<PlacedTensor> tensors_;
+  std::vector<PlacedTensor> tensors_;
   std::vector<Tensor> own_;  // this rank's part by tensor; undefined if it does not exist
   ProcessGroup& all_;
 };

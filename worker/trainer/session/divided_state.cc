@@ -145,6 +145,24 @@ void DividedState::distribute_averages(const WholeState& whole) {
   state_.ema->set_started();
 }
 
+// Returns what this rank updates of each parameter, or its value if nobody updates it, and its buffers.
+optim::NamedTensors DividedState::parts_of_model() const {
+  optim::NamedTensors parts;
+  for (const auto& [name, part] : parameters_) parts.emplace_back(name, part.value());
+  const auto& present = forms_.pipelined ? forms_.pipelined->pipeline().parameters() : state_.model->named_parameters();
+  for (const auto& [name, parameter] : present)
+    if (std::ranges::none_of(parameters_, [&](const auto& each) { return each.first == name; }))
+      parts.emplace_back(name, parameter.value());
+  const auto buffers = forms_.pipelined ? forms_.pipelined->pipeline().buffers() : state_.model->named_buffers();
+  parts.insert(parts.end(), buffers.begin(), buffers.end());
+  return parts;
+}
+
+StateParts DividedState::parts() {
+  const auto own = tensors_of(state_);
+  return {.model = sharded(parts_of_model()), .optimizer = sharded(own.optimizer), .averages = sharded(own.averages)};
+}
+
 void DividedState::visit_parameters(const DataParallelism::Visitor& visit) {
   forms_.parallelism.visit_parameters([&](const std::string& name, const Tensor& value) {
     Tensor whole = value;

@@ -16,6 +16,7 @@
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/session/parallel_forms.h"
 #include "worker/trainer/session/replicas.h"
+#include "worker/trainer/session/state_parts.h"
 #include "worker/trainer/state/run_checkpoint.h"
 #include "worker/trainer/state/train_state.h"
 
@@ -44,6 +45,8 @@ class DividedState {
   void visit_parameters(const DataParallelism::Visitor& visit);
   void visit_replicas(const ReplicaVisitor& visit);  // not collective
   std::vector<HookState> own_state();                // not collective
+  StateParts parts();
+  void parts_restored() { forms_.parallelism.parameters_updated(); }
 
   // Returns the square of the norm of the whole reduced gradient, equal at all ranks.
   double square_sum() const;
@@ -61,6 +64,7 @@ class DividedState {
   // Returns the state of a model that is whole except for its slices, sharded over the ranks that have them.
   sharding::ShardedState of_slices(const optim::NamedTensors& model) const;
   optim::NamedTensors own_parts() const;
+  optim::NamedTensors parts_of_model() const;
   bool collects() const;
   void cut_at(const std::vector<std::size_t>& cuts);
 

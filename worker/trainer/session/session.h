@@ -19,6 +19,7 @@
 #include "worker/trainer/session/rank_times.h"
 #include "worker/trainer/session/replicas.h"
 #include "worker/trainer/session/shared_items.h"
+#include "worker/trainer/session/state_parts.h"
 #include "worker/trainer/session/step_values.h"
 #include "worker/trainer/session/stopwatch.h"
 #include "worker/trainer/state/datasets.h"
@@ -105,6 +106,11 @@ class Session {
   virtual void distribute_state(const WholeState& whole) = 0;  // all except its averages
   virtual void distribute_averages(const WholeState&) {}       // those of train.ema
   virtual void release_whole_state() {}
+  // Returns what this rank updates and keeps of the state: the parts of all ranks together are the state. None with
+  // servers of parameters. The handles may outlive the session.
+  virtual std::optional<StateParts> parts() { return std::nullopt; }
+  // To be called when the parts of all ranks have new values.
+  virtual void parts_restored() {}
   // Calls visit(name, value) for each parameter, whole and at every rank, in the model's order.
   virtual void visit_parameters(const DataParallelism::Visitor& visit) = 0;
   // Visits the parameters and parts of them of which ranks have copies that are the same bit for bit between two steps.

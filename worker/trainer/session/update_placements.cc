@@ -45,6 +45,16 @@ void add_flat_shards(const ParallelForms& forms, const GradientBuckets& all, boo
   shards.merge(sharding::flat_shards(all.parameters, buckets, mesh_of_updates(forms)->among(axes)));
 }
 
+// Returns the placement of a parameter or buffer that its stages have whole.
+sharding::Placement placement_of_whole(const ParallelForms& forms, const std::shared_ptr<const MeshShape>& mesh,
+                                       const std::string& name) {
+  sharding::Placement placement{.mesh = mesh};
+  if (!forms.pipelined) return placement;
+  const auto& ranks = forms.pipelined->pipeline().ranks_of(name);
+  placement.stage = sharding::Stage{{ranks.begin(), ranks.end()}};
+  return placement;
+}
+
 FlatShards flat_shards_of(const ParallelForms& forms) {
   const DividedParameters* divided = forms.parallelism.divided();
   if (!divided) return {};
@@ -82,14 +92,15 @@ sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, 
   const FlatShards flat = flat_shards_of(forms);
   sharding::ParameterPlacements placements;
   for (const auto& [name, parameter] : model.named_parameters()) {
-    sharding::Placement placement{.mesh = mesh};
-    if (forms.pipelined) {
-      const auto& ranks = forms.pipelined->pipeline().ranks_of(name);
-      placement.stage = sharding::Stage{{ranks.begin(), ranks.end()}};
-    }
+    sharding::Placement placement = placement_of_whole(forms, mesh, name);
     const Shape shape = sharding::add_shards(forms.slices(), name, parameter.shape(), placement);
     if (const auto found = flat.find(name); found != flat.end()) placement.local = found->second;
     placements.add({name, shape.to_vector(), parameter.value().dtype()}, std::move(placement));
+  }
+  for (const auto& [name, buffer] : model.named_buffers()) {
+    sharding::Placement placement = placement_of_whole(forms, mesh, name);
+    const Shape shape = sharding::add_shards(forms.slices(), name, buffer.shape(), placement);
+    placements.add({name, shape.to_vector(), buffer.dtype()}, std::move(placement));
   }
   return placements;
 }

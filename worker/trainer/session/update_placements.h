@@ -10,10 +10,10 @@ namespace ddprun::trainer {
 // Returns the axes on which updates may be sharded, the innermost first: those of placements_of_updates().
 std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms);
 
-// Returns the placement of what the ranks update of each parameter, and so of what an optimizer keeps of it, on a mesh
-// of all ranks: "pipeline", "replicate", "shard", "expert", "context" and "tensor", of which "replicate" and "shard"
-// replace "data", and "context" as well if experts are not divided. Pure: it looks only at the forms and at the shapes
-// of parameters.
+// Returns the placement of what the ranks update of each parameter, and so of what an optimizer keeps of it, and that
+// of buffers, on a mesh of all ranks: "pipeline", "replicate", "shard", "expert", "context" and "tensor", of which
+// "replicate" and "shard" replace "data", and "context" as well if experts are not divided. Pure: it looks only at the
+// forms and at the shapes of parameters.
 sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, const nn::Module& model);
 
 }  // namespace ddprun::trainer
