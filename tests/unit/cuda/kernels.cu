@@ -100,7 +100,7 @@ void read_shared_memory(DeviceContext& device, float* out, unsigned int blocks) 
   launch(device, read_shared_memory_kernel, blocks, 1, sizeof(float), out);
 }
 
-void note_order(DeviceContext& device, int* order) {
+void record_order(DeviceContext& device, int* order) {
   launch(device, note_order_kernel, 1, 256, 0, order);
 }
 
