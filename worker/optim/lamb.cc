@@ -53,6 +53,13 @@ Lamb::Lamb(std::vector<ParameterGroup> groups, const OptimOptions& options)
 void Lamb::update(const GroupStep& group) {
   const double beta1 = options().beta1, beta2 = options().beta2;
   const auto steps = static_cast<double>(step_count());
+  const auto direction_of = [&]<class T>(T) {
+    return Direction<T>{.correction = static_cast<T>(1 / (1 - std::pow(beta1, steps))),
+                        .square_correction = static_cast<T>(1 / (1 - std::pow(beta2, steps))),
+                        .eps = static_cast<T>(options().eps),
+                        .weight_decay = static_cast<T>(group.weight_decay)};
+  };
+  square_sums_.clear();
   for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
     with_host_type("lamb_step", value, [&]<class T>() {
       const std::int64_t count = value.numel();
@@ -61,14 +68,21 @@ void Lamb::update(const GroupStep& group) {
       T* const square_average = square_average_[index].data<T>();
       update_means<T>(count, gradient.data<T>(), average, square_average, static_cast<T>(beta1), static_cast<T>(beta2),
                       static_cast<T>(1 - beta1), static_cast<T>(1 - beta2));
-      const Direction<T> direction{.correction = static_cast<T>(1 / (1 - std::pow(beta1, steps))),
-                                   .square_correction = static_cast<T>(1 / (1 - std::pow(beta2, steps))),
-                                   .eps = static_cast<T>(options().eps),
-                                   .weight_decay = static_cast<T>(group.weight_decay)};
-      const double norm = std::sqrt(square_sum(count, p));
-      const double update_norm = std::sqrt(square_sum_of<T>(direction, count, p, average, square_average));
+      square_sums_.push_back(square_sum(count, p));
+      square_sums_.push_back(square_sum_of<T>(direction_of(T()), count, p, average, square_average));
+    });
+  });
+  add_up(group, square_sums_);
+  auto next = square_sums_.begin();
+  for_each(group, [&](std::size_t index, Tensor& value, const Tensor&) {
+    const double norm = std::sqrt(*next++), update_norm = std::sqrt(*next++);
+    with_host_type("lamb_step", value, [&]<class T>() {
+      T* const p = value.data<T>();
+      const T* const average = average_[index].data<T>();
+      const T* const square_average = square_average_[index].data<T>();
+      const auto direction = direction_of(T());
       const T factor = static_cast<T>(group.lr * (norm > 0 && update_norm > 0 ? norm / update_norm : 1));
-      for (std::int64_t i = 0; i < count; ++i) p[i] -= factor * direction(p[i], average[i], square_average[i]);
+      for (std::int64_t i = 0; i < value.numel(); ++i) p[i] -= factor * direction(p[i], average[i], square_average[i]);
     });
   });
 }

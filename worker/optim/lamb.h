@@ -16,6 +16,7 @@ class Lamb : public Optimizer {
   void update(const GroupStep& group) override;
 
   std::vector<Tensor> average_, square_average_;
+  std::vector<double> square_sums_;  // by parameter of a group, of itself and of its update; used within an update
 };
 
 }  // namespace ddprun::optim

@@ -22,10 +22,18 @@ Lars::Lars(std::vector<ParameterGroup> groups, const OptimOptions& options)
     : Optimizer(std::move(groups), options), momentum_(add_state("momentum_buffer")) {}
 
 void Lars::update(const GroupStep& group) {
-  for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
+  square_sums_.clear();
+  for_each(group, [&](std::size_t, Tensor& value, const Tensor& gradient) {
     with_host_type("lars_step", value, [&]<class T>() {
-      const double norm = std::sqrt(square_sum(value.numel(), value.data<T>()));
-      const double gradient_norm = std::sqrt(square_sum(value.numel(), gradient.data<T>()));
+      square_sums_.push_back(square_sum(value.numel(), value.data<T>()));
+      square_sums_.push_back(square_sum(value.numel(), gradient.data<T>()));
+    });
+  });
+  add_up(group, square_sums_);
+  auto next = square_sums_.begin();
+  for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
+    const double norm = std::sqrt(*next++), gradient_norm = std::sqrt(*next++);
+    with_host_type("lars_step", value, [&]<class T>() {
       const double trust = norm > 0 && gradient_norm > 0
                                ? options().trust_coefficient * norm / (gradient_norm + group.weight_decay * norm)
                                : 1;

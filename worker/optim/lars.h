@@ -15,6 +15,7 @@ class Lars : public Optimizer {
   void update(const GroupStep& group) override;
 
   std::vector<Tensor> momentum_;
+  std::vector<double> square_sums_;  // by parameter of a group, of itself and of its gradient; used within an update
 };
 
 }  // namespace ddprun::optim

@@ -38,7 +38,7 @@ void scale_and_add_product(Tensor& out, double a, const Tensor& x, const Tensor&
 
 // Brings singular values to about 1 and keeps singular vectors: X = a X + (b G + c G G) X with G = X X^T, and for a
 // matrix that is higher than wide by the smaller G = X^T X from the right. The coefficients are Jordan's.
-Tensor orthogonalise(Tensor x, double eps, std::int64_t steps) {
+void make_orthogonal(Tensor& x, double eps, std::int64_t steps) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
   const bool high = x.shape()[0] > x.shape()[1];
   const std::int64_t side = std::min(x.shape()[0], x.shape()[1]);
@@ -53,7 +53,6 @@ Tensor orthogonalise(Tensor x, double eps, std::int64_t steps) {
     const Tensor before = kernels::scale(x, 1);
     scale_and_add_product(x, a, high ? before : factor, high ? factor : before);
   }
-  return x;
 }
 
 double adjusted_lr(double lr, const std::string& function, const Shape& shape) {
@@ -79,24 +78,49 @@ void Muon::update(const GroupStep& group) {
                                .step = step_count(),
                                .decoupled = true};
   for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
-    if (is_matrix(value.shape()))
-      update_matrix(value, gradient, momentum_[index], group);
-    else
+    if (!is_matrix(whole_shape(index))) {
       kernels::of(value).adam_step({&value, 1}, {&gradient, 1}, {&average_[index], 1}, {&square_average_[index], 1},
                                    step);
+    } else if (!options().parts) {
+      Tensor direction = follow_momentum(gradient, momentum_[index]);
+      orthogonalise(direction);
+      subtract(index, value, direction, group);
+    }
+  });
+  if (options().parts) update_matrices_of_parts(group);
+}
+
+void Muon::update_matrices_of_parts(const GroupStep& group) {
+  NamedTensors directions;
+  for_each(group, [&](std::size_t index, Tensor&, const Tensor& gradient) {
+    if (is_matrix(whole_shape(index)))
+      directions.emplace_back(name_of(index), follow_momentum(gradient, momentum_[index]));
+  });
+  options().parts->transform(group.number, directions, [this](Tensor& whole) { orthogonalise(whole); });
+  auto next = directions.begin();
+  for_each(group, [&](std::size_t index, Tensor& value, const Tensor&) {
+    if (is_matrix(whole_shape(index))) subtract(index, value, (next++)->second, group);
   });
 }
 
-void Muon::update_matrix(Tensor& value, const Tensor& gradient, Tensor& momentum, const GroupStep& group) const {
-  with_host_type("muon_step", value, [&]<class T>() {
-    const std::int64_t count = value.numel();
-    Tensor direction = Tensor::empty(value.shape(), value.dtype(), value.device());
-    update_momentum<T>(count, gradient.data<T>(), momentum.data<T>(), direction.data<T>(),
+Tensor Muon::follow_momentum(const Tensor& gradient, Tensor& momentum) const {
+  Tensor direction = Tensor::empty(gradient.shape(), gradient.dtype(), gradient.device());
+  with_host_type("muon_step", gradient, [&]<class T>() {
+    update_momentum<T>(gradient.numel(), gradient.data<T>(), momentum.data<T>(), direction.data<T>(),
                        static_cast<T>(options().momentum), static_cast<T>(1 - options().momentum), options().nesterov);
-    direction = orthogonalise(direction, options().eps, options().ns_steps);
-    shrink_and_subtract<T>(count, value.data<T>(), direction.data<T>(),
+  });
+  return direction;
+}
+
+void Muon::orthogonalise(Tensor& direction) const {
+  make_orthogonal(direction, options().eps, options().ns_steps);
+}
+
+void Muon::subtract(std::size_t index, Tensor& value, const Tensor& direction, const GroupStep& group) const {
+  with_host_type("muon_step", value, [&]<class T>() {
+    shrink_and_subtract<T>(value.numel(), value.data<T>(), direction.data<T>(),
                            static_cast<T>(1 - group.lr * group.weight_decay),
-                           static_cast<T>(adjusted_lr(group.lr, options().adjust_lr_fn, value.shape())));
+                           static_cast<T>(adjusted_lr(group.lr, options().adjust_lr_fn, whole_shape(index))));
   });
 }
 

@@ -17,7 +17,10 @@ class Muon : public Optimizer {
 
  private:
   void update(const GroupStep& group) override;
-  void update_matrix(Tensor& value, const Tensor& gradient, Tensor& momentum, const GroupStep& group) const;
+  Tensor follow_momentum(const Tensor& gradient, Tensor& momentum) const;
+  void orthogonalise(Tensor& direction) const;
+  void subtract(std::size_t index, Tensor& value, const Tensor& direction, const GroupStep& group) const;
+  void update_matrices_of_parts(const GroupStep& group);
 
   std::vector<Tensor> momentum_, average_, square_average_;  // undefined for a parameter that has none
 };

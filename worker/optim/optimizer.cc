@@ -107,7 +107,21 @@ void Optimizer::step() {
     update({.lr = options_.lr * group.lr_factor,
             .weight_decay = group.weight_decay,
             .begin = group.begin,
-            .end = group.end});
+            .end = group.end,
+            .number = static_cast<std::size_t>(&group - groups_.data())});
+}
+
+Shape Optimizer::whole_shape(std::size_t index) const {
+  const auto& [name, parameter] = parameters_[index];
+  return options_.parts ? options_.parts->whole_shape(name) : parameter.shape();
+}
+
+void Optimizer::add_up(const GroupStep& group, std::vector<double>& numbers) const {
+  if (!options_.parts) return;
+  std::vector<std::string> names;
+  for (std::size_t i = group.begin; i < group.end; ++i)
+    if (parameters_[i].second.grad().defined()) names.push_back(parameters_[i].first);
+  options_.parts->add_up(names, numbers);
 }
 
 void Optimizer::zero_grad() {
@@ -129,8 +143,9 @@ Tensor Optimizer::state_like(const Tensor& parameter) const {
 
 std::vector<Tensor> Optimizer::add_state(const std::string& suffix, bool (*has)(const Shape&)) {
   std::vector<Tensor> tensors;
-  for (const auto& [name, parameter] : parameters_) {
-    if (has != nullptr && !has(parameter.shape())) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, parameter] = parameters_[i];
+    if (has != nullptr && !has(whole_shape(i))) {
       tensors.emplace_back();
       continue;
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker/optim/parameter_group.h"
+#include "worker/optim/tensor_parts.h"
 
 namespace ddprun::optim {
 
@@ -35,10 +36,12 @@ struct OptimOptions {
   std::string adjust_lr_fn = "original";  // muon: or match_rms_adamw
   // Folder of files that hold the state (offload.h); if empty, it is in memory. For parameters on the CPU.
   std::filesystem::path offload;
+  // Set if the parameters are parts of tensors, for lamb, lars and muon: the others treat each element by itself.
+  std::shared_ptr<TensorParts> parts;
 };
 
 // Changes parameters by their gradients; a parameter without a gradient is left alone. Deterministic: in the
-// order of groups and parameters. Only muon allocates memory in a step.
+// order of groups and parameters. Only muon, and lamb and lars with parts of tensors, allocate memory in a step.
 //
 // Ownership: it holds handles on the parameters, and owns its state.
 // Threads: one at a time.
@@ -68,10 +71,12 @@ class Optimizer {
   struct GroupStep {
     double lr, weight_decay;
     std::size_t begin, end;
+    std::size_t number;
   };
 
   Optimizer(std::vector<ParameterGroup> groups, const OptimOptions& options);
-  // Adds one zeroed state tensor like each parameter, in their order; undefined where has is given and returns false.
+  // Adds one zeroed state tensor like each parameter, in their order; undefined where has is given and returns false
+  // for the shape of the whole parameter.
   std::vector<Tensor> add_state(const std::string& suffix, bool (*has)(const Shape&) = nullptr);
   // Adds one zeroed number, int64 and in host memory, for each parameter.
   std::vector<Tensor> add_counters(const std::string& suffix);
@@ -118,6 +123,12 @@ class Optimizer {
   }
 
   const OptimOptions& options() const { return options_; }
+  const std::string& name_of(std::size_t index) const { return parameters_[index].first; }
+  // Returns the shape of the parameter, of which there may be a part here.
+  Shape whole_shape(std::size_t index) const;
+  // Replaces numbers of parts, as many for each parameter of the group that has a gradient, by those of whole
+  // parameters.
+  void add_up(const GroupStep& group, std::vector<double>& numbers) const;
 
  private:
   void clear_lists();

@@ -7,13 +7,6 @@
 namespace ddprun::sharding {
 namespace {
 
-bool is_sharded_on(const std::string& axis, const Placement& placement) {
-  if (axis == "pipeline") return placement.stage.has_value();
-  const auto* flat = std::get_if<FlatShard>(&placement.local);
-  return std::ranges::count(placement.shards, axis, &Shard::axis) > 0 ||
-         (flat && std::ranges::count(flat->axes, axis) > 0);
-}
-
 bool counts_at(const Placement& placement, int rank) {
   return !placement.stage ||
          placement.mesh->coordinate(rank, "pipeline") == std::ranges::min(placement.stage->coordinates);
@@ -25,6 +18,13 @@ double sum_over(ProcessGroup& group, double value) {
 }
 
 }  // namespace
+
+bool is_sharded_on(const std::string& axis, const Placement& placement) {
+  if (axis == "pipeline") return placement.stage.has_value();
+  const auto* flat = std::get_if<FlatShard>(&placement.local);
+  return std::ranges::count(placement.shards, axis, &Shard::axis) > 0 ||
+         (flat && std::ranges::count(flat->axes, axis) > 0);
+}
 
 ShardedSum::ShardedSum(const std::vector<PlacedTensor>& own, int rank, std::vector<AxisGroup> axes)
     : axes_(std::move(axes)) {

@@ -16,6 +16,9 @@ struct AxisGroup {
   ProcessGroup* group;
 };
 
+// Returns whether the ranks of an axis have different parts of a tensor. Pure.
+bool is_sharded_on(const std::string& axis, const Placement& placement);
+
 // Sums over the elements of all parts of tensors, each element once, with the same bits at every rank: the square of a
 // gradient's norm, or whether all of it is finite. The axes on which tensors are not sharded take no part, since their
 // ranks have the same parts.

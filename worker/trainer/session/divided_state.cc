@@ -9,6 +9,7 @@
 #include "worker/optim/clip.h"
 #include "worker/parallel/group_tensors.h"
 #include "worker/trainer/session/rank_times.h"
+#include "worker/trainer/session/update_parts.h"
 #include "worker/trainer/session/update_placements.h"
 
 namespace ddprun::trainer {
@@ -83,9 +84,16 @@ void DividedState::make_optimizer_of_parts() {
   else if (forms_.pipelined)
     groups = groups_of(parameters_, std::move(groups));
   state_.parts = shards_ || forms_.pipelined ? parameters_ : optim::NamedParameters{};
-  state_.optimizer = make_optimizer(config_, std::move(groups));
+  state_.optimizer = make_optimizer(config_, std::move(groups), tensor_parts());
   if (config_.train.ema > 0)
     state_.ema.emplace(state_.parts.empty() ? trained_parameters(*state_.model) : state_.parts, config_.train.ema);
+}
+
+// Returns what an optimizer needs that is not of single elements, if there are parts of tensors.
+std::shared_ptr<optim::TensorParts> DividedState::tensor_parts() const {
+  if (optim::is_elementwise(config_.optim.name) || (!shards_ && forms_.slices().empty())) return nullptr;
+  return std::make_shared<UpdateParts>(placements_, axes_of_updates(forms_), forms_.mesh.all(),
+                                       forms_.pipelined ? &forms_.mesh.group("pipeline") : nullptr);
 }
 
 sharding::ShardedState DividedState::sharded(const optim::NamedTensors& own) const {
@@ -183,9 +191,10 @@ void DividedState::visit_replicas(const ReplicaVisitor& visit) {
     if (std::ranges::count(ignored, name) > 0) continue;
     ProcessGroup* const group = has_parts ? forms_.parallelism.replica_group() : &forms_.replicas_of(name);
     if (group) visit(*group, name, parameter.value());
-    // Parameters that are not sliced are the same at the ranks that divide the others.
+    // Parameters that are not sliced are the same at the ranks that divide the others, unless these divide them, too.
     for (const auto& each : forms_.slices())
-      if (!each.slices->divides(name)) visit(each.slices->group(), name, parameter.value());
+      if (!each.slices->divides(name) && (!has_parts || each.axis != "expert"))
+        visit(each.slices->group(), name, parameter.value());
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,6 +61,7 @@ class DividedState {
  private:
   void divide();
   void make_optimizer_of_parts();
+  std::shared_ptr<optim::TensorParts> tensor_parts() const;
   sharding::ShardedState sharded(const optim::NamedTensors& own) const;
   // Returns the state of a model that is whole except for its slices, sharded over the ranks that have them.
   sharding::ShardedState of_slices(const optim::NamedTensors& model) const;

@@ -130,7 +130,8 @@ std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, c
   return optim::split_one_dimensional(parameters);
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vector<optim::ParameterGroup> groups) {
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vector<optim::ParameterGroup> groups,
+                                                 std::shared_ptr<optim::TensorParts> parts) {
   return optim::make_optimizer(c.optim.name,
                                {.lr = c.optim.lr,
                                 .momentum = c.optim.momentum,
@@ -147,7 +148,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vect
                                 .trust_coefficient = c.optim.trust_coefficient,
                                 .ns_steps = c.optim.ns_steps,
                                 .adjust_lr_fn = c.optim.adjust_lr_fn,
-                                .offload = c.optim.offload},
+                                .offload = c.optim.offload,
+                                .parts = std::move(parts)},
                                std::move(groups));
 }
 

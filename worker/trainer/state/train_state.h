@@ -66,7 +66,8 @@ optim::NamedParameters trained_parameters(const nn::Module& model);
 
 // Make the groups of the optimizer's parameters, and the optimizer, as the settings say.
 std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, const nn::Module& model);
-std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& config, std::vector<optim::ParameterGroup> groups);
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& config, std::vector<optim::ParameterGroup> groups,
+                                                 std::shared_ptr<optim::TensorParts> parts = nullptr);
 
 // Makes the task for a model that is only evaluated: a distillation is a classification then, without its teacher.
 std::unique_ptr<tasks::Task> make_evaluation_task(const TrainConfig& config, const data::SampleLayout& layout,

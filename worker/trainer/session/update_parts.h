@@ -1,0 +1,45 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/comm/process_group.h"
+#include "worker/optim/tensor_parts.h"
+#include "worker/parallel/sharding/parameter_placements.h"
+#include "worker/parallel/sharding/sharded_sum.h"
+
+namespace ddprun::trainer {
+
+// The parts of parameters that ranks update, for optimizers that need to know of whole tensors. A matrix is transformed
+// at the rank that has fewest elements of others to transform.
+//
+// Ownership: the groups outlive it. Threads and errors: those of TensorParts and of the groups.
+class UpdateParts final : public optim::TensorParts {
+ public:
+  // axes: those on which tensors may be sharded (axes_of_updates()). stages: the ranks that have the stages of the same
+  // model; null if there is one stage.
+  UpdateParts(sharding::ParameterPlacements placements, std::vector<sharding::AxisGroup> axes, ProcessGroup& all,
+              ProcessGroup* stages);
+
+  Shape whole_shape(const std::string& parameter) const override;
+  void add_up(const std::vector<std::string>& parameters, std::span<double> numbers) override;
+  void transform(std::size_t group, const sharding::NamedTensors& parts,
+                 const std::function<void(Tensor& whole)>& function) override;
+
+ private:
+  // Tensors that are sharded, in both placements.
+  struct Exchange {
+    std::vector<sharding::PlacedTensor> parts, whole;
+  };
+  const Exchange& exchange_of(std::size_t group, const sharding::NamedTensors& parts);
+
+  const sharding::ParameterPlacements placements_;
+  const std::vector<sharding::AxisGroup> axes_;
+  ProcessGroup& all_;
+  ProcessGroup* const stages_;
+  std::map<std::size_t, Exchange> exchanges_;  // by parameter group
+};
+
+}  // namespace ddprun::trainer
