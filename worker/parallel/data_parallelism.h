@@ -58,6 +58,8 @@ class DataParallelism {
   virtual const DividedParameters* divided() const { return nullptr; }
   // The ranks among which they are divided.
   virtual ProcessGroup& shard_group() const = 0;
+  // Those among which slices of parameters are divided that only some of these ranks have, such as experts.
+  virtual ProcessGroup& shard_group_of_slices() const { return shard_group(); }
   // The ranks that have the same parts, one in each shard group; null if there is one shard group.
   virtual ProcessGroup* replica_group() const { return nullptr; }
   // The sum of ProcessGroup::bytes_sent() of the groups that this object has formed for itself.

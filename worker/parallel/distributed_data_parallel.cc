@@ -144,11 +144,12 @@ struct DistributedDataParallel::State {
 void DistributedDataParallel::State::shard() {
   if (may_leave_out())
     throw Error(Errc::usage, "shard_gradients does not go with find_unused_parameters or static_graph");
-  flat = std::make_unique<FlatParameters>(group, parameters, reducer.buckets());
+  const std::vector groups(reducer.buckets().size(), &group);
+  flat = std::make_unique<FlatParameters>(groups, parameters, reducer.buckets());
   divided = {.parameters = parameters,
              .buckets = reducer.buckets(),
-             .groups = std::vector(reducer.buckets().size(), &group),
-             .values = flat->parts(group),
+             .groups = groups,
+             .values = flat->parts(),
              .gradients = {}};
   for (const Bucket& bucket : divided.buckets) {
     const Shard own = shard_of(bucket.count, group.rank(), group.size());
@@ -316,7 +317,7 @@ void DistributedDataParallel::zero_grad() {
 }
 
 void DistributedDataParallel::parameters_updated() {
-  if (state_->flat) state_->flat->gather(state_->group);
+  if (state_->flat) state_->flat->gather();
 }
 
 void DistributedDataParallel::visit_parameters(const Visitor& visit) {

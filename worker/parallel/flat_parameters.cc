@@ -4,11 +4,13 @@
 
 namespace ddprun {
 
-FlatParameters::FlatParameters(ProcessGroup& group, std::vector<std::pair<std::string, Variable>> parameters,
-                               std::vector<Bucket> buckets)
-    : parameters_(std::move(parameters)), buckets_(std::move(buckets)) {
-  for (const Bucket& bucket : buckets_) {
-    const auto buffer = std::make_shared<RegisteredBuffer>(group.allocate(bucket.count * size_of(bucket.dtype)));
+FlatParameters::FlatParameters(std::vector<ProcessGroup*> groups,
+                               std::vector<std::pair<std::string, Variable>> parameters, std::vector<Bucket> buckets)
+    : groups_(std::move(groups)), parameters_(std::move(parameters)), buckets_(std::move(buckets)) {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    const auto buffer =
+        std::make_shared<RegisteredBuffer>(groups_.at(b)->allocate(bucket.count * size_of(bucket.dtype)));
     memory_.push_back(buffer);
     for (const BucketSlice& slice : bucket.slices) {
       Variable& parameter = parameters_[slice.parameter].second;
@@ -24,10 +26,10 @@ Span FlatParameters::memory(std::size_t bucket) const {
   return {memory_.at(bucket)->data(), buckets_[bucket].count, buckets_[bucket].dtype};
 }
 
-std::vector<Tensor> FlatParameters::parts(const ProcessGroup& group) const {
+std::vector<Tensor> FlatParameters::parts() const {
   std::vector<Tensor> all;
   for (std::size_t b = 0; b < buckets_.size(); ++b)
-    all.push_back(part(b, shard_of(buckets_[b].count, group.rank(), group.size())));
+    all.push_back(part(b, shard_of(buckets_[b].count, groups_[b]->rank(), groups_[b]->size())));
   return all;
 }
 
@@ -38,8 +40,9 @@ Tensor FlatParameters::part(std::size_t bucket, const Shard& elements) const {
 }
 
 // Blocking: there is nothing to compute meanwhile, so the calling thread does it without waking another one.
-void FlatParameters::gather(ProcessGroup& group) {
+void FlatParameters::gather() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    ProcessGroup& group = *groups_[b];
     const Span all = memory(b);
     const Shard own = shard_of(all.count, group.rank(), group.size());
     const ConstSpan part{static_cast<const std::byte*>(all.data) + own.begin * size_of(all.dtype), own.count(),

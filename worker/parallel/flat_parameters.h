@@ -14,24 +14,27 @@ namespace ddprun {
 // Parameters in the memory of buckets: a parameter lies at the same place of its bucket as its gradient in the
 // reducer's. So a range of a bucket is gathered from all ranks in place.
 //
-// Ownership: the memory lives as long as this object or a parameter in it. Threads: those of the parameters.
-// Errors: those of the group: what allocate_on() throws from the constructor, its failure from gather().
+// Ownership: the groups outlive this object; the memory lives as long as it or a parameter in it.
+// Threads: those of the parameters.
+// Errors: those of the groups: what allocate_on() throws from the constructor, their failure from gather().
 class FlatParameters {
  public:
-  // Moves the values of the parameters into buckets; their gradients are dropped. The memory is the group's.
-  FlatParameters(ProcessGroup& group, std::vector<std::pair<std::string, Variable>> parameters,
+  // Moves the values of the parameters into buckets; their gradients are dropped. groups: by bucket, that whose ranks
+  // divide it, in whose memory it lies.
+  FlatParameters(std::vector<ProcessGroup*> groups, std::vector<std::pair<std::string, Variable>> parameters,
                  std::vector<Bucket> buckets);
 
   // Returns by bucket the elements that belong to this rank (shards.h), as one dimension.
-  std::vector<Tensor> parts(const ProcessGroup& group) const;
-  // Copies all ranks' parts to all ranks. Collective.
-  void gather(ProcessGroup& group);
+  std::vector<Tensor> parts() const;
+  // Copies the parts of the ranks of each group to all of them. Collective.
+  void gather();
   // Returns the memory of a bucket, padding included.
   Span memory(std::size_t bucket) const;
   // Returns some elements of a bucket, as one dimension. The tensor keeps the memory alive.
   Tensor part(std::size_t bucket, const Shard& elements) const;
 
  private:
+  std::vector<ProcessGroup*> groups_;  // by bucket
   std::vector<std::pair<std::string, Variable>> parameters_;
   std::vector<Bucket> buckets_;
   std::vector<std::shared_ptr<RegisteredBuffer>> memory_;  // by bucket

@@ -1,6 +1,8 @@
 #include "worker/parallel/shard_units.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <ranges>
@@ -25,8 +27,8 @@ constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
 constexpr BucketLimits one_of_each_type{.first_bytes = no_limit, .bytes = no_limit};
 
 // Returns the buckets of these parameters, in which those that are shared are alone.
-std::vector<Bucket> buckets_of(const std::vector<std::size_t>& indices, const NamedVariables& parameters,
-                               const StageTensors& stages, const BucketLimits& limits) {
+std::vector<Bucket> plan_some(const std::vector<std::size_t>& indices, const NamedVariables& parameters,
+                              const StageTensors& stages, const BucketLimits& limits) {
   std::vector<ParameterRef> references;
   std::vector<std::size_t> alone;
   for (const std::size_t index : indices) {
@@ -39,6 +41,26 @@ std::vector<Bucket> buckets_of(const std::vector<std::size_t>& indices, const Na
   for (Bucket& bucket : buckets)
     for (BucketSlice& slice : bucket.slices) slice.parameter = indices[slice.parameter];
   return buckets;
+}
+
+// A bucket is complete when the gradient of the first parameter in it is ready.
+std::size_t first_parameter(const Bucket& bucket) {
+  return std::ranges::min_element(bucket.slices, {}, &BucketSlice::parameter)->parameter;
+}
+
+// Returns the buckets of these parameters, none of which has both sliced ones and others, in the order in which they
+// become ready.
+std::vector<Bucket> buckets_of(const std::vector<std::size_t>& indices, const NamedVariables& parameters,
+                               const StageTensors& stages, const BucketLimits& limits,
+                               const std::vector<std::string>& sliced) {
+  std::vector<std::size_t> of_slices, others;
+  for (const std::size_t index : indices)
+    (std::ranges::count(sliced, parameters[index].first) > 0 ? of_slices : others).push_back(index);
+  if (of_slices.empty()) return plan_some(indices, parameters, stages, limits);
+  std::vector<Bucket> all;
+  std::ranges::merge(plan_some(of_slices, parameters, stages, limits), plan_some(others, parameters, stages, limits),
+                     std::back_inserter(all), std::greater<>(), first_parameter, first_parameter);
+  return all;
 }
 
 // Returns by stage the indices of the parameters that it has.
@@ -56,7 +78,8 @@ std::map<int, std::vector<std::size_t>> indices_by_stage(const NamedVariables& p
 
 }  // namespace
 
-ShardUnits plan_units(nn::Module& model, const NamedVariables& parameters, const StageTensors& stages) {
+ShardUnits plan_units(nn::Module& model, const NamedVariables& parameters, const StageTensors& stages,
+                      const std::vector<std::string>& sliced) {
   const auto users = model.parameter_users();
   std::vector<std::vector<std::size_t>> used;  // indices of parameters by user
   std::vector<std::vector<std::size_t>> own;   // those that no earlier user has
@@ -72,7 +95,7 @@ ShardUnits plan_units(nn::Module& model, const NamedVariables& parameters, const
   ShardUnits units;
   std::vector<std::size_t> bucket_of(parameters.size());
   for (std::size_t u = users.size(); u-- > 0;) {
-    for (Bucket& bucket : buckets_of(own[u], parameters, stages, one_of_each_type)) {
+    for (Bucket& bucket : buckets_of(own[u], parameters, stages, one_of_each_type, sliced)) {
       for (const BucketSlice& slice : bucket.slices) bucket_of[slice.parameter] = units.buckets.size();
       units.buckets.push_back(std::move(bucket));
     }
@@ -87,14 +110,14 @@ ShardUnits plan_units(nn::Module& model, const NamedVariables& parameters, const
 }
 
 std::vector<Bucket> plan_buckets_of_stages(const NamedVariables& parameters, const StageTensors& stages,
-                                           const BucketLimits& limits) {
+                                           const BucketLimits& limits, const std::vector<std::string>& sliced) {
   const auto by_stage = indices_by_stage(parameters, stages);
   std::vector<Bucket> all;
   std::vector<bool> taken(parameters.size(), false);
   for (auto [stage, indices] : by_stage | std::views::reverse) {
     std::erase_if(indices, [&](std::size_t index) { return taken[index]; });
     for (const std::size_t index : indices) taken[index] = true;
-    for (Bucket& bucket : buckets_of(indices, parameters, stages, limits)) all.push_back(std::move(bucket));
+    for (Bucket& bucket : buckets_of(indices, parameters, stages, limits, sliced)) all.push_back(std::move(bucket));
   }
   return all;
 }

@@ -29,16 +29,19 @@ struct ShardUnits {
   std::vector<ParameterUser> users;  // in the order of registration
 };
 
-// parameters: those of the model that are divided; others stay whole. Each of stages.shared is a unit of its own. The
-// model outlives the result, which points to its modules. The result is the same at all ranks with the same model;
-// nothing is communicated. Errors: none.
+// parameters: those of the model that are divided; others stay whole. Each of stages.shared is a unit of its own.
+// sliced: parameters that other ranks divide than the rest; no bucket has some of both. The model outlives the result,
+// which points to its modules. The result is the same at all ranks with the same model; nothing is communicated.
+// Errors: none.
 ShardUnits plan_units(nn::Module& model, const std::vector<std::pair<std::string, Variable>>& parameters,
-                      const StageTensors& stages = {});
+                      const StageTensors& stages = {}, const std::vector<std::string>& sliced = {});
 
 // Plans buckets of parameters (reducer/bucketing.h) such that none has parameters of several stages: those of later
-// stages come first, as their gradients become ready first. Each of stages.shared has a bucket of its own.
+// stages come first, as their gradients become ready first. Each of stages.shared has a bucket of its own. sliced: like
+// that of plan_units().
 std::vector<Bucket> plan_buckets_of_stages(const std::vector<std::pair<std::string, Variable>>& parameters,
-                                           const StageTensors& stages, const BucketLimits& limits);
+                                           const StageTensors& stages, const BucketLimits& limits,
+                                           const std::vector<std::string>& sliced = {});
 // Returns by stage the buckets with parameters of it, ascending; those of a whole model are stage 0.
 std::map<int, std::vector<std::size_t>> buckets_by_stage(
     const std::vector<Bucket>& buckets, const std::vector<std::pair<std::string, Variable>>& parameters,

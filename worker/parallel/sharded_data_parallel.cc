@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "common/error.h"
+#include "worker/parallel/bucket_ranks.h"
 #include "worker/parallel/call_order.h"
 #include "worker/parallel/flat_parameters.h"
 #include "worker/parallel/group_tensors.h"
 #include "worker/parallel/order_broadcast.h"
 #include "worker/parallel/own_tensors.h"
+#include "worker/parallel/shard_meshes.h"
 #include "worker/parallel/shard_units.h"
 #include "worker/parallel/sharded_gradients.h"
 #include "worker/parallel/sharded_parameters.h"
@@ -30,15 +32,36 @@ NamedVariables trained_parameters(const nn::Module& model, const StageTensors& s
   return parameters;
 }
 
-// Makes all ranks equal to rank 0. Returns the parameters that are trained.
-NamedVariables aligned_parameters(ProcessGroup& group, const nn::Module& model, const StageTensors& stages) {
-  align_ranks(group, stages.present(model.named_parameters()), stages.present(model.named_buffers()));
-  return trained_parameters(model, stages);
+bool is_sliced(const ShardedOptions& options, const std::string& parameter) {
+  return std::ranges::count(options.sliced.names, parameter) > 0;
+}
+
+// Returns those of the parameters that are sliced, or the others.
+NamedVariables only(bool sliced, NamedVariables parameters, const ShardedOptions& options) {
+  std::erase_if(parameters, [&](const auto& each) { return is_sliced(options, each.first) != sliced; });
+  return parameters;
+}
+
+// Makes the ranks that have the same parameters equal to the first of them. Returns the parameters that are trained.
+NamedVariables aligned_parameters(ProcessGroup& group, const nn::Module& model, const ShardedOptions& options) {
+  const auto all = options.stages.present(model.named_parameters());
+  align_ranks(group, only(false, all, options), options.stages.present(model.named_buffers()));
+  if (options.sliced.replicas) align_ranks(*options.sliced.replicas, only(true, all, options), {});
+  return trained_parameters(model, options.stages);
 }
 
 ShardUnits units_of(nn::Module& model, const NamedVariables& parameters, const ShardedOptions& options) {
-  if (options.shard_parameters) return plan_units(model, parameters, options.stages);
-  return {.buckets = plan_buckets_of_stages(parameters, options.stages, options.limits), .users = {}};
+  const auto& sliced = options.sliced.names;
+  if (options.shard_parameters) return plan_units(model, parameters, options.stages, sliced);
+  return {.buckets = plan_buckets_of_stages(parameters, options.stages, options.limits, sliced), .users = {}};
+}
+
+std::vector<BucketRanks> ranks_of(const std::vector<Bucket>& buckets, const NamedVariables& parameters,
+                                  const ShardedOptions& options, const ShardMeshes& meshes) {
+  std::vector<BucketRanks> all;
+  for (const Bucket& bucket : buckets)
+    all.push_back(meshes.ranks(is_sliced(options, parameters[bucket.slices.front().parameter].first)));
+  return all;
 }
 
 }  // namespace
@@ -53,11 +76,12 @@ struct ShardedDataParallel::State final : UseListener {
   State(nn::Module& module, ProcessGroup& group, const ShardedOptions& given)
       : model(module),
         options(given),
-        mesh(group, {{"replicate", mesh_rest}, {"shard", given.shard_group > 0 ? given.shard_group : group.size()}}),
-        parameters(aligned_parameters(group, module, given.stages)),
+        meshes(group, given.shard_group, given.sliced.replicas),
+        parameters(aligned_parameters(group, module, given)),
         units(units_of(module, parameters, given)),
         buckets_of(buckets_by_stage(units.buckets, parameters, given.stages)),
-        gradients(mesh, parameters, units.buckets),
+        ranks(ranks_of(units.buckets, parameters, given, meshes)),
+        gradients(ranks, parameters, units.buckets, given.gradients_as),
         first_order(group) {}
 
   void divide();
@@ -79,10 +103,11 @@ struct ShardedDataParallel::State final : UseListener {
 
   nn::Module& model;
   const ShardedOptions options;
-  const DeviceMesh mesh;
+  const ShardMeshes meshes;
   const NamedVariables parameters;
   const ShardUnits units;
   const std::map<int, std::vector<std::size_t>> buckets_of;  // by stage
+  const std::vector<BucketRanks> ranks;                      // by bucket
   ShardedGradients gradients;
   std::unique_ptr<FlatParameters> flat;        // set without shard_parameters
   std::unique_ptr<ShardedParameters> sharded;  // set with it
@@ -101,17 +126,19 @@ struct ShardedDataParallel::State final : UseListener {
 
 // Puts parameters where this kind of division has them, and sets this rank's parts.
 void ShardedDataParallel::State::divide() {
+  std::vector<ProcessGroup*> groups;
+  for (const BucketRanks& each : ranks) groups.push_back(each.shard);
   divided = {.parameters = parameters,
              .buckets = units.buckets,
-             .groups = std::vector(units.buckets.size(), &mesh.group("shard")),
+             .groups = groups,
              .values = {},
              .gradients = gradients.parts()};
   if (options.shard_parameters) {
-    sharded = std::make_unique<ShardedParameters>(mesh, parameters, units.buckets);
+    sharded = std::make_unique<ShardedParameters>(ranks, parameters, units.buckets);
     divided.values = sharded->parts();
   } else {
-    flat = std::make_unique<FlatParameters>(mesh.group("shard"), parameters, units.buckets);
-    divided.values = flat->parts(mesh.group("shard"));
+    flat = std::make_unique<FlatParameters>(groups, parameters, units.buckets);
+    divided.values = flat->parts();
   }
 }
 
@@ -127,7 +154,7 @@ void ShardedDataParallel::State::begin_step(bool is_training) {
   if (sharded) sharded->drop_all();  // those of a forward pass that no backward pass followed
   if (!is_training || !model.training() || !options.broadcast_buffers) return;
   const auto start = std::chrono::steady_clock::now();
-  broadcast(mesh.all(), references(buffers()));
+  broadcast(meshes.all(), references(buffers()));
   waited_for_buffers += std::chrono::steady_clock::now() - start;
 }
 
@@ -286,13 +313,13 @@ void ShardedDataParallel::zero_grad() {
 
 void ShardedDataParallel::parameters_updated() {
   if (state_->flat)
-    state_->flat->gather(state_->mesh.group("shard"));
+    state_->flat->gather();
   else
     state_->sharded->parts_updated();
 }
 
 void ShardedDataParallel::sync_buffers() {
-  broadcast(state_->mesh.all(), references(state_->buffers()));
+  broadcast(state_->meshes.all(), references(state_->buffers()));
 }
 
 std::vector<HookState> ShardedDataParallel::hook_state() {
@@ -302,7 +329,7 @@ std::vector<HookState> ShardedDataParallel::hook_state() {
 
 std::shared_ptr<void> ShardedDataParallel::evaluated_model() {
   if (state_->options.broadcast_buffers) return nullptr;
-  return OwnTensors(state_->buffers()).replaced_by_first(state_->mesh.all());
+  return OwnTensors(state_->buffers()).replaced_by_first(state_->meshes.all());
 }
 
 void ShardedDataParallel::visit_parameters(const Visitor& visit) {
@@ -340,7 +367,9 @@ void ShardedDataParallel::distribute_model() {
     state_->sharded->distribute();
     std::erase_if(whole, [](const auto& each) { return each.second.requires_grad(); });
   }
-  broadcast(state_->mesh.all(), references(whole));
+  for (const bool sliced : {false, true})
+    if (const auto some = only(sliced, whole, state_->options); !some.empty())
+      broadcast(state_->meshes.all(sliced), references(some));
   for (const auto& [name, parameter] : whole) parameter.value().storage()->bump_version();
   sync_buffers();
 }
@@ -376,11 +405,20 @@ const DividedParameters* ShardedDataParallel::divided() const {
 }
 
 ProcessGroup& ShardedDataParallel::shard_group() const {
-  return state_->mesh.group("shard");
+  return state_->meshes.mesh().group("shard");
+}
+
+ProcessGroup& ShardedDataParallel::shard_group_of_slices() const {
+  return *state_->meshes.ranks(state_->options.sliced.replicas != nullptr).shard;
 }
 
 ProcessGroup* ShardedDataParallel::replica_group() const {
-  return state_->mesh.size("replicate") > 1 ? &state_->mesh.group("replicate") : nullptr;
+  const DeviceMesh& mesh = state_->meshes.mesh();
+  return mesh.size("replicate") > 1 ? &mesh.group("replicate") : nullptr;
+}
+
+std::uint64_t ShardedDataParallel::bytes_sent() const {
+  return state_->meshes.bytes_sent();
 }
 
 }  // namespace ddprun

@@ -2,16 +2,25 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "worker/comm/process_group.h"
 #include "worker/nn/module.h"
 #include "worker/parallel/data_parallelism.h"
 #include "worker/parallel/divided_parameters.h"
-#include "worker/parallel/mesh/device_mesh.h"
 #include "worker/parallel/stage_pass.h"
 #include "worker/reducer/bucketing.h"
 
 namespace ddprun {
+
+// Parameters of which each rank has a slice, such as its experts, and the ranks that have the same slices. The gradient
+// of a slice at a rank is that of the samples of all ranks that have the others.
+struct SlicedParameters {
+  std::vector<std::string> names;
+  ProcessGroup* replicas = nullptr;  // outlives the data parallelism; null if there are none
+};
 
 struct ShardedOptions {
   BucketLimits limits;  // those of the buckets of gradients; with shard_parameters units of the model replace buckets
@@ -21,10 +30,15 @@ struct ShardedOptions {
   // otherwise it stays from the one to the other, and in a pipeline from its first pass of a step to the end of the
   // step.
   bool reshard_after_forward = true;
-  // The number of ranks of a shard group; 0: all. Shard groups are replicas of each other (mesh/device_mesh.h).
+  // The number of ranks of a shard group; 0: all. Shard groups are replicas of each other (mesh/device_mesh.h). With
+  // sliced parameters each has all slices.
   int shard_group = 0;
   bool broadcast_buffers = true;  // like DdpOptions::broadcast_buffers
-  StageTensors stages = {};       // like DdpOptions::stages
+  // The type of 16 bits to which gradients are rounded for their reduction; none: they are sent as they are.
+  std::optional<DType> gradients_as = {};
+  StageTensors stages = {};  // like DdpOptions::stages
+  // These are divided among the ranks that have the same slices, and all others among all ranks.
+  SlicedParameters sliced = {};
 };
 
 // The parameters that are divided with these options, and their buckets. Pure, like that for DdpOptions.
@@ -39,13 +53,15 @@ GradientBuckets gradient_buckets(nn::Module& model, const ShardedOptions& option
 // same order. A rank without samples follows the last pass's order; in a first pass the others broadcast it. The passes
 // of a pipeline's stages are followed each by itself: those of several micro-batches may be under way.
 //
+// With sliced parameters every rank makes every pass with samples, as it computes for others (ExpertParallel).
+//
 // Frozen parameters and buffers stay whole at every rank. A tied parameter belongs to the module that has it first.
 // Parameters are used by calls of modules that registered them, and not from elsewhere (Errc::usage).
 //
 // Ownership: model and group outlive this object, which outlives the tapes of its passes.
 // Threads: one at a time. All ranks run the same sequence of passes.
 // Errors: the constructor throws Errc::usage for a shard_group that does not divide the ranks. Passes throw the errors
-//   of the group, Errc::usage for a parameter that the loss does not depend on and for a first pass for which no rank
+//   of the groups, Errc::usage for a parameter that the loss does not depend on and for a first pass for which no rank
 //   has samples, and Errc::mismatch for ranks that differ in the order of calls in a first pass for which some have no
 //   samples. The object cannot be used afterwards.
 class ShardedDataParallel final : public DataParallelism {
@@ -78,7 +94,9 @@ class ShardedDataParallel final : public DataParallelism {
 
   const DividedParameters* divided() const override;
   ProcessGroup& shard_group() const override;
+  ProcessGroup& shard_group_of_slices() const override;
   ProcessGroup* replica_group() const override;
+  std::uint64_t bytes_sent() const override;
 
  private:
   struct State;

@@ -21,19 +21,32 @@ Tensor range(const Tensor& tensor, std::size_t begin, std::size_t end) {
   return tensor.slice(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin));
 }
 
+std::size_t bytes_of(const Tensor& tensor) {
+  return tensor.defined() ? tensor.bytes() : 0;
+}
+
+// Returns the reduction that leaves an average over the replicas to do.
+Reduction reduction_among_shards(const BucketRanks& ranks) {
+  const int averaged = ranks.shard->size() * ranks.replicate->size();
+  if (ranks.divisor == averaged) return ReduceOp::average;
+  return Reduction::premultiplied_sum(static_cast<double>(ranks.replicate->size()) / ranks.divisor);
+}
+
 }  // namespace
 
-ShardedGradients::ShardedGradients(const DeviceMesh& mesh, std::vector<std::pair<std::string, Variable>> parameters,
-                                   std::vector<Bucket> buckets)
-    : mesh_(mesh),
+ShardedGradients::ShardedGradients(std::vector<BucketRanks> ranks,
+                                   std::vector<std::pair<std::string, Variable>> parameters,
+                                   std::vector<Bucket> buckets, std::optional<DType> sent_as)
+    : ranks_(std::move(ranks)),
       parameters_(std::move(parameters)),
       buckets_(std::move(buckets)),
+      sent_as_(sent_as),
       places_(parameters_.size()),
       memory_(buckets_.size()),
       adds_(buckets_.size(), false) {
-  ProcessGroup& shards = mesh.group("shard");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
+    ProcessGroup& shards = *ranks_.at(b).shard;
     for (std::size_t s = 0; s < bucket.slices.size(); ++s)
       places_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
     missing_.push_back(bucket.slices.size());
@@ -100,15 +113,16 @@ void ShardedGradients::ready(std::size_t parameter) {
 void ShardedGradients::start(std::size_t b) {
   while (travelling_.size() >= most_travelling) complete_oldest();
   const auto from = std::chrono::steady_clock::now();
-  ProcessGroup& shards = mesh_.group("shard");
-  Travelling reduction{.bucket = b, .part = {}, .work = nullptr, .start = from};
-  if (adds_[b]) {
-    reduction.part = flat_tensor(static_cast<std::size_t>(parts_[b].numel()), parts_[b].dtype());
-    grow(reduction.part.bytes());
-  }
+  ProcessGroup& shards = *ranks_[b].shard;
+  Travelling reduction{.bucket = b, .part = {}, .sent = {}, .work = nullptr, .start = from};
+  if (sent_as_) reduction.sent = memory_[b].to(*sent_as_);
+  if (adds_[b] || sent_as_)
+    reduction.part = flat_tensor(static_cast<std::size_t>(parts_[b].numel()), sent_as_.value_or(parts_[b].dtype()));
+  grow(bytes_of(reduction.part) + bytes_of(reduction.sent));
   reduction.work =
-      shards.reduce_scatterv(span_of_tensor(memory_[b]), span_of_tensor(adds_[b] ? reduction.part : parts_[b]),
-                             shard_counts(buckets_[b].count, shards.size()), ReduceOp::average);
+      shards.reduce_scatterv(span_of_tensor(reduction.sent.defined() ? reduction.sent : memory_[b]),
+                             span_of_tensor(reduction.part.defined() ? reduction.part : parts_[b]),
+                             shard_counts(buckets_[b].count, shards.size()), reduction_among_shards(ranks_[b]));
   travelling_.push_back(std::move(reduction));
   starting_ += std::chrono::steady_clock::now() - from;
 }
@@ -118,21 +132,25 @@ void ShardedGradients::complete_oldest() {
   Travelling& oldest = travelling_.front();
   const std::size_t b = oldest.bucket;
   oldest.work->wait();
-  average_over_replicas(adds_[b] ? oldest.part : parts_[b]);
+  ranks_[b].replicate->allreduce(span_of_tensor(oldest.part.defined() ? oldest.part : parts_[b]), ReduceOp::average,
+                                 {.blocking = true});
   const auto now = std::chrono::steady_clock::now();
   waited_ += now - from;
   if (transfers_) transfers_->push_back({.bucket = b, .start = oldest.start, .end = now});
-  if (adds_[b]) {
-    kernels::add_in_place(parts_[b], oldest.part);
-    bytes_ -= oldest.part.bytes();
-  }
-  adds_[b] = true;
+  take_result(oldest);
   travelling_.pop_front();
   close(b);
 }
 
-void ShardedGradients::average_over_replicas(Tensor part) {
-  mesh_.group("replicate").allreduce(span_of_tensor(part), ReduceOp::average, {.blocking = true});
+void ShardedGradients::take_result(const Travelling& reduction) {
+  const std::size_t b = reduction.bucket;
+  Tensor& part = parts_[b];
+  if (adds_[b])
+    kernels::add_in_place(part, reduction.part.to(part.dtype()));
+  else if (reduction.part.defined())
+    part.copy_from(reduction.part.to(part.dtype()));
+  bytes_ -= bytes_of(reduction.part) + bytes_of(reduction.sent);
+  adds_[b] = true;
 }
 
 // Makes the variables release the memory.

@@ -3,12 +3,13 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "worker/autograd/variable.h"
-#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/bucket_ranks.h"
 #include "worker/reducer/bucketing.h"
 #include "worker/reducer/transfer.h"
 
@@ -21,16 +22,14 @@ namespace ddprun {
 // A pass: begin_pass(), ready() once for each parameter of its buckets, then finish(). Buckets start in their order,
 // whatever the order in which gradients become ready, so that all ranks start the same operations.
 //
-// The mesh has the axes "replicate" and "shard": parts are those of the shard group, averaged over the replicas
-// as well.
-//
-// Ownership: the mesh outlives this object. Threads: one at a time.
+// Ownership: the groups outlive this object. Threads: one at a time.
 // Errors: those of its groups; Errc::usage for a parameter that is ready twice, or not by finish(). The object cannot
 //   be used afterwards.
 class ShardedGradients {
  public:
-  ShardedGradients(const DeviceMesh& mesh, std::vector<std::pair<std::string, Variable>> parameters,
-                   std::vector<Bucket> buckets);
+  // ranks: by bucket. sent_as: a type of 16 bits to which gradients are rounded for the reductions of a pass.
+  ShardedGradients(std::vector<BucketRanks> ranks, std::vector<std::pair<std::string, Variable>> parameters,
+                   std::vector<Bucket> buckets, std::optional<DType> sent_as = std::nullopt);
   ~ShardedGradients();  // waits for operations in progress
   ShardedGradients(const ShardedGradients&) = delete;
   ShardedGradients& operator=(const ShardedGradients&) = delete;
@@ -45,7 +44,7 @@ class ShardedGradients {
   bool has_begun() const;
   void finish();
 
-  // Returns by bucket this rank's elements of the average over all ranks.
+  // Returns by bucket this rank's elements of the average.
   const std::vector<Tensor>& parts() const { return parts_; }
   std::size_t peak_bytes() const { return peak_; }
   void reset_peak() { peak_ = bytes_; }
@@ -61,7 +60,8 @@ class ShardedGradients {
   };
   struct Travelling {
     std::size_t bucket = 0;
-    Tensor part;  // the result, if it is to be added to an earlier pass's
+    Tensor part;  // the result, if it is no part itself
+    Tensor sent;  // the gradients in 16 bits, if they are rounded
     WorkPtr work;
     std::chrono::steady_clock::time_point start;
   };
@@ -69,15 +69,16 @@ class ShardedGradients {
   Tensor slice_of(std::size_t bucket, std::size_t slice) const;
   Tensor memory_of(std::size_t parameter);
   void start(std::size_t bucket);
+  void take_result(const Travelling& reduction);
   void complete_oldest();
-  void average_over_replicas(Tensor part);
   void close(std::size_t bucket);
   void grow(std::size_t bytes);
   std::string unready_names() const;
 
-  const DeviceMesh& mesh_;
+  const std::vector<BucketRanks> ranks_;  // by bucket
   std::vector<std::pair<std::string, Variable>> parameters_;
   const std::vector<Bucket> buckets_;
+  const std::optional<DType> sent_as_;
   std::vector<Place> places_;                           // by parameter
   std::vector<Tensor> memory_;                          // by bucket; undefined while there is none
   std::vector<Tensor> parts_;                           // by bucket

@@ -9,9 +9,10 @@
 
 namespace ddprun {
 
-ShardedParameters::ShardedParameters(const DeviceMesh& mesh, std::vector<std::pair<std::string, Variable>> parameters,
+ShardedParameters::ShardedParameters(std::vector<BucketRanks> ranks,
+                                     std::vector<std::pair<std::string, Variable>> parameters,
                                      std::vector<Bucket> buckets)
-    : mesh_(mesh),
+    : ranks_(std::move(ranks)),
       parameters_(std::move(parameters)),
       buckets_(std::move(buckets)),
       bucket_of_(parameters_.size()),
@@ -19,9 +20,9 @@ ShardedParameters::ShardedParameters(const DeviceMesh& mesh, std::vector<std::pa
       cast_places_(parameters_.size()),
       cast_bytes_(buckets_.size()),
       states_(buckets_.size()) {
-  ProcessGroup& shards = mesh.group("shard");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
+    ProcessGroup& shards = *ranks_.at(b).shard;
     const auto memory = std::make_shared<ReleasableMemory>(bucket.count * size_of(bucket.dtype));
     memory_.push_back(memory);
     for (const BucketSlice& slice : bucket.slices) {
@@ -66,7 +67,7 @@ Span ShardedParameters::part(std::size_t b) const {
 }
 
 Counts ShardedParameters::counts(std::size_t b) const {
-  return shard_counts(buckets_[b].count, mesh_.group("shard").size());
+  return shard_counts(buckets_[b].count, ranks_[b].shard->size());
 }
 
 void ShardedParameters::become(std::size_t b, State state) {
@@ -119,7 +120,7 @@ void ShardedParameters::prefetch(std::size_t b) {
   bytes_ += buckets_[b].count * size_of(buckets_[b].dtype);
   peak_ = std::max(peak_, bytes_);
   become(b, State::coming);
-  state.work = mesh_.group("shard").allgatherv(part(b), whole(b), counts(b));
+  state.work = ranks_[b].shard->allgatherv(part(b), whole(b), counts(b));
 }
 
 void ShardedParameters::acquire(std::size_t b) {
@@ -156,23 +157,27 @@ void ShardedParameters::parts_updated() {
 }
 
 void ShardedParameters::collect() {
-  if (mesh_.coordinate("replicate") > 0) return;
-  const bool is_root = mesh_.group("shard").rank() == 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (is_root) bytes_ += buckets_[b].count * size_of(buckets_[b].dtype);
-    mesh_.group("shard").gatherv(part(b), is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), 0,
-                                 {.blocking = true});
-    if (is_root) become(b, State::present);
+    const auto& [shard, replicate, divisor, roots] = ranks_[b];
+    if (replicate->rank() > 0) continue;
+    for (const int root : roots) {
+      const bool is_root = shard->rank() == root;
+      if (is_root) bytes_ += buckets_[b].count * size_of(buckets_[b].dtype);
+      shard->gatherv(part(b), is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), root,
+                     {.blocking = true});
+      if (is_root) become(b, State::present);
+    }
   }
 }
 
 void ShardedParameters::distribute() {
-  const bool is_root = mesh_.group("shard").rank() == 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (mesh_.coordinate("replicate") == 0)
-      mesh_.group("shard").scatterv(is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), part(b), 0,
-                                    {.blocking = true});
-    mesh_.group("replicate").broadcast(part(b), 0, {.blocking = true});
+    ProcessGroup& shards = *ranks_[b].shard;
+    ProcessGroup& replicas = *ranks_[b].replicate;
+    const bool is_root = shards.rank() == 0;
+    if (replicas.rank() == 0)
+      shards.scatterv(is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), part(b), 0, {.blocking = true});
+    replicas.broadcast(part(b), 0, {.blocking = true});
   }
   parts_updated();
 }

@@ -9,7 +9,7 @@
 
 #include "worker/autograd/cast_place.h"
 #include "worker/autograd/variable.h"
-#include "worker/parallel/mesh/device_mesh.h"
+#include "worker/parallel/bucket_ranks.h"
 #include "worker/parallel/releasable_memory.h"
 #include "worker/reducer/bucketing.h"
 
@@ -20,15 +20,14 @@ namespace ddprun {
 // stay the same, so a tape may refer to a parameter that is freed after the forward pass and gathered before the
 // backward pass. The 16-bit copies that autocast makes of parameters come and go with them.
 //
-// The mesh has the axes "replicate" and "shard": parts are those of the shard group.
-//
-// Ownership: the mesh outlives this object; the values of the parameters outlive it.
+// Ownership: the groups outlive this object; the values of the parameters outlive it.
 // Threads: one at a time. acquire() and prefetch() are collective of the shard group, in the same order at its ranks.
-// Errors: those of the group.
+// Errors: those of the groups.
 class ShardedParameters {
  public:
-  // Takes over the values of the parameters, which are the same at all ranks, and frees them.
-  ShardedParameters(const DeviceMesh& mesh, std::vector<std::pair<std::string, Variable>> parameters,
+  // Takes over the values of the parameters, which are the same at all ranks of a bucket, and frees them. ranks: by
+  // bucket.
+  ShardedParameters(std::vector<BucketRanks> ranks, std::vector<std::pair<std::string, Variable>> parameters,
                     std::vector<Bucket> buckets);
   ~ShardedParameters();  // waits for operations in progress
   ShardedParameters(const ShardedParameters&) = delete;
@@ -47,9 +46,9 @@ class ShardedParameters {
 
   // To be called after the parts have changed.
   void parts_updated();
-  // Makes all buckets whole at rank 0 until drop_all(). Collective.
+  // Makes all buckets whole at their roots until drop_all(). Collective.
   void collect();
-  // Distributes what rank 0 has written there to all ranks. Collective.
+  // Distributes what the first rank of each bucket has written there to all of its ranks. Collective.
   void distribute();
 
   // Returns this rank's elements by bucket.
@@ -82,7 +81,7 @@ class ShardedParameters {
   void bring_casts_back(std::size_t bucket);
   void count_casts(std::size_t bucket);
 
-  const DeviceMesh& mesh_;
+  const std::vector<BucketRanks> ranks_;  // by bucket
   std::vector<std::pair<std::string, Variable>> parameters_;
   const std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;                             // by parameter

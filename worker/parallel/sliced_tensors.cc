@@ -10,6 +10,12 @@ void SlicedTensors::divide(nn::Module& model, const std::string& parameter, Slic
   slicings_.emplace(parameter, slicing);
 }
 
+std::vector<std::string> SlicedTensors::names() const {
+  std::vector<std::string> all;
+  for (const auto& [name, slicing] : slicings_) all.push_back(name);
+  return all;
+}
+
 Tensor SlicedTensors::whole(const std::string& parameter, const Tensor& own) const {
   const Slicing* sliced = slicing(parameter);
   if (!sliced) return own;

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "worker/comm/process_group.h"
 #include "worker/nn/module.h"
@@ -22,6 +23,8 @@ class SlicedTensors {
   void divide(nn::Module& model, const std::string& parameter, Slicing slicing);
 
   ProcessGroup& group() const { return group_; }
+  // Returns the parameters of which ranks have slices.
+  std::vector<std::string> names() const;
   bool divides(const std::string& parameter) const { return slicings_.contains(parameter); }
   // Returns null if the parameter is whole.
   const Slicing* slicing(const std::string& parameter) const {

@@ -25,6 +25,9 @@ DdpOptions options_for(const nn::Module& model, const ExpertParallel& experts, b
     options.ignored_parameters.push_back(name);
   if (of_experts)
     for (const auto& [name, buffer] : model.named_buffers()) options.ignored_parameters.push_back(name);
+  const auto is_other = [&](const std::string& name) { return experts.parts().divides(name) != of_experts; };
+  std::erase_if(options.delay_all_reduce_named_params, is_other);
+  if (is_other(options.param_to_hook_all_reduce)) options.param_to_hook_all_reduce.clear();
   return options;
 }
 
@@ -61,17 +64,17 @@ ExpertDataParallel::ExpertDataParallel(nn::Module& model, const ExpertParallel& 
       others_(model, own_group_ ? *own_group_ : all, options_for(model, experts, false, options)) {
   // The gradient of an expert at one rank already includes the tokens of its whole group.
   const double share = 1.0 / all.size(), of_average = static_cast<double>(replicas.size()) / all.size();
-  if (options.shard_gradients) {
-    of_experts_.register_comm_hook(make_scaled_hook(make_reduce_scatter_hook(replicas), of_average));
-    divide();
-  } else if (make_hook) {
+  if (make_hook) {
     of_experts_.register_comm_hook(make_scaled_hook(make_hook(replicas), of_average));
     others_.register_comm_hook(make_hook(own_group_ ? *own_group_ : all));
+  } else if (options.shard_gradients) {
+    of_experts_.register_comm_hook(make_scaled_hook(make_reduce_scatter_hook(replicas), of_average));
   } else {
     of_experts_.register_comm_hook([&replicas, share](const GradBucket& bucket) {
       return replicas.allreduce(bucket.span, Reduction::premultiplied_sum(share));
     });
   }
+  if (options.shard_gradients) divide();
 }
 
 void ExpertDataParallel::divide() {

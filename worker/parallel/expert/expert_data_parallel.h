@@ -44,6 +44,7 @@ class ExpertDataParallel final : public DataParallelism {
 
   const DividedParameters* divided() const override { return divided_.buckets.empty() ? nullptr : &divided_; }
   ProcessGroup& shard_group() const override { return all_; }
+  ProcessGroup& shard_group_of_slices() const override { return replicas_; }
   std::uint64_t bytes_sent() const override { return own_group_ ? own_group_->bytes_sent() : 0; }
 
   void zero_grad() override { others_.zero_grad(); }  // clears the whole model's

@@ -78,7 +78,7 @@ struct ParameterServer::State {
         options(checked(given, all.size())),
         parameters(trainable(trained)),
         buckets(one_bucket(parameters)),
-        flat(all, parameters, buckets),
+        flat(std::vector(buckets.size(), &all), parameters, buckets),
         gradients(std::make_shared<RegisteredBuffer>(all.allocate(buckets[0].count * size_of(buckets[0].dtype)))),
         peers(split(all, is_server() ? 0 : 1, all.rank())) {
     distribute_model();

@@ -66,6 +66,7 @@ class PipelinedDataParallel final : public DataParallelism {
   bool has_whole_parameters() const override { return data_->has_whole_parameters(); }
   const DividedParameters* divided() const override { return data_->divided(); }
   ProcessGroup& shard_group() const override { return data_->shard_group(); }
+  ProcessGroup& shard_group_of_slices() const override { return data_->shard_group_of_slices(); }
   ProcessGroup* replica_group() const override { return data_->replica_group(); }
   std::uint64_t bytes_sent() const override { return data_->bytes_sent(); }
   std::vector<std::string> own_parameters() const override { return data_->own_parameters(); }

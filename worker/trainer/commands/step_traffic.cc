@@ -27,6 +27,21 @@ double rest_of(int ranks) {
   return static_cast<double>(ranks - 1) / ranks;
 }
 
+// The bytes sent for gradients and parameters of which so many bytes are the same at these ranks, and divided among
+// shards of them.
+double sent_for(const TrainConfig::Parallel& config, double parameters, double share, double passes, int ranks,
+                int shards) {
+  const double exchange = rest_of(shards) * parameters;                       // an all-gather or a reduce-scatter
+  const double averages = 2 * rest_of(ranks / shards) * parameters / shards;  // over the replicas of a part
+  const bool is_whole = config.zero == 0 || (config.hook != "allreduce" && !only_casts(config.hook));
+  if (config.zero < 2) return (is_whole ? 2 : 1) * exchange * share + (config.zero == 1 ? exchange : 0);
+  const double gradients = passes * (exchange + averages) * share;
+  if (config.zero == 2) return gradients + exchange;
+  const double kept =
+      config.micro_batches > 0 ? 1 : passes;  // gathers of a parameter that stays after its forward pass
+  return gradients + (config.reshard_after_forward ? 2 * passes : kept) * exchange;
+}
+
 }  // namespace
 
 std::int64_t micro_batches_of_step(const TrainConfig& config, int ranks) {
@@ -36,25 +51,17 @@ std::int64_t micro_batches_of_step(const TrainConfig& config, int ranks) {
 
 std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& config, const SharedBytes& bytes,
                                               std::int64_t micro_batches, int ranks) {
-  const auto share = config.zero < 2 ? sent_share(config, ranks) : 1;
+  const auto share = sent_share(config, ranks);
   if (!share) return std::nullopt;
-  const bool is_pipeline = config.micro_batches > 0;
-  const auto parameters = static_cast<double>(bytes.parameters);
   const auto passes = static_cast<double>(micro_batches);
   const int shards = config.shard_group > 0 ? config.shard_group : ranks;
-  const double exchange = rest_of(shards) * parameters;                       // an all-gather or a reduce-scatter
-  const double averages = 2 * rest_of(ranks / shards) * parameters / shards;  // over the replicas of a part
-  const bool is_whole = config.zero == 0 || (config.hook != "allreduce" && !only_casts(config.hook));
-  double sent = 0;
-  if (config.zero < 2) sent = (is_whole ? 2 : 1) * exchange * *share + (config.zero == 1 ? exchange : 0);
-  if (config.zero == 2) sent = passes * (exchange + averages) + exchange;
-  if (config.zero == 3) {
-    const double kept = is_pipeline ? 1 : passes;  // gathers of a parameter that stays after its forward pass
-    sent = passes * (exchange + averages) + (config.reshard_after_forward ? 2 * passes : kept) * exchange;
-  }
-  if (config.expert > 1) sent += 2 * rest_of(ranks / config.expert) * static_cast<double>(bytes.experts) * *share;
+  double sent = sent_for(config, static_cast<double>(bytes.parameters), *share, passes, ranks, shards);
+  if (config.expert > 1)
+    sent += sent_for(config, static_cast<double>(bytes.experts), *share, passes, ranks / config.expert,
+                     shards / config.expert);
   if (config.broadcast_buffers)
-    sent += (config.zero < 2 || is_pipeline ? 1 : passes) * rest_of(ranks) * static_cast<double>(bytes.buffers);
+    sent += (config.zero < 2 || config.micro_batches > 0 ? 1 : passes) * rest_of(ranks) *
+            static_cast<double>(bytes.buffers);
   return static_cast<std::size_t>(sent);
 }
 

@@ -79,6 +79,10 @@ class ParallelForms {
   Tensor own_positions(const Tensor& all) const { return context ? context->own_positions(all) : all; }
   // Returns whether this rank's losses are of samples, or of parts of them, that no other rank before it has.
   bool has_own_losses() const { return !tensor || tensor->group().rank() == 0; }
+  // Returns whether no rank before it has the same part of the model's layers, if it is a pipeline's.
+  bool is_first_of_stage() const {
+    return mesh.all().rank() % (mesh.all().size() / (groups.stages ? groups.stages->size() : 1)) == 0;
+  }
   // Returns whether ranks may have shares of a step by their speed; in a pipeline layers move instead.
   bool allows_shares() const { return !pipelined; }
   // Returns whether ranks compute for the samples of others, so that each makes as many passes as the one with most.
@@ -94,6 +98,8 @@ class ParallelForms {
   std::uint64_t bytes_sent() const;  // the sum of ProcessGroup::bytes_sent() of all groups
 
  private:
+  pipeline::StageParallelism data_form(const FormsContext& of);
+
   const Device device_;
   const Device targets_device_;
 };

@@ -76,13 +76,9 @@ std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms) {
     if (!forms.mesh.shape().among({axis}).empty()) axes.push_back({axis, &forms.mesh.group(axis)});
   };
   add("tensor");
-  if (!forms.experts) {
-    if (forms.parallelism.divided()) axes.push_back({"shard", &forms.parallelism.shard_group()});
-  } else {
-    if (forms.parallelism.divided()) add("context");
-    add("expert");
-    if (forms.parallelism.divided()) axes.push_back({"shard", &forms.mesh.group("data")});
-  }
+  // The group of experts' parts has the ranks of the axis "context" as well.
+  if (forms.parallelism.divided()) axes.push_back({"shard", &forms.parallelism.shard_group_of_slices()});
+  add("expert");
   add("pipeline");
   return axes;
 }

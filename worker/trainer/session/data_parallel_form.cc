@@ -1,0 +1,210 @@
+#include "worker/trainer/session/data_parallel_form.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "common/error.h"
+#include "worker/parallel/device_cast_hook.h"
+#include "worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/expert/expert_data_parallel.h"
+#include "worker/parallel/host_hook.h"
+#include "worker/parallel/local_sgd/local_sgd.h"
+#include "worker/parallel/sharded_data_parallel.h"
+#include "worker/parallel/sole_rank.h"
+#include "worker/reducer/built_in_hooks.h"
+#include "worker/trainer/config/checks.h"
+#include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/config/group_settings.h"
+#include "worker/trainer/state/train_device.h"
+
+namespace ddprun::trainer {
+namespace {
+
+using pipeline::StageParallelism;
+
+DdpOptions ddp_options(const TrainConfig& c) {
+  constexpr double bytes_per_mib = 1024.0 * 1024.0;
+  DdpOptions options;
+  options.limits.bytes = static_cast<std::size_t>(c.dist.bucket_mb * bytes_per_mib);
+  options.limits.first_bytes = std::min(options.limits.first_bytes, options.limits.bytes);
+  const auto& p = c.parallel;
+  options.find_unused_parameters = p.find_unused_parameters;
+  options.static_graph = p.static_graph;
+  options.broadcast_buffers = p.broadcast_buffers;
+  options.ignored_parameters = parse_names(p.ignored_parameters);
+  options.delay_all_reduce_named_params = parse_names(p.delay_all_reduce_named_params);
+  options.param_to_hook_all_reduce = p.param_to_hook_all_reduce;
+  options.shard_gradients = c.parallel.zero > 0;
+  return options;
+}
+
+// A layer of a plug-in may need its weight for the gradient of the weight, which zero_bubble computes after the rest of
+// the backward pass.
+bool needs_weights_late(const TrainConfig& c) {
+  return c.parallel.schedule == "zero_bubble" && !is_built_in(c.model);
+}
+
+// Returns the type to which a hook that only rounds gradients rounds them.
+std::optional<DType> sent_type(const TrainConfig& c) {
+  if (c.parallel.hook == "allreduce") return std::nullopt;
+  return has_hook(c.parallel.hook, "bf16") ? DType::bfloat16 : DType::float16;
+}
+
+ShardedOptions sharded_options(const TrainConfig& c) {
+  const DdpOptions options = ddp_options(c);
+  return {.limits = options.limits,
+          .shard_parameters = c.parallel.zero == 3,
+          .reshard_after_forward = c.parallel.reshard_after_forward && !needs_weights_late(c),
+          .shard_group = c.parallel.shard_group,
+          .broadcast_buffers = options.broadcast_buffers,
+          .gradients_as = sent_type(c)};
+}
+
+void check_shard_group(const TrainConfig::Parallel& p, const ProcessGroup& group) {
+  if (p.shard_group == 0) return;
+  naming_key("parallel.shard_group", p.shard_group, [&] {
+    return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, group.size());
+  });
+  // Experts are divided among those ranks of a shard group that have the same ones.
+  if (const int ranks = p.expert * p.context; p.expert > 1 && p.shard_group % ranks != 0)
+    throw make_error(Errc::usage,
+                     "parallel.shard_group = {}: expected a multiple of parallel.expert parallel.context = {}",
+                     p.shard_group, ranks);
+}
+
+std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, Device device) {
+  const auto& p = c.parallel;
+  const bool on_device = device.type == DeviceType::cuda;
+  if (on_device && (p.hook == "fp16" || p.hook == "bf16"))
+    return make_device_cast_hook(p.hook == "fp16" ? DType::float16 : DType::bfloat16, group);
+  auto hook = make_hook(p.hook, group,
+                        {.power_sgd = {.matrix_approximation_rank = p.matrix_approximation_rank,
+                                       .start_powerSGD_iter = p.start_powerSGD_iter,
+                                       .use_error_feedback = p.use_error_feedback,
+                                       .warm_start = p.warm_start,
+                                       .min_compression_rate = p.min_compression_rate,
+                                       .random_seed = static_cast<std::uint64_t>(c.train.seed)},
+                         .topk_fraction = p.topk_fraction,
+                         .one_bit = {.beta1 = c.optim.beta1, .beta2 = c.optim.beta2, .freeze_step = p.freeze_step},
+                         .own_part = p.zero > 0});
+  return on_device ? make_host_hook(std::move(hook), group) : std::move(hook);
+}
+
+// The options of DistributedDataParallel that name parameters are keys of [parallel] of the same names.
+std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, nn::Module& model, ProcessGroup& group,
+                                                  const StageTensors& stages = {}) {
+  DdpOptions options = ddp_options(c);
+  options.stages = stages;
+  try {
+    auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
+    if (c.parallel.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
+    return ddp;
+  } catch (const Error& e) {
+    if (e.code() != Errc::usage) throw;
+    throw make_error(Errc::usage, "parallel.{}", e.what());
+  }
+}
+
+StageParallelism replicated(const TrainConfig& c) {
+  auto form = pipeline::distributed_stages(ddp_options(c));
+  form.make = [&c](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
+    return make_ddp(c, model, group, stages);
+  };
+  return form;
+}
+
+// Updates of experts, if they are divided, too, are those of other ranks than the rest's.
+StageParallelism replicated_experts(const TrainConfig& c, const ExpertParallel& experts, const MeshGroups& groups) {
+  const auto options_of = [options = ddp_options(c)](const StageTensors& stages) {
+    DdpOptions own = options;
+    own.stages = stages;
+    return own;
+  };
+  return {.make =
+              [&, options_of](nn::Module& model, ProcessGroup&, const StageTensors& stages) {
+                ExpertDataParallel::MakeHook make_hook;
+                if (c.parallel.hook != "allreduce")
+                  make_hook = [&](ProcessGroup& group) { return comm_hook(c, group, device_of(model)); };
+                return std::make_unique<ExpertDataParallel>(model, experts, groups.gradients_of_experts,
+                                                            groups.gradients, options_of(stages), make_hook);
+              },
+          .buckets =
+              [&experts, options_of](nn::Module& model, const StageTensors& stages) {
+                return ExpertDataParallel::buckets(model, experts, options_of(stages));
+              },
+          .own_buffers = !ddp_options(c).broadcast_buffers};
+}
+
+StageParallelism sharded(const TrainConfig& c, const MeshGroups& groups, const ExpertParallel* experts) {
+  check_shard_group(c.parallel, groups.gradients);
+  ShardedOptions options = sharded_options(c);
+  if (experts) options.sliced = {experts->parts().names(), &groups.gradients_of_experts};
+  auto form = pipeline::sharded_stages(options);
+  form.make = [&groups, make = std::move(form.make)](nn::Module& model, ProcessGroup&, const StageTensors& stages) {
+    return make(model, groups.gradients, stages);
+  };
+  return form;
+}
+
+StageParallelism local_steps(const TrainConfig& c) {
+  return {.make =
+              [&c](nn::Module& model, ProcessGroup& group, const StageTensors&) {
+                const auto& p = c.parallel;
+                return std::make_unique<LocalSgd>(
+                    model, group,
+                    LocalSgdOptions{.ddp = ddp_options(c),
+                                    .period = p.local_sgd_period,
+                                    .start_localSGD_iter = p.start_localSGD_iter,
+                                    .outer = {.lr = p.outer_lr,
+                                              .momentum = p.outer_momentum,
+                                              .fragment_update_alpha = p.fragment_update_alpha},
+                                    .fragments = p.fragments,
+                                    .fragment_sync_delay = p.fragment_sync_delay});
+              },
+          .buckets = {}};
+}
+
+StageParallelism sole_rank() {
+  return {.make = [](nn::Module& model, ProcessGroup& group,
+                     const StageTensors&) { return std::make_unique<SoleRank>(model, group); },
+          .buckets = {}};
+}
+
+std::unique_ptr<ShardSumHook> make_shard_sums(const TrainConfig& c, TrainState& state, ProcessGroup& group) {
+  if (const auto buffers = state.model->named_buffers(); !buffers.empty())
+    throw make_error(
+        Errc::usage,
+        "train.shards = {}: the model has the buffer {}, and buffers that change in forward passes depend on "
+        "which rank has which shard",
+        c.train.shards, buffers.front().first);
+  return std::make_unique<ShardSumHook>(static_cast<int>(c.train.shards), state.shards, group);
+}
+
+StageParallelism summed_by_shard(const TrainConfig& c, TrainState& state, ShardSumHook*& shard_sums) {
+  return {.make =
+              [&](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
+                auto ddp = make_ddp(c, model, group, stages);
+                auto hook = make_shard_sums(c, state, group);
+                shard_sums = hook.get();
+                ddp->register_comm_hook(std::move(hook));
+                return ddp;
+              },
+          .buckets = {}};
+}
+
+}  // namespace
+
+StageParallelism data_parallel_form(const TrainConfig& c, TrainState& state, const MeshGroups& groups,
+                                    const ExpertParallel* experts, ShardSumHook*& shard_sums) {
+  if (c.parallel.zero > 1) return sharded(c, groups, experts);
+  if (experts) return replicated_experts(c, *experts, groups);
+  if (c.parallel.strategy == "local_sgd") return local_steps(c);
+  if (is_divided_among_cuda_devices(c.parallel)) return sole_rank();
+  if (c.train.shards > 0) return summed_by_shard(c, state, shard_sums);
+  return replicated(c);
+}
+
+}  // namespace ddprun::trainer
