@@ -4,19 +4,32 @@
 #include <numeric>
 
 namespace ddprun::trainer {
+namespace {
 
-std::optional<ExpertUse> take_expert_use(const std::vector<nn::MixtureOfExperts*>& layers) {
-  if (layers.empty()) return std::nullopt;
-  ExpertUse use;
-  double choices = 0;
+constexpr std::size_t numbers_of_layer = 3;  // load, dropped choices, choices
+
+}  // namespace
+
+std::vector<double> take_expert_numbers(const std::vector<nn::MixtureOfExperts*>& layers) {
+  std::vector<double> numbers;
   for (auto* layer : layers) {
     const auto [chosen, dropped] = layer->take_load();
-    if (chosen.empty()) continue;  // there was no pass
     const auto sum = static_cast<double>(std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0}));
-    const auto most = static_cast<double>(std::ranges::max(chosen));
-    if (sum > 0) use.load = std::max(use.load, most * static_cast<double>(chosen.size()) / sum);
-    use.dropped += static_cast<double>(dropped);
-    choices += sum;
+    const auto most = chosen.empty() ? 0.0 : static_cast<double>(std::ranges::max(chosen));
+    const double load = sum > 0 ? most * static_cast<double>(chosen.size()) / sum : 0;
+    numbers.insert(numbers.end(), {load, static_cast<double>(dropped), sum});
+  }
+  return numbers;
+}
+
+std::optional<ExpertUse> expert_use_of(std::span<const double> numbers) {
+  if (numbers.empty()) return std::nullopt;
+  ExpertUse use;
+  double choices = 0;
+  for (; !numbers.empty(); numbers = numbers.subspan(numbers_of_layer)) {
+    use.load = std::max(use.load, numbers[0]);
+    use.dropped += numbers[1];
+    choices += numbers[2];
   }
   if (choices > 0) use.dropped /= choices;
   return use;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "worker/nn/layers/mixture_of_experts.h"
@@ -13,7 +14,10 @@ struct ExpertUse {
   double dropped = 0;  // share of the tokens' choices, over all layers
 };
 
-// Returns the use in the passes since the last call; none for a model without experts.
-std::optional<ExpertUse> take_expert_use(const std::vector<nn::MixtureOfExperts*>& layers);
+// Returns the use in the passes since the last call, a few numbers for each layer, those of a layer without a pass
+// zero: they add up over ranks that have different layers.
+std::vector<double> take_expert_numbers(const std::vector<nn::MixtureOfExperts*>& layers);
+// Returns the use that such numbers are of; none for a model without experts.
+std::optional<ExpertUse> expert_use_of(std::span<const double> numbers);
 
 }  // namespace ddprun::trainer

@@ -50,8 +50,8 @@ class StepRunner {
   // These do what Session's methods do.
   void record_saved_bytes() { records_saved_bytes_ = true; }
   const std::map<std::string, std::size_t>& saved_bytes() const { return saved_bytes_; }
-  // Returns expert_use.h's figures of the model.
-  std::optional<ExpertUse> take_expert_use() const { return trainer::take_expert_use(mixtures_); }
+  // Returns expert_use.h's numbers of the model.
+  std::vector<double> take_expert_numbers() const { return trainer::take_expert_numbers(mixtures_); }
 
  protected:
   // Returns the weight of a batch's loss.

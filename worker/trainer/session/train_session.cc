@@ -100,7 +100,6 @@ StepResult TrainSession::step(StepRequests requests) {
            requests, result, timer);
   result.bytes_sent = forms_.bytes_sent() - sent_before;
   result.model_peaks = forms_.parallelism.take_peaks();
-  result.experts = runner_->take_expert_use();
   rank_times_.step_done(result.times);
   advance(result);
   balance(result);
@@ -189,6 +188,8 @@ void TrainSession::update(StepRequests requests, bool reads, StepResult& result,
   // message.
   const auto number = [](bool requested) { return requested ? 1.0 : 0.0; };
   std::vector<double> sums{number(requests.stop), number(requests.change), number(wants_figures(state_.run.step + 2))};
+  const auto first_of_experts = sums.size();
+  append_expert_numbers(sums);
   const auto first_loss = sums.size();
   PendingWork reduced_sums;  // is under way during the update, if the losses are known
   const bool known = !reads || values_.are_known();
@@ -211,6 +212,7 @@ void TrainSession::update(StepRequests requests, bool reads, StepResult& result,
   result.stop_requested = sums[0] > 0;
   result.change_requested = sums[1] > 0;
   reads_next_ = sums[2] > 0;
+  result.experts = expert_use_of(std::span(sums).subspan(first_of_experts, first_loss - first_of_experts));
   result.has_figures = reads || result.stop_requested;
   if (reads)
     take_figures(std::span(sums).subspan(first_loss, values_.steps()), result);
@@ -251,6 +253,13 @@ std::vector<double> TrainSession::own_loss_sums() const {
   auto sums = values_.loss_sums();
   if (!forms_.has_own_losses()) std::ranges::fill(sums, 0.0);
   return sums;
+}
+
+// The ranks of a stage have the same numbers, those of the stages add up.
+void TrainSession::append_expert_numbers(std::vector<double>& sums) const {
+  auto numbers = runner_->take_expert_numbers();
+  if (!forms_.is_first_of_stage()) std::ranges::fill(numbers, 0.0);
+  sums.insert(sums.end(), numbers.begin(), numbers.end());
 }
 
 WorkPtr TrainSession::start_sums(std::vector<double>& sums, bool with_losses) {

@@ -71,6 +71,7 @@ class TrainSession final : public Session {
   void update_parameters(PhaseTimer& timer);
   std::vector<double> own_loss_sums() const;
   bool wants_figures(std::int64_t step) const;
+  void append_expert_numbers(std::vector<double>& sums) const;
   WorkPtr start_sums(std::vector<double>& sums, bool with_losses);
   void take_figures(std::span<const double> loss_sums, StepResult& result);
   void read_late(StepResult& result);
