@@ -248,17 +248,18 @@ TEST_CASE("plan --world_size prints every layout, the fastest first, and why the
   const auto result = run_worker(words);
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
-  for (const std::string layout :
-       {"data 4 ", "data 2 x pipeline 2 ", "data 2 x context 2 ", "data 4, zero 1 ", "data 4, zero 2 ",
-        "data 4, zero 3 ", "data 2 x pipeline 2, zero 1 ", "data 2 x pipeline 2, zero 3 "})
+  for (const std::string layout : {"data 4 ", "data 2 x pipeline 2 ", "data 2 x context 2 ", "data 4, zero 1 ",
+                                   "data 4, zero 2 ", "data 4, zero 3 ", "data 2 x pipeline 2, zero 1 ",
+                                   "data 2 x pipeline 2, zero 3 ", "data 1 x pipeline 2 x context 2, zero 2 "})
     CHECK_THAT(result.out, Catch::Contains("\n" + layout));
   CHECK_THAT(result.out, Catch::Contains("\ndata 2 x tensor 2 ") && Catch::Contains("does not fit: ") &&
                              Catch::Contains("1 heads are no multiple of 2"));
   // A line names each layout while it is measured.
-  CHECK_THAT(result.err, Catch::Contains("plan: layout 1 of 17: data 4\n") &&
-                             Catch::Contains("plan: layout 11 of 17: data 4, zero 3\n"));
+  // 10 factorisations of 4 on four axes, of which 3 have no replicas.
+  CHECK_THAT(result.err, Catch::Contains("plan: layout 1 of 31: data 4\n") &&
+                             Catch::Contains("plan: layout 4 of 31: data 4, zero 3\n"));
   const auto rows = measured_rows(result.out);
-  CHECK(rows.size() == 11);
+  CHECK(rows.size() == 21);  // one head is not divided, and products of an axis that does not fit are left out
   CHECK(std::ranges::is_sorted(rows, {}, &MeasuredRow::ms));
   // Two ranks are measured for layouts of which four share a model or its samples.
   for (const auto& row : rows) CHECK(row.is_scaled == row.layout.starts_with("data 1 "));
@@ -317,6 +318,25 @@ TEST_CASE("plan computes a GPT of 70 billion parameters for 1,024 ranks, and sta
   CHECK(bytes_in(one, "parameters and buffers") == Approx(4 * of_rank).epsilon(0.02));
   CHECK(bytes_in(one, "optimizer state") == Approx(8 * of_rank / 16).epsilon(0.02));
   CHECK_THAT(one, Catch::Contains("not measured: ") && Catch::Contains(" of 87 blocks"));
+}
+
+TEST_CASE("plan counts the copy of the state that a checkpoint in the background takes") {
+  TempDir dir;
+  const auto plan = [&](const Words& settings) {
+    Words words{"plan"};
+    const auto job = gpt_job(dir);
+    words.insert(words.end(), job.begin(), job.end());
+    words.insert(words.end(), settings.begin(), settings.end());
+    const auto result = run_worker(words);
+    REQUIRE(result.code == 0);
+    return result.out;
+  };
+  const std::string folder = "--checkpoint.dir=" + (dir / "checkpoints").string();
+  const std::string table = plan({folder});
+  CHECK(bytes_in(table, "copy for a checkpoint") ==
+        bytes_in(table, "parameters and buffers") + bytes_in(table, "optimizer state"));
+  CHECK_THAT(plan({}), !Catch::Contains("copy for a checkpoint"));
+  CHECK_THAT(plan({folder, "--checkpoint.background=false"}), !Catch::Contains("copy for a checkpoint"));
 }
 
 TEST_CASE("plan --world_size divides the experts of a model that has some") {

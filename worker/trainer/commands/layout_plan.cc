@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -59,18 +60,24 @@ double mib(double bytes) {
   return bytes / (1 << 20);
 }
 
-std::string row(const LayoutPlan& plan) {
+bool copies_state(const std::vector<LayoutPlan>& plans) {
+  return std::ranges::any_of(plans, [](const LayoutPlan& plan) { return plan.step && plan.step->use.copied > 0; });
+}
+
+std::string row(const LayoutPlan& plan, bool has_copies) {
   const std::string name = to_string(plan.layout);
-  if (!plan.step) return fmt::format("{:<40} does not fit: {}", name, plan.reason);
+  if (!plan.step) return fmt::format("{:<52} does not fit: {}", name, plan.reason);
   const auto& step = *plan.step;
   const std::string sent = step.sent ? fmt::format("{:.2f}", mib(static_cast<double>(*step.sent))) : "?";
   const std::string ms =
       step.time ? fmt::format("{:.2f}", std::chrono::duration<double, std::milli>(*step.time).count()) : "-";
   const std::string measured =
       step.time ? fmt::format("{}{}", step.measured_ranks, step.is_slice ? ", scaled" : "") : "-";
-  return fmt::format("{:<40} {:>10.2f} {:>9.2f} {:>9.2f} {:>11.2f} {:>9} {:>6.0f} % {:>9} {:>8}", name,
+  return fmt::format("{:<52} {:>10.2f} {:>9.2f} {:>9.2f} {:>11.2f} {}{:>9} {:>6.0f} % {:>9} {:>8}", name,
                      mib(step.use.parameters), mib(step.use.gradients), mib(step.use.optimizer + step.use.averages),
-                     mib(step.use.activations + step.use.gathered), sent, 100 * plan.bubble, ms, measured);
+                     mib(step.use.activations + step.use.gathered),
+                     has_copies ? fmt::format("{:>9.2f} ", mib(step.use.copied)) : "", sent, 100 * plan.bubble, ms,
+                     measured);
 }
 
 bool is_better(const LayoutPlan& a, const LayoutPlan& b) {
@@ -100,22 +107,55 @@ std::string to_string(const Layout& layout) {
   return text;
 }
 
+namespace {
+
+// Returns the axes of several ranks but data.
+std::map<std::string, int> axes_of(const Layout& layout) {
+  std::map<std::string, int> axes{
+      {"tensor", layout.tensor}, {"pipeline", layout.pipeline}, {"context", layout.context}, {"expert", layout.expert}};
+  std::erase_if(axes, [](const auto& axis) { return axis.second == 1; });
+  return axes;
+}
+
+bool is_candidate(const Layout& layout) {
+  return axes_of(layout).size() <= 1 || layout.tensor * layout.context * layout.expert <= most_neighbours;
+}
+
+// Leaves out products of an axis that does not fit by itself.
+class FittingAxes {
+ public:
+  bool may_fit(const Layout& layout) const {
+    const auto axes = axes_of(layout);
+    return axes.size() <= 1 || std::ranges::none_of(axes, [this](const auto& axis) { return refused_.contains(axis); });
+  }
+  void note(const LayoutPlan& plan) {
+    const auto axes = axes_of(plan.layout);
+    if (!plan.step && axes.size() == 1) refused_.insert(*axes.begin());
+  }
+
+ private:
+  std::set<std::pair<std::string, int>> refused_;
+};
+
+}  // namespace
+
 std::vector<Layout> layouts_of(int ranks, bool has_experts) {
   std::vector<Layout> all;
-  for (int tensor = 1; tensor <= ranks; ++tensor)
-    for (int pipeline = 1; tensor * pipeline <= ranks; ++pipeline)
-      if (ranks % (tensor * pipeline) == 0) all.push_back({ranks / (tensor * pipeline), tensor, pipeline});
-  for (int context = 2; context <= ranks; ++context)
-    if (ranks % context == 0) all.push_back({.data = ranks / context, .context = context});
-  for (int expert = 2; has_experts && expert <= ranks; ++expert)
-    if (ranks % expert == 0) all.push_back({.data = ranks / expert, .expert = expert});
-  for (std::int64_t zero = 1; zero <= 3 && ranks > 1; ++zero) all.push_back({.data = ranks, .zero = zero});
-  for (std::size_t i = 0, meshes = all.size(); i < meshes; ++i) {
-    Layout layout = all[i];
-    if (layout.data == 1 || layout.tensor * layout.pipeline == 1) continue;
-    for (layout.zero = 1; layout.zero <= 3; ++layout.zero) all.push_back(layout);
+  for (int pipeline = 1; pipeline <= ranks; ++pipeline)
+    for (int expert = 1; expert <= (has_experts ? ranks : 1) && pipeline * expert <= ranks; ++expert)
+      for (int context = 1; pipeline * expert * context <= ranks; ++context)
+        for (int tensor = 1; pipeline * expert * context * tensor <= ranks; ++tensor) {
+          const int divided = pipeline * expert * context * tensor;
+          const Layout layout{ranks / divided, tensor, pipeline, 0, context, expert};
+          if (ranks % divided == 0 && is_candidate(layout)) all.push_back(layout);
+        }
+  std::ranges::stable_sort(all, {}, [](const Layout& layout) { return axes_of(layout).size() > 1; });
+  std::vector<Layout> with_zero;
+  for (Layout layout : all) {
+    const std::int64_t most = layout.data * layout.context * layout.expert > 1 ? 3 : 0;
+    for (layout.zero = 0; layout.zero <= most; ++layout.zero) with_zero.push_back(layout);
   }
-  return all;
+  return with_zero;
 }
 
 TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
@@ -144,10 +184,11 @@ TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
 
 std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
   std::ranges::stable_sort(plans, is_better);
-  std::vector<std::string> lines{fmt::format("{:<40} {:>10} {:>9} {:>9} {:>11} {:>9} {:>8} {:>9} {:>8}",
-                                             "MiB of a rank, a step", "parameters", "gradients", "optimizer",
-                                             "activations", "sent", "bubble", "ms", "measured")};
-  for (const auto& plan : plans) lines.push_back(row(plan));
+  const bool has_copies = copies_state(plans);
+  std::vector<std::string> lines{fmt::format(
+      "{:<52} {:>10} {:>9} {:>9} {:>11} {}{:>9} {:>8} {:>9} {:>8}", "MiB of a rank, a step", "parameters", "gradients",
+      "optimizer", "activations", has_copies ? fmt::format("{:>9} ", "copy") : "", "sent", "bubble", "ms", "measured")};
+  for (const auto& plan : plans) lines.push_back(row(plan, has_copies));
   for (auto& line : missing_times(plans)) lines.push_back(std::move(line));
   return lines;
 }
@@ -157,14 +198,17 @@ void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks
   const auto layouts = layouts_of(ranks, config.model.experts > 0);
   std::vector<LayoutPlan> plans;
   std::map<std::string, MeasuredStep> measured;
+  FittingAxes fitting;
   for (const Layout& layout : layouts) {
+    if (!fitting.may_fit(layout)) continue;
     const auto measure = [&](const SmallJob& job) {
       const auto known = measured.find(key_of(job));
       if (known != measured.end()) return known->second;
-      log::info("plan: layout {} of {}: {}", plans.size() + 1, layouts.size(), to_string(layout));
+      log::info("plan: layout {} of {}: {}", &layout - layouts.data() + 1, layouts.size(), to_string(layout));
       return measured[key_of(job)] = measure_step(job.config, datasets, job.ranks, registry);
     };
     plans.push_back(plan_of(layout, config, settings, datasets.train->layout(), ranks, registry, measure));
+    fitting.note(plans.back());
   }
   if (std::ranges::none_of(plans, [](const auto& plan) { return plan.step.has_value(); }))
     throw make_error(Errc::usage, "no layout of {} ranks fits: {}", ranks, plans.front().reason);

@@ -50,8 +50,8 @@ Command plan_command() {
           .help =
               "plan prints what a step takes with N ranks (1): memory and bytes sent are computed, and the time is "
               "measured with at most two ranks here if they have the memory;\n"
-              "with --world_size that of every layout of N ranks (data x tensor x pipeline, ZeRO), the fastest "
-              "first.\n",
+              "with --world_size that of layouts of N ranks (pipeline x data x expert x context x tensor, ZeRO), the "
+              "fastest first.\n",
           .run = plan_job,
           .counts = {"--ranks", "--world_size"}};
 }

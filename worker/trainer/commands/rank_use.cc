@@ -17,6 +17,12 @@ double bytes_of(const optim::NamedTensors& tensors) {
   return sum;
 }
 
+// Returns whether the state is copied for a checkpoint, because an update may come before it is written.
+bool copies_state(const TrainConfig& config) {
+  return !config.checkpoint.dir.empty() && config.checkpoint.background && config.parallel.zero < 3 &&
+         config.parallel.strategy != "local_sgd";
+}
+
 }  // namespace
 
 RankUse rank_use(const TrainConfig& config, const TrainSession& session, std::size_t activation_peak,
@@ -24,10 +30,12 @@ RankUse rank_use(const TrainConfig& config, const TrainSession& session, std::si
   const TrainState& state = session.state();
   const MemoryUse memory = memory_of(state, activation_peak, peaks);
   const SharedBytes shared = shared_bytes(config, *state.model, session.forms());
+  const double averages = state.ema ? bytes_of(state.ema->averages()) : 0;
   return {.parameters = number(memory.parameters),
           .gradients = number(memory.gradients),
           .optimizer = number(memory.optimizer),
-          .averages = state.ema ? bytes_of(state.ema->averages()) : 0,
+          .averages = averages,
+          .copied = copies_state(config) ? number(memory.parameters + memory.optimizer) + averages : 0,
           .activations = number(memory.activations),
           .gathered = number(memory.peaks.parameters - memory.parameters),
           .shared_parameters = number(shared.parameters),

@@ -16,6 +16,7 @@ struct RankUse {
   double gradients = 0;
   double optimizer = 0;
   double averages = 0;     // those of train.ema
+  double copied = 0;       // of the state, while a checkpoint is written in the background (checkpoint.background)
   double activations = 0;  // at the peak of forward and backward, with gradients that are not divided yet
   double gathered = 0;     // at the peak, of parameters that are gathered for their use (parallel.zero = 3)
   double shared_parameters = 0, shared_buffers = 0, shared_experts = 0;  // SharedBytes
@@ -23,7 +24,7 @@ struct RankUse {
   double operations = 0;                                                 // of floating-point numbers; 0: not counted
 
   // Returns the bytes that exist at the peak of a step.
-  double memory() const { return parameters + gradients + optimizer + averages + activations + gathered; }
+  double memory() const { return parameters + gradients + optimizer + averages + copied + activations + gathered; }
 };
 
 // Takes the figures of a session that has made so many steps, except operations. The peaks are the largest of a step.

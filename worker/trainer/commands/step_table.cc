@@ -40,6 +40,7 @@ std::vector<std::string> plan_table(const StepPlan& plan) {
                                  memory_row("gradients", use.gradients), memory_row("optimizer state", use.optimizer)};
   if (use.averages > 0) lines.push_back(memory_row("averages", use.averages));
   lines.push_back(memory_row("activations, at the peak", use.activations));
+  if (use.copied > 0) lines.push_back(memory_row("copy for a checkpoint", use.copied));
   if (use.gathered > 0) lines.push_back(memory_row("gathered, at the peak", use.gathered));
   lines.push_back(plan.sent ? memory_row("sent", static_cast<double>(*plan.sent))
                             : fmt::format("{:<28} {:>14}", "sent", "not predicted with this parallel.hook"));
