@@ -4,34 +4,12 @@
 #include <random>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "tests/numerics/layout_job.h"
+#include "tests/numerics/composed_job.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
 
 namespace {
-
-constexpr int step_samples = 16;
-
-struct Mesh {
-  int pipeline = 1, data = 1, context = 1, tensor = 1;
-  int zero = 0;
-  std::string more = {};  // further lines of [parallel]
-  int expert = 1;
-
-  int ranks() const { return pipeline * data * expert * context * tensor; }
-  // Each data rank's share of a step passes in micro-batches of two samples.
-  std::string keys() const {
-    std::string lines = fmt::format("context = {}\ntensor = {}\nzero = {}\n", context, tensor, zero);
-    if (expert > 1) lines += fmt::format("expert = {}\n", expert);
-    if (pipeline > 1)
-      lines +=
-          fmt::format("pipeline = {}\nmicro_batches = {}\n", pipeline, std::max(step_samples / data / expert / 2, 1));
-    return lines + more;
-  }
-};
 
 // Returns the products that have several axes of more than one rank, with every way to divide the state.
 std::vector<Mesh> products(int ranks) {
@@ -55,7 +33,7 @@ std::vector<Mesh> products_with_experts(int ranks) {
     for (int pipeline = 1; pipeline * expert <= ranks; pipeline *= 2)
       for (int context = 1; pipeline * expert * context <= ranks; context *= 2)
         for (int tensor = 1; pipeline * expert * context * tensor <= ranks; tensor *= 2)
-          for (int zero = 0; zero <= (expert > 1 ? 1 : 3); ++zero) {
+          for (int zero = 0; zero <= 3; ++zero) {
             const int data = ranks / pipeline / expert / context / tensor;
             if (pipeline > 4) continue;  // there are seven pieces with parameters
             all.push_back({pipeline, data, context, tensor, zero, "", expert});
@@ -76,38 +54,6 @@ std::vector<Mesh> drawn(std::vector<Mesh> all, std::size_t count, std::uint32_t 
   all.resize(std::min(count, all.size()));
   return all;
 }
-
-class Job {
- public:
-  explicit Job(const std::string& optim, const std::string& model = "dropout = 0.1\n",
-               std::string batch = fmt::format("global_batch_size = {}\n", step_samples))
-      : batch_(std::move(batch)), job_(text_.keys({.context = 32, .layers = 4, .heads = 8}) + model + optim) {}
-
-  trainer::Summary run(const Mesh& mesh, const std::string& train, const std::string& more = {}) const {
-    return job_.run(mesh.ranks(), batch_ + train, mesh.keys() + more);
-  }
-  std::vector<double> losses(const Mesh& mesh, const std::string& train, const std::string& more = {}) const {
-    return job_.losses(mesh.ranks(), batch_ + train, mesh.keys() + more);
-  }
-  trainer::Summary run_one(const std::string& train, const std::string& more = {}) const {
-    return job_.run(1, batch_ + "accumulate = 8\n" + train, more);
-  }
-  std::vector<double> losses_of_one(const std::string& train, const std::string& more = {}) const {
-    return job_.losses(1, batch_ + "accumulate = 8\n" + train, more);
-  }
-  std::vector<double> losses_of_whole_batches(const std::string& train) const {
-    return job_.losses(1, batch_ + train, "");
-  }
-  std::string checkpoint_keys() const { return job_.checkpoint_keys(); }
-
- private:
-  std::string batch_;
-  TextFile text_;
-  LayoutJob job_;
-};
-
-const std::string clipped = sgd + "clip_norm = 0.5\n";
-const std::string small_buckets = "[dist]\nbucket_mb = 0.02\n";
 
 void check_learn_as_one(const Job& job, const std::vector<Mesh>& meshes) {
   const auto one = job.losses_of_one("max_steps = 10\n");
@@ -140,8 +86,10 @@ TEST_CASE("the norm of a product with experts is that of one rank, each element 
   // The bound is far below the norm: each step is only as long as expected if the norm is right.
   const Job job("[optim]\nname = sgd\nlr = 1\nclip_norm = 0.01\n", "experts = 4\nload_balancing_loss = 0\n");
   const auto one = job.losses_of_one("max_steps = 5\n");
-  for (const Mesh& mesh : {Mesh{1, 2, 1, 1, 1, "", 2}, Mesh{1, 1, 1, 2, 0, "", 2}, Mesh{1, 1, 2, 2, 1, "", 2},
-                           Mesh{2, 1, 2, 1, 1, "", 2}, Mesh{2, 2, 1, 1, 0, "", 2}, Mesh{2, 1, 1, 2, 1, "", 2}}) {
+  for (const Mesh& mesh :
+       {Mesh{1, 2, 1, 1, 1, "", 2}, Mesh{1, 1, 1, 2, 0, "", 2}, Mesh{1, 1, 2, 2, 1, "", 2}, Mesh{2, 1, 2, 1, 1, "", 2},
+        Mesh{2, 2, 1, 1, 0, "", 2}, Mesh{2, 1, 1, 2, 1, "", 2}, Mesh{1, 2, 1, 1, 2, "", 2}, Mesh{1, 2, 1, 2, 3, "", 2},
+        Mesh{2, 1, 2, 1, 3, "", 2}, Mesh{1, 4, 1, 1, 3, "shard_group = 4\n", 2}}) {
     INFO(mesh.keys());
     CHECK(difference(one, job.losses(mesh, "max_steps = 5\n"), 5) < 1e-6);
   }
@@ -161,13 +109,34 @@ TEST_CASE("experts go with every schedule, and with blocks that are computed aga
 TEST_CASE("gradients of experts in 16 bits are those of one rank but for rounding") {
   const Job job(clipped, "experts = 4\nload_balancing_loss = 0\n");
   const auto one = job.losses_of_one("max_steps = 10\n");
-  for (const std::string hook : {"fp16", "bf16"}) {
-    INFO(hook);
-    const auto losses =
-        job.losses({1, 2, 1, 1, 0, "hook = " + hook + "\n", 2}, "max_steps = 10\ncheck_replicas = true\n");
-    CHECK(difference(one, losses, 10) > 1e-7);
-    CHECK(difference(one, losses, 10) < 1e-4);
+  for (const std::string hook : {"fp16", "bf16"})
+    for (const int zero : {0, 1}) {
+      INFO(hook << ", zero " << zero);
+      const auto losses =
+          job.losses({1, 2, 1, 1, zero, "hook = " + hook + "\n", 2}, "max_steps = 10\ncheck_replicas = true\n");
+      CHECK(difference(one, losses, 10) > 1e-7);
+      CHECK(difference(one, losses, 10) < 1e-4);
+    }
+}
+
+TEST_CASE("gradients and parameters of experts are divided within groups of ranks, and by every schedule") {
+  const Job job(clipped, "experts = 4\nrouter_z_loss = 0.1\nload_balancing_loss = 0\ndropout = 0.1\n");
+  const auto one = job.losses_of_one("max_steps = 10\n");
+  std::vector<Mesh> meshes{{1, 1, 1, 1, 3, "", 4}};  // no two ranks have the same experts
+  for (const int zero : {2, 3}) {
+    meshes.push_back({1, 4, 1, 1, zero, "shard_group = 4\n", 2});
+    meshes.push_back({1, 2, 2, 1, zero, "shard_group = 4\n", 2});
+    meshes.push_back({1, 4, 1, 1, zero, "shard_group = 2\n", 2});
+    for (const std::string schedule : {"gpipe", "1f1b", "interleaved\nvirtual_stages = 2", "zero_bubble"})
+      meshes.push_back({2, 2, 1, 1, zero, "schedule = " + schedule + "\n", 2});
   }
+  meshes.push_back({2, 2, 1, 1, 3, "reshard_after_forward = false\n", 2});
+  for (const Mesh& mesh : meshes)
+    for (const std::string recompute : {"none", "blocks"}) {
+      INFO(mesh.keys() << recompute);
+      const std::string train = "max_steps = 10\ncheck_replicas = true\nrecompute = " + recompute + "\n";
+      CHECK(difference(one, job.losses(mesh, train, small_buckets), 10) < 1e-6);
+    }
 }
 
 TEST_CASE("the loss that keeps experts busy is that of all ranks' tokens on a product of axes") {
@@ -185,7 +154,8 @@ TEST_CASE("the loss that keeps experts busy is that of all ranks' tokens on a pr
 TEST_CASE("ranks of a product without samples compute their experts for the others") {
   const Job job(sgd, "experts = 4\nload_balancing_loss = 0\n", "global_batch_size = 5\n");
   const auto one = job.losses_of_whole_batches("max_steps = 10\n");
-  for (const Mesh& mesh : {Mesh{1, 2, 1, 1, 1, "", 2}, Mesh{1, 1, 2, 1, 0, "", 4}, Mesh{1, 2, 1, 2, 0, "", 2}})
+  for (const Mesh& mesh : {Mesh{1, 2, 1, 1, 1, "", 2}, Mesh{1, 1, 2, 1, 0, "", 4}, Mesh{1, 2, 1, 2, 0, "", 2},
+                           Mesh{1, 2, 1, 1, 2, "", 2}, Mesh{1, 4, 1, 1, 3, "", 2}})
     for (const std::string recompute : {"none", "blocks"}) {
       INFO(mesh.keys() << recompute);
       CHECK(difference(one, job.losses(mesh, "max_steps = 10\naccumulate = 2\nrecompute = " + recompute + "\n"), 10) <
@@ -216,17 +186,22 @@ TEST_CASE("an evaluation on a product of axes counts every token once") {
   }
 }
 
-// Trains two steps on each mesh, from the checkpoint of the one before, and compares all of them with one rank's.
-void check_resumed(const Job& job, const std::vector<Mesh>& meshes) {
-  const auto train = [](std::size_t steps) {
-    return "seed = 1\nema = 0.9\ncheck_replicas = true\nmax_steps = " + std::to_string(steps) + "\n";
-  };
-  const std::size_t steps = 2 * meshes.size();
-  const auto undisturbed = job.losses_of_one(train(steps));
-  std::vector<double> resumed;
-  for (std::size_t m = 0; m < meshes.size(); ++m)
-    resumed = job.losses(meshes[m], train(2 * (m + 1)), job.checkpoint_keys());
-  CHECK(difference(undisturbed, resumed, steps) < 1e-4);
+TEST_CASE("the load of experts is that of all stages") {
+  // Only the last of four blocks has experts.
+  for (const std::string every : {"1", "4"}) {
+    const Job job(sgd, "experts = 4\nload_balancing_loss = 0\nexpert_every = " + every + "\n");
+    job.losses_of_one("max_steps = 3\n");
+    const auto one = job.metric("expert_load");
+    REQUIRE(one.size() == 3);
+    CHECK(one[0] > 1.01);
+    for (const Mesh& mesh : {Mesh{2, 1, 1, 1, 0, "split = h.2\n", 2}, Mesh{4, 1, 1, 1, 0, "split = h.1, h.2, h.3\n"},
+                             Mesh{2, 1, 1, 2, 1, "split = h.2\n", 2}}) {
+      INFO(mesh.keys() << every);
+      job.losses(mesh, "max_steps = 3\n");
+      const auto stages = job.metric("expert_load");
+      for (std::size_t step = 0; step < 3; ++step) CHECK(stages.at(step) == Approx(one[step]).epsilon(1e-6));
+    }
+  }
 }
 
 TEST_CASE("a checkpoint of each product goes on under the next one") {
@@ -243,7 +218,8 @@ TEST_CASE("a checkpoint of each product with experts goes on under the next one"
 
 TEST_CASE("a run on a product that stops and goes on has the bits of one that does not") {
   for (const Mesh& mesh : {Mesh{2, 1, 2, 1, 1, "split = h.2\n"}, Mesh{1, 1, 2, 2, 3, "sequence = true\n"},
-                           Mesh{2, 1, 2, 2, 1, "split = h.2\n"}, Mesh{2, 1, 1, 2, 1, "split = h.2\n", 2}}) {
+                           Mesh{2, 1, 2, 2, 1, "split = h.2\n"}, Mesh{2, 1, 1, 2, 1, "split = h.2\n", 2},
+                           Mesh{1, 2, 1, 2, 3, "", 2}, Mesh{2, 2, 1, 1, 2, "split = h.2\n", 2}}) {
     INFO(mesh.keys());
     const Job job(adamw, mesh.expert > 1 ? "experts = 4\n" : "dropout = 0.1\n");
     const std::string train = "ema = 0.9\nprecision = bf16\n";

@@ -77,6 +77,13 @@ TEST_CASE("the records of a job with servers of parameters count its steps by st
   CHECK(steps == std::vector<std::int64_t>{7, 9, 14, 18, 21, 27, 28, 35, 36, 40});  // rounds of 9, epochs of 7
 }
 
+TEST_CASE(
+    "a model that is trained to be quantized learns with servers of parameters, with the ranges of the first worker") {
+  const auto alone = run(1, job(30, "[train]\nquantization_aware = true\n"));
+  const auto divided = run(4, job(30, "[train]\nquantization_aware = true\n" + servers(1, 2, 5)));
+  CHECK(divided.evaluation.loss < 1.3 * alone.evaluation.loss);
+}
+
 TEST_CASE("servers of parameters refuse what they have no form of, and a job without a worker") {
   for (const char* each : {"hook = fp16\n", "zero = 1\n", "tensor = 2\n", "balance = true\n",
                            "sync_batch_norm = true\n", "devices = cpu:0 cpu:1\n", "[train]\nprecision = fp16\n",

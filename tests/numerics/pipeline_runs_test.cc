@@ -274,10 +274,9 @@ TEST_CASE("what does not go with a pipeline is refused by its key") {
   CHECK_THAT(refusal(2, two + "split = h.7\n"),
              Catch::Contains("parallel.pipeline = 2") && Catch::Contains("h.7 is not among the pieces"));
   CHECK_THAT(refusal(8, "pipeline = 8\nmicro_batches = 4\n"), Catch::Contains("7 pieces with parameters for 8 stages"));
-  CHECK_THAT(refusal(2, two + "balance = true\nhook = int4\n"), Catch::Contains("parallel.balance = true: "));
   CHECK_THAT(refusal(1, "devices = cpu:0 cpu:1\nmicro_batches = 2\nstatic_graph = true\n"),
              Catch::Contains("parallel.static_graph = true: "));
-  CHECK_THAT(refusal(2, two + "devices = cpu:0 cpu:1\n"), Catch::Contains("parallel.devices = cpu:0 cpu:1: "));
+  CHECK_THAT(refusal(2, two + "devices = cpu:0 cpu:1\n"), Catch::Contains("with parallel.devices = cpu:0 cpu:1: "));
   CHECK_THAT(refusal(2, two + "sync_batch_norm = true\n"), Catch::Contains("parallel.sync_batch_norm = true: "));
   CHECK_THAT(refusal(2, two, "accumulate = 2\n"), Catch::Contains("train.accumulate = 2: "));
 }

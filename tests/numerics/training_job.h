@@ -93,17 +93,21 @@ class TrainingJob {
   trainer::Datasets datasets_;
 };
 
-// Returns the loss of every step in a metrics file in order. Throws when a step is missing or there twice.
-inline std::vector<double> losses_in(const std::filesystem::path& metrics) {
-  std::vector<double> losses;
+// Returns a number of every step in a metrics file in order. Throws when a step is missing or there twice.
+inline std::vector<double> numbers_in(const std::filesystem::path& metrics, const std::string& key) {
+  std::vector<double> numbers;
   std::istringstream lines(read_whole_file(metrics));
   for (std::string line; std::getline(lines, line);) {
     const auto record = boost::json::parse(line).as_object();
     if (!record.contains("step")) continue;
-    losses.push_back(record.at("loss").to_number<double>());
-    if (record.at("step").as_int64() != std::ssize(losses)) throw std::runtime_error("a step out of turn: " + line);
+    numbers.push_back(record.at(key).to_number<double>());
+    if (record.at("step").as_int64() != std::ssize(numbers)) throw std::runtime_error("a step out of turn: " + line);
   }
-  return losses;
+  return numbers;
+}
+
+inline std::vector<double> losses_in(const std::filesystem::path& metrics) {
+  return numbers_in(metrics, "loss");
 }
 
 }  // namespace ddprun::testing

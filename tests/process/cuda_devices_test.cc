@@ -146,8 +146,9 @@ TEST_CASE("what several devices cannot do is refused in one line before training
       {{"--parallel.devices=cuda:0 gpu:1"}, "'gpu:1' is not a device"},
       {joined(two, {"--train.device=cpu"}), "parallel.devices = cuda:0,cuda:1 are CUDA devices"},
       {{"--parallel.devices=cpu:0 cpu:1", "--train.device=cuda"}, "train.device = cuda takes CUDA devices"},
-      {joined(two, {"--parallel.hook=fp16"}), "it does not go with a model that is divided among CUDA devices"},
-      {joined(two, {"--train.quantization_aware=true"}), "train.quantization_aware = true does not run on devices so"},
+      {joined(two, {"--parallel.hook=fp16"}), "it does not go with parallel.devices = cuda:0,cuda:1: "},
+      {joined(two, {"--train.quantization_aware=true"}),
+       "train.quantization_aware = true: it does not go with train.device"},
       {two, "plan measures the CPU so far", {"plan"}},
       {two, "profile measures one device so far", {"profile"}}};
   for (const auto& [words, reason, command] : cases) {

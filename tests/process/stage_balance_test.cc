@@ -103,6 +103,6 @@ TEST_CASE("layers are balanced between ranks of one stage each, and stages begin
     return output_of(result);
   };
   CHECK_THAT(refusal({"--parallel.schedule=interleaved", "--parallel.virtual_stages=2", "--parallel.split="}),
-             Catch::Contains("parallel.balance = true: layers move between ranks that have one stage each"));
+             Catch::Contains("parallel.balance = true: it has no effect with parallel.virtual_stages = 2"));
   CHECK_THAT(refusal({"--parallel.split=1"}), Catch::Contains("stages that are balanced begin with"));
 }

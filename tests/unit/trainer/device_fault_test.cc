@@ -89,7 +89,7 @@ TEST_CASE("advice on memory names no setting that the job has") {
 TEST_CASE("advice on memory names ZeRO as far as devices have it") {
   TrainConfig config, divided;
   divided.parallel.zero = 1;
-  const bool on_devices = setting_without_devices(divided).empty();
+  const bool on_devices = runs_on_devices(divided);
   const auto state = use_of({{MemoryOwner::optimizer, 60 * gib}});
   const bool named =
       memory_advice(exhausted(MemoryOwner::optimizer, state), config).find("parallel.zero") != std::string::npos;

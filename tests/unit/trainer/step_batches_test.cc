@@ -1,5 +1,6 @@
 #include "worker/trainer/session/step_batches.h"
 
+#include "worker/trainer/session/rank_times.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 
@@ -91,4 +92,16 @@ TEST_CASE("a faster rank gets larger micro-batches, not more of them, from the n
   CHECK(batches.own_count(6) == 2);
   batches.open(run);
   CHECK(sizes_of(batches).front() == 3);
+}
+
+TEST_CASE("ranks that have the same samples get the share of the slowest of them") {
+  Fixture fixture;
+  auto batches = fixture.batches(true);
+  std::vector<profiler::StepTimes> ranks(4);  // two neighbours have the same samples
+  for (auto& times : ranks) times.forward = profiler::Seconds(trainer::RankTimes::window * 1.0);
+  ranks[1].forward *= 4;
+  CHECK_THAT(batches.balance(ranks), !Catch::Equals(""));
+  checkpoint::RunState run;
+  batches.open(run);
+  CHECK(batches.next()->size() == 1);  // of three samples, one in each of two micro-batches: two are slow
 }

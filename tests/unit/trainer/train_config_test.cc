@@ -47,24 +47,15 @@ TEST_CASE("a hook that does not exist, a delay of nothing and settings that do n
   const std::string one_bit = "[parallel]\nhook = onebit\n[optim]\nname = ";
   CHECK(error_of(one_bit + "adamw\n") == "no error");
   CHECK(error_of(one_bit + "sgd\n") ==
-        "t.cfg:4: optim.name = sgd: parallel.hook = onebit sends Adam's momentum: use adam or adamw");
+        "t.cfg:4: optim.name = sgd: it does not go with parallel.hook = onebit: it averages Adam's momentum, of whole "
+        "parameters: there is no average of gradients to clip, to examine, to scale or to divide");
   for (const std::string each : {"clip_norm = 1", "clip_value = 1", "skip_outliers = 3"})
-    CHECK(error_of(one_bit + "adam\n" + each + "\n") == "t.cfg:5: optim." + each +
-                                                            ": it does not go with parallel.hook = onebit, which "
-                                                            "sends a momentum");
+    CHECK_THAT(error_of(one_bit + "adam\n" + each + "\n"),
+               Catch::StartsWith("t.cfg:5: optim." + each + ": it does not go with parallel.hook = onebit: "));
   CHECK(error_of("[parallel]\nhook = int8+fp16\n") ==
         "t.cfg:2: parallel.hook = int8+fp16: int8 averages by itself, so it has to be the last");
   CHECK(error_of("[parallel]\nzero = 1\nhook = fp16\n") == "no error");
-  CHECK(error_of("[parallel]\nzero = 2\nhook = fp16\n") ==
-        "t.cfg:3: parallel.hook = fp16: parallel.zero = 2 and 3 have no whole buckets of gradients for a hook");
-  CHECK(error_of(one_bit + "adamw\n[parallel]\nzero = 1\n") ==
-        "t.cfg:2: parallel.hook = onebit: onebit keeps averages of whole gradients, which parallel.zero divides");
-  for (const std::string name : {"lamb", "lars", "muon"})
-    for (const std::string zero : {"1", "2", "3"})
-      CHECK(error_of("[optim]\nname = " + name + "\n[parallel]\nzero = " + zero + "\n") ==
-            "t.cfg:4: parallel.zero = " + zero + ": updates are divided by elements, and optim.name = " + name +
-                " needs whole tensors");
-  CHECK_THAT(error_of("[parallel]\nzero = 1\nstatic_graph = true\n"), Catch::Contains("updates are not divided with"));
+  CHECK(error_of("[parallel]\nzero = 2\nhook = fp16\n") == "no error");
   CHECK_THAT(error_of("[parallel]\ndevices = cpu:0 gpu:1\n"),
              Catch::Contains("t.cfg:2: parallel.devices = cpu:0 gpu:1: "));
   CHECK(error_of("[parallel]\nstrategy = data_parallel\ndevices = cpu:1 cpu:2\n") ==
@@ -83,10 +74,13 @@ TEST_CASE("a hook that does not exist, a delay of nothing and settings that do n
 TEST_CASE("a parallel setting that its layout would ignore is a mistake") {
   CHECK(error_of("[parallel]\nstrategy = data_parallel\ndevices = cpu:0 cpu:1\nsync_batch_norm = true\n"
                  "[model]\nname = cnn_bn\n") ==
-        "t.cfg:4: parallel.sync_batch_norm = true: the batch norms of data_parallel's replicas are each device's own");
-  CHECK(error_of("[parallel]\nzero = 2\ndelay_all_reduce_named_params = fc1.bias\n") ==
-        "t.cfg:3: parallel.delay_all_reduce_named_params = fc1.bias: parallel.zero = 2 and 3 reduce in an order of "
-        "their own");
+        "t.cfg:2: parallel.strategy = data_parallel: it does not go with parallel.sync_batch_norm = true: ranks or "
+        "devices may "
+        "have different numbers of micro-batches, and so no statistics in common");
+  CHECK(
+      error_of("[parallel]\nzero = 2\ndelay_all_reduce_named_params = fc1.bias\n") ==
+      "t.cfg:3: parallel.delay_all_reduce_named_params = fc1.bias: it has no effect with parallel.zero = 2 (t.cfg:2); "
+      "it needs parallel.zero = 0 or 1");
   CHECK_THAT(error_of("[parallel]\nzero = 3\ndelay_all_reduce_named_params = a\nparam_to_hook_all_reduce = b\n"),
              Catch::Contains("parallel.delay_all_reduce_named_params = a: "));
   CHECK(error_of("[parallel]\nzero = 1\ndelay_all_reduce_named_params = fc1.bias\n") == "no error");
@@ -293,25 +287,24 @@ TEST_CASE("train.shards is refused with what would let the result depend on the 
         "parallel.ignored_parameters = fc.weight", "train.quantization_aware = true"}) {
     const auto dot = setting.find('.');
     CHECK(error_of("[train]\nshards = 8\n[" + setting.substr(0, dot) + "]\n" + setting.substr(dot + 1) + "\n") ==
-          "t.cfg:4: " + setting + ": it does not go with train.shards");
+          "t.cfg:4: " + setting +
+              ": it does not go with train.shards = 8: the bits of a step would depend on the number of ranks: sums "
+              "are of "
+              "shards, in one fixed order");
   }
   CHECK(error_of("[train]\nshards = 8\naccumulate = 2\n") ==
         "t.cfg:3: train.accumulate = 2: train.shards divides the samples of a step");
   CHECK_THAT(error_of("[train]\nshards = 8\n[optim]\nschedule = plateau\n"),
              Catch::Contains("t.cfg:4: optim.schedule"));
   CHECK_THAT(error_of("[train]\nshards = 8\ndevice = cuda\n"),
-             Catch::Contains("train.shards = 8 does not run on devices so far: use cpu"));
+             Catch::Contains("train.shards = 8: it does not go with train.device = cuda: "));
 }
 
 TEST_CASE("products of forms of parallel training that cannot be right are refused with the reason") {
-  const std::string experts = "[model]\nname = gpt\nexperts = 2\n[data]\nname = text\ncontext = 64\n[parallel]\n";
   const std::string dense = "[model]\nname = gpt\n[data]\nname = text\ncontext = 64\n[parallel]\n";
   CHECK_THAT(error_of(dense + "context = 2\nignored_parameters = h.0.attn.c_attn.weight\n"),
-             Catch::EndsWith("with parallel.context a sample is computed by several ranks, which need the same "
+             Catch::EndsWith("several ranks compute the same sample, or compute for each other, and need the same "
                              "parameters"));
-  CHECK_THAT(error_of(experts + "expert = 2\npipeline = 2\nmicro_batches = 2\nbalance = true\n"),
-             Catch::EndsWith("with parallel.expert the times of a stage contain those for which its experts wait for "
-                             "other ranks"));
 }
 
 TEST_CASE("batch sizes follow from the settings and the number of ranks") {

@@ -113,8 +113,6 @@ void check_experts(const TrainConfig& c, const Settings& settings) {
     reject(settings, "model.experts_per_token", fmt::format("there are {} experts", m.experts));
   if (m.expert_every > sizes.layers)
     reject(settings, "model.expert_every", fmt::format("the model has {} blocks", sizes.layers));
-  if (c.optim.name == "muon")
-    reject(settings, "optim.name", "muon takes one matrix at a time, and experts' weights are several in one tensor");
 }
 
 void check_distillation(const TrainConfig& c, const Settings& settings) {
@@ -142,8 +140,8 @@ void check_model_and_data(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "digits") check_generated(c, settings, "digits", sizeof(data::Digit));
   if (c.data.name == "cifar10") check_generated(c, settings, "images", sizeof(data::Pattern));
   check_model_of_tokens(c, settings);
-  if (c.parallel.strategy == "data_parallel" && (!is_built_in(c.model) || c.train.quantization_aware))
-    reject(settings, "parallel.strategy", "replicas are made of the built-in models alone, not quantization aware");
+  if (c.parallel.strategy == "data_parallel" && !is_built_in(c.model))
+    reject(settings, "parallel.strategy", "replicas are made of the built-in models alone");
   if (c.data.mixup > 0 && !learns_classes(c.train.task))
     reject(settings, "data.mixup", "only classification and distillation learn shares of classes");
   if (c.model.name == "mlp") check_hidden(c, settings);

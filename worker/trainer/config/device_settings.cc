@@ -1,10 +1,11 @@
 #include "worker/trainer/config/device_settings.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "worker/trainer/config/refusals.h"
 
 namespace ddprun::trainer {
 
@@ -31,24 +32,11 @@ std::string device_names(const TrainConfig& config, Device device) {
   return fmt::format("{}", fmt::join(parse_names(config.parallel.devices), ", "));
 }
 
-std::string setting_without_devices(const TrainConfig& c) {
-  const auto& p = c.parallel;
-  const auto text = [](auto value) { return fmt::format("{}", value); };
-  const std::vector<std::pair<bool, std::string>> settings{
-      {p.strategy == "parameter_server", "parallel.strategy = " + p.strategy},
-      {p.tensor > 1, "parallel.tensor = " + text(p.tensor)},
-      {p.pipeline > 1, "parallel.pipeline = " + text(p.pipeline)},
-      {p.context > 1, "parallel.context = " + text(p.context)},
-      {p.expert > 1, "parallel.expert = " + text(p.expert)},
-      {p.zero > 0, "parallel.zero = " + text(p.zero)},
-      {c.model.experts > 0, "model.experts = " + text(c.model.experts)},
-      {c.train.shards > 0, "train.shards = " + text(c.train.shards)},
-      {c.train.quantization_aware, "train.quantization_aware = true"},
-      {c.optim.name != "sgd" && c.optim.name != "adam" && c.optim.name != "adamw", "optim.name = " + c.optim.name},
-      {!c.optim.offload.empty(), "optim.offload = " + c.optim.offload.string()}};
-  for (const auto& [on, setting] : settings)
-    if (on) return setting;
-  return "";
+bool runs_on_devices(const TrainConfig& config) {
+  return std::ranges::none_of(refusals(), [&](const Refusal& refusal) {
+    return refusal.one.key == "train.device" &&
+           std::ranges::any_of(refusal.others, [&](const SettingValues& other) { return other.are_set(config); });
+  });
 }
 
 }  // namespace ddprun::trainer

@@ -20,8 +20,7 @@ bool is_divided_among_cuda_devices(const TrainConfig::Parallel& config);
 bool asks_for_cuda(const TrainConfig& config);
 // Returns "cuda:0", or all of parallel.devices: "cuda:0, cuda:1". device: train_device().
 std::string device_names(const TrainConfig& config, Device device);
-// Returns the first setting with which a job does not train on a CUDA device, and its value: "parallel.tensor = 2";
-// empty if there is none.
-std::string setting_without_devices(const TrainConfig& config);
+// Returns whether a job with these settings trains on CUDA devices, if it is asked for: see refusals.h.
+bool runs_on_devices(const TrainConfig& config);
 
 }  // namespace ddprun::trainer

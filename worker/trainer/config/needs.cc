@@ -251,6 +251,8 @@ std::vector<Need> gradient_needs() {
           {"parallel.param_to_hook_all_reduce"}, {"parallel.delay_all_reduce_named_params"},
           [](const TrainConfig& c) { return !c.parallel.delay_all_reduce_named_params.empty(); },
           "parallel.delay_all_reduce_named_params"),
+      // Stages 2 and 3 reduce, and free, buckets in the order of the backward pass.
+      one_of({"parallel.delay_all_reduce_named_params"}, "parallel.zero", {"0", "1"}),
       // local_sgd averages parameters without regard to it.
       one_of({"data.ledger"}, "parallel.strategy", {"ddp", "data_parallel", "local_sgd"}),
       one_of({"parallel.ignored_parameters"}, "parallel.strategy", {"ddp", "data_parallel"}),
@@ -299,6 +301,9 @@ std::vector<Need> layout_needs() {
             "several parallel.devices, or parallel.pipeline"),
       where({"parallel.schedule", "parallel.virtual_stages"}, {"parallel.micro_batches"}, has_micro_batches,
             "parallel.micro_batches"),
+      one_of({"parallel.split"}, "parallel.strategy", {"ddp"}),
+      // Layers move between ranks that have one stage each.
+      one_of({"parallel.balance"}, "parallel.virtual_stages", {"1"}),
       one_of({"parallel.reshard_after_forward"}, "parallel.zero", {"3"}),
       one_of({"parallel.shard_group"}, "parallel.zero", {"2", "3"}),
       where(

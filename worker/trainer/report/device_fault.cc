@@ -29,7 +29,7 @@ Texts for_activations(const TrainConfig& c) {
 bool can_divide(const TrainConfig& c, int stage) {
   TrainConfig divided = c;
   divided.parallel.zero = stage;
-  return c.parallel.zero < stage && setting_without_devices(divided).empty();
+  return c.parallel.zero < stage && runs_on_devices(divided);
 }
 
 Texts for_optimizer(const TrainConfig& c) {

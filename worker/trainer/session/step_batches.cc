@@ -79,8 +79,13 @@ std::int64_t StepBatches::samples_of_batch(int rank) const {
 
 std::string StepBatches::balance(const std::vector<profiler::StepTimes>& ranks) {
   if (!balancer_) return "";
-  std::vector<double> seconds;
-  for (const auto& times : ranks) seconds.push_back((times.forward + times.backward).count() / RankTimes::window);
+  // Neighbours that have the same samples are as slow as the slowest of them.
+  std::vector<double> seconds(static_cast<std::size_t>(place_.ranks));
+  const std::size_t sharing = ranks.size() / seconds.size();
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    double& slowest = seconds[r / sharing];
+    slowest = std::max(slowest, (ranks[r].forward + ranks[r].backward).count() / RankTimes::window);
+  }
   const auto decision = balancer_->observe(seconds);
   if (!decision) return "";
   plan_.shares = decision->shares;

@@ -57,7 +57,7 @@ Device train_device(const TrainConfig& config, const WorkerEnv& place) {
   if (names_cuda_devices(config.parallel)) return first_of_named(config.parallel, place);
   if (asked == "cpu") return {};
   if (asked == "cuda") return device_of_rank(needed_devices(), place);
-  if (!config.parallel.devices.empty() || !may_have_a_device() || !setting_without_devices(config).empty()) return {};
+  if (!config.parallel.devices.empty() || !may_have_a_device() || !runs_on_devices(config)) return {};
   try {
     const int devices = cuda_device_count();
     return devices > 0 ? device_of_rank(devices, place) : Device{};

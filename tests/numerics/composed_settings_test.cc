@@ -1,0 +1,99 @@
+// Settings of optimizers, hooks and balance on products of the axes of the mesh, beside the same job at one rank.
+#include "tests/numerics/composed_job.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+const std::string experts = "experts = 4\nload_balancing_loss = 0\n";
+
+std::string whole_tensors(const std::string& name) {
+  return "[optim]\nname = " + name + "\nweight_decay = 0.01\ndecay_one_dimensional = false\n" +
+         (name == "lamb"   ? "lr = 1e-2\n"
+          : name == "lars" ? "lr = 1\nmomentum = 0.9\n"
+                           : "lr = 1e-2\nmomentum = 0.9\n");
+}
+
+}  // namespace
+
+TEST_CASE("optimizers that need whole tensors learn from parts of them as at one rank") {
+  const std::string name = GENERATE("lamb", "lars", "muon");
+  for (const std::string& model : {std::string("dropout = 0.1\n"), experts}) {
+    if (name == "muon" && model == experts) continue;
+    const Job job(whole_tensors(name) + "clip_norm = 0.5\n", model);
+    const auto one = job.losses_of_one("max_steps = 10\n");
+    CHECK(one[9] < one[0]);
+    const int expert = model == experts ? 2 : 1;
+    for (const Mesh& mesh :
+         {Mesh{1, 2, 1, 1, 1, "", expert}, Mesh{1, 2, 1, 1, 2, "", expert}, Mesh{1, 2, 1, 2, 3, "", expert},
+          Mesh{1, 1, 1, 2, 0, "", expert}, Mesh{2, 2, 1, 1, 3, "", expert},
+          Mesh{2, 1, 1, 2, 1, "sequence = true\n", expert}, Mesh{1, 1, 2, 2, 3, "", expert}}) {
+      INFO(name << ' ' << mesh.keys());
+      CHECK(difference(one, job.losses(mesh, "max_steps = 10\ncheck_replicas = true\n", small_buckets), 10) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("a checkpoint of an optimizer of parts of tensors goes on under another layout") {
+  const std::string name = GENERATE("lamb", "lars", "muon");
+  INFO(name);
+  const int expert = name == "muon" ? 1 : 2;
+  check_resumed(Job(whole_tensors(name), expert > 1 ? experts : "dropout = 0.1\n"),
+                {Mesh{1, 2, 1, 1, 3, "", expert}, Mesh{1, 1, 1, 1}, Mesh{2, 1, 1, 2, 1}, Mesh{1, 2, 1, 2, 2}});
+}
+
+TEST_CASE("gradients that are divided are sent in 16 bits, within shard groups and between them") {
+  const std::string hook = GENERATE("fp16", "bf16");
+  for (const std::string& model : {std::string("dropout = 0.1\n"), experts}) {
+    const Job job(clipped, model);
+    const auto one = job.losses_of_one("max_steps = 10\n");
+    const int expert = model == experts ? 2 : 1;
+    for (const int zero : {2, 3})
+      for (const std::string group : {"", "shard_group = 2\n"}) {
+        const Mesh mesh{1, 4, 1, 1, zero, "hook = " + hook + "\n" + group, expert};
+        INFO(mesh.keys());
+        const auto losses = job.losses(mesh, "max_steps = 10\ncheck_replicas = true\n");
+        CHECK(difference(one, losses, 10) > 1e-7);
+        CHECK(difference(one, losses, 10) < 1e-4);
+      }
+  }
+}
+
+TEST_CASE("shares by speed go with ranks that have the same samples, and with experts in stages") {
+  const Job job(clipped, experts);
+  const auto one = job.losses_of_one("max_steps = 45\n");
+  for (const Mesh& mesh : {Mesh{1, 2, 1, 2, 1, "balance = true\n"}, Mesh{1, 2, 2, 1, 0, "balance = true\n"},
+                           Mesh{2, 1, 1, 1, 0, "balance = true\n", 2}}) {
+    INFO(mesh.keys());
+    CHECK(difference(one, job.losses(mesh, "max_steps = 45\n"), 45) < 1e-5);
+  }
+}
+
+TEST_CASE("what is said of passes and of the order of reductions goes with experts") {
+  const Job job(clipped, experts);
+  const auto one = job.losses_of_one("max_steps = 10\n");
+  for (const std::string each :
+       {"find_unused_parameters = true\n", "static_graph = true\n",
+        "delay_all_reduce_named_params = h.0.attn.c_attn.weight\nparam_to_hook_all_reduce = h.1.ln_1.weight\n"}) {
+    INFO(each);
+    CHECK(difference(one, job.losses({1, 2, 1, 1, 0, each, 2}, "max_steps = 10\ncheck_replicas = true\n"), 10) < 1e-6);
+  }
+}
+
+TEST_CASE("statistics of batches are those of the samples of all ranks where layers are divided") {
+  const LayoutJob job("[model]\nname = cnn_bn\n" + digits + sgd);
+  const std::string train = "max_steps = 10\nglobal_batch_size = 32\n";
+  const auto one = job.losses(1, train, "");
+  CHECK(difference(one, job.losses(4, train, "tensor = 2\nsync_batch_norm = true\n"), 10) < 1e-6);
+  CHECK(difference(one, job.losses(4, train, "tensor = 2\n"), 10) > 1e-4);
+}
+
+TEST_CASE("a model that is trained to be quantized divides positions, with the ranges of rank 0") {
+  const Job job(sgd, "");
+  const std::string train = "max_steps = 10\nquantization_aware = true\n";
+  const auto one = job.losses_of_one(train);
+  const auto losses = job.losses({1, 2, 2, 1, 1}, train);
+  CHECK(losses[9] < losses[0]);
+  CHECK(difference(one, losses, 10) < 1e-2);
+}

@@ -1,0 +1,192 @@
+#include "worker/trainer/config/refusals.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "worker/optim/optimizer.h"
+#include "worker/reducer/built_in_hooks.h"
+#include "worker/trainer/config/device_settings.h"
+
+namespace ddprun::trainer {
+namespace {
+
+using Config = TrainConfig;
+
+bool has_hook(const Config& c) {
+  return c.parallel.hook != "allreduce";
+}
+bool rounds_by_neighbours(const Config& c) {
+  return has_hook(c) && !only_casts(c.parallel.hook);
+}
+bool is_one_bit(const Config& c) {
+  return ddprun::has_hook(c.parallel.hook, "onebit");
+}
+bool is_asynchronous(const Config& c) {
+  return c.parallel.strategy == "local_sgd" || c.parallel.strategy == "parameter_server";
+}
+bool is_device_pipeline(const Config& c) {
+  return c.parallel.micro_batches > 0 && c.parallel.pipeline == 1;
+}
+
+const SettingValues zero{"parallel.zero", "", [](const Config& c) { return c.parallel.zero > 0; }};
+const SettingValues divided_gradients{"parallel.zero", "= 2 and 3",
+                                      [](const Config& c) { return c.parallel.zero > 1; }};
+const SettingValues tensor{"parallel.tensor", "", [](const Config& c) { return c.parallel.tensor > 1; }};
+const SettingValues context{"parallel.context", "", [](const Config& c) { return c.parallel.context > 1; }};
+const SettingValues expert{"parallel.expert", "", [](const Config& c) { return c.parallel.expert > 1; }};
+const SettingValues pipeline{"parallel.pipeline", "", [](const Config& c) { return c.parallel.pipeline > 1; }};
+const SettingValues micro_batches{"parallel.micro_batches", "",
+                                  [](const Config& c) { return c.parallel.micro_batches > 0; }};
+const SettingValues hook{"parallel.hook", "", has_hook};
+const SettingValues devices{"parallel.devices", "", [](const Config& c) { return !c.parallel.devices.empty(); }};
+const SettingValues strategy{"parallel.strategy", "other than ddp",
+                             [](const Config& c) { return c.parallel.strategy != "ddp"; }};
+const SettingValues server{"parallel.strategy", "= parameter_server",
+                           [](const Config& c) { return c.parallel.strategy == "parameter_server"; }};
+const SettingValues data_parallel{"parallel.strategy", "= data_parallel",
+                                  [](const Config& c) { return c.parallel.strategy == "data_parallel"; }};
+const SettingValues experts{"model.experts", "", [](const Config& c) { return c.model.experts > 0; }};
+const SettingValues balance{"parallel.balance", "", [](const Config& c) { return c.parallel.balance; }};
+const SettingValues sync_batch_norm{"parallel.sync_batch_norm", "",
+                                    [](const Config& c) { return c.parallel.sync_batch_norm; }};
+const SettingValues find_unused{"parallel.find_unused_parameters", "",
+                                [](const Config& c) { return c.parallel.find_unused_parameters; }};
+const SettingValues static_graph{"parallel.static_graph", "", [](const Config& c) { return c.parallel.static_graph; }};
+const SettingValues ignored{"parallel.ignored_parameters", "",
+                            [](const Config& c) { return !c.parallel.ignored_parameters.empty(); }};
+const SettingValues shards{"train.shards", "", [](const Config& c) { return c.train.shards > 0; }};
+const SettingValues fp16{"train.precision", "= fp16", [](const Config& c) { return c.train.precision == "fp16"; }};
+const SettingValues ema{"train.ema", "", [](const Config& c) { return c.train.ema > 0; }};
+const SettingValues quantization{"train.quantization_aware", "",
+                                 [](const Config& c) { return c.train.quantization_aware; }};
+const SettingValues outliers{"optim.skip_outliers", "", [](const Config& c) { return c.optim.skip_outliers > 0; }};
+const SettingValues whole_tensors{"optim.name", "= lamb, lars and muon",
+                                  [](const Config& c) { return !optim::is_elementwise(c.optim.name); }};
+
+std::vector<Refusal> gradient_rows() {
+  const SettingValues one_bit{"parallel.hook", "= onebit", is_one_bit};
+  return {
+      {one_bit,
+       {{"optim.name", "other than adam and adamw",
+         [](const Config& c) { return c.optim.name != "adam" && c.optim.name != "adamw"; }},
+        {"optim.clip_norm", "", [](const Config& c) { return c.optim.clip_norm > 0; }},
+        {"optim.clip_value", "", [](const Config& c) { return c.optim.clip_value > 0; }},
+        outliers,
+        fp16,
+        zero,
+        pipeline},
+       "it averages Adam's momentum, of whole parameters: there is no average of gradients to clip, to examine, to "
+       "scale "
+       "or to divide"},
+      {{"parallel.hook", "other than fp16 and bf16", rounds_by_neighbours},
+       {divided_gradients, tensor, expert},
+       "it rounds a bucket as a whole: a parameter that ranks have beside different slices, or of which they have "
+       "parts "
+       "alone, would not stay the same at all of them"},
+      {zero,
+       {find_unused, static_graph, ignored},
+       "each rank updates ranges of buckets, of which every parameter needs its average"},
+      {ignored,
+       {tensor, context, expert},
+       "several ranks compute the same sample, or compute for each other, and need the same parameters"},
+      {{"optim.name", "= muon", [](const Config& c) { return c.optim.name == "muon"; }},
+       {experts},
+       "it takes one matrix at a time, and experts' weights are several in one tensor"},
+      {whole_tensors,
+       {server},
+       "a server updates a range of elements by itself, and these optimizers need whole tensors"},
+  };
+}
+
+std::vector<Refusal> strategy_rows() {
+  return {
+      {strategy,
+       {zero, tensor, context, expert, micro_batches},
+       "ranks, or devices, that divide a model or its state make every step together, of one gradient"},
+      {{"parallel.strategy", "= local_sgd and parameter_server", is_asynchronous},
+       {hook, sync_batch_norm, balance, fp16, ema, outliers},
+       "each rank steps by gradients of its own: there is no average to round, and nothing on which all decide in "
+       "every "
+       "step"},
+      {shards,
+       {strategy,
+        devices,
+        hook,
+        zero,
+        tensor,
+        context,
+        expert,
+        pipeline,
+        balance,
+        find_unused,
+        static_graph,
+        ignored,
+        quantization,
+        {"optim.schedule", "= plateau", [](const Config& c) { return c.optim.schedule == "plateau"; }}},
+       "the bits of a step would depend on the number of ranks: sums are of shards, in one fixed order"},
+  };
+}
+
+std::vector<Refusal> layout_rows() {
+  return {
+      {devices,
+       {divided_gradients, tensor, context, pipeline, experts},
+       "ranks exchange parts of a model, or of its passes, from one device each"},
+      {{"parallel.micro_batches", "with parallel.devices", is_device_pipeline},
+       {zero, find_unused, static_graph, balance},
+       "gradients of several devices are added up after the passes, so that nothing of them is reduced or measured "
+       "within"},
+      {sync_batch_norm,
+       {micro_batches, balance, data_parallel},
+       "ranks or devices may have different numbers of micro-batches, and so no statistics in common"},
+      {quantization,
+       {tensor, data_parallel},
+       "a layer that is divided has no input of its own to round, and replicas on devices are made without ranges"},
+      {{"train.device", "= cuda", asks_for_cuda},
+       {server,
+        zero,
+        tensor,
+        context,
+        expert,
+        pipeline,
+        experts,
+        shards,
+        quantization,
+        {"optim.name", "other than sgd, adam and adamw",
+         [](const Config& c) { return c.optim.name != "sgd" && c.optim.name != "adam" && c.optim.name != "adamw"; }},
+        {"optim.offload", "", [](const Config& c) { return !c.optim.offload.empty(); }}},
+       "they exchange, round or update memory of the host alone so far: use cpu"},
+      {{"parallel.devices", "= several CUDA devices",
+        [](const Config& c) { return asks_for_cuda(c) && is_divided_among_cuda_devices(c.parallel); }},
+       {hook,
+        ignored,
+        {"parallel.broadcast_buffers", "= false", [](const Config& c) { return !c.parallel.broadcast_buffers; }}},
+       "a model that is divided among CUDA devices has one rank"},
+  };
+}
+
+}  // namespace
+
+std::string to_string(const SettingValues& values) {
+  return values.values.empty() ? std::string(values.key) : fmt::format("{} {}", values.key, values.values);
+}
+
+const std::vector<Refusal>& refusals() {
+  static const auto all = [] {
+    std::vector<Refusal> rows;
+    for (auto* part : {gradient_rows, strategy_rows, layout_rows})
+      for (auto& row : part()) rows.push_back(std::move(row));
+    return rows;
+  }();
+  return all;
+}
+
+const SettingValues* refused_by(const Refusal& refusal, const TrainConfig& config) {
+  if (!refusal.one.are_set(config)) return nullptr;
+  const auto found =
+      std::ranges::find_if(refusal.others, [&](const SettingValues& other) { return other.are_set(config); });
+  return found == refusal.others.end() ? nullptr : &*found;
+}
+
+}  // namespace ddprun::trainer
