@@ -121,12 +121,12 @@ bool is_candidate(const Layout& layout) {
   return axes_of(layout).size() <= 1 || layout.tensor * layout.context * layout.expert <= most_neighbours;
 }
 
-// Leaves out products of an axis that does not fit by itself.
+// Leaves out the other layouts of an axis that does not fit by itself.
 class FittingAxes {
  public:
   bool may_fit(const Layout& layout) const {
     const auto axes = axes_of(layout);
-    return axes.size() <= 1 || std::ranges::none_of(axes, [this](const auto& axis) { return refused_.contains(axis); });
+    return std::ranges::none_of(axes, [this](const auto& axis) { return refused_.contains(axis); });
   }
   void note(const LayoutPlan& plan) {
     const auto axes = axes_of(plan.layout);
