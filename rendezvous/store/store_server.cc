@@ -3,114 +3,42 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <poll.h>
 #include <set>
-#include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "common/bytes.h"
 #include "common/error.h"
-#include "common/host_port.h"
 #include "common/log.h"
 #include "rendezvous/store/admission_gate.h"
 #include "rendezvous/store/log_limiter.h"
 #include "rendezvous/store/polling.h"
 #include "rendezvous/store/ready_set.h"
+#include "rendezvous/store/store_acceptor.h"
+#include "rendezvous/store/store_connection.h"
 #include "rendezvous/store/store_state.h"
 #include "rendezvous/store/tcp_socket.h"
-#include "rendezvous/trust/tls_channel.h"
 
 namespace ddprun {
 namespace {
 
 namespace asio = boost::asio;
-using asio::posix::stream_descriptor;
 using rendezvous::ConnectionId;
 using rendezvous::SessionRequest;
 using Clock = std::chrono::steady_clock;
 using ErrorCode = boost::system::error_code;
 
 constexpr std::size_t receive_bytes = 64 << 10;
-constexpr std::size_t pause_reading_above_bytes = 1 << 20;  // unsent replies
-constexpr std::size_t max_idle_output_capacity = 512;
-constexpr std::size_t large_frame_bytes = 4096;  // a system call is cheaper than a copy from this size on
-constexpr int accepts_per_turn = 64;
-constexpr int polls_per_turn = 16;  // then other handlers of the loop run
-constexpr std::chrono::milliseconds accept_pause{200};
-constexpr std::chrono::seconds close_grace{5};
+constexpr int polls_per_turn = 16;             // then other handlers of the loop run
 constexpr ConnectionId server_connection = 0;  // for requests of the server itself; clients count from 1
 
-struct Connection {
-  Connection(ConnectionId number, UniqueFd fd)
-      : id(number), socket(std::move(fd)), peer(rendezvous::peer_address(socket.get())), began(Clock::now()) {}
-  std::string peer_text() const {
-    return peer.port == 0 ? "a process of this host" : format_host_port(peer.address, peer.port);
-  }
-  std::size_t unsent() const { return output.size() + sealed.size() - sent; }
-  // Flow control: no further requests are read from a client that does not read its replies.
-  bool paused() const { return closing || unsent() > pause_reading_above_bytes; }
-  // Returns the bytes to send as they are.
-  std::string& outgoing() { return channel ? sealed : output; }
-
-  const ConnectionId id;
-  UniqueFd socket;
-  const rendezvous::SocketAddress peer;
-  rendezvous::RequestParser parser;
-  std::string output;                   // replies
-  std::string sealed;                   // replies that the channel has encrypted
-  std::size_t sent = 0;                 // bytes of outgoing()
-  bool by_token = false;                // the client has proved that it knows the token
-  std::unique_ptr<TlsChannel> channel;  // null: clear text
-  bool open = true;
-  bool starting = true;  // the client has not sent a complete VALIDATE
-  bool writing = false;  // the socket buffer is full: waiting for EPOLLOUT
-  std::uint32_t interest = EPOLLIN;
-  bool dirty = false;  // listed in dirty_
-  bool session = false;
-  bool reported = false;     // the hub knows it, by on_key()
-  bool aware = false;        // the client has asked about the server's end since it was announced
-  bool peer_closed = false;  // the client has closed; requests that it sent before may still be buffered
-  bool closing = false;      // close once the output has been sent
-  const Clock::time_point began;
-  Clock::time_point progress;  // the last byte in or out
-  std::optional<Clock::time_point> deadline;
-};
+using Connection = rendezvous::StoreConnection;
 using ConnectionPtr = std::shared_ptr<Connection>;
-
-bool readable_now(int fd) {
-  pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, 0) > 0;
-}
-
-// Requests that the server has not read yet.
-bool has_unread_bytes(int fd) {
-  int bytes = 0;
-  return ::ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
-}
-
-std::string descriptor_limit_text() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? fmt::format(" (ulimit -n is {})", limit.rlim_cur) : "";
-}
-
-// Sends both without copying and returns how many bytes the socket accepted: a round is sent to each of its nodes, and
-// copies of large frames would add up. An error is reported by the next write.
-std::size_t send_two(int fd, std::string& first, std::string& second) {
-  iovec parts[] = {{first.data(), first.size()}, {second.data(), second.size()}};
-  const msghdr message{.msg_iov = parts, .msg_iovlen = 2};
-  const auto n = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  return n > 0 ? static_cast<std::size_t>(n) : 0;
-}
 
 }  // namespace
 
@@ -122,13 +50,13 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
 
   void start() {
     if (options_.admission) open_gate();
-    arm_accept();
+    acceptor_->start(accept_handlers());
     arm_ready();
   }
   void stop();
 
-  std::string endpoint() const { return format_host_port(local_.address, local_.port); }
-  std::uint16_t port() const { return local_.port; }
+  std::string endpoint() const { return acceptor_->endpoint(); }
+  std::uint16_t port() const { return acceptor_->address().port; }
   std::size_t connections() const { return connections_.size(); }
   void erase_if(const std::function<bool(std::string_view)>& predicate) { state_.erase_if(predicate); }
   std::optional<std::string> find(std::string_view key) const { return state_.find(key); }
@@ -140,8 +68,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
     serve_admitted(std::make_shared<Connection>(next_id_++, std::move(client)), sent);
   }
   void on_accept_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> listener) {
-    accept_bound_ = bound;
-    accept_failed_ = std::move(listener);
+    acceptor_->on_failure(bound, std::move(listener));
   }
 
   void send(SessionId session, std::string frame) override;
@@ -150,10 +77,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void erase_key(std::string_view key) override;
 
  private:
-  void arm_accept();
-  void accept_ready();
-  void pause_accept(int cause);
-  void report_accept_failure(int cause);
+  rendezvous::StoreAcceptor::Handlers accept_handlers();
   void add(UniqueFd fd, const sockaddr_storage& peer);
   void watch(const ConnectionPtr& c);
 
@@ -164,8 +88,6 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::string refusal_of(std::string_view sent) const;
   void handle_confirm(const ConnectionPtr& c, const rendezvous::ConfirmRequest& request);
   bool receive(const ConnectionPtr& c, std::string_view bytes);
-  bool seal(const ConnectionPtr& c);
-  bool is_slow(const Connection& c) const;
   void limit_starting();
   bool close_slow_clients();
 
@@ -186,13 +108,11 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void flush_dirty();
   void flush_connection(const ConnectionPtr& c);
   void flush(const ConnectionPtr& c);
-  void wait_writable(const ConnectionPtr& c);
   void set_interest(const ConnectionPtr& c);
   void schedule_flush();
 
   void reject(const ConnectionPtr& c, std::string_view reason);
   void finish(const ConnectionPtr& c);
-  std::optional<Clock::time_point> deadline_of(const Connection& c) const;
   void set_deadline(const ConnectionPtr& c, std::optional<Clock::time_point> deadline);
   void arm_timer();
   void expire();
@@ -201,15 +121,10 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
 
   asio::io_context& loop_;
   const StoreServerOptions options_;
-  stream_descriptor acceptor_;
-  const rendezvous::SocketAddress local_;
-  asio::steady_timer accept_timer_;
+  const std::shared_ptr<rendezvous::StoreAcceptor> acceptor_;
   asio::steady_timer timer_;
   std::optional<Clock::time_point> timer_set_for_;
   std::set<std::pair<Clock::time_point, ConnectionId>> deadlines_;
-  std::optional<Clock::time_point> accept_failing_since_;
-  std::chrono::milliseconds accept_bound_{};
-  std::function<void(const Error&)> accept_failed_;
   bool stopped_ = false;
   bool flush_scheduled_ = false;
   std::function<void()> on_end_change_;  // set once the end is announced
@@ -233,9 +148,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
 StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& options)
     : loop_(loop),
       options_(options),
-      acceptor_(loop, rendezvous::listen_on(options.host, options.port).release()),
-      local_(rendezvous::local_address(acceptor_.native_handle())),
-      accept_timer_(loop),
+      acceptor_(std::make_shared<rendezvous::StoreAcceptor>(loop, options.host, options.port)),
       timer_(loop),
       ready_(loop) {}
 
@@ -243,9 +156,7 @@ StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& option
 void StoreServer::Impl::stop() {
   stopped_ = true;
   hub_ = nullptr;
-  ErrorCode ignored;
-  acceptor_.close(ignored);
-  accept_timer_.cancel();
+  acceptor_->stop();
   timer_.cancel();
   ready_.close();
   if (gate_) gate_->stop();
@@ -271,71 +182,39 @@ void StoreServer::Impl::warn(fmt::format_string<Args...> format, Args&&... args)
 
 // Accepting
 
-void StoreServer::Impl::arm_accept() {
-  acceptor_.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](ErrorCode error) {
-    if (!error && !self->stopped_) self->accept_ready();
-  });
-}
-
-void StoreServer::Impl::accept_ready() {
-  for (int i = 0; i < accepts_per_turn; ++i) {
-    if (gate_ && !gate_->has_room()) return;  // it calls arm_accept()
-    sockaddr_storage peer{};
-    auto fd = rendezvous::accept_without_options(acceptor_.native_handle(), peer);
-    const int cause = fd ? 0 : errno;
-    if (fd) {
-      accept_failing_since_.reset();
-      add(std::move(fd), peer);
-    } else if (cause == EMFILE || cause == ENFILE || cause == ENOBUFS || cause == ENOMEM) {
-      // The kernel reports it whether or not a client waits.
-      if (!readable_now(acceptor_.native_handle())) {
-        accept_failing_since_.reset();
-        break;
-      }
-      if (!close_slow_clients()) return pause_accept(cause);
-    } else if (cause == EAGAIN) {
-      break;
-    }
-  }
-  arm_accept();
-}
-
-// Out of descriptors or memory: the listener stays readable, so retry after a pause instead of spinning.
-void StoreServer::Impl::pause_accept(int cause) {
-  warn("cannot accept a connection: {}; {} are open{}", errno_text(cause), connections_.size(),
-       descriptor_limit_text());
-  if (!accept_failing_since_) accept_failing_since_ = Clock::now();
-  if (Clock::now() - *accept_failing_since_ >= accept_bound_) report_accept_failure(cause);
-  accept_timer_.expires_after(accept_pause);
-  accept_timer_.async_wait([self = shared_from_this()](ErrorCode error) {
-    if (!error && !self->stopped_) self->arm_accept();
-  });
-}
-
-void StoreServer::Impl::report_accept_failure(int cause) {
-  const auto listener = std::exchange(accept_failed_, nullptr);
-  if (!listener) return;
-  asio::post(loop_, [listener, failure = make_error(Errc::io,
-                                                    "the store at {} has accepted no connection for {:g} s: {}; {} are "
-                                                    "open{}",
-                                                    endpoint(), std::chrono::duration<double>(accept_bound_).count(),
-                                                    errno_text(cause), connections_.size(), descriptor_limit_text())] {
-    listener(failure);
-  });
-}
-
-// A slow connection holds a descriptor and neither begins nor ends a request.
-bool StoreServer::Impl::is_slow(const Connection& c) const {
-  if (c.closing || c.unsent() > 0 || (!c.starting && c.parser.pending_bytes() == 0)) return false;
-  const auto since = c.starting ? c.began : c.progress;
-  return Clock::now() - since >= options_.slow_start && !has_unread_bytes(c.socket.get());
+// They keep this object alive while they run.
+rendezvous::StoreAcceptor::Handlers StoreServer::Impl::accept_handlers() {
+  const auto weak = weak_from_this();
+  return {.accepted =
+              [weak](UniqueFd fd, const sockaddr_storage& peer) {
+                if (const auto self = weak.lock()) self->add(std::move(fd), peer);
+              },
+          .has_room =
+              [weak] {
+                const auto self = weak.lock();
+                return self && (!self->gate_ || self->gate_->has_room());  // the gate resumes the acceptor
+              },
+          .free_some =
+              [weak] {
+                const auto self = weak.lock();
+                return self && self->close_slow_clients();
+              },
+          .count =
+              [weak] {
+                const auto self = weak.lock();
+                return self ? self->connections_.size() : 0;
+              },
+          .warn =
+              [weak](const std::string& text) {
+                if (const auto self = weak.lock()) self->warn("{}", text);
+              }};
 }
 
 // Keeps descriptors free for clients that begin with a request, as every real client does.
 void StoreServer::Impl::limit_starting() {
   while (starting_.size() > options_.max_starting) {
     const auto oldest = connections_.at(*starting_.begin());
-    if (!is_slow(*oldest)) return;
+    if (!oldest->is_slow(options_.slow_start)) return;
     reject(oldest, "it sent no VALIDATE while others wait");
     schedule_flush();
   }
@@ -345,7 +224,7 @@ void StoreServer::Impl::limit_starting() {
 bool StoreServer::Impl::close_slow_clients() {
   std::vector<ConnectionPtr> slow;
   for (const auto& [id, c] : connections_)
-    if (is_slow(*c)) slow.push_back(c);
+    if (c->is_slow(options_.slow_start)) slow.push_back(c);
   for (const auto& c : slow) reject(c, "it sent no complete request while others wait");
   schedule_flush();
   const bool more = gate_ && gate_->close_older_than(options_.slow_start);
@@ -360,10 +239,9 @@ void StoreServer::Impl::add(UniqueFd fd, const sockaddr_storage& peer) {
 }
 
 void StoreServer::Impl::watch(const ConnectionPtr& c) {
-  c->progress = c->began;
   connections_.emplace(c->id, c);
   starting_.insert(c->id);
-  set_deadline(c, deadline_of(*c));
+  set_deadline(c, c->next_deadline(options_));
   ready_.add(c->socket.get(), c->id, c->interest);
 }
 
@@ -384,9 +262,9 @@ void StoreServer::Impl::open_gate() {
                 with([&](const Impl& self) { text = self.refusal_of(sent); });
                 return text;
               },
-          .room = [with] { with([](Impl& self) { self.arm_accept(); }); }});
+          .room = [with] { with([](Impl& self) { self.acceptor_->resume(); }); }});
   gate_->start();
-  rendezvous::defer_accept(acceptor_.native_handle());
+  acceptor_->defer();
 }
 
 void StoreServer::Impl::admit(rendezvous::AdmissionGate::Admitted client) {
@@ -475,14 +353,9 @@ void StoreServer::Impl::ready(const ConnectionPtr& c, std::uint32_t events) {
 
 // Passes received bytes to the parser; returns false if the connection is closed then.
 bool StoreServer::Impl::receive(const ConnectionPtr& c, std::string_view bytes) {
-  if (!c->channel) {
-    c->parser.feed(bytes);
-    return true;
-  }
-  text_.clear();
   try {
-    c->channel->feed(bytes);
-    c->channel->read(text_);
+    c->feed(bytes, text_);
+    return true;
   } catch (const Error& e) {
     if (e.code() == Errc::connection_lost)
       finish(c);
@@ -490,8 +363,6 @@ bool StoreServer::Impl::receive(const ConnectionPtr& c, std::string_view bytes) 
       reject(c, e.what());
     return false;
   }
-  c->parser.feed(text_);
-  return true;
 }
 
 void StoreServer::Impl::record_validated(const ConnectionPtr& c) {
@@ -620,48 +491,16 @@ void StoreServer::Impl::flush_connection(const ConnectionPtr& c) {
     if (!c->open) return;
     if (c->parser.pending_bytes() == before) break;
   }
-  set_deadline(c, deadline_of(*c));
+  set_deadline(c, c->next_deadline(options_));
   set_interest(c);
 }
 
 void StoreServer::Impl::flush(const ConnectionPtr& c) {
-  if (c->channel && !seal(c)) return;
-  auto& outgoing = c->outgoing();
-  while (c->unsent() > 0) {
-    const auto n = ::send(c->socket.get(), outgoing.data() + c->sent, c->unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) {
-      c->sent += static_cast<std::size_t>(n);
-      c->progress = Clock::now();
-    } else if (errno == EAGAIN) {
-      return wait_writable(c);
-    } else if (errno != EINTR) {
-      return finish(c);
-    }
-  }
-  c->sent = 0;
-  if (outgoing.capacity() > max_idle_output_capacity)
-    outgoing = std::string();
-  else
-    outgoing.clear();
-}
-
-// Encrypts the replies; returns false if the connection is closed then.
-bool StoreServer::Impl::seal(const ConnectionPtr& c) {
-  if (c->output.empty()) return true;
   try {
-    c->channel->write(std::exchange(c->output, {}));
+    if (c->send_replies() == Connection::Sending::broken) finish(c);
   } catch (const Error& e) {
     reject(c, e.what());
-    return false;
   }
-  c->sealed += c->channel->take_output();
-  return true;
-}
-
-void StoreServer::Impl::wait_writable(const ConnectionPtr& c) {
-  // Erases the sent bytes once they are the larger part, so that each byte is moved at most once.
-  if (c->sent > c->unsent()) c->outgoing().erase(0, std::exchange(c->sent, 0));
-  c->writing = true;
 }
 
 void StoreServer::Impl::set_interest(const ConnectionPtr& c) {
@@ -686,12 +525,7 @@ void StoreServer::Impl::send(SessionId session, std::string frame) {
   const auto found = connections_.find(session);
   if (found == connections_.end() || !found->second->session || found->second->closing) return;
   const ConnectionPtr& c = found->second;
-  std::string length;
-  put_le<std::uint64_t>(length, frame.size());
-  const bool at_once = frame.size() >= large_frame_bytes && c->unsent() == 0 && !c->writing && !c->channel;
-  const std::size_t sent = at_once ? send_two(c->socket.get(), length, frame) : 0;
-  if (sent < length.size()) c->output.append(length, sent);
-  c->output.append(frame, sent - std::min(sent, length.size()));
+  c->queue_frame(std::move(frame));
   mark_dirty(c);
   schedule_flush();
 }
@@ -744,14 +578,6 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
   deliver();
   if ((c->session || c->reported) && hub_) hub_->on_close(c->id);
   if (on_end_change_) asio::post(loop_, on_end_change_);
-}
-
-std::optional<Clock::time_point> StoreServer::Impl::deadline_of(const Connection& c) const {
-  if (c.closing) return c.progress + close_grace;
-  if (c.unsent() > 0) return c.progress + options_.write_timeout;
-  if (!c.parser.validated()) return c.began + options_.start_timeout;
-  if (c.parser.pending_bytes() > 0) return c.progress + options_.request_timeout;
-  return std::nullopt;
 }
 
 void StoreServer::Impl::set_deadline(const ConnectionPtr& c, std::optional<Clock::time_point> deadline) {
