@@ -6,36 +6,32 @@
 #include <sstream>
 #include <unistd.h>
 
-#include "common/error.h"
+#include "common/io_error.h"
 #include "common/unique_fd.h"
 
 namespace ddprun {
 namespace {
 
-[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
-  throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
-}
-
 void write_all(int fd, std::string_view content, const std::filesystem::path& path) {
   while (!content.empty()) {
     const ssize_t n = ::write(fd, content.data(), content.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("write", path);
+    if (n < 0) throw_io_error("write", path);
     content.remove_prefix(static_cast<std::size_t>(n));
   }
 }
 
 void write_and_sync(const std::filesystem::path& path, std::string_view content) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd) fail("create", path);
+  if (!fd) throw_io_error("create", path);
   write_all(fd.get(), content, path);
-  if (::fsync(fd.get()) != 0) fail("flush", path);
+  if (::fsync(fd.get()) != 0) throw_io_error("flush", path);
 }
 
 // A FIFO without a reader is an error, not a wait.
 void write_to_device(const std::filesystem::path& path, std::string_view content) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!fd) fail("open", path);
+  if (!fd) throw_io_error("open", path);
   write_all(fd.get(), content, path);
 }
 
@@ -43,8 +39,8 @@ void write_to_device(const std::filesystem::path& path, std::string_view content
 
 void sync_folder(const std::filesystem::path& folder) {
   UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) fail("open folder", folder);
-  if (::fsync(fd.get()) != 0) fail("flush folder", folder);
+  if (!fd) throw_io_error("open folder", folder);
+  if (::fsync(fd.get()) != 0) throw_io_error("flush folder", folder);
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
@@ -54,7 +50,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
   temporary += ".tmp." + std::to_string(::getpid());
   try {
     write_and_sync(temporary, content);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename to", path);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) throw_io_error("rename to", path);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -64,10 +60,10 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 
 std::string read_whole_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail("open", path);
+  if (!in) throw_io_error("open", path);
   std::ostringstream content;
   content << in.rdbuf();
-  if (in.bad()) fail("read", path);
+  if (in.bad()) throw_io_error("read", path);
   return std::move(content).str();
 }
 

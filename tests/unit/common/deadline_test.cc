@@ -1,5 +1,6 @@
 #include "common/deadline.h"
 
+#include "common/whole_milliseconds.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -18,6 +19,7 @@ TEST_CASE("Deadline::never() does not expire and polls without a timeout") {
   const auto never = Deadline::never();
   CHECK_FALSE(never.expired(Deadline::Clock::time_point::max()));
   CHECK(never.poll_timeout_ms() == -1);
+  CHECK(whole_milliseconds(never) == std::chrono::hours(24 * 365));
   CHECK(Deadline::in(Deadline::Duration::max()).when() == std::nullopt);
 }
 
@@ -26,11 +28,13 @@ TEST_CASE("a deadline at the earliest time point has expired") {
   CHECK(past.expired());
   CHECK(past.remaining() == 0s);
   CHECK(past.poll_timeout_ms() == 0);
+  CHECK(whole_milliseconds(past) == 1ms);
 }
 
 TEST_CASE("a poll never wakes before the deadline") {
   const auto start = Deadline::Clock::time_point(1s);
   CHECK(Deadline::in(1ns, start).poll_timeout_ms(start) == 1);
+  CHECK(whole_milliseconds(Deadline::in(1'000'001ns, start), start) == 2ms);
   CHECK(Deadline::in(2ms, start).poll_timeout_ms(start) == 2);
 }
 

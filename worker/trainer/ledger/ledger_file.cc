@@ -5,20 +5,12 @@
 #include <unistd.h>
 #include <utility>
 
-#include "common/error.h"
+#include "common/io_error.h"
 
 namespace ddprun::trainer {
-namespace {
-
-[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
-  throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
-}
-
-}  // namespace
-
 LedgerFile::LedgerFile(std::filesystem::path path) : path_(std::move(path)) {
   fd_ = UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!fd_) fail("open", path_);
+  if (!fd_) throw_io_error("open", path_);
   // Text after half a line would not be read.
   char last = '\n';
   const auto size = ::lseek(fd_.get(), 0, SEEK_END);
@@ -30,11 +22,11 @@ void LedgerFile::add(const LedgerLine& line) {
 }
 
 void LedgerFile::write(const std::string& text) {
-  if (::write(fd_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) fail("write", path_);
+  if (::write(fd_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) throw_io_error("write", path_);
 }
 
 void LedgerFile::flush() {
-  if (::fsync(fd_.get()) != 0 && errno != EINVAL) fail("flush", path_);  // EINVAL: a pipe
+  if (::fsync(fd_.get()) != 0 && errno != EINVAL) throw_io_error("flush", path_);  // EINVAL: a pipe
 }
 
 }  // namespace ddprun::trainer

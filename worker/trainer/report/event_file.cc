@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "common/bytes.h"
-#include "common/error.h"
+#include "common/io_error.h"
 #include "worker/digest/crc32c.h"
 
 namespace ddprun::trainer {
@@ -89,10 +89,6 @@ std::string host_name() {
   return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
 }
 
-[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
-  throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
-}
-
 }  // namespace
 
 EventFile::EventFile(const std::filesystem::path& folder, std::int64_t next_step) {
@@ -103,7 +99,7 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t next_step
   for (int number = 0; !fd_; ++number) {
     path_ = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds, host_name(), ::getpid(), number);
     fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
-    if (!fd_ && errno != EEXIST) fail("open", path_);
+    if (!fd_ && errno != EEXIST) throw_io_error("open", path_);
   }
   std::string version = event_at(0);
   put_bytes(version, event_field::file_version, "brain.Event:2");
@@ -134,13 +130,13 @@ void EventFile::write(std::string_view event) {
   while (!rest.empty()) {
     const ssize_t n = ::write(fd_.get(), rest.data(), rest.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("write", path_);
+    if (n < 0) throw_io_error("write", path_);
     rest.remove_prefix(static_cast<std::size_t>(n));
   }
 }
 
 void EventFile::flush() {
-  if (::fsync(fd_.get()) != 0) fail("flush", path_);
+  if (::fsync(fd_.get()) != 0) throw_io_error("flush", path_);
 }
 
 }  // namespace ddprun::trainer

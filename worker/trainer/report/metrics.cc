@@ -9,7 +9,7 @@
 #include <boost/json.hpp>
 #include <fmt/ranges.h>
 
-#include "common/error.h"
+#include "common/io_error.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -18,10 +18,6 @@ namespace json = boost::json;
 
 std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "null";
-}
-
-[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
-  throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
 }
 
 enum class Line { earlier, later, other, broken };  // other: a line without a step
@@ -114,7 +110,7 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_st
   std::error_code ignored;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
   fd_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND, 0644));
-  if (!fd_) fail("open", path_);
+  if (!fd_) throw_io_error("open", path_);
   if (!std::filesystem::is_regular_file(path)) return;  // a pipe or /dev/stdout holds no earlier records
   is_file_ = true;
   cut(last_step == 0 ? 0 : kept_bytes(fd_.get(), size(), last_step));
@@ -125,7 +121,7 @@ std::size_t MetricsFile::size() const {
 }
 
 void MetricsFile::cut(std::size_t size) {
-  if (is_file_ && ::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) fail("cut", path_);
+  if (is_file_ && ::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) throw_io_error("cut", path_);
 }
 
 void MetricsFile::add_line(const std::string& line) {
@@ -134,13 +130,13 @@ void MetricsFile::add_line(const std::string& line) {
   while (!rest.empty()) {
     const ssize_t n = ::write(fd_.get(), rest.data(), rest.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("write", path_);
+    if (n < 0) throw_io_error("write", path_);
     rest.remove_prefix(static_cast<std::size_t>(n));
   }
 }
 
 void MetricsFile::flush() {
-  if (::fsync(fd_.get()) != 0 && errno != EINVAL) fail("flush", path_);  // EINVAL: a pipe
+  if (::fsync(fd_.get()) != 0 && errno != EINVAL) throw_io_error("flush", path_);  // EINVAL: a pipe
 }
 
 }  // namespace ddprun::trainer

@@ -12,6 +12,7 @@
 
 #include "common/blocked_signals.h"
 #include "common/error.h"
+#include "common/whole_milliseconds.h"
 #include "worker/comm/backends/gloo/peer_proof.h"
 #include "worker/comm/bootstrap/await_ranks.h"
 
@@ -33,11 +34,6 @@ std::pair<std::string_view, std::string_view> parts_of(std::string_view value) {
 // A connection to a process that has died is refused within a moment.
 constexpr milliseconds connecting_timeout{200};
 constexpr milliseconds unanswered_timeout = std::chrono::minutes(10);
-
-milliseconds remaining(Deadline deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
-  return std::clamp(left, milliseconds(1), milliseconds(std::chrono::hours(24 * 365)));
-}
 
 }  // namespace
 
@@ -69,9 +65,9 @@ void MeshContext::connect(GlooDevice device, Store& store, const std::string& pr
   loop_ = device.loop;
   device_ = std::move(device.gloo);
   interruptible_ = std::make_shared<InterruptibleContext>(device_->createContext(rank, size));
-  interruptible_->inner().setTimeout(remaining(deadline));
+  interruptible_->inner().setTimeout(whole_milliseconds(deadline));
   transportContext_ = interruptible_;
-  setTimeout(remaining(deadline));
+  setTimeout(whole_milliseconds(deadline));
 
   PeerProof proof(rank, size);
   std::vector<Store::KeyValue> own;

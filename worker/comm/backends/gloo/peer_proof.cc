@@ -1,6 +1,5 @@
 #include "worker/comm/backends/gloo/peer_proof.h"
 
-#include <algorithm>
 #include <chrono>
 #include <span>
 
@@ -8,18 +7,12 @@
 
 #include "common/error.h"
 #include "common/random.h"
+#include "common/whole_milliseconds.h"
 
 namespace ddprun::comm {
 namespace {
 
-using std::chrono::milliseconds;
-
 constexpr std::uint64_t proof_slot = std::uint64_t{0x23} << 56;  // used by no collective and no transfer
-
-milliseconds remaining(Deadline deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
-  return std::clamp(left, milliseconds(1), milliseconds(std::chrono::hours(24 * 365)));
-}
 
 // Compares them without letting the peer measure where they begin to differ.
 bool equal(std::string_view a, std::string_view b) {
@@ -45,8 +38,8 @@ void PeerProof::exchange(::gloo::transport::Context& context, Deadline deadline)
       outgoing->send(peer, proof_slot, place(peer), nonce_bytes);
     }
     for (int i = 1; i < size_; ++i) {
-      incoming->waitRecv(nullptr, remaining(deadline));
-      outgoing->waitSend(nullptr, remaining(deadline));
+      incoming->waitRecv(nullptr, whole_milliseconds(deadline));
+      outgoing->waitSend(nullptr, whole_milliseconds(deadline));
     }
   } catch (const std::exception& error) {
     throw make_error(Errc::unreachable, "cannot check the connections of the ranks: {}", error.what());

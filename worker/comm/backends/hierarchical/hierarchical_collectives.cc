@@ -5,12 +5,11 @@
 #include <stdexcept>
 
 #include "common/error.h"
+#include "common/whole_milliseconds.h"
 #include "worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {
-
-using std::chrono::milliseconds;
 
 Span part(Span span, std::size_t first, std::size_t count) {
   return {static_cast<std::byte*>(span.data) + first * size_of(span.dtype), count, span.dtype};
@@ -28,11 +27,6 @@ Span slice_of(const Chunk& chunk, Span whole, int leader) {
 // The operation that the levels compute: an average is divided once, at the end.
 ReduceOp elementwise(ReduceOp op) {
   return op == ReduceOp::average ? ReduceOp::sum : op;
-}
-
-milliseconds remaining(const Deadline& deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
-  return std::clamp(left, milliseconds(1), milliseconds(std::chrono::hours(24 * 365)));
 }
 
 }  // namespace
@@ -258,7 +252,7 @@ Span HierarchicalCollectives::scratch(std::size_t count, DType dtype) {
 void HierarchicalCollectives::within_host(Operation operation, ConstSpan input, Span output) {
   operation.dtype = output.dtype;
   operation.count = std::min(input.count, output.count);
-  levels_.local->execute({{operation, input, output, {}, nullptr}, local_sequence_++, remaining(deadline_)});
+  levels_.local->execute({{operation, input, output, {}, nullptr}, local_sequence_++, whole_milliseconds(deadline_)});
 }
 
 // A task for a rail. Its sequence number is taken now, so that the order of calls is the rail's order.
@@ -266,7 +260,7 @@ Rail::Task HierarchicalCollectives::between_hosts(Operation operation, ConstSpan
   operation.dtype = output.dtype;
   operation.count = std::min(input.count, output.count);
   return [operation, sequence = rail_sequence_++, input, output, deadline = deadline_](Transport& rail) {
-    rail.execute({{operation, input, output, {}, nullptr}, sequence, remaining(deadline)});
+    rail.execute({{operation, input, output, {}, nullptr}, sequence, whole_milliseconds(deadline)});
   };
 }
 
