@@ -27,6 +27,13 @@ void check(const GroupOptions& options) {
   check(options.config);
 }
 
+std::chrono::milliseconds store_timeout_of(const GroupOptions& options) {
+  const auto bound = options.config.freeze_bound;
+  if (bound.count() == 0) return std::min(options.config.timeout, longest_timeout);
+  const bool of_this_host = options.beside_store && !options.store_host;
+  return std::min(of_this_host ? 10 * bound : bound, longest_timeout);
+}
+
 void check(const CommConfig& config) {
   const auto milliseconds = [](std::chrono::milliseconds time) { return fmt::format("{} ms", time.count()); };
   expect(config.timeout.count() > 0, "timeout", milliseconds(config.timeout), "give 1 ms or more");
@@ -50,11 +57,6 @@ std::chrono::milliseconds heartbeat_of(const CommConfig& config) {
   const auto bound = config.freeze_bound.count() > 0 ? config.freeze_bound / 5 : milliseconds(1000);
   return config.heartbeat.value_or(
       std::clamp(std::min(config.timeout / 10, bound), milliseconds(20), milliseconds(1000)));
-}
-
-// The store may be silent as long as a rank: its host may be frozen too.
-std::chrono::milliseconds store_timeout_of(const CommConfig& config) {
-  return std::min(config.freeze_bound.count() > 0 ? config.freeze_bound : config.timeout, longest_timeout);
 }
 
 }  // namespace ddprun::comm

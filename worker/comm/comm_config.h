@@ -56,8 +56,6 @@ void check(const CommConfig& config);
 bool compares_calls(const CommConfig& config);
 // The interval between heartbeats.
 std::chrono::milliseconds heartbeat_of(const CommConfig& config);
-// The longest time that a call to the store may take.
-std::chrono::milliseconds store_timeout_of(const CommConfig& config);
 
 // Longer timeouts count as this one: a clock cannot add milliseconds::max().
 inline constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,6 +35,10 @@ struct GroupOptions {
 namespace comm {
 // Throws Errc::usage naming a value that no group can have.
 void check(const GroupOptions& options);
+// The longest time that a call to the store may take: freeze_bound, since its host may be frozen as a rank may. A store
+// on this host that no rank serves gets ten times that: the kernel reports its end, so that its silence shows a busy
+// machine.
+std::chrono::milliseconds store_timeout_of(const GroupOptions& options);
 }  // namespace comm
 
 }  // namespace ddprun

@@ -110,3 +110,22 @@ TEST_CASE("every way to form a group checks its settings") {
   CHECK_THROWS_WITH(init_process_group({.config = {.staging_bytes = 1000}, .env = second}),
                     Catch::Contains("staging_bytes"));
 }
+
+TEST_CASE("a store of this host may be silent for longer than a rank, unless a rank serves it") {
+  const auto timeout = [](auto change) {
+    return comm::store_timeout_of(options_with([&](GroupOptions& o) {
+      o.config.freeze_bound = milliseconds(700);
+      change(o);
+    }));
+  };
+  CHECK(timeout([](auto&) {}) == milliseconds(700));
+  CHECK(timeout([](auto& o) { o.beside_store = true; }) == milliseconds(7000));
+  CHECK(timeout([](auto& o) {
+          o.beside_store = true;
+          o.store_host = 0;
+        }) == milliseconds(700));
+  CHECK(timeout([](auto& o) {
+          o.config.freeze_bound = milliseconds(0);
+          o.config.timeout = milliseconds(9000);
+        }) == milliseconds(9000));
+}

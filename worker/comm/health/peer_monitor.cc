@@ -51,7 +51,7 @@ PeerMonitor::PeerMonitor(const GroupOptions& options, std::string_view backend, 
       on_failure_(std::move(on_failure)),
       window_(window_for(heartbeat_of(options_.config))),
       pass_interval_(pass_interval_for(options_.size, heartbeat_of(options_.config))),
-      records_(store_, options_.prefix, options_.size, store_timeout_of(options_.config)),
+      records_(store_, options_.prefix, options_.size, store_timeout_of(options_)),
       publisher_(store_, records_, options_, operation_log_),
       neighbour_(records_, options_.rank, options_.config.freeze_bound, heartbeat_of(options_.config)),
       transfers_(records_, operation_log_, options_.rank, heartbeat_of(options_.config)),
@@ -194,7 +194,7 @@ Facts PeerMonitor::collect(const Requests& requests, Clock::time_point now) {
   }
   if (requests.all_joined && !peers_known_) begin_observing_peers();
   if (peers_known_ && !store_ends_ && (beats || options_.store_host))
-    ask_for_end(Deadline::in(store_timeout_of(options_.config)));  // often where a rank that leaves waits for it
+    ask_for_end(Deadline::in(store_timeout_of(options_)));  // often where a rank that leaves waits for it
 
   facts.silence = neighbour_.look(now, peers_known_);
   if (facts.silence) facts.silence->process_states = processes_.states();

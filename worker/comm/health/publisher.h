@@ -53,7 +53,7 @@ class Publisher {
  private:
   void compare_config(std::string_view backend);
   RankRecord current_record(bool left) const;
-  Deadline store_deadline() const { return Deadline::in(store_timeout_of(options_.config)); }
+  Deadline store_deadline() const { return Deadline::in(store_timeout_of(options_)); }
 
   const std::shared_ptr<Store> store_;
   RankRecords& records_;

@@ -1,6 +1,5 @@
 #include "worker/comm/backends/gloo/mesh_context.h"
 
-#include <algorithm>
 #include <string_view>
 #include <thread>
 #include <utility>
