@@ -137,6 +137,29 @@ TEST_CASE("when a node is lost, the workers of the others go on in their process
   CHECK(job.training.marker.processes() == 0);
 }
 
+TEST_CASE("where ranks have parts of the state, those that stay get a lost node's part from its neighbour's copy") {
+  auto overrides = same_steps;
+  const std::string zero = GENERATE("1", "3");
+  for (const std::string& each : {"--parallel.zero=" + zero, std::string("--checkpoint.peers=1")})
+    overrides.push_back(each);
+  Job job("1:3", "60", {"--max_restarts=0"}, overrides);
+  auto& a = job.start();
+  auto& b = job.start();
+  auto& c = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(40);
+  const auto before = workers_of_agents(job, {&a, &c});
+  REQUIRE(before.size() == 2);
+  b.signal(SIGKILL);
+  a.wait_for_err("generation 0 goes on with 2 nodes and 2 workers, and the same workers on the nodes that stay", bound);
+  job.wait_for_steps(20);
+  CHECK(workers_of_agents(job, {&a, &c}) == before);
+  const auto output = output_of(a) + output_of(c);
+  CHECK(occurrences(output, "from copies in the memory of neighbours (checkpoint.peers)") == 1);
+  CHECK(recorded_steps(job.training) == first_steps(all_steps));
+  CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+}
+
 TEST_CASE("a node that joins a training gets the state from the others, whose workers keep their processes") {
   Job job("1:3", "1", {}, same_steps);
   auto& a = job.start();

@@ -70,6 +70,12 @@ ddprun_process_test(recovery_in_process_test
   LIBS ddprun::common Boost::json
   TIMEOUT 600)
 add_dependencies(recovery_in_process_test ddprun-worker)
+ddprun_process_test(recovery_sharded_test
+  SOURCES recovery_sharded_test.cc
+  LIBS ddprun::common Boost::json
+  TIMEOUT 600)
+add_dependencies(recovery_sharded_test ddprun-worker)
+target_compile_definitions(recovery_sharded_test PRIVATE DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>")
 ddprun_process_test(node_changes_test SOURCES node_changes_test.cc LIBS ddprun::common Boost::json TIMEOUT 600)
 add_dependencies(node_changes_test ddprun-worker)
 target_compile_definitions(node_changes_test PRIVATE DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>")

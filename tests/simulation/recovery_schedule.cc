@@ -18,9 +18,12 @@
 namespace ddprun::testing {
 namespace {
 
+using trainer::HeldPart;
+using trainer::Holdings;
 using trainer::MembershipPlan;
 using trainer::Position;
 using trainer::RecoveryState;
+using trainer::StateSource;
 
 using Digest = std::uint64_t;
 
@@ -28,11 +31,18 @@ Digest after_step(Digest before, std::int64_t step) {
   return (before ^ static_cast<Digest>(step)) * 0x9E3779B97F4A7C15u + 1;
 }
 
+// A part of the state that a rank keeps, and does not train.
+struct Kept {
+  HeldPart held;
+  Digest digest;
+};
+
 struct Rank {
-  Rank(int own_number, std::uint64_t joined_in, Position own)
+  Rank(int own_number, std::uint64_t joined_in, Position own, bool has_whole)
       : number(own_number),
         name(member_name(own_number, joined_in)),
-        state(name, own, joined_in > 0 ? joined_in - 1 : 0),
+        state(name, has_whole ? trainer::whole_state(own) : Holdings{}, joined_in > 0 ? joined_in - 1 : 0,
+              has_whole ? std::nullopt : std::optional(RecoveryState::Layout{[](int) { return true; }})),
         request(RecoveryState::Train{}) {}
 
   int number;
@@ -46,13 +56,22 @@ struct Rank {
   bool owes_effects = false;  // the effects of the step are due before it contributes to the next one
   int operation = 0;          // the one to which it contributed last in its group
   bool waits = false;         // it waits for that operation
+  // Where ranks have parts of the state:
+  std::vector<Kept> kept;
+  std::int64_t confirmed = -1;  // the step of the last copies that all ranks had
+  std::vector<int> parts;       // by rank, as in the last group; empty: it has been in none
+  bool owes_copies = true;      // it keeps copies before its next step
+  bool exchanged = false;       // the first of two operations of a restoration, or of copies, is done
 };
 
 // The group of a plan.
 struct Group {
   std::map<std::string, int> contributed;  // number of operations, by member
-  std::map<std::pair<std::string, int>, Position> positions;
+  std::map<std::pair<std::string, int>, Holdings> positions;
   std::set<std::string> formed;
+  std::map<std::pair<std::string, int>, Digest> sent;            // parts that were exchanged, by sender and operation
+  std::map<std::pair<std::string, int>, std::vector<Kept>> all;  // what each member has when it restores
+  std::set<std::string> have_copies;
 };
 
 class Schedule {
@@ -67,8 +86,9 @@ class Schedule {
     agent_.on(RoundStarted{round});
     MembershipPlan first{0, {}};
     for (int i = 0; i < options.ranks; ++i) {
-      Rank rank(i, 0, 0);
-      rank.digest = 1;
+      Rank rank(i, 0, 0, !is_sharded());
+      rank.digest = initial(i);
+      rank.parts = parts();
       first.members.push_back(rank.name);
       ranks_.push_back(std::move(rank));
     }
@@ -89,6 +109,14 @@ class Schedule {
   }
 
  private:
+  bool is_sharded() const { return options_.parts > 1; }
+  std::vector<int> parts() const {
+    std::vector<int> all;
+    for (int i = 0; i < options_.ranks; ++i) all.push_back(part_of(i));
+    return all;
+  }
+  int part_of(int number) const { return number % options_.parts; }
+  Digest initial(int number) const { return static_cast<Digest>(1 + part_of(number)); }
   bool all_finished() const {
     return unplanned_.empty() && std::ranges::all_of(ranks_, [](const Rank& r) { return r.finished || !r.alive; });
   }
@@ -124,6 +152,7 @@ class Schedule {
     if (targets.empty()) return;
     Rank& rank = *targets[random_() % targets.size()];
     ++outcome_.deaths;
+    ++deaths_since_copies_;
     if (std::holds_alternative<RecoveryState::CopyState>(rank.request)) ++outcome_.deaths_while_copying;
     if (std::holds_alternative<RecoveryState::FormGroup>(rank.request) ||
         std::holds_alternative<RecoveryState::AwaitPlan>(rank.request))
@@ -164,7 +193,7 @@ class Schedule {
     if (replace.restarts_used != outcome_.replaced || outcome_.replaced > options_.restarts)
       broken("{} restarts are counted for {} replacements", replace.restarts_used, outcome_.replaced);
     for (const int number : replace.local_ranks) {
-      Rank rank(number, replace.generation, std::nullopt);
+      Rank rank(number, replace.generation, std::nullopt, !is_sharded());
       rank.request = rank.state.on_failure("it joins");
       ranks_.push_back(std::move(rank));
     }
@@ -182,6 +211,7 @@ class Schedule {
       return;
     }
     rank.waits = false;
+    rank.exchanged = false;
     rank.operation = 0;
     rank.request = rank.state.on_plan(plans_.back());
   }
@@ -199,12 +229,12 @@ class Schedule {
   void execute(Rank& rank, const RecoveryState::ComparePositions& request) {
     if (!rank.waits) group_of(rank).positions[{rank.name, rank.operation + 1}] = request.own;
     if (!collective(rank)) return;
-    std::vector<Position> positions;
+    std::vector<Holdings> positions;
     for (const auto& member : plan_of(rank).members)
       positions.push_back(group_of(rank).positions.at({member, rank.operation}));
     rank.request = rank.state.on_positions(positions);
     if (std::holds_alternative<RecoveryState::CopyState>(rank.request)) {
-      if (std::get<RecoveryState::CopyState>(rank.request).receives) rank.digest.reset();
+      if (!is_sharded() && std::get<RecoveryState::CopyState>(rank.request).receives) rank.digest.reset();
     } else if (std::holds_alternative<RecoveryState::Train>(rank.request)) {
       resume(rank);
     }
@@ -212,6 +242,7 @@ class Schedule {
 
   // In a broadcast, the source needs no other member to complete it.
   void execute(Rank& rank, const RecoveryState::CopyState& request) {
+    if (is_sharded()) return restore(rank, request.catchup);
     const auto& source = plan_of(rank).members[static_cast<std::size_t>(request.catchup.source)];
     if (!broadcast(rank, source)) return;
     if (request.receives) {
@@ -220,12 +251,99 @@ class Schedule {
       rank.step = sent.second;
       ++outcome_.copies;
     }
-    rank.request = rank.state.on_copied();
+    rank.request = rank.state.on_copied(rank.step);
     resume(rank);
+  }
+
+  // All ranks make a new state, of which each gets its part from one that holds it, and then wait for each other.
+  void restore(Rank& rank, const trainer::Catchup& catchup) {
+    if (!rank.exchanged) {
+      if (!rank.waits) {
+        rank.digest.reset();
+        group_of(rank).all[{rank.name, rank.operation + 1}] = rank.kept;
+      }
+      const auto& members = plan_of(rank).members;
+      const bool from_start = catchup.from == StateSource::checkpoint;
+      const auto& source =
+          from_start ? rank.name : members[static_cast<std::size_t>(catchup.sources[number_in_plan(rank)])];
+      if (!broadcast(rank, source)) return;
+      rank.exchanged = true;
+      rank.step = catchup.step;
+      rank.digest = from_start ? initial(rank.number) : digest_at(rank, source, catchup);
+      rank.parts = parts();
+    }
+    if (!collective(rank)) return;
+    rank.exchanged = false;
+    std::erase_if(rank.kept, [](const Kept& each) { return each.held.applied; });
+    if (catchup.from == StateSource::checkpoint) {
+      rank.kept.clear();
+      rank.confirmed = -1;
+    }
+    count(rank, catchup);
+    rank.request = rank.state.on_copied(catchup.step);
+    resume(rank);
+    rank.owes_effects = catchup.from == StateSource::applied && rank.step > 0;
+    rank.owes_copies = true;
+  }
+
+  std::size_t number_in_plan(const Rank& rank) const {
+    const auto& members = plan_of(rank).members;
+    return static_cast<std::size_t>(std::ranges::find(members, rank.name) - members.begin());
+  }
+
+  std::optional<Digest> digest_at(Rank& rank, const std::string& source, const trainer::Catchup& catchup) {
+    const HeldPart wanted{
+        .step = catchup.step, .part = part_of(rank.number), .applied = catchup.from == StateSource::applied};
+    for (const Kept& each : group_of(rank).all.at({source, rank.operation}))
+      if (each.held == wanted) return each.digest;
+    broken("{} does not hold what {} wants", source, rank.name);
+    return std::nullopt;
+  }
+
+  void count(const Rank& rank, const trainer::Catchup& catchup) {
+    const bool lags = std::ranges::count(catchup.lagging, static_cast<int>(number_in_plan(rank))) > 0;
+    if (catchup.from == StateSource::copies) ++outcome_.from_copies;
+    if (catchup.from == StateSource::applied && lags) ++outcome_.from_replicas;
+    if (catchup.from != StateSource::checkpoint) return;
+    ++outcome_.from_start;
+    if (deaths_since_copies_ < 2) broken("{} begins again although no two ranks have died", rank.name);
+  }
+
+  // Sends its part to the next rank, and keeps that of the one before; once all have both, earlier ones are dropped.
+  void keep_copies(Rank& rank) {
+    auto& group = group_of(rank);
+    const auto& members = plan_of(rank).members;
+    const auto before = (number_in_plan(rank) + members.size() - 1) % members.size();
+    if (!rank.exchanged) {
+      if (!rank.waits) group.sent[{rank.name, rank.operation + 1}] = *rank.digest;
+      if (!broadcast(rank, members[before])) return;
+      rank.exchanged = true;
+      const auto part = part_of(static_cast<int>(before));
+      rank.kept.insert(rank.kept.begin(),
+                       {{{rank.step, part_of(rank.number), false}, *rank.digest},
+                        {{rank.step, part, false}, group.sent.at({members[before], rank.operation})}});
+    }
+    if (!collective(rank)) return;
+    rank.exchanged = false;
+    rank.owes_copies = false;
+    rank.kept.resize(2);
+    rank.confirmed = rank.step;
+    group.have_copies.insert(rank.name);
+    if (group.have_copies.size() < members.size()) return;
+    const auto dead = std::ranges::count_if(members, [&](const auto& each) { return !living(each); });
+    deaths_since_copies_ = static_cast<int>(dead);
+  }
+
+  void set_aside(Rank& rank) {
+    if (rank.digest) rank.kept.push_back({{rank.step, part_of(rank.number), true}, *rank.digest});
+    Holdings holdings{.parts = rank.parts, .held = {}, .reached = rank.step, .confirmed = rank.confirmed};
+    for (const Kept& each : rank.kept) holdings.held.push_back(each.held);
+    rank.state.set_holdings(std::move(holdings));
   }
 
   void execute(Rank& rank, const RecoveryState::Train&) {
     if (rank.owes_effects) return have_effects(rank);
+    if (is_sharded() && rank.owes_copies) return keep_copies(rank);
     if (rank.step == options_.steps) {
       if (collective(rank)) finish(rank);  // the comparison of digests
       return;
@@ -233,8 +351,9 @@ class Schedule {
     if (!collective(rank)) return;
     ++rank.step;
     rank.digest = after_step(*rank.digest, rank.step);
-    rank.state.on_applied(rank.step);
+    if (!is_sharded()) rank.state.on_applied(rank.step);
     rank.owes_effects = true;
+    rank.owes_copies = rank.step % 3 == 0;
   }
 
   void execute(Rank& rank, const RecoveryState::Leave&) { broken("{} leaves, which nobody has asked for", rank.name); }
@@ -303,7 +422,10 @@ class Schedule {
     return complete;
   }
 
-  void fail(Rank& rank) { rank.request = rank.state.on_failure("a peer was lost"); }
+  void fail(Rank& rank) {
+    if (is_sharded() && std::holds_alternative<RecoveryState::Train>(rank.request)) set_aside(rank);
+    rank.request = rank.state.on_failure("a peer was lost");
+  }
 
   template <class... Values>
   void broken(fmt::format_string<Values...> text, Values&&... values) {
@@ -313,10 +435,11 @@ class Schedule {
 
   RecoveryOutcome end() {
     if (outcome_.gave_up || outcome_.restarted) return outcome_;
-    Digest expected = 1;
-    for (int step = 1; step <= options_.steps; ++step) expected = after_step(expected, step);
-    for (const Rank& rank : ranks_)
+    for (const Rank& rank : ranks_) {
+      Digest expected = initial(rank.number);
+      for (int step = 1; step <= options_.steps; ++step) expected = after_step(expected, step);
       if (rank.alive && rank.digest != expected) broken("{} ends with another digest", rank.name);
+    }
     std::vector<std::int64_t> steps;
     for (int step = 1; step <= options_.steps; ++step) steps.push_back(step);
     if (records_ != steps) broken("the records have {} steps, or not each once", records_.size());
@@ -331,7 +454,8 @@ class Schedule {
   std::vector<Group> groups_;          // by generation
   std::vector<Rank> ranks_;            // including dead ones
   std::map<std::pair<std::uint64_t, std::string>, std::pair<Digest, std::int64_t>> copies_;
-  std::vector<int> unplanned_;  // ranks that have died, and are in no plan yet
+  int deaths_since_copies_ = 1;  // since all members of a group had kept copies; before that it takes one alone
+  std::vector<int> unplanned_;   // ranks that have died, and are in no plan yet
   std::vector<std::int64_t> records_;
   RecoveryOutcome outcome_;
 };

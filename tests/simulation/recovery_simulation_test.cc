@@ -43,6 +43,25 @@ TEST_CASE("recovery in 4,000 schedules: each step is applied once, and all ranks
   CHECK(reach.restarted > 100);  // no restart was left, or no rank
 }
 
+TEST_CASE("recovery of a state in parts in 4,000 schedules: its parts come from replicas, or all return to copies") {
+  int from_replicas = 0, from_copies = 0, from_start = 0, ended = 0;
+  for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
+    const int ranks = 2 * (1 + static_cast<int>(seed % 4));
+    const int parts = seed % 3 == 0 && ranks > 2 ? ranks / 2 : ranks;
+    const auto outcome = run_recovery_schedule({.seed = seed, .ranks = ranks, .restarts = 6, .parts = parts});
+    CAPTURE(seed, ranks, parts, outcome.broken);
+    REQUIRE(outcome.broken.empty());
+    from_replicas += outcome.from_replicas;
+    from_copies += outcome.from_copies;
+    from_start += outcome.from_start;
+    if (!outcome.gave_up && !outcome.restarted) ++ended;
+  }
+  CHECK(from_replicas > 100);
+  CHECK(from_copies > 1000);
+  CHECK(from_start > 100);
+  CHECK(ended > 1000);
+}
+
 TEST_CASE("the same with up to 64 ranks") {
   const auto reach = sweep(10'001, 10'100, 64);
   CHECK(reach.ended > 50);

@@ -21,8 +21,13 @@ bool tell(Session& session, Observer& observer, const StepResult& result, bool r
   const auto total = session.total_steps();
   const bool last = session.state().run.step == total;
   const bool stops = result.stop_requested && !last;
-  observer.step_finished(
-      {.session = session, .result = result, .total_steps = total, .last = last, .stops = stops, .repeated = repeated});
+  observer.step_finished({.session = session,
+                          .result = result,
+                          .total_steps = total,
+                          .last = last,
+                          .stops = stops,
+                          .changes = result.change_requested && !repeated && !last,
+                          .repeated = repeated});
   return stops;
 }
 
@@ -37,6 +42,7 @@ LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup,
     const auto last = *backup->last();
     if (tell(session, observer, last.result, true)) return LoopEnd::stopped;
   }
+  observer.training_started(session);
   while (step < total) {
     const StepRequests requests(observer.stop_requested(), change_requested && change_requested());
     const auto result = make_step(session, requests, backup);

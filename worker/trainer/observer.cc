@@ -8,6 +8,10 @@ void ObserverList::session_started(Session& session) {
   for (const auto& observer : all_) observer->session_started(session);
 }
 
+void ObserverList::training_started(Session& session) {
+  for (const auto& observer : all_) observer->training_started(session);
+}
+
 bool ObserverList::stop_requested() const {
   return std::any_of(all_.begin(), all_.end(), [](const auto& observer) { return observer->stop_requested(); });
 }

@@ -16,6 +16,7 @@ struct StepEvent {
   std::int64_t total_steps;  // those of the run
   bool last;                 // the run is finished with this step
   bool stops;                // the run stops here before its end, as a rank requested
+  bool changes = false;      // the run goes on in another group, as a rank requested
   bool repeated = false;     // ranks may have had the event in an earlier group, and some of its effects
 };
 
@@ -39,6 +40,8 @@ class Observer {
 
   // Called before the first step in a process group.
   virtual void session_started(Session&) {}
+  // Called after that, once the event of a last step in an earlier group has been repeated, if there is one.
+  virtual void training_started(Session&) {}
   // Asked before each step: returns whether this rank wants the run to stop after it.
   virtual bool stop_requested() const { return false; }
   virtual void step_finished(const StepEvent&) {}
@@ -57,6 +60,7 @@ class ObserverList final : public Observer {
   void add(std::unique_ptr<Observer> observer) { all_.push_back(std::move(observer)); }
 
   void session_started(Session& session) override;
+  void training_started(Session& session) override;
   bool stop_requested() const override;  // true if any of them requests it
   void step_finished(const StepEvent& event) override;
   void evaluation_finished(const EvaluationEvent& event) override;

@@ -12,6 +12,7 @@
 #include "worker/trainer/config/recovery_settings.h"
 #include "worker/trainer/loop.h"
 #include "worker/trainer/observers/observers.h"
+#include "worker/trainer/recovery/part_copies.h"
 #include "worker/trainer/recovery/state_copy.h"
 #include "worker/trainer/session/replicas.h"
 #include "worker/trainer/session/session.h"
@@ -46,6 +47,17 @@ TrainState initial_state(const TrainConfig& config, NamedSettings deciding, cons
   return state;
 }
 
+// Completes the line about a recovery.
+std::string origin_text(const Catchup& catchup) {
+  if (catchup.from == StateSource::applied) return "";
+  const auto repeated = std::max<std::int64_t>(catchup.reached - catchup.step, 0);
+  return fmt::format("; {}: {} step{} repeated",
+                     catchup.from == StateSource::copies ? "from copies in the memory of neighbours (checkpoint.peers)"
+                     : catchup.step > 0                  ? "from the newest checkpoint"
+                                                         : "there is no copy of the lost parts, nor a checkpoint",
+                     repeated, repeated == 1 ? " is" : "s are");
+}
+
 int rank_of(const Trainer::Context& context) {
   return context.group ? context.group->rank() : context.recovery->rank();
 }
@@ -59,6 +71,9 @@ class Trainer::Impl {
         samples_of_epoch_(datasets.train->size()),
         progress_(context.progress),
         recovery_(context.recovery),
+        deciding_(deciding),
+        registry_(registry_of(context)),
+        device_(context.device),
         task_(make_task(config, datasets.train->layout(), registry_of(context))),
         state_(initial_state(config, std::move(deciding), datasets.train->layout(), *task_, context)),
         job_{.config = config,
@@ -67,6 +82,8 @@ class Trainer::Impl {
              .shared = context.shared,
              .recovers = recovery_ != nullptr} {
     if (recovery_) backup_.emplace(state_, [this](std::int64_t step) { on_applied(step); });
+    if (recovery_ && has_sharded_state(config)) copies_.emplace();
+    is_used_ = context.group != nullptr;
     if (context.group) session_ = make_session(job_, state_, *context.group);
     if (!config.checkpoint.dir.empty() && rank_of(context) == 0)
       checkpoints_.emplace(
@@ -79,6 +96,7 @@ class Trainer::Impl {
                                  .training_record = context.training_record,
                                  .wants_standby = recovery_ && wants_standby(config),
                                  .epoch_samples = samples_of_epoch_,
+                                 .copies = copies_ && config.checkpoint.peers > 0 ? &*copies_ : nullptr,
                                  .first_of_host = context.first_of_host});
   }
 
@@ -107,7 +125,7 @@ class Trainer::Impl {
   }
 
   void on_applied(std::int64_t step) {
-    recovery_->on_applied(step);
+    if (!copies_) recovery_->on_applied(step);
     auto times = std::exchange(recovering_, std::nullopt);
     if (!times || config_.recovery.file.empty()) return;
     times->applied = Clock::now();
@@ -120,6 +138,7 @@ class Trainer::Impl {
     bool changes = false;  // all ranks go on in another group without a failure
     auto noticed = Clock::now();
     if (session_) recovery_->on_applied(state_.run.step);
+    if (session_ && copies_) copies_->begin(*session_, true);
     recovery_->announce();
     while (true) {
       try {
@@ -146,28 +165,59 @@ class Trainer::Impl {
     }
   }
 
-  // The events of the last step follow again in the next group.
+  // The events of the last step follow again in the next group, if the step stands.
   void leave_group() {
     if (!session_) return;
-    session_.reset();
     backup_->undo_events();
+    if (copies_) {
+      copies_->set_aside();
+      recovery_->set_holdings(copies_->holdings());
+    }
+    session_.reset();
   }
 
   Recovery::Copy copy() {
     return [this](ProcessGroup& group, const Catchup& catchup, bool) {
+      if (copies_) return restore(group, catchup);
       copy_state(state_, *backup_, group, catchup.source);
+      return state_.run.step;
     };
   }
 
+  // Where ranks have parts of the state they begin with a new one, as a process that joins.
+  std::int64_t restore(ProcessGroup& group, const Catchup& catchup) {
+    leave_group();  // a failed restoration has made a session
+    renew_state(catchup.from == StateSource::checkpoint);
+    session_ = make_session(job_, state_, group);
+    copies_->begin(*session_, false);
+    if (catchup.from != StateSource::checkpoint) {
+      copies_->restore(*backup_, catchup);
+    } else {
+      backup_->set_last(std::nullopt);
+      resume_from_checkpoint();
+      copies_->clear();
+      copies_->begin(*session_, true);
+    }
+    return state_.run.step;
+  }
+
+  // begins: whether the values count before others replace them.
+  void renew_state(bool begins) {
+    if (!std::exchange(is_used_, true)) return;
+    state_.await_readers();
+    state_ = (begins ? make_initial_state : make_train_state)(config_, deciding_, job_.datasets.train->layout(), *task_,
+                                                              state_.run.generation, registry_, device_);
+  }
+
   void begin(const Recovery::Resumed& resumed, const std::string& reason, Clock::time_point noticed) {
-    session_ = make_session(job_, state_, resumed.group);
+    if (!session_) session_ = make_session(job_, state_, resumed.group);
     recovering_ = resumed.times;
     recovering_->noticed = noticed;
     recovering_->ready = Clock::now();
     const auto spent = std::chrono::duration<double, std::milli>(recovering_->ready - noticed);
     if (resumed.group.rank() == resumed.catchup.source)
-      log::info("{}: the ranks go on after step {} in generation {} of their group, {:.0f} ms later", reason,
-                resumed.catchup.step, resumed.generation, spent.count());
+      log::info("{}: the ranks go on after step {} in generation {} of their group, {:.0f} ms later{}", reason,
+                resumed.catchup.step, resumed.generation, spent.count(), origin_text(resumed.catchup));
   }
 
   void resume_from_checkpoint() {
@@ -204,10 +254,15 @@ class Trainer::Impl {
   const std::int64_t samples_of_epoch_;
   Progress& progress_;
   Recovery* const recovery_;  // null if a failure of the group ends the run
+  const NamedSettings deciding_;
+  const plugin::Registry registry_;
+  const Device device_;
   const std::unique_ptr<tasks::Task> task_;
   TrainState state_;
   const TrainJob job_;
   std::optional<StepBackup> backup_;                    // set if the run can recover
+  std::optional<PartCopies> copies_;                    // set if it can, and ranks have parts of the state
+  bool is_used_ = false;                                // whether a session has had the state
   std::unique_ptr<Session> session_;                    // null if there is none in the next group yet
   std::optional<RecoveryTimes> recovering_;             // set until the first step in that group is done
   std::optional<checkpoint::Checkpoints> checkpoints_;  // set at rank 0

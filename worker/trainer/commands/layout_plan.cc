@@ -61,7 +61,8 @@ double mib(double bytes) {
 }
 
 bool copies_state(const std::vector<LayoutPlan>& plans) {
-  return std::ranges::any_of(plans, [](const LayoutPlan& plan) { return plan.step && plan.step->use.copied > 0; });
+  return std::ranges::any_of(
+      plans, [](const LayoutPlan& plan) { return plan.step && plan.step->use.copied + plan.step->use.kept > 0; });
 }
 
 std::string row(const LayoutPlan& plan, bool has_copies) {
@@ -76,8 +77,8 @@ std::string row(const LayoutPlan& plan, bool has_copies) {
   return fmt::format("{:<52} {:>10.2f} {:>9.2f} {:>9.2f} {:>11.2f} {}{:>9} {:>6.0f} % {:>9} {:>8}", name,
                      mib(step.use.parameters), mib(step.use.gradients), mib(step.use.optimizer + step.use.averages),
                      mib(step.use.activations + step.use.gathered),
-                     has_copies ? fmt::format("{:>9.2f} ", mib(step.use.copied)) : "", sent, 100 * plan.bubble, ms,
-                     measured);
+                     has_copies ? fmt::format("{:>9.2f} ", mib(step.use.copied + step.use.kept)) : "", sent,
+                     100 * plan.bubble, ms, measured);
 }
 
 bool is_better(const LayoutPlan& a, const LayoutPlan& b) {

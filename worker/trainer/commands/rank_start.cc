@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -66,7 +67,9 @@ Membership join_job(const TrainConfig& config, const WorkerEnv& place, Device de
   const auto options = init_options(config, place, device);
   Membership job;
   if (recovers) {
-    job.recovery = std::make_unique<Recovery>(options, recovery_bound(config));
+    std::optional<RecoveryState::Layout> layout;
+    if (has_sharded_state(config)) layout = {.fits = [&config](int ranks) { return fits_mesh(config, ranks); }};
+    job.recovery = std::make_unique<Recovery>(options, recovery_bound(config), std::move(layout));
     if (!job.recovery->is_replacement()) job.group = &job.recovery->form_first();
   } else {
     job.world = init_process_group(options);

@@ -23,6 +23,22 @@ bool copies_state(const TrainConfig& config) {
          config.parallel.strategy != "local_sgd";
 }
 
+// Returns the bytes of what this rank updates of the parameters, and of the buffers.
+double bytes_of_parts(const TrainSession& session) {
+  const ParallelForms& forms = session.forms();
+  const DividedParameters* divided = forms.parallelism.divided();
+  const auto& model = *session.state().model;
+  double sum = 0;
+  for (const auto& [name, buffer] : model.named_buffers()) sum += number(buffer.bytes());
+  if (divided)
+    for (const Tensor& part : divided->values) sum += number(part.bytes());
+  else
+    for (const auto& [name, parameter] :
+         forms.pipelined ? forms.pipelined->pipeline().parameters() : model.named_parameters())
+      sum += number(parameter.value().bytes());
+  return sum;
+}
+
 }  // namespace
 
 RankUse rank_use(const TrainConfig& config, const TrainSession& session, std::size_t activation_peak,
@@ -31,11 +47,14 @@ RankUse rank_use(const TrainConfig& config, const TrainSession& session, std::si
   const MemoryUse memory = memory_of(state, activation_peak, peaks);
   const SharedBytes shared = shared_bytes(config, *state.model, session.forms());
   const double averages = state.ema ? bytes_of(state.ema->averages()) : 0;
+  constexpr double copies = 4;  // the next ones are made before the last ones are dropped
   return {.parameters = number(memory.parameters),
           .gradients = number(memory.gradients),
           .optimizer = number(memory.optimizer),
           .averages = averages,
           .copied = copies_state(config) ? number(memory.parameters + memory.optimizer) + averages : 0,
+          .kept = config.checkpoint.peers > 0 ? copies * (bytes_of_parts(session) + number(memory.optimizer) + averages)
+                                              : 0,
           .activations = number(memory.activations),
           .gathered = number(memory.peaks.parameters - memory.parameters),
           .shared_parameters = number(shared.parameters),

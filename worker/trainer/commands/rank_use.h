@@ -17,6 +17,7 @@ struct RankUse {
   double optimizer = 0;
   double averages = 0;     // those of train.ema
   double copied = 0;       // of the state, while a checkpoint is written in the background (checkpoint.background)
+  double kept = 0;         // copies of checkpoint.peers: a rank's own and a neighbour's, of two steps
   double activations = 0;  // at the peak of forward and backward, with gradients that are not divided yet
   double gathered = 0;     // at the peak, of parameters that are gathered for their use (parallel.zero = 3)
   double shared_parameters = 0, shared_buffers = 0, shared_experts = 0;  // SharedBytes
@@ -24,7 +25,9 @@ struct RankUse {
   double operations = 0;                                                 // of floating-point numbers; 0: not counted
 
   // Returns the bytes that exist at the peak of a step.
-  double memory() const { return parameters + gradients + optimizer + averages + copied + activations + gathered; }
+  double memory() const {
+    return parameters + gradients + optimizer + averages + copied + kept + activations + gathered;
+  }
 };
 
 // Takes the figures of a session that has made so many steps, except operations. The peaks are the largest of a step.

@@ -39,6 +39,7 @@ std::vector<std::string> plan_table(const StepPlan& plan) {
                                  memory_row("parameters and buffers", use.parameters),
                                  memory_row("gradients", use.gradients), memory_row("optimizer state", use.optimizer)};
   if (use.averages > 0) lines.push_back(memory_row("averages", use.averages));
+  if (use.kept > 0) lines.push_back(memory_row("copies for neighbours", use.kept));
   lines.push_back(memory_row("activations, at the peak", use.activations));
   if (use.copied > 0) lines.push_back(memory_row("copy for a checkpoint", use.copied));
   if (use.gathered > 0) lines.push_back(memory_row("gathered, at the peak", use.gathered));

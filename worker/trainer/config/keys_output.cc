@@ -22,6 +22,15 @@ void bind_checkpoint(Settings& s, TrainConfig::Checkpoint& c) {
         {.help = "write checkpoints while training goes on, from a copy of the state; false: training waits until each "
                  "is on the disk",
          .scope = Scope::group});
+  s.add(
+      "checkpoint.peers", c.peers,
+      {.help = "1: now and then, so that it takes at most 2 % of the time, each rank sends a copy of its parts of the "
+               "state to another rank, on another host where there is one, and keeps one itself. If a rank is lost, "
+               "all return to the step of these copies, where ranks have parts of the state of which there is no "
+               "other copy. 0: they return to the newest checkpoint",
+       .min = 0,
+       .max = 1,
+       .scope = Scope::group});
   s.add("checkpoint.resume", c.resume,
         {.help = "auto: resume from the newest checkpoint, or start from step 0 when there is none; never: start from "
                  "step 0, after a restart too; require: fail when there is no checkpoint; best: resume from the one "

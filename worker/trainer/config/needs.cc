@@ -11,6 +11,7 @@
 #include "worker/optim/lr_schedule.h"
 #include "worker/trainer/config/checks.h"
 #include "worker/trainer/config/keys.h"
+#include "worker/trainer/config/recovery_settings.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -313,6 +314,12 @@ std::vector<Need> layout_needs() {
       where(
           {"parallel.expert"}, {"model.experts"},
           [](const TrainConfig& c) { return c.model.experts > 0 || c.parallel.expert == 1; }, "model.experts"),
+      where(
+          {"checkpoint.peers"},
+          {"recovery.mode", "parallel.zero", "parallel.tensor", "parallel.context", "parallel.expert",
+           "parallel.pipeline"},
+          [](const TrainConfig& c) { return has_sharded_state(c) && recovers_in_process(c); },
+          "recovery.mode = in_process, and ranks that have parts of the state, as with parallel.zero"),
       where(
           {"checkpoint.every_steps", "checkpoint.keep", "checkpoint.keep_best", "checkpoint.background",
            "checkpoint.resume"},

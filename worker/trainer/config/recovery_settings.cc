@@ -6,8 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "common/error.h"
 #include "worker/reducer/built_in_hooks.h"
 #include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/config/group_settings.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -15,20 +17,30 @@ namespace {
 // The hooks with a memory of each rank's own, of which there is no copy.
 constexpr std::array<std::string_view, 5> hooks_with_state{"int4", "topk", "onebit", "powersgd", "batched_powersgd"};
 
-std::string divided_axis(const TrainConfig::Parallel& p) {
-  for (const auto& [key, ranks] : {std::pair("tensor", p.tensor), std::pair("context", p.context),
-                                   std::pair("expert", p.expert), std::pair("pipeline", p.pipeline)})
-    if (ranks > 1) return fmt::format("parallel.{} = {}", key, ranks);
-  return p.zero > 0 ? fmt::format("parallel.zero = {}", p.zero) : "";
+}  // namespace
+
+bool has_sharded_state(const TrainConfig& config) {
+  const auto& p = config.parallel;
+  return p.zero > 0 || p.tensor > 1 || p.context > 1 || p.expert > 1 || p.pipeline > 1;
 }
 
-}  // namespace
+bool fits_mesh(const TrainConfig& config, int ranks) {
+  try {
+    mesh_sizes(mesh_axes(config.parallel), ranks);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != Errc::usage) throw;
+    return false;
+  }
+}
 
 std::string why_not_in_process(const TrainConfig& config) {
   const auto& p = config.parallel;
   if (p.strategy != "ddp") return fmt::format("with parallel.strategy = {} ranks have states of their own", p.strategy);
-  if (const auto axis = divided_axis(p); !axis.empty())
-    return fmt::format("with {} a lost rank's part of the state has no copy", axis);
+  if (p.pipeline > 1 && p.split.empty())
+    return "parallel.pipeline without parallel.split cuts the model by measured times, so in each group elsewhere";
+  if (has_sharded_state(config) && !config.optim.offload.empty())
+    return "with optim.offload a rank's part of the state is in a file";
   if (asks_for_cuda(config) || !p.devices.empty()) return "the model is on a device other than the CPU";
   if (config.dist.backend == "mpi" || config.dist.backend == "nccl")
     return fmt::format("with dist.backend = {} a group is not formed again", config.dist.backend);

@@ -7,9 +7,15 @@
 
 namespace ddprun::trainer {
 
-// Returns why the run of these settings cannot go on in its processes when a rank is lost; empty if it can. It needs
-// the whole state at every rank.
+// Returns why the run of these settings cannot go on in its processes when a rank is lost; empty if it can.
 std::string why_not_in_process(const TrainConfig& config);
+
+// Returns whether ranks have different parts of the state, or what they have depends on their place in the mesh: then
+// another group needs as many of them.
+bool has_sharded_state(const TrainConfig& config);
+
+// Returns whether so many ranks fit the mesh of the job.
+bool fits_mesh(const TrainConfig& config, int ranks);
 
 // Returns whether recovery.mode = in_process and why_not_in_process() allows it.
 bool recovers_in_process(const TrainConfig& config);

@@ -10,8 +10,9 @@ namespace json = boost::json;
 
 std::string text_of(const LedgerSession& s) {
   return fmt::format(
-      R"({{"session": "{}", "parent": "{}", "after": {}, "ranks": {}, "seed": {}, "epoch_samples": {}}})", s.id,
-      s.parent, s.after, s.ranks, s.seed, s.epoch_samples);
+      R"({{"session": "{}", "parent": "{}", "after": {}, "ranks": {}, "seed": {}, "epoch_samples": {}{}}})", s.id,
+      s.parent, s.after, s.ranks, s.seed, s.epoch_samples,
+      s.rolled_back_from ? fmt::format(R"(, "rolled_back_from": {})", *s.rolled_back_from) : "");
 }
 
 std::string text_of(const LedgerStep& s) {
@@ -36,7 +37,10 @@ std::optional<LedgerLine> parse_ledger_line(std::string_view text) try {
                          .after = number("after"),
                          .ranks = static_cast<int>(number("ranks")),
                          .seed = object.at("seed").to_number<std::uint64_t>(),
-                         .epoch_samples = number("epoch_samples")};
+                         .epoch_samples = number("epoch_samples"),
+                         .rolled_back_from = object.contains("rolled_back_from")
+                                                 ? std::optional(number("rolled_back_from"))
+                                                 : std::nullopt};
   return LedgerStep{.session = word("session"),
                     .step = number("step"),
                     .epoch = number("epoch"),

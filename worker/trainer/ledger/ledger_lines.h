@@ -18,6 +18,8 @@ struct LedgerSession {
   int ranks = 1;
   std::uint64_t seed = 0;          // that of the order of samples
   std::int64_t epoch_samples = 0;  // those in the data set
+  // Set if ranks had made this later step, and returned to an earlier one without being started again.
+  std::optional<std::int64_t> rolled_back_from = {};
   friend bool operator==(const LedgerSession&, const LedgerSession&) = default;
 };
 

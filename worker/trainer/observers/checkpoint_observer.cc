@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "worker/checkpoint/background_save.h"
+#include "worker/trainer/config/recovery_settings.h"
 #include "worker/trainer/observers/observers.h"
 #include "worker/trainer/state/hook_checkpoint.h"
 #include "worker/trainer/state/run_checkpoint.h"
@@ -18,8 +19,10 @@ namespace {
 // others send, in the background where it can. An error of a save ends the run at the next step.
 class CheckpointObserver : public Observer {
  public:
-  CheckpointObserver(const TrainConfig::Checkpoint& config, checkpoint::Checkpoints* checkpoints, Observer& all)
-      : config_(config), checkpoints_(checkpoints), all_(all) {}
+  // saves_at_changes: whether ranks that leave have parts of the state that no other rank has.
+  CheckpointObserver(const TrainConfig::Checkpoint& config, bool saves_at_changes, checkpoint::Checkpoints* checkpoints,
+                     Observer& all)
+      : config_(config), saves_at_changes_(saves_at_changes), checkpoints_(checkpoints), all_(all) {}
   // A run that has failed meanwhile does not ask for the result.
   ~CheckpointObserver() override {
     try {
@@ -43,7 +46,7 @@ class CheckpointObserver : public Observer {
     const auto every = config_.every_steps;
     const bool due = every > 0 ? run.step % every == 0 : event.result.ends_epoch;
     if (under_way_ && under_way_->has_ended()) finish();
-    const bool ends = event.last || event.stops;
+    const bool ends = event.last || event.stops || (event.changes && saves_at_changes_);
     const Targets targets{
         .newest = due || ends, .best = std::exchange(is_best_, false), .waits = ends || !config_.background};
     if (targets.newest || targets.best) save(event.session, targets);
@@ -105,6 +108,7 @@ class CheckpointObserver : public Observer {
   }
 
   const TrainConfig::Checkpoint& config_;
+  const bool saves_at_changes_;
   checkpoint::Checkpoints* const checkpoints_;  // null if another rank writes them
   Observer& all_;
   bool is_best_ = false;  // whether the evaluation after this step was the best one so far
@@ -118,7 +122,7 @@ class CheckpointObserver : public Observer {
 std::unique_ptr<Observer> make_checkpoint_observer(const ObserverContext& context, Observer& all) {
   const auto& options = context.config.checkpoint;
   if (options.dir.empty()) return nullptr;
-  return std::make_unique<CheckpointObserver>(options, context.checkpoints, all);
+  return std::make_unique<CheckpointObserver>(options, has_sharded_state(context.config), context.checkpoints, all);
 }
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/random.h"
 #include "worker/comm/collectives.h"
@@ -22,12 +24,15 @@ class LedgerObserver : public Observer {
   void session_started(Session& session) override {
     const auto& run = session.state().run;
     id_ = broadcast_bytes(session.group(), session.is_first() ? random_hex(8) : "", 0);
+    std::vector<std::int64_t> reached{std::exchange(last_, run.step)};
+    allreduce(session.group(), reached, ReduceOp::max);
     add(LedgerSession{.id = id_,
                       .parent = run.ledger,
                       .after = run.step,
                       .ranks = session.group().size(),
                       .seed = run.seed,
-                      .epoch_samples = epoch_samples_});
+                      .epoch_samples = epoch_samples_,
+                      .rolled_back_from = reached[0] > run.step ? std::optional(reached[0]) : std::nullopt});
   }
 
   void step_finished(const StepEvent& event) override {
@@ -40,6 +45,7 @@ class LedgerObserver : public Observer {
                    .samples = result.samples,
                    .ends_epoch = result.ends_epoch});
     run.ledger = id_;
+    last_ = run.step;
   }
 
   void before_checkpoint() override {
@@ -54,6 +60,7 @@ class LedgerObserver : public Observer {
   const std::int64_t epoch_samples_;
   std::optional<LedgerFile> file_;  // set at the rank that writes it
   std::string id_;                  // that of the session
+  std::int64_t last_ = 0;           // the last step of this process
 };
 
 }  // namespace

@@ -16,7 +16,10 @@ class MetricsObserver : public Observer {
 
   void session_started(Session& session) override {
     waiting_.clear();
-    if (session.is_first() && !file_) file_.emplace(path_, session.state().run.step);
+    const auto step = session.state().run.step;
+    const bool returns = written_ && written_->step > step;  // to an earlier step, from which steps are repeated
+    if (session.is_first() && (!file_ || returns)) file_.emplace(path_, step);
+    if (returns) written_.reset();
   }
 
   void step_finished(const StepEvent& event) override {

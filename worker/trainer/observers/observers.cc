@@ -20,6 +20,7 @@ constexpr ObserverMaker* in_order[] = {
     make_evaluation_observer,     //
     make_memory_observer,         //
     make_checkpoint_observer,     //
+    make_peer_observer,           //
     make_preemption_observer,     //
     make_thread_observer,         //
 };

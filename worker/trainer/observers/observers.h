@@ -6,6 +6,7 @@
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/observer.h"
 #include "worker/trainer/preemption.h"
+#include "worker/trainer/recovery/part_copies.h"
 #include "worker/trainer/report/progress.h"
 #include "worker/trainer/report/summary.h"
 
@@ -21,6 +22,7 @@ struct ObserverContext {
   std::string training_record = {};      // WorkerEnv::training_record
   bool wants_standby = false;            // see TrainingRecord
   std::int64_t epoch_samples = 0;        // those in the training data
+  PartCopies* copies = nullptr;          // set if copies are kept (checkpoint.peers)
   bool first_of_host = false;            // true for the one rank of this host that writes what each host has
 };
 
@@ -32,6 +34,6 @@ using ObserverMaker = std::unique_ptr<Observer>(const ObserverContext& context, 
 ObserverMaker make_replica_check, make_ledger_observer, make_metrics_observer, make_tensorboard_observer,
     make_progress_observer, make_record_observer, make_slow_rank_observer, make_profile_observer,
     make_skipped_steps_observer, make_finite_check, make_evaluation_observer, make_memory_observer,
-    make_checkpoint_observer, make_preemption_observer, make_thread_observer;
+    make_checkpoint_observer, make_peer_observer, make_preemption_observer, make_thread_observer;
 
 }  // namespace ddprun::trainer

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <unistd.h>
@@ -50,7 +51,7 @@ class RecordObserver : public Observer {
       account_.steps_done(now(), steps);
     else
       account_.steps_repeated(now(), steps);
-    counted_ = run.step;
+    counted_ = std::max(*counted_, run.step);
     publish();
   }
 

@@ -16,7 +16,9 @@ class TensorBoardObserver : public Observer {
   // A process that goes on in another group uses the same file, as long as no step is repeated.
   void session_started(Session& session) override {
     waiting_.clear();
-    if (session.is_first() && !file_) file_.emplace(folder_, session.state().run.step + 1);
+    const auto step = session.state().run.step;
+    if (session.is_first() && (!file_ || last_ > step)) file_.emplace(folder_, step + 1);
+    last_ = step;
   }
 
   void step_finished(const StepEvent& event) override {
@@ -24,6 +26,7 @@ class TensorBoardObserver : public Observer {
     const auto& result = event.result;
     const auto& run = event.session.state().run;
     if (event.repeated) file_.emplace(folder_, run.step);  // replaces this step's records
+    last_ = run.step;
     const auto total = std::max(result.times.total(), Seconds(1e-9));
     auto& own = waiting_.emplace_back();
     own.figures = {.step = run.step, .loss = result.loss, .grad_norm = result.grad_norm};
@@ -76,6 +79,7 @@ class TensorBoardObserver : public Observer {
   const std::filesystem::path folder_;
   std::optional<EventFile> file_;  // set at rank 0
   std::vector<Step> waiting_;      // those without figures, which come with a later step's
+  std::int64_t last_ = 0;          // the last step that was recorded
 };
 
 }  // namespace

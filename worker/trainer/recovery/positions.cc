@@ -1,16 +1,116 @@
 #include "worker/trainer/recovery/positions.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "common/error.h"
 
 namespace ddprun::trainer {
+namespace {
 
-std::optional<Catchup> compare_positions(std::span<const Position> positions) {
-  const auto newest = std::ranges::max_element(positions);  // none compares less than any step
-  if (newest == positions.end() || !*newest) return std::nullopt;
-  Catchup catchup{.step = **newest, .source = static_cast<int>(newest - positions.begin()), .lagging = {}};
-  for (int rank = 0; rank < static_cast<int>(positions.size()); ++rank)
-    if (positions[static_cast<std::size_t>(rank)] != *newest) catchup.lagging.push_back(rank);
+// The first process that holds each part of the state after a step.
+using Holders = std::map<int, int>;
+
+bool holds(const Holdings& process, std::int64_t step, int part, bool applied) {
+  return std::ranges::count(process.held, HeldPart{.step = step, .part = part, .applied = applied}) > 0;
+}
+
+// Returns the newest step of which these processes hold every part.
+std::optional<std::int64_t> newest_complete(std::span<const Holdings> processes, const std::vector<int>& parts,
+                                            bool applied) {
+  std::map<std::int64_t, std::set<int>> by_step;
+  std::int64_t confirmed = -1;
+  for (const Holdings& process : processes)
+    if (process.parts == parts) confirmed = std::max(confirmed, process.confirmed);
+  for (const Holdings& process : processes)
+    for (const HeldPart& held : process.held)
+      if (process.parts == parts && held.applied == applied && (applied || held.step <= confirmed))
+        by_step[held.step].insert(held.part);
+  const std::size_t needed = std::set(parts.begin(), parts.end()).size();
+  for (auto each = by_step.rbegin(); each != by_step.rend(); ++each)
+    if (each->second.size() == needed) return each->first;
+  return std::nullopt;
+}
+
+Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const std::vector<int>& parts,
+                   bool applied) {
+  Catchup catchup{.step = step,
+                  .source = -1,
+                  .lagging = {},
+                  .from = applied ? StateSource::applied : StateSource::copies,
+                  .sources = {},
+                  .reached = step};
+  Holders holders;
+  const auto has = [&](std::size_t rank, int part) {
+    return processes[rank].parts == parts && holds(processes[rank], step, part, applied);
+  };
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    for (const int part : std::set(parts.begin(), parts.end()))
+      if (has(rank, part)) {
+        holders.emplace(part, static_cast<int>(rank));
+        if (catchup.source < 0) catchup.source = static_cast<int>(rank);
+      }
+    catchup.reached = std::max(catchup.reached, processes[rank].reached);
+  }
+  if (parts.size() > 1 && parts.size() != processes.size()) {
+    for (const int part : parts) catchup.holders.push_back(holders.at(part));
+    return catchup;
+  }
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    const int part = parts.size() > 1 ? parts[rank] : parts[0];
+    const int own = static_cast<int>(rank);
+    catchup.sources.push_back(has(rank, part) ? own : holders.at(part));
+    if (catchup.sources.back() != own) catchup.lagging.push_back(own);
+  }
   return catchup;
+}
+
+}  // namespace
+
+Holdings whole_state(Position position) {
+  if (!position) return {};
+  return {.parts = {0}, .held = {{.step = *position, .part = 0}}, .reached = *position};
+}
+
+std::string encode(const Holdings& holdings) {
+  std::ostringstream text;
+  text << holdings.reached << ' ' << holdings.confirmed << ' ' << holdings.parts.size();
+  for (const int part : holdings.parts) text << ' ' << part;
+  text << ' ' << holdings.held.size();
+  for (const HeldPart& held : holdings.held) text << ' ' << held.step << ' ' << held.part << ' ' << held.applied;
+  return text.str();
+}
+
+Holdings decode_holdings(std::string_view text) {
+  std::istringstream words{std::string(text)};
+  Holdings holdings;
+  std::size_t parts = 0, held = 0;
+  words >> holdings.reached >> holdings.confirmed >> parts;
+  for (int part = 0; parts > 0 && words >> part; --parts) holdings.parts.push_back(part);
+  words >> held;
+  for (HeldPart each; held > 0 && words >> each.step >> each.part >> each.applied; --held)
+    holdings.held.push_back(each);
+  if (words.fail()) throw make_error(Errc::protocol, "a member of the group says '{}' of its state", text);
+  return holdings;
+}
+
+std::optional<Catchup> compare_positions(std::span<const Holdings> processes) {
+  std::optional<Catchup> best;
+  std::set<std::vector<int>> seen;
+  for (const Holdings& process : processes) {
+    const auto& parts = process.parts;
+    const bool changes_size = process.knows_sharded_state() && parts.size() != processes.size();
+    if (parts.empty() || !seen.insert(parts).second) continue;
+    if (changes_size && std::ranges::any_of(processes, [&](const Holdings& each) { return each.parts != parts; }))
+      continue;
+    for (const bool applied : {true, false}) {
+      const auto step = newest_complete(processes, parts, applied);
+      if (step && (!best || *step > best->step)) best = catchup_to(*step, processes, parts, applied);
+    }
+  }
+  return best;
 }
 
 }  // namespace ddprun::trainer

@@ -3,25 +3,72 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
-// Decides which step holds after a fault, and who copies the state from whom. Pure; every rank has a copy of the state.
+// Decides which step holds after a fault, and who gets the state from whom. Pure.
 namespace ddprun::trainer {
 
-// The position of a new group's member in the run: the state after this optimizer step. None: no usable state, as in a
-// process that has just been started, or one that was interrupted while it copied.
+// The position of a process in the run: the state after this optimizer step. None: no usable state, as in a process
+// that has just been started, or one that was interrupted while it copied.
 using Position = std::optional<std::int64_t>;
+
+// A part of the state after a step, at the process that holds it.
+struct HeldPart {
+  std::int64_t step = 0;
+  int part = 0;
+  bool applied = true;  // the process has applied the step last; false: it has kept a copy
+  friend bool operator==(const HeldPart&, const HeldPart&) = default;
+};
+
+// What a process knows and holds of the state.
+struct Holdings {
+  // By rank of the process group in which the state was trained, its part of the state: ranks with the same number have
+  // the same part. {0}: every rank has the whole state. Empty: unknown, as in a process that has just been started.
+  std::vector<int> parts = {};
+  std::vector<HeldPart> held = {};
+  std::int64_t reached = 0;     // the last step that the process has applied
+  std::int64_t confirmed = -1;  // the last step of which all ranks had copies, as the process knows
+
+  bool knows_sharded_state() const { return parts.size() > 1; }
+  friend bool operator==(const Holdings&, const Holdings&) = default;
+};
+
+// Returns those of a process where every rank has the whole state.
+Holdings whole_state(Position position);
+
+// One line of text without its end, and the inverse, which throws Errc::protocol.
+std::string encode(const Holdings& holdings);
+Holdings decode_holdings(std::string_view text);
+
+// Where the members of a new group get the state from.
+enum class StateSource : std::uint8_t {
+  applied,     // the step stands: for each part, a member has applied it
+  copies,      // members have kept copies of all parts
+  checkpoint,  // none of these
+};
 
 // The members' work before they train on.
 struct Catchup {
-  std::int64_t step = 0;     // the step that holds: the newest that a member has applied
-  int source = 0;            // the lowest rank that has applied it
-  std::vector<int> lagging;  // the ranks that copy the state from source, in order
+  std::int64_t step = 0;     // the step that holds
+  int source = 0;            // the lowest rank that has a part of its state
+  std::vector<int> lagging;  // the ranks that get their part of the state from another one, in order
+  StateSource from = StateSource::applied;
+  std::vector<int> sources = {};  // by rank, the one that has its part: itself, unless it lags
+  // Set instead of lagging and sources if the group before had another size, so that parts are others now: by rank of
+  // that group, the one that has its part now.
+  std::vector<int> holders = {};
+  std::int64_t reached = 0;  // the last step that any member has applied: later ones than step are repeated
   friend bool operator==(const Catchup&, const Catchup&) = default;
 };
 
-// positions: by rank. A step that one member has applied holds, since its gradients were those of all ranks. Returns
-// none if no member has a state.
-std::optional<Catchup> compare_positions(std::span<const Position> positions);
+// processes: by rank of the new group. The newest step holds for which there is every part of the state, as the members
+// have applied it or as they have kept it; if both are of one step, as they have applied it. Copies count once a member
+// knows that all ranks had them: until then some may not have had the events of that step, and earlier ones exist.
+// Where ranks have different
+// parts, and the new group has another size than the one before, all of its members have to come from there. Returns
+// none if there is no such step.
+std::optional<Catchup> compare_positions(std::span<const Holdings> processes);
 
 }  // namespace ddprun::trainer

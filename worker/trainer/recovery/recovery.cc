@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker/comm/collectives.h"
 #include "worker/comm/error_file.h"
 
 namespace ddprun::trainer {
@@ -35,7 +36,8 @@ std::uint64_t parse_generation(const std::string& text) {
 
 }  // namespace
 
-Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound)
+Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound,
+                   std::optional<RecoveryState::Layout> layout)
     : rank_(options.env.rank),
       joined_in_(static_cast<std::uint64_t>(*options.env.recovery)),
       world_size_(options.env.world_size),
@@ -45,7 +47,7 @@ Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound)
       copy_bound_(options.config.timeout),
       world_(options, keys_.groups(), self_),
       store_(world_.connect()),
-      state_(self_, std::nullopt, joined_in_ > 0 ? joined_in_ - 1 : 0),
+      state_(self_, {}, joined_in_ > 0 ? joined_in_ - 1 : 0, std::move(layout)),
       able_(joined_in_ > 0) {}
 
 ProcessGroup& Recovery::form_first() {
@@ -160,8 +162,9 @@ RecoveryState::Request Recovery::execute(const State::Request& request, const Co
   if (const auto* compare = std::get_if<State::ComparePositions>(&request))
     return compare_positions_of_all(compare->own);
   const auto& copying = std::get<State::CopyState>(request);
-  copy(world_.group().group(), copying.catchup, copying.receives);
-  return state_.on_copied();
+  catchup_ = copying.catchup;
+  catchup_.step = copy(world_.group().group(), copying.catchup, copying.receives);
+  return state_.on_copied(catchup_.step);
 }
 
 void Recovery::watch_for_newer_plan(std::optional<PlanWatch>& watch, std::chrono::milliseconds bound,
@@ -173,9 +176,9 @@ void Recovery::watch_for_newer_plan(std::optional<PlanWatch>& watch, std::chrono
 }
 
 RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
-  // A process that joins waits for others that do, too.
-  const auto bound =
-      request.newer_than < joined_in_ ? std::max<std::chrono::milliseconds>(plan_bound, copy_bound_) : plan_bound;
+  std::chrono::milliseconds bound = plan_bound;
+  if (request.newer_than < joined_in_) bound = std::max(bound, copy_bound_);  // it waits for others that join, too
+  if (request.lacks_members) bound = std::max(bound, bound_);
   try {
     store_->wait({keys_.members(request.newer_than + 1)}, Deadline::in(bound));
   } catch (const Error& error) {
@@ -190,15 +193,12 @@ MembershipPlan Recovery::newest_plan() {
   return {generation, parse_member_list(store_->get(keys_.members(generation), soon()))};
 }
 
-RecoveryState::Request Recovery::compare_positions_of_all(Position own) {
-  constexpr std::int64_t nothing = -1;
-  auto& group = world_.group().group();
-  std::vector<std::int64_t> mine{own.value_or(nothing)}, all(static_cast<std::size_t>(group.size()));
-  group.allgather(span_of(mine), span_of(all), {.blocking = true});
-  std::vector<Position> positions;
-  for (const auto step : all) positions.push_back(step == nothing ? std::nullopt : Position(step));
-  catchup_ = compare_positions(positions).value_or(Catchup{});
-  return state_.on_positions(positions);
+RecoveryState::Request Recovery::compare_positions_of_all(const Holdings& own) {
+  std::vector<Holdings> processes;
+  for (const auto& text : all_gather_bytes(world_.group().group(), encode(own)))
+    processes.push_back(decode_holdings(text));
+  catchup_ = compare_positions(processes).value_or(Catchup{});
+  return state_.on_positions(processes);
 }
 
 }  // namespace ddprun::trainer

@@ -30,7 +30,9 @@ class Recovery {
  public:
   // REQUIRES: options.env.recovery. bound: the time in which all members of a new generation have to join and to
   // compare their positions. A copy of the state may take as long as an operation of the group, options.config.timeout.
-  Recovery(const InitOptions& options, std::chrono::milliseconds bound);
+  // layout: none if every rank has the whole state.
+  Recovery(const InitOptions& options, std::chrono::milliseconds bound,
+           std::optional<RecoveryState::Layout> layout = {});
 
   ~Recovery() { withdraw(); }
   Recovery(const Recovery&) = delete;
@@ -48,10 +50,12 @@ class Recovery {
   // Declares that the run is done, and does what withdraw() does: a process that waits to join learns of it.
   void finish() noexcept;
   bool is_able() const { return able_; }
+  // These do what RecoveryState's methods do.
   void on_applied(std::int64_t step) { state_.on_applied(step); }
+  void set_holdings(Holdings own) { state_.set_holdings(std::move(own)); }
 
-  // Copies the state of the run to the ranks that lag. Collective.
-  using Copy = std::function<void(ProcessGroup& group, const Catchup& catchup, bool receives)>;
+  // Gives all ranks the state of the run that the catch-up says, and returns its step. Collective.
+  using Copy = std::function<std::int64_t(ProcessGroup& group, const Catchup& catchup, bool receives)>;
   struct Resumed {
     ProcessGroup& group;
     Catchup catchup;
@@ -77,7 +81,7 @@ class Recovery {
   std::optional<Resumed> go_on(State::Request request, const Copy& copy);
   State::Request execute(const State::Request& request, const Copy& copy);
   State::Request await_plan(const State::AwaitPlan& request);
-  State::Request compare_positions_of_all(Position own);
+  State::Request compare_positions_of_all(const Holdings& own);
   void watch_for_end();
   void watch_for_newer_plan(std::optional<PlanWatch>& watch, std::chrono::milliseconds bound, std::string late);
   MembershipPlan newest_plan();

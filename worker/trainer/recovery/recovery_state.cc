@@ -11,7 +11,6 @@ using Request = RecoveryState::Request;
 
 Request RecoveryState::on_failure(const std::string& reason) {
   if (reason_.empty()) reason_ = reason;
-  copying_.reset();  // if this rank receives the state, own_ has been none since the copy began
   return AwaitPlan{generation_};
 }
 
@@ -28,6 +27,8 @@ Request RecoveryState::on_plan(const MembershipPlan& plan) {
   if (found == plan.members.end())
     return GiveUp{
         fmt::format("process {} is not a member of generation {}: it was given up for dead", self_, plan.generation)};
+  if (layout_ && !layout_->fits(static_cast<int>(plan.members.size())))
+    return AwaitPlan{.newer_than = generation_, .lacks_members = true};
   rank_ = static_cast<int>(found - plan.members.begin());
   return FormGroup{plan};
 }
@@ -36,22 +37,32 @@ Request RecoveryState::on_no_plan() const {
   return GiveUp{reason_};
 }
 
-Request RecoveryState::on_positions(std::span<const Position> positions) {
-  auto catchup = compare_positions(positions);
+Request RecoveryState::on_positions(std::span<const Holdings> processes) {
+  auto catchup = compare_positions(processes);
+  if (layout_) return restore(std::move(catchup), processes);
   if (!catchup) return GiveUp{"no living rank has the state of the run; " + reason_};
   if (catchup->lagging.empty()) return train(catchup->step);
-  copying_ = catchup->step;
   const bool receives = std::ranges::count(catchup->lagging, rank_) > 0;
-  if (receives) own_.reset();
+  if (receives) own_ = {};  // until it is copied
   return CopyState{std::move(*catchup), receives};
 }
 
-Request RecoveryState::on_copied() {
-  return train(*std::exchange(copying_, std::nullopt));
+// The parts that ranks hold stay as they are, and so does own_.
+Request RecoveryState::restore(std::optional<Catchup> catchup, std::span<const Holdings> processes) {
+  if (!catchup) {
+    catchup = {.from = StateSource::checkpoint};
+    for (const Holdings& each : processes) catchup->reached = std::max(catchup->reached, each.reached);
+  }
+  const bool receives = catchup->from == StateSource::checkpoint || std::ranges::count(catchup->lagging, rank_) > 0;
+  return CopyState{std::move(*catchup), receives};
+}
+
+Request RecoveryState::on_copied(std::int64_t step) {
+  return train(step);
 }
 
 Request RecoveryState::train(std::int64_t step) {
-  own_ = step;
+  if (!layout_) own_ = whole_state(step);
   changes_ = false;
   reason_.clear();
   return Train{step};

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -23,7 +25,9 @@ struct MembershipPlan {
 //   training --failed--> awaiting a plan --> forming the group --> comparing positions --> copying the state -->
 //   training
 //
-// A failure in any of these leads back to a newer plan. A rank that fails while it copies has no state any more. A
+// A failure in any of these leads back to a newer plan. A rank that fails while it copies a state of which every rank
+// has the whole has no state any more. Where ranks have parts of the state it is restored from what they hold, which
+// stays until they train on, or from a checkpoint; and a plan with too few members for the layout is passed over. A
 // change that all ranks know of after a step begins like a failure; a rank that is no member any more then leaves in
 // order.
 //
@@ -33,16 +37,17 @@ class RecoveryState {
   // Requests; the event that answers each is named. Each but Leave and GiveUp may be answered by on_failure().
   struct AwaitPlan {  // the first plan above this generation              -> on_plan(), on_no_plan()
     std::uint64_t newer_than = 0;
+    bool lacks_members = false;  // that of this generation had too few
   };
   struct FormGroup {  // and leave the current one                         -> on_formed()
     MembershipPlan plan;
   };
   struct ComparePositions {  // with all members                           -> on_positions()
-    Position own;
+    Holdings own;
   };
-  struct CopyState {  // from catchup.source; all members take part        -> on_copied()
+  struct CopyState {  // as catchup says; all members take part            -> on_copied()
     Catchup catchup;
-    bool receives = false;  // this rank's state is replaced
+    bool receives = false;  // this rank's state is replaced by another one's
   };
   struct Train {  // the steps after this one, and first what follows it   -> on_applied()
     std::int64_t step = 0;
@@ -53,13 +58,21 @@ class RecoveryState {
   };
   using Request = std::variant<AwaitPlan, FormGroup, ComparePositions, CopyState, Train, Leave, GiveUp>;
 
-  // self: the name of this process in plans. own, generation: its position, and the last generation that it was in; a
-  // replacement has no position, and joins a later generation than the one given.
-  RecoveryState(std::string self, Position own, std::uint64_t generation)
-      : self_(std::move(self)), own_(own), generation_(generation) {}
+  // The layout of a state of which ranks have parts.
+  struct Layout {
+    std::function<bool(int ranks)> fits;  // whether so many ranks can have it
+  };
 
-  // To be called when this rank has applied a step.
-  void on_applied(std::int64_t step) { own_ = step; }
+  // self: the name of this process in plans. own, generation: what it holds, and the last generation that it was in; a
+  // replacement holds nothing, and joins a later generation than the one given. layout: none if every rank has the
+  // whole state.
+  RecoveryState(std::string self, Holdings own, std::uint64_t generation, std::optional<Layout> layout = {})
+      : self_(std::move(self)), own_(std::move(own)), generation_(generation), layout_(std::move(layout)) {}
+
+  // To be called when this rank, which has the whole state, has applied a step.
+  void on_applied(std::int64_t step) { own_ = whole_state(step); }
+  // To be called before on_failure() if ranks have parts of the state.
+  void set_holdings(Holdings own) { own_ = std::move(own); }
   // Called when the group, or what was requested, has failed; or if this process is to join for the first time. reason:
   // that of GiveUp, should no plan follow; the first one since the rank trained is kept.
   Request on_failure(const std::string& reason);
@@ -68,22 +81,24 @@ class RecoveryState {
   Request on_plan(const MembershipPlan& plan);
   Request on_no_plan() const;
   Request on_formed() const { return ComparePositions{own_}; }
-  Request on_positions(std::span<const Position> positions);
-  Request on_copied();
+  Request on_positions(std::span<const Holdings> processes);
+  // step: that of the state which all members have now.
+  Request on_copied(std::int64_t step);
 
-  Position own() const { return own_; }
+  const Holdings& own() const { return own_; }
   std::uint64_t generation() const { return generation_; }
 
  private:
+  Request restore(std::optional<Catchup> catchup, std::span<const Holdings> processes);
   Request train(std::int64_t step);
 
   std::string self_;
-  Position own_;
+  Holdings own_;
   std::uint64_t generation_;  // that of the last plan
   int rank_ = 0;              // its number in that plan
   std::string reason_;        // empty while the rank trains
   bool changes_ = false;      // by on_change(), until the rank trains again
-  std::optional<std::int64_t> copying_;
+  std::optional<Layout> layout_;
 };
 
 }  // namespace ddprun::trainer

@@ -130,6 +130,14 @@ std::vector<double> broadcast_numbers(std::vector<double> numbers, ProcessGroup&
 
 }  // namespace
 
+void copy_last_step(StepBackup& backup, ProcessGroup& group, int source) {
+  Numbers own;
+  add(own, backup.last());
+  const auto numbers = broadcast_numbers(std::move(own.values), group, source);
+  NumberReader from(numbers);
+  if (group.rank() != source) backup.set_last(read_last(from));
+}
+
 void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source) {
   state.await_readers();
   const auto run = broadcast_bytes(group, checkpoint::to_json(state.run), source);

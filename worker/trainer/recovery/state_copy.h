@@ -14,4 +14,7 @@ namespace ddprun::trainer {
 // Threads: one at a time.
 void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source);
 
+// Gives all ranks source's record of the last step alone. Collective.
+void copy_last_step(StepBackup& backup, ProcessGroup& group, int source);
+
 }  // namespace ddprun::trainer

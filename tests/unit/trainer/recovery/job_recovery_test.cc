@@ -62,6 +62,7 @@ TEST_CASE("a plan that is decided while the ranks of an older one compare their 
       std::vector<float> state(10, group.rank() == catchup.source ? 3.5F : 0);
       group.broadcast(span_of(state), catchup.source, {.blocking = true});
       if (state.back() != 3.5F) throw Error(Errc::internal, "another state");
+      return catchup.step;
     });
     std::vector<float> values(10, 1);
     resumed->group.allreduce(span_of(values), ReduceOp::sum, {.blocking = true});
@@ -81,7 +82,10 @@ TEST_CASE("a process that waits to join ends when the run is done") {
   ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
     Recovery recovery(options_of(rank, rank, port), 10min);
     recovery.announce();
-    if (rank == 1) return recovery.recover("it joins", [](ProcessGroup&, const Catchup&, bool) {}) ? "joined" : "left";
+    if (rank == 1)
+      return recovery.recover("it joins", [](ProcessGroup&, const Catchup& catchup, bool) { return catchup.step; })
+                 ? "joined"
+                 : "left";
     const auto store = connect(port);
     store->wait({RecoveryKeys{0}.able("1.1")}, Deadline::in(bound));
     if (decided) decide(*store, 1, {"0.0", "1.1"});
@@ -97,7 +101,8 @@ TEST_CASE("an abort after a recovery concerns the group that has formed since") 
   ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
     Recovery recovery(options_of(rank, rank == 0 ? 1 : 0, port), 10min);
     if (rank == 1) recovery.on_applied(7);
-    const auto resumed = recovery.recover("a peer was lost", [](ProcessGroup&, const Catchup&, bool) {});
+    const auto resumed =
+        recovery.recover("a peer was lost", [](ProcessGroup&, const Catchup& catchup, bool) { return catchup.step; });
     if (rank == 1) recovery.abort("the device has failed");
     try {
       resumed->group.barrier({.blocking = true});
@@ -114,7 +119,7 @@ TEST_CASE("an abort after a recovery concerns the group that has formed since") 
 TEST_CASE("after a change that rank 0 has seen one rank leaves, and the other goes on with one that joins") {
   const std::vector<std::string> second{"0.0", "1.1"};
   ForkedRanks ranks(3, [&](int rank, std::uint16_t port) -> std::string {
-    const auto nothing = [](ProcessGroup&, const Catchup&, bool) {};
+    const auto nothing = [](ProcessGroup&, const Catchup& catchup, bool) { return catchup.step; };
     Recovery recovery(options_of(rank == 2 ? 1 : rank, rank == 2 ? 1 : 0, port), 10min);
     if (rank == 2) {
       recovery.announce();

@@ -1,0 +1,114 @@
+#include <csignal>
+#include <random>
+
+#include "common/atomic_file.h"
+#include "tests/process/recorded_training.h"
+#include "tests/support/catch.h"
+
+// Jobs whose ranks have parts of the state go on in the other workers' processes when one is killed.
+using namespace ddprun::testing;
+
+namespace {
+
+const std::string from_copies = "from copies in the memory of neighbours (checkpoint.peers)";
+const std::string from_checkpoint = "from the newest checkpoint";
+
+Words job_of(const Training& training, const Words& launch, const Words& more = {}) {
+  Words all{"--standalone", "--nproc_per_node=4"};
+  all.insert(all.end(), launch.begin(), launch.end());
+  auto overrides = recorded(training, more);
+  overrides.push_back("--data.ledger=" + (training.folder / "ledger").string());
+  return training.job(all, overrides);
+}
+
+std::string undisturbed_digest(const Words& more) {
+  const Training training;
+  const auto result = Child(job_of(training, {}, more)).wait(bound);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  return parameters_of(result.out);
+}
+
+// Checks that the ledger proves each sample once. Returns the number of its sessions that began with a return.
+int check_ledger(const Training& training) {
+  const auto ledger = training.folder / "ledger";
+  const auto verdict = Child({DDPRUN_WORKER, "ledger", "verify", ledger.string()}).wait(bound);
+  INFO(verdict.out + verdict.err);
+  CHECK(verdict.code == 0);
+  CHECK(verdict.out.find("3200 samples, each once in its epoch") != std::string::npos);
+  return occurrences(ddprun::read_whole_file(ledger), "\"rolled_back_from\": ");
+}
+
+void check_end(const Training& training, const Child::Result& result, const std::string& expected) {
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out) == expected);
+  CHECK(recorded_steps(training) == first_steps(80));
+  CHECK(occurrences(result.err, "new round") == 0);
+  CHECK(training.marker.processes() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("with parallel.zero and copies at neighbours, kills of any rank end with the same bits") {
+  const std::string zero = GENERATE("1", "2", "3");
+  const Words overrides{"--parallel.zero=" + zero,      "--checkpoint.peers=1",
+                        "--model.name=cnn_bn",          "--train.ema=0.9",
+                        "--train.precision=fp16",       "--optim.skip_outliers=5",
+                        "--optim.schedule=plateau",     "--optim.name=adam",
+                        "--optim.clip_norm=1",          "--train.loss_scale_growth_interval=3",
+                        "--checkpoint.every_steps=1000"};
+  CAPTURE(zero);
+  const auto expected = undisturbed_digest(overrides);
+  REQUIRE(expected.size() == 64);
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=4"}, overrides), training.marker.variables());
+  std::int64_t step = 3;
+  for (const int rank : {1, 0, 3, 2}) {
+    wait_for_step(child, training, step);
+    replace(child, training, rank);
+    step = std::min<std::int64_t>(70, recorded_steps(training).back() + 2 + static_cast<std::int64_t>(random() % 15));
+  }
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  check_end(training, result, expected);
+  CHECK(occurrences(result.out + result.err, from_copies) == 4);
+  CHECK(check_ledger(training) <= 4);
+}
+
+TEST_CASE("without copies at neighbours the ranks return to the newest checkpoint, in their processes") {
+  const bool two_at_once = GENERATE(false, true);
+  CAPTURE(two_at_once);
+  const Words overrides{"--parallel.zero=1", two_at_once ? "--checkpoint.peers=1" : "--checkpoint.peers=0"};
+  const auto expected = undisturbed_digest(overrides);
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
+  wait_for_step(child, training, 20);
+  if (two_at_once) {
+    const auto before = workers_by_rank(training);
+    for (const int rank : {1, 2}) ::kill(before.at(rank), SIGKILL);  // neighbours
+  } else {
+    replace(child, training, 2);
+  }
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  check_end(training, result, expected);
+  CHECK(occurrences(result.out + result.err, from_checkpoint) == 1);
+  check_ledger(training);
+}
+
+TEST_CASE("without copies and checkpoints the ranks begin again, in their processes") {
+  const Words overrides{"--parallel.zero=1", "--checkpoint.every_steps=1000"};
+  const auto expected = undisturbed_digest(overrides);
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=1"}, overrides), training.marker.variables());
+  wait_for_step(child, training, 20);
+  replace(child, training, 3);
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  check_end(training, result, expected);
+  CHECK(occurrences(result.out + result.err, "nor a checkpoint") == 1);
+  CHECK(check_ledger(training) == 1);
+}

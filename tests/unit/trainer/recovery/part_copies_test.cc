@@ -1,0 +1,184 @@
+#include "worker/trainer/recovery/part_copies.h"
+
+#include <string>
+
+#include "worker/checkpoint/run_state.h"
+#include "worker/digest/sha256.h"
+#include "tests/numerics/layout_job.h"
+#include "tests/support/catch.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/sessions.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using namespace ddprun::trainer;
+
+namespace {
+
+// Jobs whose ranks have parts of all kinds of state that a step changes.
+const std::string of_pictures =
+    "[model]\nname = cnn_bn\n[data]\nname = digits\nsamples = 96\ntest_samples = 8\n"
+    "[train]\nepochs = 3\nglobal_batch_size = 8\nprecision = fp16\nloss_scale_growth_interval = 2\nema = 0.9\n"
+    "[optim]\nname = adam\nskip_outliers = 3\nschedule = plateau\nclip_norm = 1\n";
+std::string of_text(const TextFile& file) {
+  return file.keys({.context = 16, .layers = 2, .width = 16, .heads = 2}) +
+         "dropout = 0.1\n[train]\nepochs = 3\nglobal_batch_size = 8\nema = 0.9\n[optim]\nname = adam\nclip_norm = 1\n";
+}
+
+struct Layout {
+  std::string job;
+  int ranks;
+  bool has_replicas;  // whether the parts of a rank that is lost are at another one, too
+};
+
+// A rank of a job. Its copies may outlive its state.
+struct Rank {
+  explicit Rank(const TrainingJob& job) : replica(job), backup(replica.state, [](std::int64_t) {}) {}
+  Replica replica;
+  StepBackup backup;
+};
+
+std::unique_ptr<Session> session_of(Rank& rank, ProcessGroup& group) {
+  return make_session(
+      {.config = rank.replica.config, .datasets = rank.replica.datasets, .task = *rank.replica.task, .recovers = true},
+      rank.replica.state, group);
+}
+
+void make_steps(Session& session, StepBackup& backup, int count) {
+  for (int i = 0; i < count; ++i) backup.end_step(session.step(false));
+}
+
+// Returns the digest of the whole state, at rank 0.
+std::string digest_of(Session& session) {
+  const auto whole = session.gather_state();
+  Sha256 hash;
+  if (session.is_first())
+    for (const auto* tensors : {&whole.model, &whole.optimizer, &whole.averages})
+      for (const auto& [name, tensor] : *tensors)
+        hash.update(std::string_view(static_cast<const char*>(tensor.raw()), tensor.bytes()));
+  auto run = session.state().run;
+  run.world_size = 0;  // this value and the next one are a session's
+  run.batch_size = 0;
+  hash.update(checkpoint::to_json(run));
+  session.release_whole_state();
+  return hash.hex();
+}
+
+std::string undisturbed(const TrainingJob& job, int ranks, int steps) {
+  std::string digest;
+  run_ranks(ranks, [&](ProcessGroup& group) {
+    Rank rank(job);
+    const auto session = session_of(rank, group);
+    make_steps(*session, rank.backup, steps);
+    const auto own = digest_of(*session);
+    if (group.rank() == 0) digest = own;
+  });
+  return digest;
+}
+
+using Copies = std::vector<std::unique_ptr<PartCopies>>;  // by rank
+
+std::vector<Holdings> holdings_of(const Copies& copies) {
+  std::vector<Holdings> all;
+  for (const auto& each : copies) all.push_back(each->holdings());
+  return all;
+}
+
+// Makes steps, of which the first so many end with copies, and then loses a rank.
+Copies copies_after(const TrainingJob& job, int ranks, int kept_after, int steps, std::size_t lost) {
+  Copies copies(static_cast<std::size_t>(ranks));
+  run_ranks(ranks, [&](ProcessGroup& group) {
+    Rank rank(job);
+    auto& own = copies[static_cast<std::size_t>(group.rank())];
+    own = std::make_unique<PartCopies>();
+    const auto session = session_of(rank, group);
+    own->begin(*session, true);
+    own->keep(0);
+    make_steps(*session, rank.backup, kept_after);
+    own->keep(0);
+    make_steps(*session, rank.backup, steps - kept_after);
+    own->set_aside();
+  });
+  copies[lost] = std::make_unique<PartCopies>();
+  return copies;
+}
+
+// Restores the state and trains to the last step. Returns the digest then.
+std::string restored(const TrainingJob& job, Copies& copies, const Catchup& catchup, int last) {
+  std::string digest;
+  run_ranks(static_cast<int>(copies.size()), [&](ProcessGroup& group) {
+    Rank rank(job);
+    auto& own = *copies[static_cast<std::size_t>(group.rank())];
+    const auto session = session_of(rank, group);
+    own.begin(*session, false);
+    own.restore(rank.backup, catchup);
+    make_steps(*session, rank.backup, last - static_cast<int>(catchup.step));
+    const auto result = digest_of(*session);
+    if (group.rank() == 0) digest = result;
+    own.set_aside();
+  });
+  return digest;
+}
+
+}  // namespace
+
+TEST_CASE("parts of a lost rank come from a replica, or all ranks return to the copies of a neighbour: the same bits") {
+  const TextFile text;
+  const auto of_tokens = of_text(text);
+  const auto layouts =
+      std::vector{Layout{of_pictures + "[parallel]\nzero = 1\n", 3, false},
+                  Layout{of_pictures + "[parallel]\nzero = 2\n", 3, false},
+                  Layout{of_pictures + "[parallel]\nzero = 3\n", 3, false},
+                  Layout{of_pictures + "[parallel]\nzero = 3\nshard_group = 2\n", 4, true},
+                  Layout{of_tokens + "[parallel]\ntensor = 2\n", 4, true},
+                  Layout{of_tokens + "[parallel]\ntensor = 2\nzero = 1\n", 4, false},
+                  Layout{of_tokens + "[parallel]\npipeline = 2\nmicro_batches = 2\nsplit = h.1\n", 4, true},
+                  Layout{of_tokens + "[parallel]\ncontext = 2\nzero = 1\n", 4, false}};
+  const auto& layout = layouts.at(GENERATE(range(0u, 8u)));
+  const std::size_t lost = GENERATE(0u, 1u);
+  CAPTURE(layout.job, lost);
+  const TrainingJob job(layout.job);
+  const auto expected = undisturbed(job, layout.ranks, 9);
+
+  auto copies = copies_after(job, layout.ranks, 3, 5, lost);
+  const auto catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  CHECK(catchup->from == (layout.has_replicas ? StateSource::applied : StateSource::copies));
+  CHECK(catchup->step == (layout.has_replicas ? 5 : 3));
+  CHECK(catchup->reached == 5);
+  CHECK(catchup->lagging == std::vector{static_cast<int>(lost)});
+  CHECK(restored(job, copies, *catchup, 9) == expected);
+}
+
+TEST_CASE("a group of fewer ranks gets other parts of the same state") {
+  const std::string zero = GENERATE("1", "2", "3");
+  CAPTURE(zero);
+  const TrainingJob job(of_pictures + "[parallel]\nzero = " + zero + "\n");
+  auto copies = copies_after(job, 4, 3, 5, 1);
+  copies.erase(copies.begin() + 1);
+  const auto catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  CHECK(catchup->step == 3);
+  CHECK(catchup->holders.size() == 4);
+  CHECK(restored(job, copies, *catchup, 3) == undisturbed(job, 4, 3));
+}
+
+TEST_CASE("copies stay where they are until the next ones are complete") {
+  const TrainingJob job(of_pictures + "[parallel]\nzero = 1\n");
+  auto copies = copies_after(job, 3, 3, 5, 2);
+  auto catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  const auto once = restored(job, copies, *catchup, 6);
+  copies[2] = std::make_unique<PartCopies>();  // before it has given copies to others
+  catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  CHECK(catchup->step == 3);
+  CHECK(restored(job, copies, *catchup, 6) == once);
+}
+
+TEST_CASE("without two neighbours there is no complete copy") {
+  const TrainingJob job(of_pictures + "[parallel]\nzero = 1\n");
+  auto copies = copies_after(job, 3, 3, 5, 1);
+  copies[2] = std::make_unique<PartCopies>();
+  CHECK_FALSE(compare_positions(holdings_of(copies)));
+}

@@ -1,0 +1,110 @@
+// Which step holds after a fault where ranks have parts of the state, and who gets its part from whom.
+#include "worker/trainer/recovery/positions.h"
+
+#include "common/error.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::trainer;
+
+namespace {
+
+const std::vector<int> all_differ{0, 1, 2};     // ZeRO
+const std::vector<int> two_copies{0, 1, 0, 1};  // data x tensor
+
+HeldPart applied(std::int64_t step, int part) {
+  return {.step = step, .part = part, .applied = true};
+}
+HeldPart kept(std::int64_t step, int part) {
+  return {.step = step, .part = part, .applied = false};
+}
+
+}  // namespace
+
+TEST_CASE("the state of a lost rank that has a replica comes from it, and nobody returns to an earlier step") {
+  const std::vector<Holdings> processes{{two_copies, {applied(7, 0)}, 7},
+                                        {},
+                                        {two_copies, {applied(7, 0)}, 7},
+                                        {two_copies, {applied(7, 1), kept(5, 1)}, 7}};
+  CHECK(
+      compare_positions(processes) ==
+      Catchup{
+          .step = 7, .source = 0, .lagging = {1}, .from = StateSource::applied, .sources = {0, 3, 2, 3}, .reached = 7});
+}
+
+TEST_CASE("where a lost rank's part has no replica all return to the newest step of which there are all copies") {
+  const std::vector<Holdings> processes{
+      {all_differ, {kept(5, 0), kept(5, 2), applied(9, 0)}, 9, 5},
+      {},
+      {all_differ, {kept(5, 2), kept(5, 1), kept(3, 2), kept(3, 1), applied(8, 2)}, 8, 3}};
+  CHECK(
+      compare_positions(processes) ==
+      Catchup{.step = 5, .source = 0, .lagging = {1}, .from = StateSource::copies, .sources = {0, 2, 2}, .reached = 9});
+}
+
+TEST_CASE("copies that not all ranks had yet do not count, and those before them do") {
+  const std::vector<Holdings> processes{{all_differ, {kept(8, 0), kept(5, 0), kept(5, 2)}, 8, 5},
+                                        {},
+                                        {all_differ, {kept(8, 2), kept(5, 2), kept(5, 1)}, 8, 5}};
+  const auto catchup = compare_positions(processes);
+  REQUIRE(catchup);
+  CHECK(catchup->step == 5);
+}
+
+TEST_CASE("complete copies count only if a member knows that all ranks had them") {
+  std::vector<Holdings> processes{{{0, 1}, {kept(8, 0), kept(8, 1), kept(5, 0), kept(5, 1)}, 8, 5},
+                                  {{0, 1}, {kept(8, 1), kept(5, 1), kept(5, 0)}, 8, 5}};
+  CHECK(compare_positions(processes)->step == 5);
+  processes[0].confirmed = 8;
+  CHECK(compare_positions(processes)->step == 8);
+}
+
+TEST_CASE("a step that ranks with different parts have applied differently does not stand") {
+  const std::vector<Holdings> processes{{two_copies, {applied(7, 0), kept(4, 0), kept(4, 1)}, 7, 4},
+                                        {two_copies, {applied(6, 1), kept(4, 1), kept(4, 0)}, 6, 4},
+                                        {two_copies, {applied(7, 0), kept(4, 0), kept(4, 1)}, 7, 4},
+                                        {}};
+  const auto catchup = compare_positions(processes);
+  REQUIRE(catchup);
+  CHECK(catchup->step == 4);
+  CHECK(catchup->from == StateSource::copies);
+  CHECK(catchup->sources == std::vector{0, 1, 2, 0});
+}
+
+TEST_CASE("of one step, what ranks have applied is preferred to copies") {
+  const std::vector<Holdings> processes{{{0, 1}, {kept(5, 0), kept(5, 1), applied(5, 0)}, 5, 5},
+                                        {{0, 1}, {kept(5, 1), kept(5, 0), applied(5, 1)}, 5, 5}};
+  const auto catchup = compare_positions(processes);
+  REQUIRE(catchup);
+  CHECK(catchup->from == StateSource::applied);
+  CHECK(catchup->lagging.empty());
+}
+
+TEST_CASE("a group of another size gets all parts from members of the one before, if it has no others") {
+  const Holdings first{all_differ, {kept(5, 0), kept(5, 2)}, 9, 5}, last{all_differ, {kept(5, 2), kept(5, 1)}, 9, 5};
+  CHECK(compare_positions(std::vector<Holdings>{first, {}, last}));
+  const auto smaller = compare_positions(std::vector<Holdings>{first, last});
+  REQUIRE(smaller);
+  CHECK(smaller->holders == std::vector{0, 1, 0});
+  CHECK(smaller->sources.empty());
+  CHECK_FALSE(compare_positions(std::vector<Holdings>{first, last, {}, {}}));
+}
+
+TEST_CASE("some of the parts are of no use") {
+  const Holdings first{all_differ, {kept(5, 0), kept(5, 2)}, 9, 5};
+  CHECK_FALSE(compare_positions(std::vector<Holdings>{first, {}, {}}));
+  CHECK_FALSE(compare_positions(std::vector<Holdings>{first}));
+}
+
+TEST_CASE("the whole state counts in a group of any size") {
+  const auto catchup = compare_positions(std::vector<Holdings>{{}, whole_state(3)});
+  REQUIRE(catchup);
+  CHECK(catchup->sources == std::vector{1, 1});
+}
+
+TEST_CASE("holdings travel as text") {
+  for (const auto& holdings : {Holdings{}, whole_state(7), Holdings{all_differ, {kept(5, 0), applied(9, 0)}, 9, 5}})
+    CHECK(decode_holdings(encode(holdings)) == holdings);
+  CHECK_THROWS_AS(decode_holdings("7 5 3 0"), Error);
+  CHECK_THROWS_AS(decode_holdings(""), Error);
+}

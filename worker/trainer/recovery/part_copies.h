@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/comm/process_group.h"
+#include "worker/trainer/recovery/neighbours.h"
+#include "worker/trainer/recovery/positions.h"
+#include "worker/trainer/session/session.h"
+#include "worker/trainer/session/step_backup.h"
+
+namespace ddprun::trainer {
+
+// What a rank holds of a state of which ranks have parts, apart from the one that it trains: copies of its own parts
+// and of a neighbour's after an earlier step (checkpoint.peers), and its parts of the state when the group failed. From
+// these all ranks get their parts again.
+//
+// Ownership: owns the copies; they are in host memory. Threads: one at a time. Errors: those of the group; copies that
+// are incomplete then do not count.
+class PartCopies {
+ public:
+  // Learns which rank has which parts; copies that are held stay. has_state: false if the session's state is to be
+  // restored. The session outlives the next set_aside(). Collective.
+  void begin(Session& session, bool has_state);
+  // Keeps copies of the state after the session's last step, in place of earlier ones once all ranks have theirs: each
+  // rank sends its parts to a neighbour. steps: the seconds that this rank's steps since the last copies have taken.
+  // Collective.
+  struct Cost {  // at the slowest rank
+    double copying = 0;
+    double steps = 0;
+  };
+  Cost keep(double steps);
+  // To be called before the session ends: copies its state, if it has one and stands between two steps.
+  void set_aside();
+  // Returns what this process can contribute to a state of the next group.
+  Holdings holdings() const;
+  // Gives the parts of the session's state, and of all that goes with it, the values that catchup says, and drops what
+  // was set aside. REQUIRES: catchup.from is not checkpoint, and begin(). Collective.
+  void restore(StepBackup& backup, const Catchup& catchup);
+  // Forgets all copies, for a state from elsewhere.
+  void clear();
+
+ private:
+  using Bytes = std::vector<std::byte>;
+  // The parts of the state that one rank has.
+  struct Copy {
+    HeldPart held;
+    std::string run;  // the run's state as JSON
+    bool has_averages = false;
+    Bytes bytes;  // the rank's parts of all tensors, in the order of the layout
+  };
+  // The parts of all ranks of a group.
+  struct Layout {
+    std::vector<sharding::PlacedTensor> tensors;
+    std::vector<int> parts;  // by rank, their numbers
+
+    int part_of(int rank) const { return parts.at(static_cast<std::size_t>(rank)); }
+    std::size_t bytes_of(int rank) const;
+  };
+  std::vector<Tensor> own_parts() const;
+  Bytes take_memory(std::size_t bytes);
+  Copy copy_of_own(bool applied, Bytes memory) const;
+  const Copy* find(const HeldPart& held) const;
+  void unpack(const Bytes& bytes) const;
+  void exchange_parts(const Catchup& catchup) const;
+  void redistribute_parts(const Catchup& catchup) const;
+  void restore_run(const Catchup& catchup) const;
+
+  Session* session_ = nullptr;
+  bool has_state_ = false;           // whether the session's state is of a step
+  std::optional<StateParts> state_;  // handles on the session's
+  Layout layout_;                    // that of the session
+  Neighbours neighbours_;
+  Layout layout_of_copies_;
+  std::vector<Copy> copies_;
+  std::vector<Bytes> spare_;  // memory of copies that were dropped
+  std::int64_t reached_ = 0;
+  std::int64_t confirmed_ = -1;  // the step of the last copies that all ranks have
+};
+
+}  // namespace ddprun::trainer
