@@ -403,7 +403,9 @@ void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
       record.evaluation_step > 0 && !(same_process && taken_.evaluation_step == record.evaluation_step);
   view_.training = record;
   record_checkpoint(record);
-  const bool stepped = record.steps > (same_process ? taken_.steps : 0);
+  // Steps that are repeated after a return to an earlier one are not counted again.
+  const bool repeats = record.step < highest_ && Milliseconds(record.first_step_ms) >= phase_began_;
+  const bool stepped = record.steps > (same_process ? taken_.steps : 0) || repeats;
   if (stepped && !std::exchange(stepped_, true)) first_step(now, record);
   highest_ = std::max(highest_, record.step);
   const bool apart = view_.points.empty() || now - view_.points.back().time >= point_interval;

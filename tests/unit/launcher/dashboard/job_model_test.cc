@@ -130,6 +130,30 @@ TEST_CASE("a worker that is replaced alone is a recovery without a replay, and t
   CHECK(view.totals.samples == samples + 64);
 }
 
+TEST_CASE("steps that the ranks make again after a return to an earlier one are lost time, and are counted once") {
+  WatchedModel job;
+  job.fail_after_ten_steps();
+  const auto& view = job.model.view();
+  const auto steps = view.totals.steps;
+  job.after(300);
+  job.model.workers_replaced(job.now, {1}, 1);
+  job.after(700);
+  const auto first = job.now;
+  for (const int step : {8, 9, 10}) {
+    auto record = job.record(0, step, 10);  // the process counts none of them again
+    record.first_step_ms = first.count();
+    job.model.training(job.now, 0, record);
+    if (step < 10) CHECK(view.state == State::recovering);
+    job.after(1'000);
+  }
+  CHECK(view.state == State::training);
+  CHECK(view.generations[1].heal == Milliseconds(700));
+  CHECK(view.generations[1].replay == Milliseconds(2'000));
+  CHECK(seconds(view, Part::replay) == Approx(2));
+  CHECK(view.totals.steps == steps);
+  CHECK(view.totals.repeated_steps == 4);  // steps 8 to 10, and the one that was interrupted
+}
+
 TEST_CASE("a replacement's process, and nothing that its predecessor told, is shown of its rank") {
   WatchedModel job;
   job.propose(0);
