@@ -30,6 +30,8 @@ struct BackendOptions {
   std::optional<int> node_rank;  // static: required; node rank 0 serves the endpoint
   // The time for which c10d redials a lost server, in a job that may restart its workers.
   std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};
+  // c10d: of two nodes the one without the server goes on when it loses the server, which may go on too.
+  bool survives_tie = false;
   std::vector<HostPort> more_endpoints;                      // etcd: further members of the cluster
   std::string etcd_prefix = "/ddprun";                       // etcd: prefix of all keys
   std::shared_ptr<const Credentials> credentials = nullptr;  // the job's credentials; null: this agent sends no token

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/host_port.h"
 #include "rendezvous/agent_relay.h"
+#include "rendezvous/succession/electorate.h"
 
 // The interface between an agent and a job's rendezvous, whatever the back end (static, c10d, etcd).
 //
@@ -41,6 +42,8 @@ struct NodeInfo {
   std::optional<int> node_rank;      // static: its rank; otherwise a preference
   std::vector<std::string> command;  // the workers' program and arguments as typed, for messages
   std::optional<FormerRound> former;
+  std::uint16_t port = 0;  // at which its agent listens for elections; 0: it takes part in none
+  bool serves = false;     // the server that it joins is in its process
 };
 
 // The options that all nodes of a job have to share. The first node to join sets them; a node with others is refused
@@ -71,8 +74,9 @@ struct JobPolicy {
 struct RoundMember {
   std::string node_id;
   std::string host;
-  std::string address;  // never empty here
-  int group_rank = 0;   // rank of the node among nodes
+  std::string address;     // never empty here
+  std::uint16_t port = 0;  // NodeInfo::port
+  int group_rank = 0;      // rank of the node among nodes
   int nproc = 1;
   int first_rank = 0;  // global rank of its local rank 0
 };
@@ -96,6 +100,8 @@ struct Round {
   std::uint16_t master_port = 0;
   // The generation of its workers' process group: one more for each change of that group while the round runs.
   std::uint64_t group_generation = 0;
+  // The version of its nodes as an electorate, and of the last one that was confirmed; none where no election is held.
+  ElectorateVersion electorate, confirmed;
 
   std::string store() const { return format_host_port(master_addr, master_port); }
 };

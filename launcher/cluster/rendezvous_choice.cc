@@ -42,7 +42,8 @@ const std::vector<std::string>& known_conf_keys() {
                                                 "token_file",
                                                 "tls",
                                                 "auth",
-                                                "plain_clients"};
+                                                "plain_clients",
+                                                "tie_break"};
   return keys;
 }
 
@@ -124,6 +125,12 @@ bool parse_plain_clients(const std::string& text) {
   return text == "job";
 }
 
+bool parse_tie_break(const std::string& text) {
+  if (text != "stop" && text != "survive")
+    throw make_error(Errc::usage, "--rdzv_conf: tie_break = {}: expected stop or survive", text);
+  return text == "survive";
+}
+
 void check_store_type(const std::string& value) {
   if (value == "file")
     throw make_error(Errc::usage,
@@ -145,6 +152,8 @@ void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
       choice.authenticate = parse_on(key, value);
     } else if (key == "plain_clients") {
       choice.clients_of_job = parse_plain_clients(value);
+    } else if (key == "tie_break") {
+      choice.survives_tie = parse_tie_break(value);
     } else if (key == "store_type") {
       check_store_type(value);
     } else if (key == "rank") {
@@ -323,6 +332,7 @@ BackendOptions backend_options(const RendezvousChoice& choice) {
           .is_host = choice.is_host,
           .node_rank = choice.node_rank,
           .store_timeout = choice.store_timeout,
+          .survives_tie = choice.survives_tie,
           .more_endpoints = choice.more_endpoints,
           .etcd_prefix = choice.etcd_prefix};
 }

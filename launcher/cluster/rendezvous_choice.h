@@ -26,6 +26,7 @@ struct RendezvousChoice {
   std::optional<bool> is_host;           // this agent runs the server; unset: the endpoint's address decides
   std::optional<int> node_rank;
   std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};  // to wait for a lost rendezvous server
+  bool survives_tie = false;  // tie_break=survive: of two nodes the one without the server goes on
   JobPolicy policy;
   std::map<std::string, int> seconds;  // the times given in --rdzv_conf, by torchrun's names
   std::string token_file;              // from --rdzv_conf; empty: none

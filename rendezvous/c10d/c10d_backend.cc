@@ -1,6 +1,7 @@
 // The c10d back end: the server at the endpoint forms the rounds, over sessions. The host of the endpoint serves it; an
 // agent checks whether it runs there when the back end is opened or the endpoint's name has been looked up, and again
-// before each redial, so that another agent on that host replaces a lost server.
+// before each redial, so that another agent on that host replaces a lost server. Where agents are left that are a
+// majority, they elect one of them instead (SuccessionAgent).
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -9,6 +10,7 @@
 #include "common/host_port.h"
 #include "common/loopback.h"
 #include "rendezvous/backend.h"
+#include "rendezvous/c10d/succession_agent.h"
 #include "rendezvous/hosting/endpoint.h"
 #include "rendezvous/hosting/hosted_endpoint.h"
 #include "rendezvous/membership/session_client.h"
@@ -28,7 +30,14 @@ class C10dBackend final : public RendezvousBackend {
  public:
   C10dBackend(boost::asio::io_context& loop, BackendOptions options)
       : loop_(loop), options_(std::move(options)), hosting_(decide_hosting(options_.host, options_.is_host)) {
+    succession_ = std::make_unique<SuccessionAgent>(
+        loop_, SuccessionAgentOptions{.endpoint = {.host = options_.host, .port = options_.port},
+                                      .serves_endpoint = [this] { return hosted_ != nullptr; },
+                                      .survives_tie = options_.survives_tie,
+                                      .credentials = options_.credentials,
+                                      .admission = options_.admission});
     try_to_host();
+    succession_->set_endpoint({.host = dialled_host(), .port = options_.port});
     client_ = std::make_unique<SessionClient>(
         loop_, SessionClientOptions{.host = dialled_host(),
                                     .port = options_.port,
@@ -36,12 +45,14 @@ class C10dBackend final : public RendezvousBackend {
                                     .before_retry = [this] { try_to_host(); },
                                     .on_addresses = [this](const auto& addresses) { decide(addresses); },
                                     .rejoin_timeout = options_.store_timeout,
-                                    .credentials = options_.credentials});
+                                    .credentials = options_.credentials,
+                                    .choice = succession_.get()});
+    succession_->on_change([this] { client_->redial(); });
   }
 
   Rendezvous& rendezvous() override { return *client_; }
   std::string endpoint() const override { return format_host_port(options_.host, options_.port); }
-  bool is_host() const override { return hosted_ != nullptr; }
+  bool is_host() const override { return hosted_ || succession_->serving(); }
   bool serves_workers() const override { return false; }
 
   void on_server_failure(std::chrono::milliseconds bound, std::function<void(const Error&)> failed) override {
@@ -52,17 +63,27 @@ class C10dBackend final : public RendezvousBackend {
 
   void withdraw(const std::string& reason) override {
     client_->leave(reason);
-    if (hosted_) hosted_->withdraw(reason);
+    for (auto* server : servers()) server->withdraw(reason);
   }
 
   void drain(std::chrono::milliseconds results, std::function<void()> done) override {
-    if (hosted_)
-      hosted_->drain(results, std::move(done));
-    else
-      boost::asio::post(loop_, std::move(done));
+    const auto all = servers();
+    if (all.empty()) return boost::asio::post(loop_, std::move(done));
+    const auto left = std::make_shared<std::size_t>(all.size());
+    for (auto* server : all)
+      server->drain(results, [left, done] {
+        if (--*left == 0) done();
+      });
   }
 
  private:
+  std::vector<HostedEndpoint*> servers() {
+    std::vector<HostedEndpoint*> all;
+    for (auto* server : {hosted_.get(), succession_->serving()})
+      if (server) all.push_back(server);
+    return all;
+  }
+
   void decide(const std::vector<std::string>& addresses) {
     if (hosting_) return;
     hosting_ = decide_hosting(addresses);
@@ -75,6 +96,7 @@ class C10dBackend final : public RendezvousBackend {
     if (!server) return;
     options_.port = server->port();
     hosted_ = std::make_unique<HostedEndpoint>(loop_, std::move(server));
+    succession_->watch(*hosted_);
     if (server_failed_) hosted_->server().on_accept_failure(failure_bound_, server_failed_);
   }
 
@@ -93,6 +115,7 @@ class C10dBackend final : public RendezvousBackend {
   std::chrono::milliseconds failure_bound_{};
   std::function<void(const Error&)> server_failed_;
   std::unique_ptr<HostedEndpoint> hosted_;
+  std::unique_ptr<SuccessionAgent> succession_;
   std::unique_ptr<SessionClient> client_;  // destroyed first, since the server has a session with it
 };
 

@@ -57,6 +57,7 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
 
   if (phase_ == Phase::forming) {
     if (!form_deadline_) form_deadline_ = now + policy_.join_timeout;
+    if (gathering_) return take_messages();
     if (info.former) await_round(now, *info.former);
     awaited_ ? resume_or_wait(now) : continue_forming(now);
   } else if (was_member) {
@@ -419,6 +420,7 @@ Round Membership::make_round(const std::vector<std::string>& ids, std::int64_t g
     round.members[static_cast<std::size_t>(ranks[i])] = {.node_id = ids[i],
                                                          .host = node.info.host,
                                                          .address = addresses[i],
+                                                         .port = node.info.port,
                                                          .group_rank = ranks[i],
                                                          .nproc = node.info.nproc};
   }

@@ -70,6 +70,11 @@ class Membership {
 
   // If the node has joined before, this replaces its old session.
   MembershipMessages join(Time now, const NodeInfo& info, const JobPolicy& policy, const SessionAddresses& addresses);
+  // This server has been elected. Nodes join until continue_round(): those of the former server's round that can come
+  // are there. It goes on without the others if their workers still run and can recover, and group rank 0 is there;
+  // otherwise there is another round. why is for messages.
+  void await_nodes() { gathering_ = true; }
+  MembershipMessages continue_round(Time now, const std::string& why);
   // The node runs no workers of an earlier round and is ready for this one. worker_store_port counts for the node with
   // group rank 0; it is 0 if the endpoint's store serves the workers.
   MembershipMessages ready(Time now, const std::string& node, std::int64_t generation, std::uint16_t worker_store_port);
@@ -167,6 +172,9 @@ class Membership {
   bool can_resume() const;
   void resume_or_wait(Time now);
   void resume_round(Time now);
+  void begin_resumed(Time now, const std::vector<std::string>& ids, const FormerRound& former);
+  std::vector<std::string> nodes_of_kept_round() const;
+  void resume_without_lost(Time now, const std::vector<std::string>& ids, const std::string& why);
   std::int64_t generation_here(const FormerRound& former) const;
   std::string flapping_text(const std::string& host) const;
   void record_activity(Time now, const std::string& node);
@@ -254,6 +262,7 @@ class Membership {
     Time until{};
   };
   std::optional<AwaitedRound> awaited_;
+  bool gathering_ = false;  // between await_nodes() and continue_round()
 
   std::optional<Time> form_deadline_;   // set while forming with too few nodes
   std::optional<Time> last_call_;       // set while forming with enough nodes

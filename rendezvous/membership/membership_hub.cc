@@ -12,10 +12,12 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "common/host_port.h"
 #include "common/log.h"
 #include "rendezvous/membership/foreign_agent.h"
 #include "rendezvous/membership/relay_table.h"
 #include "rendezvous/membership/session_protocol.h"
+#include "rendezvous/succession/server_lease.h"
 
 namespace ddprun {
 namespace {
@@ -24,6 +26,19 @@ namespace asio = boost::asio;
 
 Membership::Time now() {
   return Membership::Clock::now();
+}
+
+std::int64_t to_us(Membership::Time time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+}
+
+Membership::Time from_us(std::int64_t us) {
+  return Membership::Time(std::chrono::microseconds(us));
+}
+
+// A node supports a server for heartbeat_timeout() at least; the server gives up before.
+ServerLease::Duration lease_length(const JobPolicy& policy) {
+  return policy.heartbeat_timeout() - policy.keep_alive_interval / 2;
 }
 
 std::int64_t wall_clock_us() {
@@ -41,8 +56,15 @@ struct Job {
   bool armed = false;
   std::map<std::string, SessionId> sessions;  // node id -> its current session
   RelayTable relay;
+  std::optional<ServerLease> lease;          // in a job in which another server can be elected
+  std::map<std::string, SessionJoin> held;   // what nodes sent to an elected server, until it acts
+  bool gathering = false;                    // it has been elected and does not act yet
+  std::optional<Membership::Time> gathered;  // when it acts, once it has the support
 };
 using JobPtr = std::shared_ptr<Job>;
+
+// Elected servers announce themselves at the endpoint more often.
+constexpr std::chrono::seconds announcement_lasts{4};
 
 using RoundStartListener = std::function<void(const std::string& run_id, std::int64_t generation)>;
 
@@ -84,9 +106,12 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     if (auto* join = std::get_if<SessionJoin>(&frame)) return handle_join(id, *join);
     if (auto* request = std::get_if<StatusRequest>(&frame)) return handle_request(id, *request);
     if (auto* request = std::get_if<StopRequest>(&frame)) return handle_request(id, *request);
+    if (auto* elected = std::get_if<ServerElected>(&frame)) return handle_elected(id, *elected);
+    if (std::holds_alternative<VoteAsked>(frame)) return sender_.close(id);
     const Session& session = sessions_.at(id);
     if (!session.job) throw make_error(Errc::protocol, "a session has to begin with JOIN");
     if (!is_current_session(id, session)) return;  // it has been dropped, or a newer session has taken over
+    if (deposed(session.job)) return;
     std::visit([&](auto& one) { handle(id, session, one); }, frame);
   }
 
@@ -110,8 +135,12 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     if (found == sessions_.end()) return;
     const Session session = std::move(found->second);
     sessions_.erase(found);
-    if (session.job && is_current_session(id, session)) {
+    if (session.job && is_current_session(id, session) && !deposed(session.job)) {
       session.job->sessions.erase(session.node);
+      session.job->held.erase(session.node);
+      if (session.job->lease && succession_.node_lost)
+        succession_.node_lost(session.job->membership.policy().run_id, session.node);
+      if (session.job->gathering) return;
       // At the end of a job all nodes close their sessions: the others need no message about it.
       if (!session.job->membership.ended()) node_left(session.job, session.node, "was lost: its connection closed");
       deliver(session.job, session.job->membership.session_closed(now(), session.node, "its connection closed"));
@@ -123,6 +152,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void stop() {
     round_start_ = nullptr;
     session_end_ = nullptr;
+    succession_ = {};
     for (auto& [run_id, job] : jobs_) job->timer.cancel();
     jobs_.clear();
     sessions_.clear();
@@ -155,6 +185,29 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
+  void serve_elected(const JobPolicy& policy, const ServerName& self, const Electorate& electorate) {
+    JobPtr job = std::make_shared<Job>(loop_, policy, options_.membership);
+    job->lease.emplace(now(), self, lease_length(policy), electorate);
+    job->gathering = true;
+    jobs_[policy.run_id] = job;
+    arm(job);
+  }
+
+  bool decides(const std::string& run_id) {
+    const auto job = jobs_.find(run_id);
+    return job != jobs_.end() && job->second->lease && job->second->lease->may_decide(now());
+  }
+
+  void node_ended(const std::string& run_id, const std::string& node) {
+    const auto found = jobs_.find(run_id);
+    if (found == jobs_.end() || !found->second->lease || found->second->sessions.contains(node)) return;
+    const JobPtr job = found->second;
+    job->lease->ended(node);
+    tell_confirmed(job);
+    if (job->gathering && job->lease->may_decide(now())) gather(job);
+  }
+
+  void on_succession(SuccessionListener listener) { succession_ = std::move(listener); }
   void on_round_start(RoundStartListener listener) { round_start_ = std::move(listener); }
   void on_session_end(std::function<void()> listener) { session_end_ = std::move(listener); }
 
@@ -261,9 +314,13 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void handle_join(SessionId id, const SessionJoin& join) {
     Session& session = sessions_.at(id);
     if (session.job) throw make_error(Errc::protocol, "a second JOIN in one session");
-    if (refusing_jobs_ && !jobs_.contains(join.policy.run_id)) return sender_.close(id);
+    if (moved(id, join.policy.run_id)) return;
+    const bool known = jobs_.contains(join.policy.run_id);
+    if (!known && (refusing_jobs_ || deposed_.contains(join.policy.run_id))) return sender_.close(id);
     if (refuse_conflict(id, join.policy)) return;
     const JobPtr job = job_for(join.policy);
+    if (deposed(job)) return sender_.close(id);
+    if (join.node.serves && !job->lease) begin_lease(job, join.node.id);
     session.job = job;
     session.node = join.node.id;
     const SessionAddresses addresses{session.peer.peer_address, session.peer.local_address};
@@ -271,6 +328,12 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const std::optional<SessionId> superseded =
         before == job->sessions.end() ? std::nullopt : std::optional(before->second);
     job->sessions[join.node.id] = id;
+    if (job->lease) tell_server(job, id);
+    if (job->gathering) {
+      if (superseded) sender_.close(*superseded);
+      job->held[join.node.id] = join;
+      return;
+    }
     auto messages = job->membership.join(now(), join.node, join.policy, addresses);
     if (superseded && restore_or_close(job, join.node.id, *superseded, messages))
       node_left(job, join.node.id, "opened a new session");
@@ -303,12 +366,142 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     return job;
   }
 
+  // ---- the election of servers
+
+  void begin_lease(const JobPtr& job, const std::string& own_node) {
+    job->lease.emplace(own_node, lease_length(job->membership.policy()));
+    for (const auto& [node, session] : job->sessions) tell_server(job, session);
+  }
+
+  void tell_server(const JobPtr& job, SessionId session) {
+    sender_.send(session, encode(ServerFrame{SessionServer{.name = job->lease->server(),
+                                                           .decides = job->lease->may_decide(now()),
+                                                           .sent_us = to_us(now())}}));
+  }
+
+  void handle(SessionId, const Session& session, SessionSeen& frame) {
+    const JobPtr job = session.job;
+    if (!job->lease) return;
+    job->lease->acknowledged(session.node, std::min(now(), from_us(frame.sent_us)), frame.known);
+    tell_confirmed(job);
+    if (job->gathering && job->lease->may_decide(now())) gather(job);
+  }
+
+  void tell_confirmed(const JobPtr& job) {
+    const auto confirmed = job->lease->take_confirmed();
+    if (!confirmed) return;
+    const auto frame = encode(ServerFrame{ElectorateConfirmed{*confirmed}});
+    for (const auto& [node, session] : job->sessions) sender_.send(session, frame);
+  }
+
+  // Every set of nodes on which the server decides passes through here.
+  void adopt(const JobPtr& job, Round& round) {
+    if (!job->lease) return;
+    std::vector<std::string> nodes;
+    for (const auto& member : round.members)
+      if (member.port != 0) nodes.push_back(member.node_id);
+    round.confirmed = job->lease->electorate().confirmed();
+    round.electorate = job->lease->adopt(std::move(nodes));
+  }
+
+  void gather_or_wait(const JobPtr& job) { job->lease->may_decide(now()) ? gather(job) : arm(job); }
+
+  // A majority has come. The other nodes may be on their way.
+  void gather(const JobPtr& job) {
+    const auto expected = job->lease->electorate().newest().nodes;
+    const bool all = std::ranges::all_of(
+        expected, [&](const auto& node) { return job->held.contains(node) || job->lease->has_ended(node); });
+    if (all || (job->gathered && now() >= *job->gathered)) return begin_elected(job);
+    if (!job->gathered) job->gathered = now() + options_.gather;
+    arm(job);
+  }
+
+  void begin_elected(const JobPtr& job) {
+    job->gathering = false;
+    job->membership.await_nodes();
+    const auto held = std::exchange(job->held, {});
+    std::string missing;
+    for (const auto& node : job->lease->electorate().newest().nodes)
+      if (!held.contains(node)) missing += (missing.empty() ? "" : ", ") + node;
+    for (const auto& [node, join] : held) {
+      const auto session = job->sessions.find(node);
+      if (session == job->sessions.end()) continue;
+      const auto& peer = sessions_.at(session->second).peer;
+      deliver(job, job->membership.join(now(), join.node, join.policy, {peer.peer_address, peer.local_address}));
+    }
+    deliver(job, job->membership.continue_round(
+                     now(), fmt::format("the node with the rendezvous server was lost, and this one was elected{}",
+                                        missing.empty() ? "" : fmt::format(" (missing: {})", missing))));
+  }
+
+  // Returns whether the server may not decide for the job any more; then its sessions end.
+  bool deposed(const JobPtr& job) {
+    if (!job->lease || !job->lease->is_over(now())) return false;
+    const auto run_id = job->membership.policy().run_id;
+    const auto found = jobs_.find(run_id);
+    if (found == jobs_.end() || found->second != job) return true;
+    log::warn(
+        "the rendezvous server of run id '{}' in this process has lost contact with half of its nodes or more, "
+        "which may have elected another: it stops deciding",
+        run_id);
+    deposed_.insert(run_id);
+    end_sessions(job, ServerFrame{NodeDropped{.text = "the rendezvous server has lost contact with half of the nodes "
+                                                      "or more",
+                                              .may_return = true}});
+    if (succession_.deposed) succession_.deposed(run_id);
+    return true;
+  }
+
+  void end_sessions(const JobPtr& job, const ServerFrame& why) {
+    const auto frame = encode(why);
+    jobs_.erase(job->membership.policy().run_id);
+    job->timer.cancel();
+    for (const auto& [node, session] : std::exchange(job->sessions, {})) {
+      sender_.send(session, frame);
+      sender_.close(session);
+    }
+  }
+
+  // A server that was elected for the job is elsewhere: nodes that come here are sent there.
+  void handle_elected(SessionId id, const ServerElected& elected) {
+    const auto found = jobs_.find(elected.run_id);
+    const bool later =
+        found == jobs_.end() || !found->second->lease || found->second->lease->server().term < elected.server.term;
+    if (later && elected.decides) {
+      const HostPort address{.host = without_v4_mapping(sessions_.at(id).peer.peer_address), .port = elected.port};
+      moved_[elected.run_id] = {address, now() + announcement_lasts};
+      if (found != jobs_.end()) {
+        const JobPtr job = found->second;
+        log::warn("another server of run id '{}' has been elected, at {}: the one in this process stops deciding",
+                  elected.run_id, format_host_port(address.host, elected.port));
+        end_sessions(job, ServerFrame{ServerMoved{address}});
+        if (succession_.deposed) succession_.deposed(elected.run_id);
+      }
+    }
+    sender_.send(id, encode(ServerFrame{ServerBeat{}}));
+    sender_.close(id);
+  }
+
+  bool moved(SessionId id, const std::string& run_id) {
+    const auto found = moved_.find(run_id);
+    if (found == moved_.end()) return false;
+    if (now() >= found->second.until) {
+      moved_.erase(found);
+      return false;
+    }
+    sender_.send(id, encode(ServerFrame{ServerMoved{found->second.address}}));
+    sender_.close(id);
+    return true;
+  }
+
   void handle(SessionId, const Session&, SessionJoin&) {}
+  void handle(SessionId, const Session&, VoteAsked&) {}
+  void handle(SessionId, const Session&, ServerElected&) {}
   void handle(SessionId, const Session&, StatusRequest&) {}
   void handle(SessionId, const Session&, StopRequest&) {}
   void handle(SessionId id, const Session& session, SessionBeat&) {
     const JobPtr job = session.job;
-    sender_.send(id, encode(ServerFrame{SessionBeat{}}));
+    sender_.send(id, encode(ServerFrame{ServerBeat{to_us(now())}}));
     deliver(job, job->membership.beat(now(), session.node));
   }
   void handle(SessionId, const Session& session, SessionReady& frame) {
@@ -347,7 +540,9 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const JobPtr job = session.job;
     const std::string node = session.node;
     job->sessions.erase(node);
+    job->held.erase(node);
     sender_.close(id);
+    if (job->lease) job->lease->ended(node);
     node_left(job, node, "left: " + frame.reason);
     deliver(job, job->membership.leave(now(), node, frame.reason));
   }
@@ -387,6 +582,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void deliver(const JobPtr& job, MembershipMessages messages) {
     for (auto& message : messages)
       std::visit([&](auto& what) { post(job, message.to, std::move(what)); }, message.what);
+    if (job->lease) tell_confirmed(job);
+    if (job->gathering) return;
     if (job->membership.ended() || job->membership.empty())
       retire(job);
     else
@@ -399,6 +596,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     if constexpr (std::is_same_v<What, RoundStarted>)
       if (round_start_) round_start_(job->membership.policy().run_id, what.round.generation);
     constexpr bool per_receiver = std::is_same_v<What, RoundProposed> || std::is_same_v<What, RoundChanged>;
+    if constexpr (per_receiver) adopt(job, what.round);
     std::string bytes = encode(to_frame(std::move(what)));
     for (std::size_t i = 0; i < to.size(); ++i) {
       const auto session = job->sessions.find(to[i]);
@@ -418,7 +616,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void arm(const JobPtr& job) {
-    const auto due = job->membership.next_tick();
+    const auto due = job->gathering ? job->gathered.value_or(now() + lease_length(job->membership.policy()))
+                                    : job->membership.next_tick();
     if (job->armed && job->timer.expiry() == due) return;
     job->armed = true;
     job->timer.expires_at(due);
@@ -428,6 +627,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
           const auto ticking = weak_job.lock();
           if (error || !self || !ticking) return;
           ticking->armed = false;
+          if (self->deposed(ticking)) return;
+          if (ticking->gathering) return self->gather_or_wait(ticking);
           self->deliver(ticking, ticking->membership.tick(now()));
         });
   }
@@ -454,6 +655,13 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   std::map<SessionId, Session> sessions_;
   std::map<SessionId, ForeignAgent> foreign_agents_;  // by connection
   std::set<SessionId> refused_agents_;                // those of foreign_agents_ notified by static_refusal_key
+  struct Moved {
+    HostPort address;
+    Membership::Time until{};
+  };
+  std::map<std::string, Moved> moved_;  // by run id
+  std::set<std::string> deposed_;       // the run ids of jobs for which this server may not decide any more
+  SuccessionListener succession_;
   RoundStartListener round_start_;
   std::function<void()> session_end_;
   bool refusing_jobs_ = false;
@@ -504,6 +712,18 @@ std::size_t MembershipHub::jobs() const {
 }
 void MembershipHub::on_round_start(RoundStartListener listener) {
   impl_->on_round_start(std::move(listener));
+}
+void MembershipHub::serve_elected(const JobPolicy& policy, const ServerName& self, const Electorate& electorate) {
+  impl_->serve_elected(policy, self, electorate);
+}
+bool MembershipHub::decides(const std::string& run_id) const {
+  return impl_->decides(run_id);
+}
+void MembershipHub::node_ended(const std::string& run_id, const std::string& node) {
+  impl_->node_ended(run_id, node);
+}
+void MembershipHub::on_succession(SuccessionListener listener) {
+  impl_->on_succession(std::move(listener));
 }
 void MembershipHub::on_session_end(std::function<void()> listener) {
   impl_->on_session_end(std::move(listener));

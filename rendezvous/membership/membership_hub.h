@@ -22,6 +22,16 @@ struct MembershipHubOptions {
   // A node closes its session once it has the job result; after this time the server closes it.
   std::chrono::milliseconds result_grace{std::chrono::seconds(60)};
   std::size_t max_jobs = 4096;
+  // The time for which an elected server waits for nodes after a majority has come.
+  std::chrono::milliseconds gather{300};
+};
+
+// What a hub tells of jobs in which another server can be elected; each may be unset.
+struct SuccessionListener {
+  // The node's session has ended: its process may have ended too, which node_ended() tells the hub.
+  std::function<void(const std::string& run_id, const std::string& node)> node_lost;
+  // The server may not decide any more; its sessions end.
+  std::function<void(const std::string& run_id)> deposed;
 };
 
 // The session handler of a rendezvous server: one Membership per run id, its timers, and which session belongs to which
@@ -59,6 +69,14 @@ class MembershipHub final : public SessionHub {
   // The listener runs when all nodes of a round are ready and before any of them is notified of the start: no worker is
   // running.
   void on_round_start(std::function<void(const std::string& run_id, std::int64_t generation)> listener);
+  // This server has been elected for the job. It takes the sessions of its nodes, and decides once it has the support
+  // of a majority.
+  void serve_elected(const JobPolicy& policy, const ServerName& self, const Electorate& electorate);
+  // Returns whether the server has been elected for the job and may decide.
+  bool decides(const std::string& run_id) const;
+  // The node's process has ended.
+  void node_ended(const std::string& run_id, const std::string& node);
+  void on_succession(SuccessionListener listener);
   // The listener runs each time a session has ended.
   void on_session_end(std::function<void()> listener);
 

@@ -67,6 +67,10 @@ void Membership::resume_round(Time now) {
   }
   const FormerRound former = std::move(awaited_->round);
   awaited_.reset();
+  begin_resumed(now, ids, former);
+}
+
+void Membership::begin_resumed(Time now, const std::vector<std::string>& ids, const FormerRound& former) {
   round_ = make_round(ids, former.generation);
   round_.group_generation = former.group_generation;
   round_.master_addr = former.master_addr;
@@ -79,6 +83,52 @@ void Membership::resume_round(Time now) {
   std::vector<std::string> to;
   for (const auto& member : round_.members) to.push_back(member.node_id);
   post(std::move(to), RoundResumed{round_.generation});
+}
+
+MembershipMessages Membership::continue_round(Time now, const std::string& why) {
+  gathering_ = false;
+  last_change_ = why;
+  const auto kept = nodes_of_kept_round();
+  if (!kept.empty())
+    resume_without_lost(now, kept, why);
+  else if (has_min_nodes())
+    propose(now, why);
+  else
+    announce(all_nodes());
+  return take_messages();
+}
+
+// Returns the nodes whose workers still run in the former server's last round, if it can go on with them alone.
+std::vector<std::string> Membership::nodes_of_kept_round() const {
+  std::vector<std::string> ids;
+  const FormerRound* round = nullptr;
+  for (const auto& [id, node] : nodes_) {
+    const auto& former = node.info.former;
+    if (!former || former->nodes == 0) continue;
+    if (!round) round = &*former;
+    if (former->generation != round->generation || former->first != round->first ||
+        former->group_generation != round->group_generation || former->restarts_used != restarts_used_ ||
+        (former->group_rank == 0) != (id == round->first))
+      return {};
+    ids.push_back(id);
+  }
+  const bool goes_on = round && nodes_.contains(round->first) && next_generation_ == round->generation + 1 &&
+                       static_cast<int>(ids.size()) >= policy_.min_nodes;
+  return goes_on ? ids : std::vector<std::string>();
+}
+
+void Membership::resume_without_lost(Time now, const std::vector<std::string>& ids, const std::string& why) {
+  for (const auto& id : ids) nodes_.at(id).rank = nodes_.at(id).info.former->group_rank;
+  const FormerRound former = *nodes_.at(ids.front()).info.former;
+  begin_resumed(now, ids, former);
+  recoverable_ = true;  // otherwise no node would have kept it
+  if (former.nodes > static_cast<int>(ids.size())) {
+    ++round_.group_generation;
+    std::vector<std::string> to;
+    for (const auto& member : round_.members) to.push_back(member.node_id);
+    post(std::move(to), RoundChanged{.round = round_, .newcomers = {}, .reason = why});
+  }
+  gain_members("a node takes part again");
 }
 
 // The leases of the nodes that have not come back have ended: each began before this server did.

@@ -78,7 +78,16 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         began_(Deadline::Clock::now()),
         join_deadline_(Deadline::in(policy_.join_timeout)) {}
 
-  void start() { asio::co_spawn(loop_, run(shared_from_this()), asio::detached); }
+  void start() {
+    if (options_.choice) options_.choice->begin(self_, policy_);
+    asio::co_spawn(loop_, run(shared_from_this()), asio::detached);
+  }
+
+  void redial() {
+    if (closed_ || established_) return;
+    pause_.cancel();
+    if (dialling_) drop_connection();
+  }
 
   // Until the lease ends, JOIN says that this node's workers run.
   void keep_round() {
@@ -204,6 +213,9 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     emit(ContactBroken{
         .text = fmt::format("{}; trying to rejoin for {}", lost_reason_, duration_text(options_.rejoin_timeout)),
         .lease = lease});
+    if (!options_.choice || closed_) return;
+    options_.choice->session_lost(heard_at_);
+    if (std::exchange(server_ends_, false)) options_.choice->server_ends();
   }
 
   // Returns the time for which the workers may go on. A round that no server has resumed has the rest of its lease.
@@ -233,6 +245,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   NodeInfo self_for_join() const {
     auto self = self_;
+    self.serves = self.port != 0 && own_;
     if (!kept_) return self;
     self.former->nodes = static_cast<int>(round_->members.size());
     self.former->first = round_->members.front().node_id;
@@ -250,9 +263,27 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   // Dials once and runs the session to its end. Returns why it ended or failed to open.
   asio::awaitable<std::string> attempt() {
+    if (options_.choice) {
+      const auto target = options_.choice->target();
+      if (!target) {
+        connected_ = refused_ = false;
+        co_return last_problem_ = "the agents of the job elect another server";
+      }
+      target_ = *target;
+      own_ = options_.choice->is_own(target_);
+    }
+    dialling_ = true;
+    const auto problem = co_await dial();
+    dialling_ = false;
+    if (!established_ && options_.choice && !closed_) options_.choice->attempt_failed(target_);
+    co_return problem;
+  }
+
+  asio::awaitable<std::string> dial() {
     socket_ = tcp::socket(loop_);
     ++attempts_;
     timed_out_ = connected_ = unresolved_ = refused_ = false;
+    end_reason_.reset();
     channel_.reset();
     set_watchdog();
     const std::string problem = co_await serve();
@@ -340,11 +371,11 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   // Returns the problem; empty on success.
   asio::awaitable<std::string> connect() {
     if (connect_within_process()) co_return "";
-    const auto addresses = co_await lookup_.resolve(options_.host, options_.port);
+    const auto addresses = co_await lookup_.resolve(target_.host, target_.port_or(0));
     if (!addresses) co_return "no answer";
     unresolved_ = addresses->found.empty();
     if (unresolved_) co_return addresses->problem;
-    if (options_.on_addresses) options_.on_addresses(texts(*addresses));
+    if (options_.on_addresses && target_.host == options_.host) options_.on_addresses(texts(*addresses));
     const auto endpoints = rendezvous::tcp_endpoints(*addresses);
     const auto [failure, endpoint] = co_await asio::async_connect(socket_, endpoints, awaited);
     co_return failure ? failure.message() : "";
@@ -397,13 +428,47 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   // ---- frames from the server
 
   void handle_frame(ServerFrame frame) {
+    if (std::holds_alternative<ServerMoved>(frame)) return handle(std::get<ServerMoved>(std::move(frame)));
+    if (const auto* server = std::get_if<SessionServer>(&frame); server && !follows(*server)) return;
+    if (!established_ && options_.choice && !std::holds_alternative<SessionServer>(frame))
+      options_.choice->session_began({}, true);
     if (!established_) start_heartbeats();
+    heard_at_ = Clock::now();
     liveness_clock_.advance(StallAwareClock::Clock::now());
     last_heard_ = liveness_clock_.elapsed();
     std::visit([this](auto& one) { handle(std::move(one)); }, frame);
   }
 
-  void handle(SessionBeat&&) { note_answer(); }
+  // A server that is not followed hears nothing of this node.
+  bool follows(const SessionServer& server) {
+    if (!options_.choice || options_.choice->session_began(server.name, server.decides)) return true;
+    end_reason_ = "this node has voted for another server";
+    return false;
+  }
+
+  void handle(ServerBeat&& frame) {
+    note_answer();
+    acknowledge(frame.sent_us);
+  }
+  void handle(SessionServer&& frame) { acknowledge(frame.sent_us); }
+  void handle(ServerMoved&& frame) {
+    end_reason_ = fmt::format("another server was elected, at {}",
+                              format_host_port(frame.address.host, frame.address.port_or(0)));
+    if (options_.choice) options_.choice->moved(frame.address);
+  }
+  void handle(ElectorateConfirmed&& frame) {
+    if (options_.choice) options_.choice->confirm(frame.version);
+  }
+  void handle(VoteReply&&) {}  // only sent to VoteAsked
+  void acknowledge(std::int64_t sent_us) {
+    seen_us_ = sent_us;
+    if (options_.choice) send(SessionSeen{.sent_us = sent_us, .known = options_.choice->newest()});
+  }
+  void adopt(const Round& round) {
+    if (!options_.choice || round.electorate == ElectorateVersion()) return;
+    options_.choice->adopt(round);
+    acknowledge(seen_us_);
+  }
   void handle(RequestAnswer&&) {}  // only sent to status and stop requests
   void handle(JoinRefused&& frame) { fail(Errc::usage, frame.text); }
   void handle(NodeDropped&& frame) {
@@ -411,7 +476,10 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     end_round();
     end_reason_ = frame.text;
   }
-  void handle(SessionShutdown&& frame) { end_reason_ = fmt::format("it shuts down ({})", frame.reason); }
+  void handle(SessionShutdown&& frame) {
+    end_reason_ = fmt::format("it shuts down ({})", frame.reason);
+    server_ends_ = true;
+  }
   void handle(RendezvousWaiting&& frame) { emit(std::move(frame)); }
   void handle(RoundProposed&& frame) {
     const auto self = static_cast<std::size_t>(frame.round.self);
@@ -420,6 +488,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
                        frame.round.members[self].host);
     round_ = frame.round;
     end_round();
+    adopt(frame.round);
     emit(std::move(frame));
   }
   void handle(SessionStarted&& frame) {
@@ -437,6 +506,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     round_ = frame.round;
     end_round();
     in_round_ = true;
+    adopt(frame.round);
     emit(std::move(frame));
   }
   void handle(WorkersRecoverable&& frame) { emit(frame); }
@@ -620,11 +690,18 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   std::string lost_text(const std::string& problem) const {
-    return fmt::format("lost the rendezvous server at {}: {}", endpoint_, problem);
+    return fmt::format("lost the rendezvous server at {}: {}", format_host_port(target_.host, target_.port_or(0)),
+                       problem);
   }
 
   const SessionClientOptions options_;
   const std::string endpoint_;
+  HostPort target_{options_.host, options_.port};  // that is dialled
+  bool own_ = false;                               // the server there is in this process
+  bool dialling_ = false;
+  bool server_ends_ = false;      // it has said so
+  std::int64_t seen_us_ = 0;      // of the last frame that this node has acknowledged
+  Clock::time_point heard_at_{};  // when the last frame of this session came
   NodeInfo self_;
   const JobPolicy policy_;
   Handler handler_;
@@ -678,6 +755,10 @@ void SessionClient::join(const NodeInfo& self, const JobPolicy& policy, Handler 
   if (session_) session_->stop();
   session_ = std::make_shared<Session>(loop_, options_, self, policy, std::move(handler), relay_handlers_);
   session_->start();
+}
+
+void SessionClient::redial() {
+  if (session_) session_->redial();
 }
 
 void SessionClient::ready(std::int64_t generation, std::uint16_t worker_store_port) {

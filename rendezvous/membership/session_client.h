@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/unique_fd.h"
+#include "rendezvous/membership/server_choice.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/trust/credentials.h"
 
@@ -31,6 +32,8 @@ struct SessionClientOptions {
   // replace a lost node (JobPolicy::may_be_replaced).
   std::chrono::milliseconds rejoin_timeout{0};
   std::shared_ptr<const Credentials> credentials = nullptr;  // null: sends no token, clear text
+  // Where the server is, and what this client learns of it; null: always at the host and port above.
+  ServerChoice* choice = nullptr;
   // The time for which to redial a server that does not know the token: it may be that of an earlier job.
   std::chrono::milliseconds refusal_patience{10'000};
 };
@@ -74,6 +77,8 @@ class SessionClient final : public Rendezvous {
   void give_up_round() override;
   bool relays() const override { return true; }
   bool relay(const RelayMessage& message) override;
+  // ServerChoice::target() is another one now: a session that is being opened elsewhere is given up.
+  void redial();
   void on_relay(RelayHandlers handlers) override { relay_handlers_ = std::move(handlers); }
 
  private:

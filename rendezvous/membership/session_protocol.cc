@@ -22,6 +22,7 @@ enum class Kind : std::uint8_t {
   ask_leave = 0x09,
   beat = 0x10,
   recoverable = 0x11,
+  seen = 0x12,
   status = 0x20,
   stop = 0x21,
   follow = 0x30,
@@ -30,6 +31,8 @@ enum class Kind : std::uint8_t {
   taken = 0x33,
   signal = 0x34,
   signalled = 0x35,
+  vote_asked = 0x40,
+  elected = 0x41,
   refused = 0x81,
   dropped = 0x82,
   waiting = 0x83,
@@ -44,6 +47,10 @@ enum class Kind : std::uint8_t {
   may_leave = 0x8C,
   resumed = 0x8D,
   changed = 0x8E,
+  server = 0x8F,
+  confirmed = 0x90,
+  moved = 0x91,
+  vote = 0xC0,
 };
 
 using Limits = SessionLimits;
@@ -118,6 +125,32 @@ std::vector<std::string> read_command(Reader& in) {
   return command;
 }
 
+void write(Writer& out, const ElectorateVersion& version) {
+  out.integer<std::uint64_t>(version.term);
+  out.integer<std::uint64_t>(version.number);
+}
+
+ElectorateVersion read_version(Reader& in) {
+  const auto term = in.integer<std::uint64_t>("term", 0, Limits::terms);
+  return {.term = term, .number = in.integer<std::uint64_t>("number of a set of nodes", 0, Limits::terms)};
+}
+
+void write(Writer& out, const ServerName& server) {
+  out.text(server.node, Limits::name);
+  out.integer<std::uint64_t>(server.term);
+  write(out, server.inherited);
+}
+
+ServerName read_server_name(Reader& in) {
+  auto node = in.text("server", Limits::name);
+  const auto term = in.integer<std::uint64_t>("term", 0, Limits::terms);
+  return {.node = std::move(node), .term = term, .inherited = read_version(in)};
+}
+
+std::uint16_t read_port(Reader& in, const char* field) {
+  return in.integer<std::uint16_t>(field, 0, std::numeric_limits<std::uint16_t>::max());
+}
+
 void write(Writer& out, const NodeInfo& node) {
   out.text(node.id, Limits::name);
   out.text(node.host, Limits::name);
@@ -125,6 +158,8 @@ void write(Writer& out, const NodeInfo& node) {
   out.integer<std::int32_t>(node.nproc);
   out.integer<std::int32_t>(node.node_rank.value_or(-1));
   write(out, node.command);
+  out.integer(node.port);
+  out.integer<std::uint8_t>(node.serves);
   out.integer<std::int64_t>(node.former ? node.former->generation : -1);
   if (!node.former) return;
   out.integer<std::int32_t>(node.former->group_rank);
@@ -165,6 +200,8 @@ NodeInfo read_node(Reader& in) {
   const auto rank = in.integer<std::int32_t>("node rank", -1, Limits::nodes - 1);
   if (rank >= 0) node.node_rank = rank;
   node.command = read_command(in);
+  node.port = read_port(in, "port for elections");
+  node.serves = in.flag("serves");
   node.former = read_former(in);
   if (node.id.empty()) throw make_error(Errc::protocol, "session frame: the node id is empty");
   return node;
@@ -320,11 +357,14 @@ void write(Writer& out, const Round& round) {
   out.integer(static_cast<std::uint32_t>(round.self));
   out.integer<std::int64_t>(round.generation);
   out.integer<std::int32_t>(round.restarts_used);
+  write(out, round.electorate);
+  write(out, round.confirmed);
   out.integer(static_cast<std::uint32_t>(round.members.size()));
   for (const auto& member : round.members) {
     out.text(member.node_id, Limits::name);
     out.text(member.host, Limits::name);
     out.text(member.address, Limits::name);
+    out.integer(member.port);
     out.integer<std::int32_t>(member.nproc);
   }
   out.integer<std::uint8_t>(round.commands.has_value());
@@ -348,12 +388,15 @@ Round read_round(Reader& in) {
   const auto self = in.integer<std::uint32_t>("self", 0, Limits::nodes - 1);
   round.generation = in.integer<std::int64_t>("generation", 0, any_long);
   round.restarts_used = in.integer<std::int32_t>("restarts used", 0, any_int);
+  round.electorate = read_version(in);
+  round.confirmed = read_version(in);
   const auto count = in.integer<std::uint32_t>("member count", self + 1, Limits::nodes);
   round.self = static_cast<int>(self);
   for (std::uint32_t i = 0; i < count; ++i) {
     RoundMember member{.node_id = in.text("node id", Limits::name),
                        .host = in.text("host", Limits::name),
                        .address = in.text("address", Limits::name),
+                       .port = read_port(in, "port for elections"),
                        .group_rank = static_cast<int>(i),
                        .nproc = in.integer<std::int32_t>("nproc", 1, Limits::workers),
                        .first_rank = round.world_size};
@@ -389,6 +432,64 @@ std::string encode_one(const SessionJoin& frame) {
 }
 std::string encode_one(const SessionBeat&) {
   return Writer(Kind::beat).take();
+}
+std::string encode_one(const SessionSeen& frame) {
+  Writer out(Kind::seen);
+  out.integer(frame.sent_us);
+  write(out, frame.known);
+  return out.take();
+}
+std::string encode_one(const VoteAsked& frame) {
+  Writer out(Kind::vote_asked);
+  out.integer(session_protocol_version);
+  out.text(frame.run_id, Limits::name);
+  out.text(frame.request.candidate, Limits::name);
+  out.integer(frame.request.term);
+  write(out, frame.request.newest);
+  out.integer<std::uint8_t>(frame.request.trial);
+  return out.take();
+}
+std::string encode_one(const ServerElected& frame) {
+  Writer out(Kind::elected);
+  out.integer(session_protocol_version);
+  out.text(frame.run_id, Limits::name);
+  write(out, frame.server);
+  out.integer<std::uint8_t>(frame.decides);
+  out.integer(frame.port);
+  return out.take();
+}
+std::string encode_one(const ServerBeat& frame) {
+  Writer out(Kind::beat);
+  out.integer(frame.sent_us);
+  return out.take();
+}
+std::string encode_one(const SessionServer& frame) {
+  Writer out(Kind::server);
+  write(out, frame.name);
+  out.integer<std::uint8_t>(frame.decides);
+  out.integer(frame.sent_us);
+  return out.take();
+}
+std::string encode_one(const ElectorateConfirmed& frame) {
+  Writer out(Kind::confirmed);
+  write(out, frame.version);
+  return out.take();
+}
+std::string encode_one(const ServerMoved& frame) {
+  Writer out(Kind::moved);
+  out.text(frame.address.host, Limits::name);
+  out.integer(frame.address.port_or(0));
+  return out.take();
+}
+std::string encode_one(const VoteReply& frame) {
+  Writer out(Kind::vote);
+  out.integer(frame.term);
+  out.integer<std::uint8_t>(frame.trial);
+  out.integer<std::uint8_t>(frame.granted);
+  out.integer(frame.voted);
+  out.integer<std::uint8_t>(frame.server.has_value());
+  if (frame.server) write(out, *frame.server);
+  return out.take();
 }
 std::string encode_one(const SessionReady& frame) {
   Writer out(Kind::ready);
@@ -607,6 +708,51 @@ SessionJoin read_join(Reader& in) {
   return {.node = std::move(node), .policy = read_policy(in)};
 }
 
+VoteAsked read_vote_asked(Reader& in) {
+  check_version(in);
+  VoteAsked asked{.run_id = in.text("run id", Limits::name), .request = {}};
+  asked.request.candidate = in.text("candidate", Limits::name);
+  asked.request.term = in.integer<std::uint64_t>("term", 0, Limits::terms);
+  asked.request.newest = read_version(in);
+  asked.request.trial = in.flag("trial");
+  return asked;
+}
+
+ServerElected read_elected(Reader& in) {
+  check_version(in);
+  ServerElected elected{.run_id = in.text("run id", Limits::name), .server = {}};
+  elected.server = read_server_name(in);
+  elected.decides = in.flag("decides");
+  elected.port = read_port(in, "port");
+  return elected;
+}
+
+VoteReply read_vote(Reader& in) {
+  VoteReply reply{.term = in.integer<std::uint64_t>("term", 0, Limits::terms),
+                  .trial = in.flag("trial"),
+                  .granted = in.flag("granted"),
+                  .voted = in.integer<std::uint64_t>("last vote", 0, Limits::terms),
+                  .server = {}};
+  if (in.flag("follows a server")) reply.server = read_server_name(in);
+  return reply;
+}
+
+SessionSeen read_seen(Reader& in) {
+  const auto sent = in.integer<std::int64_t>("time sent", 0, any_long);
+  return {.sent_us = sent, .known = read_version(in)};
+}
+
+SessionServer read_session_server(Reader& in) {
+  auto name = read_server_name(in);
+  const bool decides = in.flag("decides");
+  return {.name = std::move(name), .decides = decides, .sent_us = in.integer<std::int64_t>("time sent", 0, any_long)};
+}
+
+ServerMoved read_moved(Reader& in) {
+  auto host = in.text("host", Limits::name);
+  return {.address = {.host = std::move(host), .port = read_port(in, "port")}};
+}
+
 SessionFailure read_failure_report(Reader& in) {
   constexpr auto last = static_cast<std::uint8_t>(Survivors::run_or_end);
   return {.generation = in.integer<std::int64_t>("generation", 0, any_long),
@@ -726,6 +872,12 @@ NodeFrame read_node_frame(Reader& in) {
       return read_join(in);
     case Kind::beat:
       return SessionBeat{};
+    case Kind::seen:
+      return read_seen(in);
+    case Kind::vote_asked:
+      return read_vote_asked(in);
+    case Kind::elected:
+      return read_elected(in);
     case Kind::ready:
       return SessionReady{.generation = in.integer<std::int64_t>("generation", 0, any_long),
                           .worker_store_port = in.integer<std::uint16_t>("port", 0, 65535)};
@@ -758,7 +910,15 @@ ServerFrame read_server_frame(Reader& in) {
   const auto kind = in.integer<std::uint8_t>("kind", 0, 255);
   switch (static_cast<Kind>(kind)) {
     case Kind::beat:
-      return SessionBeat{};
+      return ServerBeat{in.integer<std::int64_t>("time sent", 0, any_long)};
+    case Kind::server:
+      return read_session_server(in);
+    case Kind::confirmed:
+      return ElectorateConfirmed{read_version(in)};
+    case Kind::moved:
+      return read_moved(in);
+    case Kind::vote:
+      return read_vote(in);
     case Kind::refused:
       return JoinRefused{in.text("text", Limits::text)};
     case Kind::dropped:

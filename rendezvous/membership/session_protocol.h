@@ -8,6 +8,7 @@
 
 #include "rendezvous/agent_relay.h"
 #include "rendezvous/membership/membership_message.h"
+#include "rendezvous/succession/succession.h"
 
 // The frames of a session between an agent and the rendezvous server: encoding and decoding, no I/O. SESSIONS.md has
 // the layout, the limits and an example. A frame has exactly one encoding. Decoders throw Errc::protocol naming the
@@ -32,6 +33,7 @@ struct SessionLimits {
   static constexpr std::int64_t keep_alive_milliseconds =
       86'400'000;  // its product with the attempts must not overflow
   static constexpr std::int32_t keep_alive_attempts = 10'000;
+  static constexpr std::uint64_t terms = 1'000'000'000'000;      // the highest term, and number of a set of nodes
   static constexpr std::int64_t generation = 1'000'000'000'000;  // the highest of a former round
 };
 
@@ -40,7 +42,12 @@ struct SessionJoin {
   NodeInfo node;
   JobPolicy policy;
 };
-struct SessionBeat {};  // a heartbeat; the server returns it, so that both sides see that the other is alive
+struct SessionBeat {};  // a heartbeat; the server answers it, so that both sides see that the other is alive
+// The answer to a ServerBeat, by which the node supports the server (ServerLease).
+struct SessionSeen {
+  std::int64_t sent_us = 0;  // of that beat
+  ElectorateVersion known;   // the newest set of nodes that this node has been told of
+};
 struct SessionReady {
   std::int64_t generation = 0;
   std::uint16_t worker_store_port = 0;
@@ -82,13 +89,40 @@ struct StopRequest {
   std::string run_id;
   std::string who;  // for messages
 };
+// To another agent of the job, which answers with VoteReply.
+struct VoteAsked {
+  std::string run_id;
+  VoteRequest request;
+};
+// From the agent that has been elected, to another agent of the job, or to the server that is at the endpoint.
+struct ServerElected {
+  std::string run_id;
+  ServerName server;
+  bool decides = false;
+  std::uint16_t port = 0;
+};
 // The messages of agent_relay.h go to the server, and from it to the agent that they concern.
-using NodeFrame =
-    std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionRecovery, SessionLeave,
-                 LeaveRequest, SessionPreempted, SessionNode, StatusRequest, StopRequest, WorkersRecoverable,
-                 FollowRank, UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
+using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionRecovery,
+                               SessionLeave, LeaveRequest, SessionPreempted, SessionNode, StatusRequest, StopRequest,
+                               WorkersRecoverable, SessionSeen, VoteAsked, ServerElected, FollowRank, UnfollowRank,
+                               RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Frames from the server to an agent.
+struct ServerBeat {          // answers SessionBeat
+  std::int64_t sent_us = 0;  // by the server's monotonic clock
+};
+// The server that answers JOIN, where one can be elected in its place.
+struct SessionServer {
+  ServerName name;
+  bool decides = false;
+  std::int64_t sent_us = 0;  // as in ServerBeat
+};
+struct ElectorateConfirmed {
+  ElectorateVersion version;
+};
+struct ServerMoved {  // another server has been elected: join it; the session ends
+  HostPort address;
+};
 struct SessionShutdown {  // the server shuts down and may be restarted; the session ends
   std::string reason;
 };
@@ -103,10 +137,10 @@ struct RequestAnswer {
   std::string jobs;  // JSON (job_status.h)
 };
 using ServerFrame =
-    std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, SessionStarted, RoundChanged,
-                 RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded, SessionShutdown,
-                 RequestAnswer, WorkersRecoverable, RoundResumed, FollowRank, UnfollowRank, RankOutput, OutputTaken,
-                 SignalRank, SignalAnswer>;
+    std::variant<ServerBeat, SessionServer, ElectorateConfirmed, ServerMoved, VoteReply, JoinRefused, NodeDropped,
+                 RendezvousWaiting, RoundProposed, SessionStarted, RoundChanged, RecoveryAsked, WorkersReplaced,
+                 ReplacementRefused, LeaveAnswered, JobEnded, SessionShutdown, RequestAnswer, WorkersRecoverable,
+                 RoundResumed, FollowRank, UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Texts beyond their limit are cut. REQUIRES: the other limits are kept.
 std::string encode(const NodeFrame& frame);

@@ -98,7 +98,7 @@ void AgentSession::handle_frame(const Packet& packet) {
                     [self = shared_from_this(), attempt = attempts_] { self->beat(attempt); });
   }
   const ServerFrame& frame = *packet.frame;
-  if (std::holds_alternative<SessionBeat>(frame)) return note_answer();
+  if (std::holds_alternative<ServerBeat>(frame)) return note_answer();
   if (const auto* refused = std::get_if<JoinRefused>(&frame)) return fail(Errc::usage, refused->text);
   if (const auto* dropped = std::get_if<NodeDropped>(&frame)) {
     end_round();

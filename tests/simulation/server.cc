@@ -140,7 +140,7 @@ void Server::handle_join(SessionId id, const SessionJoin& frame, int attempt) {
 }
 
 void Server::handle(SessionId id, const SessionBeat&) {
-  static const auto beat = std::make_shared<const ServerFrame>(SessionBeat{});
+  static const auto beat = std::make_shared<const ServerFrame>(ServerBeat{});
   const JobPtr job = sessions_.at(id).job;
   send(id, beat, 0);
   deliver(job, job->membership.beat(simulation_.time.now(), sessions_.at(id).node));

@@ -255,3 +255,75 @@ TEST_CASE("a round goes on at a new server in the generation of its group that a
     CHECK(job.resumed.empty());
   }
 }
+
+// The server of a round of three nodes is lost with node a, and an elected one takes its place.
+namespace {
+
+FormerRound kept(int group_rank, const std::string& first, std::uint64_t group_generation = 0) {
+  return {.generation = 4,
+          .group_rank = group_rank,
+          .restarts_used = 0,
+          .nodes = 3,
+          .first = first,
+          .master_addr = "10.0.0.2",
+          .master_port = 4000,
+          .group_generation = group_generation};
+}
+
+}  // namespace
+
+TEST_CASE("an elected server continues a round without the lost node, if the workers of the others run") {
+  Job job(JobPolicy{.min_nodes = 2, .max_nodes = 3, .last_call = 30s});
+  job.elected();
+  job.rejoin("b", kept(0, "b", 1));
+  job.rejoin("c", kept(2, "b", 1));
+  CHECK(job.resumed.empty());
+  job.continue_round();
+  CHECK(job.proposals == 0);
+  CHECK(job.resumed == std::map<std::string, std::int64_t>{{"b", 4}, {"c", 4}});
+  REQUIRE(job.changed.size() == 2);
+  const auto& change = job.changed.at("c");
+  CHECK(change.newcomers.empty());
+  CHECK(change.reason == "the server was lost");
+  CHECK(change.round.generation == 4);
+  CHECK(change.round.group_generation == 2);
+  CHECK(change.round.world_size == 2);
+  CHECK(change.round.self == 1);
+  CHECK(change.round.master_addr == "10.0.0.2");
+}
+
+TEST_CASE("an elected server forms another round at once, if the workers of the round cannot go on") {
+  Job job(JobPolicy{.min_nodes = 2, .max_nodes = 3, .last_call = 30s});
+  job.elected();
+  SECTION("they have stopped") {
+    job.rejoin("b", {.generation = 4, .group_rank = 1, .first = {}, .master_addr = {}});
+    job.rejoin("c", {.generation = 4, .group_rank = 2, .first = {}, .master_addr = {}});
+  }
+  SECTION("their store was at the lost node") {
+    job.rejoin("b", kept(1, "a"));
+    job.rejoin("c", kept(2, "a"));
+  }
+  SECTION("they have not got the same changes") {
+    job.rejoin("b", kept(0, "b", 1));
+    job.rejoin("c", kept(2, "b", 2));
+  }
+  CHECK(job.proposals == 0);
+  job.continue_round();
+  CHECK(job.resumed.empty());
+  CHECK(job.proposals == 1);
+  REQUIRE(job.proposed.size() == 2);
+  CHECK(job.proposed.at("b").round.generation == 5);
+  CHECK(job.proposed.at("b").reason == "the server was lost");
+}
+
+TEST_CASE("an elected server waits for more nodes, if the minimum is not there") {
+  Job job(JobPolicy{.min_nodes = 3, .max_nodes = 3, .max_restarts = 1});
+  job.elected();
+  job.rejoin("b", {.generation = 4, .group_rank = 1, .first = {}, .master_addr = {}});
+  job.rejoin("c", {.generation = 4, .group_rank = 2, .first = {}, .master_addr = {}});
+  job.continue_round();
+  CHECK(job.proposals == 0);
+  CHECK_THAT(job.waiting.at("b"), Catch::Contains("the server was lost; 2 of 3 nodes are here"));
+  job.join("d");
+  CHECK(job.proposals == 1);
+}

@@ -47,6 +47,9 @@ class Job {
     alive_.insert(host);
     deliver(membership_.join(now_, {.id = host, .host = host, .former = former}, policy_, {"10.0.0.2", "10.0.0.1"}));
   }
+  // This server has been elected, and acts once the nodes that can come have joined.
+  void elected() { membership_.await_nodes(); }
+  void continue_round() { deliver(membership_.continue_round(now_, "the server was lost")); }
   void server_leaves() { deliver(membership_.server_leaves(now_, "stopped by SIGTERM")); }
   void join_and_start(const std::vector<std::string>& hosts) {
     for (const auto& host : hosts) join(host);

@@ -107,6 +107,9 @@ std::vector<NodeFrame> own_node_frames() {
           SessionJoin{.node = {.id = "b-1", .former = FormerRound{7, 1, 2, 3, "a-1"}}},
           WorkersRecoverable{7, true},
           SessionBeat{},
+          SessionSeen{4711, {2, 3}},
+          VoteAsked{"job", {.candidate = "b-1", .term = 3, .newest = {2, 7}, .trial = true}},
+          ServerElected{"job", {"b-1", 3, {2, 7}}, true, 4711},
           SessionReady{3, 29501},
           SessionSuccess{3},
           SessionFailure{3, 123, Survivors::stopped, {example_failure(), example_failure()}},
@@ -138,7 +141,12 @@ RoundChanged example_change() {
 }
 
 std::vector<ServerFrame> own_server_frames() {
-  return {SessionBeat{},
+  return {ServerBeat{4711},
+          SessionServer{{"a-1", 2, {1, 4}}, true, 4711},
+          ElectorateConfirmed{{2, 3}},
+          ServerMoved{{"10.0.0.2", 4711}},
+          VoteReply{.term = 3, .trial = true, .granted = true, .voted = 2, .server = {}},
+          VoteReply{.term = 3, .voted = 3, .server = ServerName{"a-1", 2, {1, 4}}},
           JoinRefused{"no"},
           NodeDropped{"silent"},
           NodeDropped{"rejoins too often", false},

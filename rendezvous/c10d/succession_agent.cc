@@ -1,0 +1,327 @@
+#include "rendezvous/c10d/succession_agent.h"
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/loopback.h"
+#include "rendezvous/hosting/endpoint.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+
+constexpr milliseconds call_bound{400};
+constexpr milliseconds announcement_interval{500};
+constexpr milliseconds probe_pause{100};
+constexpr int probes = 20;  // of a node whose session has ended: its process may take a moment to end
+
+Succession::Time now() {
+  return std::chrono::steady_clock::now();
+}
+
+// The nodes meet by addresses that they learn from their server, so that of one that is alone is of no use.
+bool elects_servers(const JobPolicy& policy) {
+  return policy.max_nodes > 1 && policy.may_be_replaced() && !policy.fixed_ranks;
+}
+
+}  // namespace
+
+SuccessionAgent::SuccessionAgent(asio::io_context& loop, SuccessionAgentOptions options)
+    : loop_(loop), options_(std::move(options)), target_(options_.endpoint), timer_(loop), announcement_(loop) {}
+
+SuccessionAgent::~SuccessionAgent() {
+  if (own_) own_->hub().on_succession({});
+  if (endpoint_) endpoint_->hub().on_succession({});
+}
+
+void SuccessionAgent::begin(NodeInfo& self, const JobPolicy& policy) {
+  if (!elects_servers(policy)) return;
+  policy_ = policy;
+  self_ = self.id;
+  if (!own_) {
+    try {
+      const auto host = address_to_listen(self);
+      own_host_ = host.empty() ? loopback_address() : host;
+      own_ = std::make_unique<HostedEndpoint>(
+          loop_,
+          std::make_unique<StoreServer>(loop_, StoreServerOptions{.host = host, .admission = options_.admission}));
+    } catch (const Error& error) {
+      log::warn("this node takes no part in the election of another rendezvous server: {}", error.what());
+      return;
+    }
+    own_->server().set_session_hub(this);
+    own_->hub().on_succession(listener(true));
+  }
+  self.port = own_->port();
+  succession_.emplace(Succession::Options{
+      .self = self_, .heartbeat_timeout = policy.heartbeat_timeout(), .survives_tie = options_.survives_tie});
+  if (!own_->hub().decides(policy.run_id)) target_ = options_.endpoint;
+}
+
+// Empty: all interfaces, as the address is not known at which the others dial this node.
+std::string SuccessionAgent::address_to_listen(const NodeInfo& self) const {
+  if (!self.address.empty()) return listen_address(self.address);
+  const auto& host = options_.endpoint.host;
+  return host == "localhost" || is_loopback_address(host) ? loopback_address() : "";
+}
+
+void SuccessionAgent::watch(HostedEndpoint& endpoint) {
+  endpoint_ = &endpoint;
+  endpoint_->hub().on_succession(listener(false));
+}
+
+HostedEndpoint* SuccessionAgent::serving() {
+  return succession_ && succession_->serving() ? own_.get() : nullptr;
+}
+
+// elected: of the server at this agent's port, not of that at the endpoint.
+SuccessionListener SuccessionAgent::listener(bool elected) {
+  return {.node_lost =
+              [this](const std::string& run_id, const std::string& node) {
+                if (run_id == policy_.run_id) probe_lost(node, probes);
+              },
+          .deposed =
+              [this, elected](const std::string& run_id) {
+                if (run_id == policy_.run_id)
+                  asio::post(loop_, [this, elected, alive = std::weak_ptr(alive_)] {
+                    if (!alive.expired()) deposed(elected);
+                  });
+              }};
+}
+
+// ---- the session client
+
+std::optional<HostPort> SuccessionAgent::target() {
+  return target_;
+}
+
+bool SuccessionAgent::is_own(const HostPort& target) const {
+  const bool own_port = own_ && target == HostPort{own_host_, own_->port()};
+  return succession_ && (own_port || (target == options_.endpoint && options_.serves_endpoint()));
+}
+
+void SuccessionAgent::attempt_failed(const HostPort& target) {
+  if (target_ != target) return;
+  const bool searching = succession_ && succession_->searching();
+  if (!searching || std::exchange(pointed_, false)) target_ = options_.endpoint;
+}
+
+bool SuccessionAgent::session_began(const ServerName& server, bool decides) {
+  if (!succession_) return true;
+  const bool named = !server.node.empty();
+  if (named && !succession_->accepts(server, decides)) return false;
+  followed_ = target_;
+  pointed_ = false;
+  succession_->session_began(named ? std::optional(server) : std::nullopt);
+  arm();
+  return true;
+}
+
+// Until the lease of the lost server ends, it may be found again where it was.
+void SuccessionAgent::session_lost(Time heard) {
+  if (!succession_) return;
+  act(succession_->session_lost(now(), heard));
+  arm();
+}
+
+void SuccessionAgent::server_ends() {
+  if (!succession_ || !succession_->server()) return;
+  act(succession_->server_ended(now(), succession_->server()->node));
+  arm();
+}
+
+void SuccessionAgent::moved(const HostPort& address) {
+  pointed_ = true;
+  aim(address);
+}
+
+void SuccessionAgent::adopt(const Round& round) {
+  if (!succession_) return;
+  NodeSet set{.version = round.electorate, .nodes = {}};
+  for (const auto& member : round.members) {
+    if (member.port == 0) continue;
+    set.nodes.push_back(member.node_id);
+    addresses_[member.node_id] = {.host = member.address, .port = member.port};
+  }
+  succession_->adopt(std::move(set), round.confirmed);
+}
+
+void SuccessionAgent::confirm(ElectorateVersion version) {
+  if (succession_) succession_->confirm(version);
+}
+
+ElectorateVersion SuccessionAgent::newest() const {
+  return succession_ ? succession_->electorate().newest().version : ElectorateVersion();
+}
+
+// ---- actions
+
+void SuccessionAgent::act(const SuccessionActions& actions) {
+  for (const auto& action : actions) std::visit([this](const auto& one) { execute(one); }, action);
+  if (succession_->may_vote(now()) && !succession_->tries_endpoint() && target_ && target_ == followed_)
+    aim(std::nullopt);
+}
+
+void SuccessionAgent::execute(const AskVotes& action) {
+  for (const auto& node : action.nodes)
+    call(node, VoteAsked{policy_.run_id, action.request}, [this, node](const PeerAnswer& answer) {
+      try {
+        const auto frame = decode_server_frame(answer.frame);
+        if (const auto* reply = std::get_if<VoteReply>(&frame)) act(succession_->vote_answered(now(), node, *reply));
+      } catch (const Error& error) {
+        log::debug("node {} answered no vote: {}", node, error.what());
+      }
+      arm();
+    });
+}
+
+void SuccessionAgent::execute(const ProbeServer& action) {
+  probe(action.node, [this, node = action.node] {
+    act(succession_->server_ended(now(), node));
+    arm();
+  });
+}
+
+void SuccessionAgent::execute(const ServeJob& action) {
+  log::warn("this node serves the rendezvous from now on, at port {}: it was elected, since the server was lost",
+            own_->port());
+  own_->hub().serve_elected(policy_, action.self, succession_->electorate());
+  probe_lost(action.lost, probes);
+  aim(HostPort{.host = own_host_, .port = own_->port()});
+  announce();
+}
+
+void SuccessionAgent::execute(const FollowServer& action) {
+  const auto found = addresses_.find(action.server.node);
+  if (found == addresses_.end()) return;
+  log::info("the rendezvous is served by node {} from now on, at {}", action.server.node,
+            format_host_port(found->second.host, found->second.port_or(0)));
+  followed_.reset();
+  aim(found->second);
+}
+
+void SuccessionAgent::execute(const TryEndpoint&) {
+  aim(options_.endpoint);
+}
+
+void SuccessionAgent::aim(std::optional<HostPort> target) {
+  target_ = std::move(target);
+  asio::post(loop_, [this, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired() && changed_) changed_();
+  });
+}
+
+// The other one goes on: a server at the endpoint that was started after the election is sent away by this agent too.
+void SuccessionAgent::deposed(bool elected) {
+  if (!succession_ || succession_->serving() != elected) return;
+  act(succession_->stepped_down(now()));
+  arm();
+}
+
+// The nodes that have not come learn of the server by this, and so does one that was started at the endpoint.
+void SuccessionAgent::announce() {
+  if (!serving()) return;
+  const ServerElected elected{.run_id = policy_.run_id,
+                              .server = *succession_->server(),
+                              .decides = own_->hub().decides(policy_.run_id),
+                              .port = own_->port()};
+  const auto ignore = [](const PeerAnswer&) {};
+  for (const auto& node : succession_->electorate().all_nodes())
+    if (node != self_) call(node, elected, ignore);
+  if (options_.endpoint.port_or(0) != 0)
+    call_peer(loop_, options_.endpoint, encode(NodeFrame{elected}), options_.credentials, call_bound, ignore);
+  announcement_.expires_after(announcement_interval);
+  announcement_.async_wait([this](boost::system::error_code failure) {
+    if (!failure) announce();
+  });
+}
+
+// ---- calls
+
+void SuccessionAgent::call(const std::string& node, const NodeFrame& frame,
+                           std::function<void(const PeerAnswer&)> answered) {
+  const auto found = addresses_.find(node);
+  if (found == addresses_.end()) return;
+  call_peer(loop_, found->second, encode(frame), options_.credentials, call_bound,
+            [alive = std::weak_ptr(alive_), answered = std::move(answered)](const PeerAnswer& answer) {
+              if (!alive.expired()) answered(answer);
+            });
+}
+
+void SuccessionAgent::probe(const std::string& node, std::function<void()> ended) {
+  const auto found = addresses_.find(node);
+  if (found == addresses_.end()) return;
+  call_peer(loop_, found->second, "", nullptr, call_bound,
+            [alive = std::weak_ptr(alive_), ended = std::move(ended)](const PeerAnswer& answer) {
+              if (!alive.expired() && answer.kind == PeerAnswer::Kind::refused) ended();
+            });
+}
+
+void SuccessionAgent::probe_lost(const std::string& node, int tries) {
+  probe(node, [this, node] {
+    for (auto* server : {own_.get(), endpoint_})
+      if (server) server->hub().node_ended(policy_.run_id, node);
+  });
+  if (tries <= 1) return;
+  const auto pause = std::make_shared<asio::steady_timer>(loop_, probe_pause);
+  pause->async_wait([this, node, tries, pause, alive = std::weak_ptr(alive_)](boost::system::error_code failure) {
+    if (!failure && !alive.expired()) probe_lost(node, tries - 1);
+  });
+}
+
+void SuccessionAgent::arm() {
+  const auto due = succession_->next_tick();
+  if (!due) return timer_.cancel(), void();
+  timer_.expires_at(*due);
+  timer_.async_wait([this](boost::system::error_code failure) {
+    if (failure) return;
+    act(succession_->tick(now()));
+    arm();
+  });
+}
+
+// ---- sessions at this agent's port
+
+void SuccessionAgent::on_open(SessionId session, const SessionPeer& peer) {
+  opened_[session] = peer;
+}
+
+void SuccessionAgent::on_frame(SessionId session, std::string frame) {
+  if (is_forwarded(session)) return own_->hub().on_frame(session, std::move(frame));
+  auto& sender = own_->server().session_sender();
+  const auto decoded = decode_node_frame(frame);
+  if (const auto* asked = std::get_if<VoteAsked>(&decoded)) {
+    VoteReply reply{.term = asked->request.term, .trial = asked->request.trial, .server = {}};
+    if (asked->run_id == policy_.run_id) reply = succession_->vote_asked(now(), asked->request);
+    sender.send(session, encode(ServerFrame{reply}));
+    if (reply.granted && !asked->request.trial && !succession_->tries_endpoint()) aim(std::nullopt);
+    arm();
+  } else if (const auto* elected = std::get_if<ServerElected>(&decoded)) {
+    if (elected->run_id == policy_.run_id) act(succession_->announced(now(), elected->server, elected->decides));
+    sender.send(session, encode(ServerFrame{ServerBeat{}}));
+    arm();
+  } else if (serving()) {
+    forwarded_.insert(session);
+    own_->hub().on_open(session, opened_.at(session));
+    return own_->hub().on_frame(session, std::move(frame));
+  }
+  sender.close(session);
+}
+
+void SuccessionAgent::on_close(SessionId session) {
+  opened_.erase(session);
+  if (forwarded_.erase(session) > 0) own_->hub().on_close(session);
+}
+
+std::string SuccessionAgent::refusal_of(std::string_view frame_head) {
+  return own_->hub().refusal_of(frame_head);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/succession/electorate.h"
+
+namespace ddprun {
+
+// Whether the server of a job may decide: as long as so many nodes of the last confirmed set support it that no other
+// server can be elected. A node supports the server for a lease from the time at which the server sent the last message
+// that the node has acknowledged; it supports no other server before it has heard nothing for longer than that, or
+// knows that the server has ended. Until a job's first set is confirmed no other server can be elected, and this one
+// decides; an elected one decides once its first set is confirmed.
+//
+// The owner asks is_over() before each event that it acts on, and then stops for good; it acts while it may_decide().
+//
+// Ownership: a value. Threads: not thread-safe. Errors: none thrown.
+class ServerLease {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Duration = std::chrono::steady_clock::duration;
+
+  // The first server of a job, on this node.
+  ServerLease(std::string server, Duration length);
+  // One that has been elected at `now`, with what it knows of the electorate, where its term has begun.
+  ServerLease(Time now, ServerName self, Duration length, Electorate electorate);
+
+  bool may_decide(Time now);
+  // It may not decide any more. An elected server gets the support of enough nodes within the length of a lease, or
+  // never.
+  bool is_over(Time now);
+  // The job has these nodes from now on. Returns the version of the set. REQUIRES: may_decide()
+  ElectorateVersion adopt(std::vector<std::string> nodes);
+  // The node has acknowledged a message that was sent then, and knows the sets up to this one.
+  void acknowledged(const std::string& node, Time sent, ElectorateVersion known);
+  // Returns the version of a set that has been confirmed since the last call.
+  std::optional<ElectorateVersion> take_confirmed() { return std::exchange(news_, std::nullopt); }
+  // The node is known to have ended, or has left: it supports nobody any more.
+  void ended(const std::string& node);
+
+  bool has_ended(const std::string& node) const { return ended_.contains(node); }
+  const ServerName& server() const { return self_; }
+  const Electorate& electorate() const { return electorate_; }
+
+ private:
+  // Elected, it needs a majority: another one may have been before, and the tie is not in its favour yet.
+  bool awaits_support() const { return elected_ && !began_; }
+  struct Support {
+    Time sent{};
+    ElectorateVersion known;
+  };
+  bool is_supported(Time now) const;
+  void confirm();
+
+  ServerName self_;
+  Duration length_;
+  Electorate electorate_;
+  std::uint64_t number_ = 0;
+  std::optional<Time> elected_;
+  bool began_ = false;  // a set of this term has been confirmed
+  std::map<std::string, Support> support_;
+  std::set<std::string> ended_;
+  Time supported_until_{};  // at least
+  std::optional<ElectorateVersion> news_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddprun::testing {
+
+struct SuccessionOptions {
+  std::uint64_t seed = 1;
+  int nodes = 3;
+  bool trace = false;
+};
+
+// The outcome of a schedule.
+struct SuccessionOutcome {
+  int elections = 0;                // servers that have decided after the first one
+  int deposed = 0;                  // servers that found that they may not decide any more
+  int decisions = 0;                // sets of nodes
+  int confirmed = 0;                // of them
+  bool ended = false;               // too few nodes were left for an election
+  std::vector<std::string> broken;  // promises that were broken, a line each
+};
+
+// The nodes of one job under virtual time: the real Succession of each, and the real ServerLease of those that serve.
+// Nodes crash, freeze and return, are cut off, and come as new ones; the network delays, reorders and loses messages;
+// servers decide on sets of nodes as nodes are lost and join. Promises: whenever a server decides, no other one may; a
+// term has one server; the terms of decisions never fall; each server knows the sets that were confirmed before it
+// decides; and once the faults have ended, all living nodes follow one server, if a majority of the nodes lives.
+SuccessionOutcome run_succession_schedule(const SuccessionOptions& options);
+
+}  // namespace ddprun::testing

@@ -1,0 +1,42 @@
+// The election of rendezvous servers under virtual time. A broken promise is printed with its seed.
+#include "tests/simulation/succession_schedule.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+struct Reach {
+  int elections = 0, deposed = 0, decisions = 0, confirmed = 0, ended = 0;
+};
+
+Reach sweep(std::uint64_t first, std::uint64_t last) {
+  Reach reach;
+  for (auto seed = first; seed <= last; ++seed) {
+    const int nodes = 2 + static_cast<int>(seed % 6);
+    const auto outcome = run_succession_schedule({.seed = seed, .nodes = nodes});
+    CAPTURE(seed, nodes, outcome.broken);
+    REQUIRE(outcome.broken.empty());
+    reach.elections += outcome.elections;
+    reach.deposed += outcome.deposed;
+    reach.decisions += outcome.decisions;
+    reach.confirmed += outcome.confirmed;
+    reach.ended += outcome.ended;
+  }
+  return reach;
+}
+
+}  // namespace
+
+TEST_CASE("elections in 2,000 schedules: one server decides at a time, and knows what was decided before") {
+  const auto reach = sweep(1, 2000);
+  CHECK(reach.elections > 2000);
+  CHECK(reach.deposed > 1000);
+  CHECK(reach.decisions > 10'000);
+  CHECK(reach.confirmed > 10'000);
+  CHECK(reach.ended > 50);
+}
+
+TEST_CASE("the same in 100,000 schedules", "[.nightly]") {
+  CHECK(sweep(100'001, 200'000).elections > 100'000);
+}

@@ -1,0 +1,251 @@
+// Who serves the rendezvous after its server: sets of nodes, votes, and the server's right to decide.
+#include "rendezvous/succession/succession.h"
+
+#include <variant>
+
+#include "rendezvous/succession/electorate.h"
+#include "rendezvous/succession/server_lease.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Names = std::vector<std::string>;
+using Time = Succession::Time;
+
+constexpr Time start{1h};
+
+Electorate::Supporters among(Names names) {
+  return [names = std::move(names)](const std::string& node) { return std::ranges::count(names, node) > 0; };
+}
+const Electorate::Supporters none = among({});
+
+Electorate confirmed(const Names& nodes) {
+  Electorate electorate;
+  electorate.adopt({.version = {0, 1}, .nodes = nodes}, {});
+  electorate.confirm({0, 1});
+  return electorate;
+}
+
+// A node of a job of these nodes whose server is a.
+Succession follower(const std::string& self, const Names& nodes, bool survives_tie = false) {
+  Succession succession({.self = self, .heartbeat_timeout = 5s, .survives_tie = survives_tie});
+  succession.session_began(ServerName{.node = "a", .inherited = {}});
+  succession.adopt({.version = {0, 1}, .nodes = nodes}, {});
+  succession.confirm({0, 1});
+  return succession;
+}
+
+template <class Action>
+const Action* find(const SuccessionActions& actions) {
+  for (const auto& action : actions)
+    if (const auto* found = std::get_if<Action>(&action)) return found;
+  return nullptr;
+}
+
+VoteReply granted(const VoteRequest& request) {
+  return {.term = request.term, .trial = request.trial, .granted = true, .server = {}};
+}
+
+// Lets a node that has lost server a, which ended, win the vote of this node.
+SuccessionActions win(Succession& node, Time now, const std::string& voter) {
+  node.session_lost(now, now);
+  auto actions = node.server_ended(now, "a");
+  while (const auto* asked = find<AskVotes>(actions)) {
+    const auto reply = granted(asked->request);
+    actions = node.vote_answered(now, voter, reply);
+  }
+  return actions;
+}
+
+}  // namespace
+
+TEST_CASE("a majority of the nodes elects, and half of them with the server keep it from being replaced") {
+  const auto three = confirmed({"a", "b", "c"});
+  CHECK(three.elects(among({"b", "c"})));
+  CHECK_FALSE(three.elects(among({"b"})));
+  CHECK(three.keeps("a", among({"b"}), none));
+  CHECK_FALSE(three.keeps("a", none, none));
+  CHECK(three.keeps("a", none, among({"c", "b"})));
+  const auto two = confirmed({"a", "b"});
+  CHECK_FALSE(two.elects(among({"b"})));
+  CHECK(two.keeps("a", none, none));
+  const auto four = confirmed({"a", "b", "c", "d"});
+  CHECK_FALSE(four.elects(among({"b", "c"})));
+  CHECK(four.keeps("a", among({"d"}), none));
+  CHECK_FALSE(four.keeps("x", among({"a", "b"}), none));  // a server that is no node of the set
+}
+
+TEST_CASE("until a set is confirmed, an election takes a majority of the one before it too") {
+  auto electorate = confirmed({"a", "b", "c", "d", "e"});
+  electorate.adopt({.version = {0, 2}, .nodes = {"a", "b"}}, {0, 1});
+  CHECK_FALSE(electorate.elects(among({"a", "b"})));
+  CHECK_FALSE(electorate.elects(among({"c", "d", "e"})));
+  CHECK(electorate.elects(among({"a", "b", "c"})));
+  electorate.adopt({.version = {0, 3}, .nodes = {"a", "c"}}, {0, 1});  // in place of the second
+  CHECK(electorate.elects(among({"a", "c", "d"})));
+  electorate.confirm({0, 3});
+  CHECK(electorate.elects(among({"a", "c"})));
+  CHECK_FALSE(electorate.elects(among({"c", "d", "e"})));
+}
+
+TEST_CASE("a node that does not know the confirmed set elects nobody, until a set that it knows is confirmed") {
+  Electorate electorate;
+  electorate.adopt({.version = {0, 4}, .nodes = {"a", "b"}}, {0, 3});
+  CHECK_FALSE(electorate.complete());
+  CHECK_FALSE(electorate.elects(among({"a", "b"})));
+  electorate.confirm({0, 3});
+  CHECK_FALSE(electorate.complete());
+  electorate.confirm({0, 4});
+  CHECK(electorate.elects(among({"a", "b"})));
+}
+
+TEST_CASE("a server decides while half of the nodes have acknowledged what it sent within a lease") {
+  ServerLease lease("a", 4s);
+  CHECK(lease.may_decide(start));
+  const auto version = lease.adopt({"a", "b", "c"});
+  CHECK_FALSE(lease.take_confirmed());
+  lease.acknowledged("b", start, version);
+  CHECK(lease.take_confirmed() == version);
+  CHECK(lease.may_decide(start + 3999ms));
+  lease.acknowledged("c", start + 1s, version);
+  CHECK(lease.may_decide(start + 4999ms));
+  CHECK(lease.is_over(start + 5s));
+}
+
+TEST_CASE("nodes that have ended are not counted") {
+  ServerLease lease("a", 4s);
+  const auto version = lease.adopt({"a", "b", "c"});
+  lease.acknowledged("b", start, version);
+  lease.ended("c");
+  CHECK(lease.may_decide(start + 10s));
+  lease.acknowledged("c", start + 10s, version);  // it has come again
+  CHECK(lease.is_over(start + 20s));
+}
+
+TEST_CASE("an elected server decides once a majority knows its first set, and gives up after a lease") {
+  auto electorate = confirmed({"a", "b", "c", "d"});
+  electorate.begin_term(1, true);
+  const ServerName self{.node = "b", .term = 1, .inherited = {0, 1}};
+  ServerLease lease(start, self, 4s, electorate);
+  CHECK_FALSE(lease.may_decide(start));
+  lease.ended("a");
+  lease.acknowledged("c", start, {1, 1});
+  CHECK_FALSE(lease.may_decide(start));  // half is enough for a server that has had a majority
+  CHECK(lease.is_over(start + 4s));
+  lease.acknowledged("d", start, {1, 1});
+  CHECK(lease.take_confirmed() == ElectorateVersion{1, 1});
+  CHECK(lease.may_decide(start));
+}
+
+TEST_CASE("a node whose server has ended stands, asks for a trial first, and serves with a majority") {
+  auto b = follower("b", {"a", "b", "c"});
+  const auto lost = b.session_lost(start, start);
+  REQUIRE(find<ProbeServer>(lost));
+  CHECK(find<ProbeServer>(lost)->node == "a");
+  const auto trial = b.server_ended(start, "a");
+  REQUIRE(find<AskVotes>(trial));
+  CHECK(find<AskVotes>(trial)->request == VoteRequest{.candidate = "b", .term = 1, .newest = {0, 1}, .trial = true});
+  CHECK(find<AskVotes>(trial)->nodes == Names{"a", "c"});
+  const auto real = b.vote_answered(start, "c", granted(find<AskVotes>(trial)->request));
+  REQUIRE(find<AskVotes>(real));
+  CHECK_FALSE(find<AskVotes>(real)->request.trial);
+  const auto elected = b.vote_answered(start, "c", granted(find<AskVotes>(real)->request));
+  REQUIRE(find<ServeJob>(elected));
+  CHECK(find<ServeJob>(elected)->self == ServerName{.node = "b", .term = 1, .inherited = {0, 1}});
+  CHECK(b.serving());
+}
+
+TEST_CASE("an answer to a trial is no vote") {
+  auto b = follower("b", {"a", "b", "c", "d", "e"});
+  b.session_lost(start, start);
+  const auto trial = find<AskVotes>(b.server_ended(start, "a"))->request;
+  b.vote_answered(start, "c", granted(trial));
+  CHECK(find<AskVotes>(b.vote_answered(start, "d", granted(trial))));
+  b.vote_answered(start, "d", granted(trial));  // again, late
+  b.vote_answered(start, "e", granted(trial));
+  CHECK_FALSE(b.serving());
+}
+
+TEST_CASE("a node votes once a term, and only when its server has ended or is silent for the heartbeat timeout") {
+  auto c = follower("c", {"a", "b", "c"});
+  const VoteRequest request{.candidate = "b", .term = 1, .newest = {0, 1}};
+  const auto refused = c.vote_asked(start, request);
+  CHECK_FALSE(refused.granted);
+  CHECK(refused.server == ServerName{.node = "a", .inherited = {}});
+  c.session_lost(start + 1s, start);
+  CHECK_FALSE(c.vote_asked(start + 4999ms, request).granted);
+  CHECK(c.vote_asked(start + 5s, request).granted);
+  CHECK(c.vote_asked(start + 5s, request).granted);
+  CHECK_FALSE(c.vote_asked(start + 5s, {.candidate = "x", .term = 1, .newest = {0, 1}}).granted);
+  CHECK(c.vote_asked(start + 5s, {.candidate = "x", .term = 2, .newest = {0, 1}}).granted);
+  CHECK_FALSE(c.vote_asked(start + 5s, {.candidate = "x", .term = 3, .newest = {0, 0}}).granted);  // knows less
+}
+
+TEST_CASE("a node follows the elected server, but no earlier one than it has voted for") {
+  auto c = follower("c", {"a", "b", "c"});
+  c.session_lost(start, start);
+  c.server_ended(start, "a");
+  REQUIRE(c.vote_asked(start, {.candidate = "b", .term = 2, .newest = {0, 1}}).granted);
+  CHECK_FALSE(find<FollowServer>(c.announced(start, {.node = "x", .term = 1, .inherited = {0, 1}}, true)));
+  CHECK_FALSE(c.accepts({.node = "x", .term = 1, .inherited = {0, 1}}, true));
+  const auto follow = c.announced(start, {.node = "b", .term = 2, .inherited = {0, 1}}, false);
+  REQUIRE(find<FollowServer>(follow));
+  CHECK(c.electorate().newest().version == ElectorateVersion{2, 1});
+  CHECK(c.electorate().newest().nodes == Names{"a", "b", "c"});
+}
+
+TEST_CASE("of two nodes the one without the server elects nobody, unless it survives a tie") {
+  auto stops = follower("b", {"a", "b"});
+  const auto actions = stops.session_lost(start, start);
+  CHECK(find<TryEndpoint>(actions));
+  stops.server_ended(start, "a");
+  stops.tick(start + 10s);
+  CHECK_FALSE(stops.serving());
+
+  auto survives = follower("b", {"a", "b"}, true);
+  survives.session_lost(start, start);
+  CHECK(find<ServeJob>(survives.server_ended(start, "a")));
+}
+
+TEST_CASE("a server that is not elected by others of the job is looked for at the endpoint") {
+  Succession alone({.self = "b"});
+  alone.session_began(ServerName{.node = "", .inherited = {}});
+  CHECK(find<TryEndpoint>(alone.session_lost(start, start)));
+}
+
+TEST_CASE("after the heartbeat timeout without an election a node tries the endpoint, and goes on asking") {
+  auto b = follower("b", {"a", "b", "c"});
+  b.session_lost(start, start);
+  Time now = start;
+  bool tried = false;
+  int asked = 0;
+  while (now < start + 12s) {
+    now = std::max(now + 1ms, *b.next_tick());
+    const auto actions = b.tick(now);
+    tried |= find<TryEndpoint>(actions) != nullptr;
+    if (tried) asked += find<AskVotes>(actions) != nullptr;
+  }
+  CHECK(tried);
+  CHECK(asked > 1);
+}
+
+TEST_CASE("the next node stands after the first, which has ended too") {
+  auto c = follower("c", {"a", "b", "c", "d", "e"});
+  c.session_lost(start, start);
+  CHECK_FALSE(find<AskVotes>(c.server_ended(start, "a")));
+  const auto turn = c.next_tick();
+  REQUIRE(turn);
+  CHECK(find<AskVotes>(c.tick(*turn)));
+}
+
+TEST_CASE("two winners of later terms follow each other") {
+  auto b = follower("b", {"a", "b", "c"});
+  CHECK(find<ServeJob>(win(b, start, "c")));
+  CHECK(b.server()->term == 1);
+  b.stepped_down(start + 5s);
+  CHECK(b.may_vote(start + 5s));
+  CHECK(find<FollowServer>(b.announced(start + 5s, {.node = "c", .term = 2, .inherited = {1, 1}}, true)));
+}
