@@ -59,6 +59,8 @@ class Process {
 
   void begin_as_first(const std::vector<std::string>& nodes);
   void tick();
+  // Its connection to the server is reset; the server lives.
+  void lose_session();
   void receive(const std::string& from, const Message& message);
 
   const std::string id;
@@ -179,6 +181,12 @@ void Process::tick() {
   if (target) {
     job_.send(id, target->node, Join{target->term});
   }
+}
+
+void Process::lose_session() {
+  if (lease || !std::exchange(follows_, false)) return;
+  job_.note(id, "loses its session");
+  act(succession.session_lost(job_.time.now(), heard_));
 }
 
 // ---- the server
@@ -425,7 +433,7 @@ void Job::inject_fault() {
   const bool server = random.percent(60);
   Process* victim = some([&](const Process& one) { return !one.frozen && (!server || one.lease); });
   if (!victim) return;
-  switch (random.between(0, 5)) {
+  switch (random.between(0, 6)) {
     case 0:
       return crash(*victim);
     case 1:
@@ -433,6 +441,10 @@ void Job::inject_fault() {
       return freeze(*victim);
     case 3:
       return add_node();
+    case 4:
+      for (auto& [id, process] : processes_)
+        if (process->alive && !process->frozen && random.one_in(2)) process->lose_session();
+      return;
     default:
       return cut();
   }

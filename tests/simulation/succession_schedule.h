@@ -23,10 +23,11 @@ struct SuccessionOutcome {
 };
 
 // The nodes of one job under virtual time: the real Succession of each, and the real ServerLease of those that serve.
-// Nodes crash, freeze and return, are cut off, and come as new ones; the network delays, reorders and loses messages;
-// servers decide on sets of nodes as nodes are lost and join. Promises: whenever a server decides, no other one may; a
-// term has one server; the terms of decisions never fall; each server knows the sets that were confirmed before it
-// decides; and once the faults have ended, all living nodes follow one server, if a majority of the nodes lives.
+// Nodes crash, freeze and return, are cut off, lose their connections, and come as new ones; the network delays,
+// reorders and loses messages; servers decide on sets of nodes as nodes are lost and join. Promises: whenever a server
+// decides, no other one may; a term has one server; the terms of decisions never fall; each server knows the sets that
+// were confirmed before it decides; and once the faults have ended, all living nodes follow one server, if a majority
+// of the nodes lives.
 SuccessionOutcome run_succession_schedule(const SuccessionOptions& options);
 
 }  // namespace ddprun::testing
