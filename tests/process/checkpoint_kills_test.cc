@@ -115,3 +115,41 @@ TEST_CASE("a job that is killed at any act of a save goes on from the newest com
   CHECK(parameters_of(rest.out).size() == 64);
   CHECK(parameters_of(rest.out) == parameters_of(undisturbed.out));
 }
+
+TEST_CASE(
+    "a job whose ranks save a part each goes on from the newest complete checkpoint when one is killed at any act") {
+  const int kills = wanted_kills() / 2;
+  const Training training;
+  const auto folder = training.folder / "checkpoints";
+  const auto job = [&](const Words& more) {
+    Words overrides{"--parallel.zero=1", "--train.epochs=" + std::to_string(1 + kills * 3 / steps_of_epoch),
+                    "--data.samples=1600", "--eval.every_epochs=0"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return training.job({"--standalone", "--nproc_per_node=2", "--shutdown_timeout=1"}, overrides);
+  };
+  std::mt19937 random(43);
+  std::uniform_int_distribution<int> acts_until_kill(1, 50);
+  std::int64_t newest = 0;
+  for (int i = 0; i < kills; ++i) {
+    const int last_act = acts_until_kill(random);
+    const std::string killed = std::to_string(i % 2);
+    CAPTURE(i, last_act, killed);
+    SaveWatch watch(folder);
+    Child child(job({"--checkpoint.every_steps=1", "--checkpoint.keep=1"}), training.marker.variables());
+    child.wait_until([&] { return watch.acts() >= last_act; }, "act of a save", bound);
+    for (const pid_t worker : workers_of(training.marker, killed)) ::kill(worker, SIGKILL);
+    CHECK(child.wait(bound).code != 0);
+    const auto found = checkpoint::Checkpoints({.folder = folder}).newest();
+    const std::int64_t step = found ? found->state.step : 0;
+    CHECK((!found || found->has_parts));
+    CHECK(step >= std::max(newest, watch.published()));
+    newest = step;
+  }
+  const auto rest = Child(job({"--checkpoint.every_steps=0"})).wait(bound);
+  CHECK(rest.code == 0);
+  CHECK(rest.out.find("going on from the checkpoint of step " + std::to_string(newest)) != std::string::npos);
+  const auto undisturbed = Child(job({"--checkpoint.resume=never", "--checkpoint.every_steps=0"})).wait(bound);
+  CHECK(undisturbed.code == 0);
+  CHECK(parameters_of(rest.out).size() == 64);
+  CHECK(parameters_of(rest.out) == parameters_of(undisturbed.out));
+}

@@ -19,15 +19,20 @@ Child::Result exported(const Words& words) {
 }  // namespace
 
 TEST_CASE("the exported model of a job predicts what the checkpoint's model predicts") {
+  const bool parts = GENERATE(false, true);  // each rank has saved one
   const Training training;
-  auto job = training.job({}, {"--train.epochs=1", "--checkpoint.every_steps=0", "--train.ema=0.9"});
-  job.front() = DDPRUN_WORKER;
+  Words overrides{"--train.epochs=1", "--checkpoint.every_steps=0", "--train.ema=0.9"};
+  if (parts) overrides.emplace_back("--parallel.zero=3");
+  auto job = training.job(parts ? Words{"--standalone", "--nproc_per_node=2"} : Words{}, overrides);
+  if (!parts) job.front() = DDPRUN_WORKER;
   REQUIRE(Child(job).wait(bound).code == 0);
   const std::string folder = training.folder / "checkpoints", file = training.folder / "model.safetensors";
+  const std::string checkpoint = folder + (parts ? "/step_000050" : "/step_000100");
+  CHECK(std::filesystem::exists(checkpoint + "/part_00001.safetensors") == parts);
   const auto result = exported({folder, file});
   INFO(result.err);
   CHECK(result.code == 0);
-  CHECK(result.out == file + ": the averages of the parameters of " + folder + "/step_000100\n");
+  CHECK(result.out == file + ": the averages of the parameters of " + checkpoint + "\n");
 
   const auto evaluated = [&](const Words& from) {
     Words words{DDPRUN_WORKER, "evaluate", training.folder / "train.cfg"};
@@ -38,9 +43,21 @@ TEST_CASE("the exported model of a job predicts what the checkpoint's model pred
   CHECK(expected.find("test loss") != std::string::npos);
   CHECK(evaluated({"--checkpoint.dir=", "--checkpoint.every_steps=0", "--model.weights=" + file}) == expected);
 
-  const auto one = exported({folder + "/step_000100", file + "2"});
+  const auto one = exported({checkpoint, file + "2"});
   CHECK(one.code == 0);
   CHECK(read_whole_file(file + "2") == read_whole_file(file));
+}
+
+TEST_CASE("an export of a checkpoint whose part is missing names the file in one line") {
+  const Training training;
+  REQUIRE(Child(training.job({"--standalone", "--nproc_per_node=2"}, {"--parallel.zero=1", "--train.max_steps=7"}))
+              .wait(bound)
+              .code == 0);
+  const auto checkpoint = training.folder / "checkpoints/step_000007", part = checkpoint / "part_00001.safetensors";
+  std::filesystem::remove(part);
+  const auto result = exported({checkpoint, training.folder / "model.safetensors"});
+  CHECK(result.code == 1);
+  CHECK(result.err == "[ddprun-worker] error: cannot open " + part.string() + ": No such file or directory\n");
 }
 
 TEST_CASE("an export says what is wrong in one line") {

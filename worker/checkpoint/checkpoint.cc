@@ -1,10 +1,9 @@
 #include "worker/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <fcntl.h>
+#include <sstream>
 #include <stdio.h>
 #include <string>
 #include <unistd.h>
@@ -13,43 +12,41 @@
 #include "common/atomic_file.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/file_writer.h"
 
 namespace ddprun::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view step_prefix = "step_";
 constexpr std::string_view aside_prefix = ".writing-";  // not yet, or no longer, a checkpoint
-constexpr const char* best_name = "best";
-constexpr std::array<const char*, 3> content_names{"model.safetensors", "optimizer.safetensors", "state.json"};
 
-std::string folder_name(std::int64_t step) {
-  return fmt::format("{}{:06}", step_prefix, step);
-}
-
-std::optional<std::int64_t> step_of(const fs::path& folder) {
-  const auto name = folder.filename().string();
-  if (!name.starts_with(step_prefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const auto* begin = name.data() + step_prefix.size();
-  const auto* end = name.data() + name.size();
-  const auto [stop, status] = std::from_chars(begin, end, step);
-  if (status != std::errc{} || stop != end || step < 0) return std::nullopt;
-  return step;
-}
+using Folders = std::vector<std::pair<std::int64_t, fs::path>>;  // of checkpoints, with their steps
 
 // Returns the folders of checkpoints, newest first.
-std::vector<std::pair<std::int64_t, fs::path>> step_folders(const fs::path& folder) {
-  std::vector<std::pair<std::int64_t, fs::path>> all;
+Folders step_folders(const fs::path& folder) {
+  Folders all;
   std::error_code status;
   for (const auto& entry : fs::directory_iterator(folder, status)) {
     if (const auto step = step_of(entry.path())) all.emplace_back(*step, entry.path());
   }
-  if (status) throw make_error(Errc::io, "cannot list {}: {}", folder.string(), status.message());
+  if (status && status != std::errc::no_such_file_or_directory)
+    throw make_error(Errc::io, "cannot list {}: {}", folder.string(), status.message());
   std::sort(all.rbegin(), all.rend());
   return all;
+}
+
+// Returns the same for the folders that any of the processes sees.
+Folders step_folders(const fs::path& folder, const Peers& peers) {
+  std::string own;
+  for (const auto& [step, path] : step_folders(folder)) own += path.filename().string() + "\n";
+  std::set<std::pair<std::int64_t, fs::path>> all;
+  for (const auto& answer : peers.all_gather(own)) {
+    std::istringstream names(answer);
+    for (std::string name; std::getline(names, name);)
+      if (const auto step = step_of(name)) all.emplace(*step, folder / name);
+  }
+  return {all.rbegin(), all.rend()};
 }
 
 void make_folder(const fs::path& folder) {
@@ -64,9 +61,25 @@ void remove_or_warn(const fs::path& folder) {
   if (status) log::warn("cannot remove {}: {}", folder.string(), status.message());
 }
 
+Manifest read_manifest(const fs::path& checkpoint) {
+  const auto path = checkpoint / manifest_name;
+  return manifest_from_json(read_file(path), path.string());
+}
+
+// Returns the names of the files that a checkpoint has, or should have if its manifest cannot be used.
+std::vector<std::string> names_of_files(const fs::path& checkpoint) {
+  std::vector<std::string> names{std::string(manifest_name)};
+  try {
+    for (const auto& [name, digest] : read_manifest(checkpoint).files) names.push_back(name);
+  } catch (const Error&) {
+    names.insert(names.end(), {model_file, optimizer_file, state_file});
+  }
+  return names;
+}
+
 // Returns false if one of the files exists and cannot be opened.
 bool is_accessible(const fs::path& checkpoint) {
-  const auto opens = [&](std::string_view name) {
+  return std::ranges::all_of(names_of_files(checkpoint), [&](const std::string& name) {
     try {
       open_file(checkpoint / name);
     } catch (const InaccessibleFile&) {
@@ -75,8 +88,7 @@ bool is_accessible(const fs::path& checkpoint) {
       // a missing file: the checkpoint is torn
     }
     return true;
-  };
-  return opens(manifest_name) && std::all_of(content_names.begin(), content_names.end(), opens);
+  });
 }
 
 // Removes a folder; it is renamed first, so that a half removed folder never looks like a checkpoint.
@@ -100,53 +112,23 @@ FileDigest write_file(const fs::path& path, Write&& write) {
   return out.finish();
 }
 
-void check_step(std::int64_t step, const fs::path& state_path, std::int64_t expected, std::string_view which) {
-  if (step != expected)
-    throw make_error(Errc::io, "{}: member step is {}, expected {}, {}", state_path.string(), step, expected, which);
-}
-
 }  // namespace
-
-Found verify_checkpoint(const fs::path& folder) {
-  const auto manifest_path = folder / manifest_name;
-  const auto manifest = manifest_from_json(read_file(manifest_path), manifest_path.string());
-  for (const auto* name : content_names) {
-    if (!manifest.files.contains(name)) throw make_error(Errc::io, "{} does not list {}", manifest_path.string(), name);
-  }
-  for (const auto& [name, expected] : manifest.files) {
-    const auto found = digest_of_file(folder / name);
-    if (found.bytes != expected.bytes)
-      throw make_error(Errc::io, "{} has {} bytes, {} according to its manifest", (folder / name).string(), found.bytes,
-                       expected.bytes);
-    if (found.sha256 != expected.sha256)
-      throw make_error(Errc::io, "{} has changed: its SHA-256 differs from the one in the manifest",
-                       (folder / name).string());
-  }
-  const auto state_path = folder / "state.json";
-  auto state = run_state_from_json(read_file(state_path), state_path.string());
-  check_step(state.step, state_path, manifest.step, "that of manifest.json");
-  if (const auto step = step_of(folder)) check_step(state.step, state_path, *step, "that of the folder's name");
-  return {.folder = folder,
-          .state = std::move(state),
-          .has_hook = manifest.files.contains("hook.safetensors"),
-          .has_ema = manifest.files.contains("ema.safetensors")};
-}
 
 Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options)) {
   if (options_.keep < 1) throw make_error(Errc::internal, "checkpoints: keep is {}", options_.keep);
-  make_folder(options_.folder);
+  if (options_.makes_folder) make_folder(options_.folder);
 }
 
-std::optional<Found> Checkpoints::newest() {
-  const auto folders = step_folders(options_.folder);
+std::optional<Found> Checkpoints::newest(const Peers& peers) {
+  const auto folders = step_folders(options_.folder, peers);
   std::string reason;  // why the newest one cannot be used
   const auto skip = [&](const fs::path& folder, const char* how, const Error& error) {
-    log::warn("checkpoint {} {}: {}", folder.string(), how, error.what());
+    if (peers.rank == 0) log::warn("checkpoint {} {}: {}", folder.string(), how, error.what());
     if (reason.empty()) reason = error.what();
   };
   for (const auto& [step, folder] : folders) {
     try {
-      return verify_checkpoint(folder);
+      return examine_checkpoint(folder, peers);
     } catch (const InaccessibleFile& e) {
       inaccessible_.insert(folder);
       skip(folder, "cannot be read; it is skipped and left as it is", e);
@@ -166,7 +148,7 @@ bool Checkpoints::any() const {
 }
 
 void Checkpoints::save(const Content& content) {
-  save_as(folder_name(content.state.step), content);
+  save_as(step_name(content.state.step), content);
   prune(content.state.step);
 }
 
@@ -174,23 +156,33 @@ void Checkpoints::save_best(const Content& content) {
   save_as(best_name, content);
 }
 
-std::optional<Found> Checkpoints::best() {
+std::optional<Found> Checkpoints::best(const Peers& peers) const {
   const auto folder = options_.folder / best_name;
-  if (!fs::exists(folder)) return std::nullopt;
-  return verify_checkpoint(folder);
+  const auto answers = peers.all_gather(fs::exists(folder) ? "there" : "");
+  if (std::ranges::count(answers, "there") == 0) return std::nullopt;
+  return examine_checkpoint(folder, peers);
 }
 
 void Checkpoints::save_as(const std::string& name, const Content& content) const {
-  make_folder(options_.folder);
-  remove_leftovers();
-  const auto target = options_.folder / name;
-  check_replaceable(target);
+  begin(name);
   try {
-    publish(write_aside(name, content), target);
+    write_rest(name, {.step = content.state.step, .files = write_whole(aside_of(name), content)}, content.state);
   } catch (...) {
     remove_leftovers();
     throw;
   }
+}
+
+fs::path Checkpoints::aside_of(const std::string& name) const {
+  return options_.folder / (std::string(aside_prefix) + name);
+}
+
+void Checkpoints::begin(const std::string& name) const {
+  make_folder(options_.folder);
+  remove_leftovers();
+  check_replaceable(options_.folder / name);
+  options_.before("create the folder");
+  make_folder(aside_of(name));
 }
 
 void Checkpoints::check_replaceable(const fs::path& target) const {
@@ -205,26 +197,59 @@ void Checkpoints::check_replaceable(const fs::path& target) const {
   }
 }
 
-fs::path Checkpoints::write_aside(const std::string& name, const Content& content) const {
-  auto aside = options_.folder / (std::string(aside_prefix) + name);
-  options_.before("create the folder");
-  make_folder(aside);
-  Manifest manifest{.step = content.state.step};
-  const auto add = [&](const std::string& file, const auto& write) {
-    options_.before("write " + file);
-    manifest.files[file] = write_file(aside / file, write);
+FileDigests Checkpoints::write_whole(const fs::path& aside, const Content& content) const {
+  FileDigests files;
+  const auto add = [&](const char* file, const std::vector<TensorView>& tensors, const Metadata& metadata = {}) {
+    options_.before(std::string("write ") + file);
+    files[file] = write_file(aside / file, [&](FileWriter& out) { write_safetensors(out, tensors, metadata); });
   };
-  add("model.safetensors", [&](FileWriter& out) { write_safetensors(out, content.model, {{"format", "pt"}}); });
-  add("optimizer.safetensors", [&](FileWriter& out) { write_safetensors(out, content.optimizer); });
-  if (!content.hook.empty()) add("hook.safetensors", [&](FileWriter& out) { write_safetensors(out, content.hook); });
-  if (!content.ema.empty())
-    add("ema.safetensors", [&](FileWriter& out) { write_safetensors(out, content.ema, {{"format", "pt"}}); });
-  add("state.json", [&](FileWriter& out) { out.write(to_json(content.state)); });
+  add(model_file, content.model, {{"format", "pt"}});
+  add(optimizer_file, content.optimizer);
+  if (!content.hook.empty()) add(hook_file, content.hook);
+  if (!content.ema.empty()) add(ema_file, content.ema, {{"format", "pt"}});
+  return files;
+}
+
+FileDigests Checkpoints::write_part(const std::string& name, int rank, const Content& content) const {
+  std::vector<TensorView> tensors;
+  const auto add = [&](std::string_view prefix, const std::vector<TensorView>& views) {
+    for (TensorView view : views) {
+      view.name.insert(0, prefix);
+      tensors.push_back(std::move(view));
+    }
+  };
+  add(model_prefix, content.model);
+  add(optimizer_prefix, content.optimizer);
+  add(ema_prefix, content.ema);
+  FileDigests files;
+  const auto write = [&](const std::string& file, const std::vector<TensorView>& views) {
+    options_.before("write " + file);
+    files[file] = write_file(aside_of(name) / file, [&](FileWriter& out) { write_safetensors(out, views); });
+  };
+  write(part_file(rank), tensors);
+  if (!content.hook.empty()) write(hook_file, content.hook);
+  sync_folder(aside_of(name));
+  return files;
+}
+
+void Checkpoints::commit(const std::string& name, const RunState& state, const std::string& placements,
+                         FileDigests parts) const {
+  options_.before(std::string("write ") + placements_file);
+  parts[placements_file] =
+      write_file(aside_of(name) / placements_file, [&](FileWriter& out) { out.write(placements); });
+  write_rest(name, {.step = state.step, .has_parts = true, .files = std::move(parts)}, state);
+}
+
+// Writes what is written last, and publishes the checkpoint.
+void Checkpoints::write_rest(const std::string& name, Manifest manifest, const RunState& state) const {
+  const auto aside = aside_of(name);
+  options_.before(std::string("write ") + state_file);
+  manifest.files[state_file] = write_file(aside / state_file, [&](FileWriter& out) { out.write(to_json(state)); });
   options_.before("write the manifest");
   write_file(aside / manifest_name, [&](FileWriter& out) { out.write(to_json(manifest)); });
   options_.before("flush the folder");
   sync_folder(aside);
-  return aside;
+  publish(aside, options_.folder / name);
 }
 
 void Checkpoints::publish(const fs::path& aside, const fs::path& target) const {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{4} << 20;
 
-void write_model(const SafetensorsFile& model, FileWriter& out) {
+void write_model(const TensorSource& model, FileWriter& out) {
   write_safetensors_header(out, model.tensors(), {{"format", "pt"}});
   std::vector<std::byte> piece(piece_bytes);
   for (const TensorInfo& tensor : model.tensors())
@@ -32,8 +32,7 @@ void write_model(const SafetensorsFile& model, FileWriter& out) {
 
 }  // namespace
 
-void export_model(const Found& checkpoint, const std::filesystem::path& file) {
-  const SafetensorsFile model(checkpoint.evaluated_model());
+void export_model(const TensorSource& model, const std::filesystem::path& file) {
   auto aside = file;
   aside += ".tmp." + std::to_string(::getpid());
   try {

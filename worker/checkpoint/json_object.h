@@ -36,13 +36,22 @@ class JsonObject {
     if (!text) throw make_error(Errc::io, "{}: member {} is not a text", source_, name);
     return std::string(*text);
   }
-  std::vector<double> numbers(std::string_view name) const {
+  bool flag(std::string_view name) const {
+    const auto* flag = member(name).if_bool();
+    if (!flag) throw make_error(Errc::io, "{}: member {} is neither true nor false", source_, name);
+    return *flag;
+  }
+  const boost::json::array& list(std::string_view name) const {
     const auto* array = member(name).if_array();
     if (!array) throw make_error(Errc::io, "{}: member {} is not a list", source_, name);
-    std::vector<double> all;
-    for (const auto& value : *array) {
+    return *array;
+  }
+  template <class T = double>
+  std::vector<T> numbers(std::string_view name) const {
+    std::vector<T> all;
+    for (const auto& value : list(name)) {
       boost::json::error_code status;
-      all.push_back(value.to_number<double>(status));
+      all.push_back(value.to_number<T>(status));
       if (status) throw make_error(Errc::io, "{}: member {} is not a list of numbers", source_, name);
     }
     return all;

@@ -9,10 +9,14 @@
 
 namespace ddprun::checkpoint {
 
-// The list that makes a checkpoint's folder whole: its files with their sizes and hashes. Written last.
+// Sizes and hashes of files, by name.
+using FileDigests = std::map<std::string, FileDigest>;
+
+// The list that makes a checkpoint's folder whole: its files. Written last.
 struct Manifest {
   std::int64_t step = 0;
-  std::map<std::string, FileDigest> files;
+  bool has_parts = false;  // whether model and optimizer lie in parts of ranks, which earlier readers do not know
+  FileDigests files;
 };
 
 inline constexpr std::string_view manifest_name = "manifest.json";

@@ -40,10 +40,6 @@ constexpr std::array<DTypeName, 8> dtype_names{{{DType::float32, "F32"},
                                                 {DType::int32, "I32"},
                                                 {DType::int64, "I64"}}};
 
-std::string_view format_name(DType dtype) {
-  return std::find_if(dtype_names.begin(), dtype_names.end(), [&](const auto& d) { return d.dtype == dtype; })->name;
-}
-
 // Returns the bytes of shape x dtype, or none on overflow or a negative extent.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& shape, DType dtype) {
   std::uint64_t bytes = size_of(dtype);
@@ -81,7 +77,7 @@ std::string header_of(const std::vector<TensorInfo>& tensors, const Metadata& me
   std::uint64_t offset = 0;
   for (const auto& t : tensors) {
     json::object& entry = header[t.name].emplace_object();
-    entry["dtype"] = format_name(t.dtype);
+    entry["dtype"] = name_in_files(t.dtype);
     entry["shape"] = json::array(t.shape.begin(), t.shape.end());
     entry["data_offsets"] = {offset, offset + t.bytes()};
     offset += t.bytes();
@@ -129,9 +125,7 @@ class EntryParser {
   DType dtype(const json::value& value) const {
     const auto* text = value.if_string();
     if (!text) fail("its dtype is not a text");
-    for (const auto& d : dtype_names) {
-      if (d.name == std::string_view(*text)) return d.dtype;
-    }
+    if (const auto known = dtype_in_files(*text)) return *known;
     fail(fmt::format("dtype {} is not supported", printable(std::string_view(*text))));
   }
   std::vector<std::uint64_t> numbers(const json::value& value) const {
@@ -195,6 +189,15 @@ std::uint64_t size_of_file(int fd, const std::filesystem::path& path) {
 
 }  // namespace
 
+std::string_view name_in_files(DType dtype) {
+  return std::ranges::find(dtype_names, dtype, &DTypeName::dtype)->name;
+}
+
+std::optional<DType> dtype_in_files(std::string_view name) {
+  const auto found = std::ranges::find(dtype_names, name, &DTypeName::name);
+  return found == dtype_names.end() ? std::nullopt : std::optional(found->dtype);
+}
+
 void write_safetensors_header(FileWriter& out, const std::vector<TensorInfo>& tensors, const Metadata& metadata) {
   const auto header = header_of(tensors, metadata);
   std::string length;
@@ -247,16 +250,6 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
   read_exactly(fd_.get(), std::as_writable_bytes(std::span(header)), length_bytes, path);
   data_begin_ = length_bytes + header_bytes;
   header_ = parse_safetensors_header(header, file_bytes - data_begin_, path.string());
-}
-
-const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-  const auto& all = header_.tensors;
-  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& t) { return t.name == name; });
-  return found == all.end() ? nullptr : &*found;
-}
-
-void SafetensorsFile::read(const TensorInfo& info, std::span<std::byte> out) const {
-  read(info, 0, out);
 }
 
 void SafetensorsFile::read(const TensorInfo& info, std::uint64_t offset, std::span<std::byte> out) const {

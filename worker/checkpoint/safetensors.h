@@ -4,27 +4,22 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "common/dtype.h"
 #include "common/unique_fd.h"
 #include "worker/checkpoint/file_writer.h"
+#include "worker/checkpoint/tensor_source.h"
 
 // The safetensors file format; FORMAT.md describes it with an example in bytes.
 namespace ddprun::checkpoint {
 
-struct TensorInfo {
-  std::string name;
-  DType dtype = DType::float32;
-  std::vector<std::int64_t> shape;  // empty for a scalar
-  std::uint64_t begin = 0;          // bytes from the start of the data
-  std::uint64_t end = 0;
-
-  std::uint64_t bytes() const { return end - begin; }
-};
+// The name of a dtype in the format, such as F32, and the dtype of a name; none if the name is not known.
+std::string_view name_in_files(DType dtype);
+std::optional<DType> dtype_in_files(std::string_view name);
 
 // A tensor to be written; the memory is the caller's. Contiguous, last dimension fastest.
 struct TensorView {
@@ -53,18 +48,15 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_bytes, const std::string& source);
 
 // An open safetensors file. Reads on demand; not thread-safe.
-class SafetensorsFile {
+class SafetensorsFile final : public TensorSource {
  public:
   // Throws Errc::io naming the file and what is wrong with it.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
+  using TensorSource::read;
+  const std::vector<TensorInfo>& tensors() const override { return header_.tensors; }
+  void read(const TensorInfo& info, std::uint64_t offset, std::span<std::byte> out) const override;
   const Metadata& metadata() const { return header_.metadata; }
-  const TensorInfo* find(std::string_view name) const;
-  // REQUIRES: info is one of tensors(), out.size() == info.bytes()
-  void read(const TensorInfo& info, std::span<std::byte> out) const;
-  // Reads so many bytes from an offset in the tensor. REQUIRES: offset + out.size() <= info.bytes()
-  void read(const TensorInfo& info, std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   std::filesystem::path path_;

@@ -15,8 +15,8 @@
 namespace ddprun::nn {
 namespace {
 
-using checkpoint::SafetensorsFile;
 using checkpoint::TensorInfo;
+using checkpoint::TensorSource;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 // Returns parameters, then buffers: handles on the module's memory.
@@ -38,7 +38,7 @@ bool is_ignored(const std::string& name, const LoadOptions& options) {
   return std::any_of(suffixes.begin(), suffixes.end(), [&](const auto& suffix) { return name.ends_with(suffix); });
 }
 
-Plan plan_for(const Module& module, const SafetensorsFile& file, const LoadOptions& options) {
+Plan plan_for(const Module& module, const TensorSource& file, const LoadOptions& options) {
   Plan plan;
   const std::string& prefix = options.prefix;
   const NamedTensors targets = tensors_of(module);
@@ -77,9 +77,12 @@ void check(const Plan& plan, const std::string& path, bool strict) {
 }  // namespace
 
 LoadReport load_state(Module& module, const std::filesystem::path& path, const LoadOptions& options) {
-  const SafetensorsFile file(path);
+  return load_state(module, checkpoint::SafetensorsFile(path), path.string(), options);
+}
+
+LoadReport load_state(Module& module, const TensorSource& file, const std::string& name, const LoadOptions& options) {
   Plan plan = plan_for(module, file, options);
-  check(plan, path.string(), options.strict);
+  check(plan, name, options.strict);
   for (auto& [info, target] : plan.copies) {
     Tensor read = Tensor::empty(info->shape, info->dtype);
     file.read(*info, {static_cast<std::byte*>(read.raw()), read.bytes()});

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/checkpoint/tensor_source.h"
 #include "worker/nn/module.h"
 
 // Loads and saves parameters and buffers of a module as safetensors files.
@@ -34,6 +35,9 @@ struct LoadReport {
 // Errc::mismatch for a shape that differs, and, if strict, for names that are missing or unexpected; the module is
 // unchanged then.
 LoadReport load_state(Module& module, const std::filesystem::path& file, const LoadOptions& options = {});
+// Does the same with tensors from elsewhere. name: that of their place, for errors.
+LoadReport load_state(Module& module, const checkpoint::TensorSource& tensors, const std::string& name,
+                      const LoadOptions& options = {});
 
 // Replaces the file atomically. Throws Errc::io.
 void save_state(const Module& module, const std::filesystem::path& file);

@@ -85,12 +85,13 @@ class Trainer::Impl {
     if (recovery_ && has_sharded_state(config)) copies_.emplace();
     is_used_ = context.group != nullptr;
     if (context.group) session_ = make_session(job_, state_, *context.group);
-    if (!config.checkpoint.dir.empty() && rank_of(context) == 0)
-      checkpoints_.emplace(
-          checkpoint::CheckpointOptions{.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
+    const bool is_first = rank_of(context) == 0;
+    if (!config.checkpoint.dir.empty())
+      checkpoints_.emplace(checkpoint::CheckpointOptions{
+          .folder = config.checkpoint.dir, .makes_folder = is_first, .keep = config.checkpoint.keep});
     observers_ = make_observers({.config = config,
                                  .progress = context.progress,
-                                 .checkpoints = checkpoints(),
+                                 .checkpoints = checkpoints_ && is_first ? &*checkpoints_ : nullptr,
                                  .preemption = context.preemption,
                                  .summary = summary_,
                                  .training_record = context.training_record,
@@ -109,8 +110,6 @@ class Trainer::Impl {
   }
 
  private:
-  checkpoint::Checkpoints* checkpoints() { return checkpoints_ ? &*checkpoints_ : nullptr; }
-
   // Returns none if the run goes on in another group.
   std::optional<Summary> train() {
     const auto end = recovery_
@@ -221,23 +220,43 @@ class Trainer::Impl {
   }
 
   void resume_from_checkpoint() {
-    const ResumeOptions options{.checkpoints = checkpoints(),
+    if (!checkpoints_) return;
+    const ResumeOptions options{.checkpoints = &*checkpoints_,
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config,
                                 .epoch_samples = samples_of_epoch_};
+    const auto parts = session_->parts();
+    const auto saved = parts && parts->are_divided() ? resume_parts(options, *parts) : resume_whole(options);
+    if (!saved) return;
+    if (session_->is_first()) warn_of_changes(saved->config, state_.run.config);
+    state_.continue_from(*saved);
+    progress_.line(
+        fmt::format("going on from the checkpoint of step {} in {}", saved->step, config_.checkpoint.dir.string()));
+  }
+
+  std::optional<checkpoint::RunState> resume_parts(const ResumeOptions& options, const StateParts& parts) {
+    const auto target_of = [](const sharding::ShardedState& state) {
+      return stored::LoadTarget{state.tensors(), state.own()};
+    };
+    const PartsTarget target{target_of(parts.model), target_of(parts.optimizer), target_of(parts.averages)};
+    const auto distribute = [&](bool has_averages) {
+      session_->parts_restored();
+      if (has_averages) state_.ema->set_started();
+      return session_->own_state();
+    };
+    return resume(options, {}, session_->group(), distribute, &target);
+  }
+
+  std::optional<checkpoint::RunState> resume_whole(const ResumeOptions& options) {
     const WholeState whole = session_->whole_state();
     const auto distribute = [&](bool has_averages) {
       session_->distribute_state(whole);
       if (has_averages) session_->distribute_averages(whole);
       return session_->own_state();
     };
-    const auto saved = resume(options, whole, session_->group(), distribute);
+    auto saved = resume(options, whole, session_->group(), distribute);
     session_->release_whole_state();
-    if (!saved) return;
-    if (session_->is_first()) warn_of_changes(saved->config, state_.run.config);
-    state_.continue_from(*saved);
-    progress_.line(
-        fmt::format("going on from the checkpoint of step {} in {}", saved->step, config_.checkpoint.dir.string()));
+    return saved;
   }
 
   void warn_of_idle_ranks() {
@@ -265,7 +284,7 @@ class Trainer::Impl {
   bool is_used_ = false;                                // whether a session has had the state
   std::unique_ptr<Session> session_;                    // null if there is none in the next group yet
   std::optional<RecoveryTimes> recovering_;             // set until the first step in that group is done
-  std::optional<checkpoint::Checkpoints> checkpoints_;  // set at rank 0
+  std::optional<checkpoint::Checkpoints> checkpoints_;  // set if there is a folder for them
   Summary summary_;
   std::unique_ptr<Observer> observers_;
 };

@@ -47,7 +47,8 @@ std::set<std::string> names_in(const std::filesystem::path& folder) {
 std::int64_t newest_step(const std::filesystem::path& folder) {
   const auto found = Checkpoints({.folder = folder}).newest();
   if (!found) return -1;
-  for (const auto& file : {found->model(), found->optimizer()}) {
+  for (const auto* name : {model_file, optimizer_file}) {
+    const SafetensorsFile file(found->folder / name);
     REQUIRE(file.tensors().size() == 1);
     std::vector<float> values(file.tensors()[0].bytes() / sizeof(float));
     file.read(file.tensors()[0], std::as_writable_bytes(std::span(values)));

@@ -4,7 +4,7 @@
 
 #include "common/atomic_file.h"
 #include "common/error.h"
-#include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/checkpoint.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -48,7 +48,8 @@ TEST_CASE("an export has the tensors with which the run is evaluated, in one fil
   TempDir dir;
   const Model model;
   const bool with_averages = GENERATE(false, true);
-  export_model(model.saved(dir, with_averages), dir / "model.safetensors");
+  const auto saved = model.saved(dir, with_averages).folder / (with_averages ? ema_file : model_file);
+  export_model(SafetensorsFile(saved), dir / "model.safetensors");
   const SafetensorsFile file(dir / "model.safetensors");
   REQUIRE(file.tensors().size() == 3);
   CHECK(file.metadata() == Metadata{{"format", "pt"}});
@@ -63,8 +64,9 @@ TEST_CASE("an export that fails leaves the file of that name as it was, and no o
   const auto found = Model().saved(dir, false);
   std::filesystem::create_directory(dir / "exports");
   write_file_atomically(dir / "exports/model", "before");
-  std::filesystem::resize_file(found.folder / "model.safetensors", 1'000'000);  // behind the back of the catalogue
-  CHECK_THROWS_AS(export_model(found, dir / "exports/model"), Error);
+  const SafetensorsFile model(found.folder / model_file);
+  std::filesystem::resize_file(found.folder / model_file, 1'000'000);  // behind the back of the catalogue
+  CHECK_THROWS_AS(export_model(model, dir / "exports/model"), Error);
   CHECK(read_whole_file(dir / "exports/model") == "before");
   const std::filesystem::directory_iterator files(dir / "exports");
   CHECK(std::distance(begin(files), end(files)) == 1);

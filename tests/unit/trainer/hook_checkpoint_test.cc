@@ -39,7 +39,7 @@ std::vector<Memory> restore(int ranks, const TempDir& dir, std::size_t errors = 
     auto& memory = all[static_cast<std::size_t>(group.rank())];
     memory.errors.assign(errors, 0);
     memory.passes = {0};
-    trainer::restore_hook_state(group.rank() == 0 ? &*found : nullptr, memory.state(), group);
+    trainer::restore_hook_state(*found, memory.state(), group);
   });
   return all;
 }

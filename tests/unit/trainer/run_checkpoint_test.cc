@@ -72,7 +72,7 @@ TEST_CASE("what rank 0 saved is at every rank after resume") {
   testing::run_ranks(3, [&](ProcessGroup& group) {
     checkpoint::Checkpoints checkpoints({.folder = dir.path()});
     Learner learner(100 + static_cast<std::uint64_t>(group.rank()));
-    const auto state = resume({.checkpoints = group.rank() == 0 ? &checkpoints : nullptr, .settings = no_settings},
+    const auto state = resume({.checkpoints = &checkpoints, .settings = no_settings},
                               {tensors_of(*learner.model), learner.optimizer->state()}, group);
     optim::NamedTensors parameters;
     for (const auto& [name, parameter] : learner.model->named_parameters())
@@ -94,7 +94,7 @@ TEST_CASE("without a checkpoint every rank starts afresh") {
   testing::run_ranks(2, [&](ProcessGroup& group) {
     checkpoint::Checkpoints checkpoints({.folder = dir / "none"});
     Learner learner(1);
-    if (resume({.checkpoints = group.rank() == 0 ? &checkpoints : nullptr, .settings = no_settings},
+    if (resume({.checkpoints = &checkpoints, .settings = no_settings},
                {tensors_of(*learner.model), learner.optimizer->state()}, group))
       throw std::runtime_error("found something");
   });

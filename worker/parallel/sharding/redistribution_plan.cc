@@ -27,6 +27,9 @@ void check(const StateLayout& layout, std::size_t tensors, std::string_view name
     if (!layout.processes.empty() && std::ssize(layout.processes) != placement.mesh->ranks())
       throw make_error(Errc::usage, "{} processes for {} ranks in the layout \"{}\"", layout.processes.size(),
                        placement.mesh->ranks(), name);
+  if (!layout.writers.empty() && layout.writers.size() != tensors)
+    throw make_error(Errc::usage, "writers of {} tensors, not of {}, in the layout \"{}\"", layout.writers.size(),
+                     tensors, name);
 }
 
 // The executor has one part of each tensor a process: no process has two ranks. Files may have one reader.
@@ -81,9 +84,13 @@ class Tiling {
 
   Tiling(Holders& holders, const TensorSpec& spec, std::size_t tensor)
       : layout_(holders.layout()), placed_(spec, layout_.placements[tensor]), parts_(placed_.parts()) {
+    if (!layout_.writers.empty()) writers_ = layout_.writers[tensor];
+    if (!layout_.writers.empty() && writers_.size() != parts_.size())
+      throw make_error(Errc::usage, "{} has {} parts and {} writers", spec.name, parts_.size(), writers_.size());
+    for (const int writer : writers_) processes_of_writers_.push_back(living(layout_, {writer}));
     for (std::size_t p = 0; p < parts_.size(); ++p) {
       for (const HeldRange& range : parts_[p].ranges) tiles_.push_back({range.whole, range.local, static_cast<int>(p)});
-      processes_.push_back(&holders.of(placed_, parts_[p]));
+      processes_.push_back(writers_.empty() ? &holders.of(placed_, parts_[p]) : &processes_of_writers_[p]);
     }
     std::ranges::sort(tiles_, {}, [](const Tile& tile) { return tile.range.begin; });
   }
@@ -96,6 +103,7 @@ class Tiling {
   const std::vector<int>& processes(int part) const { return *processes_[static_cast<std::size_t>(part)]; }
   // REQUIRES: the process is among them.
   int rank_of(int part, int process) const {
+    if (!writers_.empty()) return writers_[static_cast<std::size_t>(part)];
     const auto ranks = placed_.holders(parts_[static_cast<std::size_t>(part)]);
     return *std::ranges::find_if(ranks, [&](int rank) { return process_of(layout_, rank) == process; });
   }
@@ -104,7 +112,9 @@ class Tiling {
   const StateLayout& layout_;
   const PlacedTensor placed_;
   const std::vector<PlacedTensor::Part> parts_;
-  std::vector<const std::vector<int>*> processes_;  // by part
+  std::vector<int> writers_;                            // by part; empty if there are none in the layout
+  std::vector<std::vector<int>> processes_of_writers_;  // by part
+  std::vector<const std::vector<int>*> processes_;      // by part
   std::vector<Tile> tiles_;
   std::size_t next_ = 0;
 };

@@ -18,6 +18,9 @@ struct StateLayout {
   std::vector<Placement> placements;  // by tensor; their meshes are of the same ranks
   std::vector<int> processes = {};    // by rank of the meshes: its process, or absent; empty: the same number
   // A process has one rank at most, unless it reads files.
+  // By tensor, and by part in the order of PlacedTensor::parts(): the only rank that has it, as a part is written to
+  // one file. Empty: all that the placements name.
+  std::vector<std::vector<int>> writers = {};
 };
 
 // The old and the new placement of each tensor. A process is a rank of the group that executes the plan.

@@ -9,7 +9,8 @@
 #include "common/error.h"
 #include "common/exit_code.h"
 #include "common/standard_output.h"
-#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/parallel/stored/model_source.h"
 #include "worker/trainer/commands/command.h"
 
 namespace ddprun::trainer {
@@ -30,9 +31,11 @@ int export_checkpoint(const std::vector<std::string>& words) {
   if (fs::exists(fs::path(words[1]).parent_path() / checkpoint::manifest_name))
     throw make_error(Errc::usage, "{}: that folder is a checkpoint, whose files stay as they are", words[1]);
   const auto found = find_checkpoint(words[0]);
-  checkpoint::export_model(found, words[1]);
+  const auto model = stored::open_model(found);
+  checkpoint::export_model(*model.tensors, words[1]);
   write_standard_output(fmt::format("{}: the {} of {}\n", words[1],
-                                    found.has_ema ? "averages of the parameters" : "model", found.folder.string()));
+                                    model.has_averages ? "averages of the parameters" : "model",
+                                    found.folder.string()));
   return exit_success;
 }
 

@@ -142,7 +142,7 @@ int quantize(const CommandContext& context) {
     return result;
   };
   ModelFigures before{.evaluation = evaluation(*original)}, after{.evaluation = evaluation(*quantized)};
-  before.bytes = std::filesystem::file_size(trained_model_file("quantize", config));
+  before.bytes = open_trained_model("quantize", config).bytes();
   after.bytes = std::filesystem::file_size(file);
   const auto batch = first_samples(*datasets.test, 0, batch_sizes(config.train, 1).micro);
   const auto times = batch_times({original.get(), quantized.get()}, Variable(batch.input()));

@@ -19,8 +19,7 @@ double bytes_of(const optim::NamedTensors& tensors) {
 
 // Returns whether the state is copied for a checkpoint, because an update may come before it is written.
 bool copies_state(const TrainConfig& config) {
-  return !config.checkpoint.dir.empty() && config.checkpoint.background && config.parallel.zero < 3 &&
-         config.parallel.strategy != "local_sgd";
+  return !config.checkpoint.dir.empty() && config.checkpoint.background && config.parallel.strategy != "local_sgd";
 }
 
 // Returns the bytes of what this rank updates of the parameters, and of the buffers.
@@ -52,7 +51,7 @@ RankUse rank_use(const TrainConfig& config, const TrainSession& session, std::si
           .gradients = number(memory.gradients),
           .optimizer = number(memory.optimizer),
           .averages = averages,
-          .copied = copies_state(config) ? number(memory.parameters + memory.optimizer) + averages : 0,
+          .copied = copies_state(config) ? bytes_of_parts(session) + number(memory.optimizer) + averages : 0,
           .kept = config.checkpoint.peers > 0 ? copies * (bytes_of_parts(session) + number(memory.optimizer) + averages)
                                               : 0,
           .activations = number(memory.activations),

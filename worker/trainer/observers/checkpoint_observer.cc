@@ -1,41 +1,88 @@
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <numeric>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/log.h"
 #include "worker/checkpoint/background_save.h"
+#include "worker/comm/error_file.h"
+#include "worker/comm/subgroups.h"
 #include "worker/trainer/config/recovery_settings.h"
 #include "worker/trainer/observers/observers.h"
+#include "worker/trainer/session/saved_parts.h"
 #include "worker/trainer/state/hook_checkpoint.h"
+#include "worker/trainer/state/part_save.h"
 #include "worker/trainer/state/run_checkpoint.h"
 #include "worker/trainer/state/state_snapshot.h"
 
 namespace ddprun::trainer {
 namespace {
 
+// The folders to which a state is saved, and whether the run waits until it is.
+struct Targets {
+  bool newest = false;
+  bool best = false;
+  bool waits = false;
+};
+
+// Saves a state. The state says that it is the best one: a run that resumes from the newest has to find it among the
+// best.
+void save_whole(checkpoint::Checkpoints& checkpoints, Targets targets, const checkpoint::Content& content) {
+  if (targets.best) checkpoints.save_best(content);
+  if (targets.newest) checkpoints.save(content);
+}
+
+// Forms another group of the same ranks.
+std::shared_ptr<ProcessGroup> whole_subgroup(ProcessGroup& group) {
+  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return subgroup(group, ranks);
+}
+
+// The saves of a session whose ranks divide the state. Threads: save() is called on one of any number.
+struct DividedSaves {
+  SavedParts parts;
+  PartsFolder folder;
+  const std::shared_ptr<ProcessGroup> group;  // its own: a save runs beside the steps
+
+  void save(Targets targets, const checkpoint::Content& own, const std::string& placements) {
+    if (targets.best) save_parts(folder, *group, checkpoint::best_name, own, placements);
+    if (targets.newest) save_parts(folder, *group, checkpoint::step_name(own.state.step), own, placements);
+  }
+};
+
 // Saves every so many steps (checkpoint.every_steps; 0: at the end of each epoch), at the end and when the run stops;
-// and the state with the best evaluation so far (checkpoint.keep_best). All ranks have one: rank 0 writes what the
-// others send, in the background where it can. An error of a save ends the run at the next step.
+// and the state with the best evaluation so far (checkpoint.keep_best). All ranks have one: rank 0 writes the state if
+// it has all of it, otherwise each rank its part; in the background where they can. An error of a save ends the run at
+// the next step.
 class CheckpointObserver : public Observer {
  public:
   // saves_at_changes: whether ranks that leave have parts of the state that no other rank has.
-  CheckpointObserver(const TrainConfig::Checkpoint& config, bool saves_at_changes, checkpoint::Checkpoints* checkpoints,
+  CheckpointObserver(const TrainConfig& config, bool saves_at_changes, checkpoint::Checkpoints* checkpoints,
                      Observer& all)
-      : config_(config), saves_at_changes_(saves_at_changes), checkpoints_(checkpoints), all_(all) {}
+      : parallel_(config.parallel),
+        config_(config.checkpoint),
+        saves_at_changes_(saves_at_changes),
+        checkpoints_(checkpoints),
+        all_(all) {}
   // A run that has failed meanwhile does not ask for the result.
   ~CheckpointObserver() override {
     try {
       if (under_way_) under_way_->result();
     } catch (const std::exception& error) {
-      log::error("the checkpoint of step {} could not be saved: {}", saving_, error.what());
+      if (checkpoints_) log::error("the checkpoint of step {} could not be saved: {}", saving_, error.what());
     }
   }
   CheckpointObserver(const CheckpointObserver&) = delete;
   CheckpointObserver& operator=(const CheckpointObserver&) = delete;
 
   void session_started(Session& session) override {
-    if (!checkpoints_) return;
+    leave_group();
+    divide(session);
     session.state().await_readers = [this] {
       if (under_way_) under_way_->complete_copy();
     };
@@ -46,6 +93,7 @@ class CheckpointObserver : public Observer {
     const auto every = config_.every_steps;
     const bool due = every > 0 ? run.step % every == 0 : event.result.ends_epoch;
     if (under_way_ && under_way_->has_ended()) finish();
+    if (!event.result.balance.empty()) divide(event.session);
     const bool ends = event.last || event.stops || (event.changes && saves_at_changes_);
     const Targets targets{
         .newest = due || ends, .best = std::exchange(is_best_, false), .waits = ends || !config_.background};
@@ -55,48 +103,83 @@ class CheckpointObserver : public Observer {
   void evaluation_finished(const EvaluationEvent& event) override { is_best_ = config_.keep_best && event.best; }
 
  private:
-  // The folders to which a state is saved, and whether the run waits until it is.
-  struct Targets {
-    bool newest = false;
-    bool best = false;
-    bool waits = false;
-  };
   // The tensors of a content.
   struct Source {
     GatheredHookState hook;
     WholeState whole;
+    std::vector<Tensor> parts = {};
   };
+
+  // Ends what an earlier session's ranks do together. A save that its group did not survive is not complete.
+  void leave_group() {
+    if (!divided_) return;
+    try {
+      finish();
+    } catch (const Error& error) {
+      if (!is_consequence(error.code())) throw;
+      if (checkpoints_) log::warn("the checkpoint of step {} is not complete: {}", saving_, error.what());
+    }
+    divided_.reset();
+  }
+
+  // Finds out what this rank has to save. Collective.
+  void divide(Session& session) {
+    const auto parts = session.parts();
+    if (!parts || !parts->are_divided()) return;
+    const auto group = divided_ ? divided_->group : whole_subgroup(session.group());
+    divided_ = std::make_shared<DividedSaves>(
+        DividedSaves{.parts = {*parts, parallel_, session.state(), session.group().rank(), session.group().size()},
+                     .folder = divided_ ? divided_->folder : parts_folder(*group),
+                     .group = group});
+  }
+
+  // Collective.
+  PartsFolder parts_folder(ProcessGroup& group) const {
+    PartsFolder folder{checkpoints_ ? *checkpoints_
+                                    : checkpoint::Checkpoints({.folder = config_.dir, .keep = config_.keep})};
+    folder.is_keeper = is_first_in_folder(config_.dir, group);
+    return folder;
+  }
 
   // Collective.
   void save(Session& session, Targets targets) {
-    if (under_way_)
+    if (under_way_ && checkpoints_)
       log::info("checkpoint of step {}: waits until that of step {} is written", session.state().run.step, saving_);
     finish();
-    const auto source =
-        std::make_shared<Source>(Source{{session.own_state(), session.group()}, session.gather_state()});
+    auto source = std::make_shared<Source>(Source{.hook = {session.own_state(), session.group()}, .whole = {}});
+    if (checkpoints_) all_.before_checkpoint();
+    if (divided_) {
+      auto [content, memory] = divided_->parts.content();
+      source->parts = std::move(memory);
+      content.hook = source->hook.views();
+      write(std::move(content), source, session.state(), targets, true,
+            [divided = divided_, targets, placements = divided_->parts.placements()](const checkpoint::Content& own) {
+              divided->save(targets, own, placements);
+            });
+      return;
+    }
+    source->whole = session.gather_state();
     if (checkpoints_) {
-      all_.before_checkpoint();
       auto content = content_of(source->whole, session.state().run);
       content.hook = source->hook.views();
-      write(std::move(content), source, session.state(), targets);
+      write(std::move(content), source, session.state(), targets, source->whole.stays,
+            [checkpoints = checkpoints_, targets](const checkpoint::Content& whole) {
+              save_whole(*checkpoints, targets, whole);
+            });
     }
     session.release_whole_state();
   }
 
+  // stays: whether the content does not change before TrainState::await_readers().
   void write(checkpoint::Content content, std::shared_ptr<const Source> source, const TrainState& state,
-             Targets targets) {
-    const auto write_to_folders = [checkpoints = checkpoints_, targets](const checkpoint::Content& complete) {
-      // The state says that it is the best one: a run that resumes from the newest has to find it among the best.
-      if (targets.best) checkpoints->save_best(complete);
-      if (targets.newest) checkpoints->save(complete);
-    };
-    if (!targets.waits && source->whole.stays) {
-      saving_ = state.run.step;
+             Targets targets, bool stays, std::function<void(const checkpoint::Content&)> write_to_folders) {
+    saving_ = state.run.step;
+    if (!targets.waits && stays) {
       under_way_ = std::make_unique<checkpoint::BackgroundSave>(snapshot_of(std::move(content), state, memory_),
-                                                                std::move(source), write_to_folders);
+                                                                std::move(source), std::move(write_to_folders));
     } else {
       write_to_folders(content);
-      all_.checkpoint_saved(state.run.step, checkpoint::BackgroundSave::Clock::now());
+      note_saved(checkpoint::BackgroundSave::Clock::now());
     }
   }
 
@@ -104,25 +187,31 @@ class CheckpointObserver : public Observer {
   void finish() {
     if (!under_way_) return;
     const auto save = std::exchange(under_way_, nullptr);  // its error is reported once
-    all_.checkpoint_saved(saving_, save->result());
+    note_saved(save->result());
   }
 
+  void note_saved(checkpoint::BackgroundSave::Clock::time_point time) {
+    if (checkpoints_) all_.checkpoint_saved(saving_, time);
+  }
+
+  const TrainConfig::Parallel& parallel_;
   const TrainConfig::Checkpoint& config_;
   const bool saves_at_changes_;
-  checkpoint::Checkpoints* const checkpoints_;  // null if another rank writes them
+  checkpoint::Checkpoints* const checkpoints_;  // set at rank 0
   Observer& all_;
   bool is_best_ = false;  // whether the evaluation after this step was the best one so far
   checkpoint::CopyMemory memory_;
-  std::int64_t saving_ = 0;  // the step of the save under way
+  std::int64_t saving_ = 0;                // the step of the last save
+  std::shared_ptr<DividedSaves> divided_;  // null if rank 0 has the whole state
   std::unique_ptr<checkpoint::BackgroundSave> under_way_;
 };
 
 }  // namespace
 
 std::unique_ptr<Observer> make_checkpoint_observer(const ObserverContext& context, Observer& all) {
-  const auto& options = context.config.checkpoint;
-  if (options.dir.empty()) return nullptr;
-  return std::make_unique<CheckpointObserver>(options, has_sharded_state(context.config), context.checkpoints, all);
+  if (context.config.checkpoint.dir.empty()) return nullptr;
+  return std::make_unique<CheckpointObserver>(context.config, has_sharded_state(context.config), context.checkpoints,
+                                              all);
 }
 
 }  // namespace ddprun::trainer

@@ -12,6 +12,9 @@ struct StateParts {
   sharding::ShardedState model;  // parameters, then buffers
   sharding::ShardedState optimizer;
   sharding::ShardedState averages;  // those of train.ema, also before they have begun; empty without
+
+  // Returns whether rank 0 lacks some part of the state. The same at all ranks.
+  bool are_divided() const;
 };
 
 }  // namespace ddprun::trainer

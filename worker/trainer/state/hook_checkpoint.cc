@@ -105,21 +105,20 @@ void warn_of_new_beginning(const checkpoint::Found& found, std::string_view kind
       found.folder.string(), kind.empty() ? "" : fmt::format(" ({})", kind));
 }
 
-// Makes rank 0's decision. ranks: the states of this kind.
-Restored decide(const checkpoint::Found& found, std::string_view kind, const StatesOfRanks& ranks) {
+// Decides at the rank that reads the file. ranks: the states of this kind.
+Restored decide(const checkpoint::Found& found, const checkpoint::SafetensorsFile* file, std::string_view kind,
+                const StatesOfRanks& ranks) {
   const auto saved = static_cast<std::size_t>(found.state.world_size);
-  if (found.has_hook && saved == ranks.size() && fits(found.hook(), kind, ranks)) return Restored::each_rank;
-  if (found.has_hook && saved != ranks.size() && are_alike(ranks) &&
-      fits(found.hook(), kind, StatesOfRanks(saved, ranks[0])))
+  if (file && saved == ranks.size() && fits(*file, kind, ranks)) return Restored::each_rank;
+  if (file && saved != ranks.size() && are_alike(ranks) && fits(*file, kind, StatesOfRanks(saved, ranks[0])))
     return Restored::mean;
   warn_of_new_beginning(found, kind);
   return Restored::none;
 }
 
 // Warns of states that the checkpoint has and this run does not.
-void warn_of_unused(const checkpoint::Found& found, const std::set<std::string>& kinds) {
-  if (!found.has_hook) return;
-  const auto file = found.hook();
+void warn_of_unused(const checkpoint::Found& found, const checkpoint::SafetensorsFile& file,
+                    const std::set<std::string>& kinds) {
   for (const auto& [kind, count] : counts_of(file))
     if (!kinds.contains(std::string(kind))) warn_of_new_beginning(found, kind);
 }
@@ -148,10 +147,11 @@ Tensor host_tensor(const Span& span) {
 
 constexpr int tag = 0;
 
-// Takes this rank's states, which are memory of the host, from rank 0, which has the file.
-void restore_each(const checkpoint::SafetensorsFile* file, const StatesOfRanks& ranks,
+// Takes this rank's states, which are memory of the host, from the rank that has the file.
+void restore_each(const checkpoint::SafetensorsFile* file, int reader, const StatesOfRanks& ranks,
                   const std::vector<HookState>& own, ProcessGroup& group) {
-  for (std::size_t r = 1; file && r < ranks.size(); ++r) {
+  for (std::size_t r = 0; file && r < ranks.size(); ++r) {
+    if (static_cast<int>(r) == reader) continue;
     for (const auto& [name, span] : ranks[r]) {
       const auto bytes = read(*file, name_at(static_cast<int>(r), name));
       group.send(ConstSpan{bytes.data(), span.count, span.dtype}, static_cast<int>(r), tag, {.blocking = true});
@@ -159,19 +159,19 @@ void restore_each(const checkpoint::SafetensorsFile* file, const StatesOfRanks& 
   }
   for (const auto& [name, span] : own) {
     if (!file) {
-      group.recv(span, 0, tag, {.blocking = true});
+      group.recv(span, reader, tag, {.blocking = true});
       continue;
     }
-    const auto bytes = read(*file, name_at(0, name));
+    const auto bytes = read(*file, name_at(reader, name));
     std::memcpy(span.data, bytes.data(), bytes.size());
   }
 }
 
-void restore_mean(const checkpoint::SafetensorsFile* file, int saved_ranks, const std::vector<HookState>& own,
-                  ProcessGroup& group) {
+void restore_mean(const checkpoint::SafetensorsFile* file, int reader, int saved_ranks,
+                  const std::vector<HookState>& own, ProcessGroup& group) {
   for (const auto& state : own) {
     if (file) read_mean(*file, state, saved_ranks);
-    group.broadcast(state.span, 0, {.blocking = true});
+    group.broadcast(state.span, reader, {.blocking = true});
   }
 }
 
@@ -219,25 +219,27 @@ GatheredHookState::GatheredHookState(const std::vector<HookState>& own, ProcessG
   }
 }
 
-void restore_hook_state(const checkpoint::Found* found, const std::vector<HookState>& own, ProcessGroup& group) {
+void restore_hook_state(const checkpoint::Found& found, const std::vector<HookState>& own, ProcessGroup& group) {
   const auto ranks = states_of_ranks(own, group);
   const auto kinds = kinds_of(ranks);
-  if (found) warn_of_unused(*found, kinds);
-  std::optional<checkpoint::SafetensorsFile> file;
-  if (found && found->has_hook) file.emplace(found->hook());
+  const int reader = found.has(checkpoint::hook_file) ? found.readers.at(checkpoint::hook_file) : 0;
+  std::optional<checkpoint::SafetensorsFile> opened;
+  if (group.rank() == reader && found.has(checkpoint::hook_file)) opened.emplace(found.folder / checkpoint::hook_file);
+  const auto* file = opened ? &*opened : nullptr;
+  if (file) warn_of_unused(found, *file, kinds);
   for (const auto& kind : kinds) {
     StatesOfRanks of_ranks;
     for (const auto& states : ranks) of_ranks.push_back(of_kind(kind, states));
     std::vector<std::int64_t> decision{
-        static_cast<std::int64_t>(found ? decide(*found, kind, of_ranks) : Restored::none)};
-    group.broadcast(span_of(decision), 0, {.blocking = true});
+        static_cast<std::int64_t>(group.rank() == reader ? decide(found, file, kind, of_ranks) : Restored::none)};
+    group.broadcast(span_of(decision), reader, {.blocking = true});
     const auto how = static_cast<Restored>(decision[0]);
     if (how == Restored::none) continue;
     OnHost memory(of_kind(kind, own));
     if (how == Restored::each_rank)
-      restore_each(file ? &*file : nullptr, of_ranks, memory.states(), group);
+      restore_each(file, reader, of_ranks, memory.states(), group);
     else
-      restore_mean(file ? &*file : nullptr, file ? found->state.world_size : 0, memory.states(), group);
+      restore_mean(file, reader, found.state.world_size, memory.states(), group);
     memory.copy_back();
   }
 }

@@ -25,11 +25,10 @@ class GatheredHookState {
   std::vector<checkpoint::TensorView> views_;
 };
 
-// Writes a checkpoint's state into the hooks of all ranks. found: set at rank 0; null if there is none, and at other
-// ranks. A checkpoint of as many ranks gives each rank its own. From another number of ranks, each gets the mean over
-// the saved ranks, which keeps the sum still to be sent in proportion to the average; integers are rank 0's. States of
-// one kind, which is the text before the first '/' of their names, are left out if one does not fit (another
-// hook, other buckets), with a warning. Collective.
-void restore_hook_state(const checkpoint::Found* found, const std::vector<HookState>& own, ProcessGroup& group);
+// Writes a checkpoint's state into the hooks of all ranks. A checkpoint of as many ranks gives each rank its own. From
+// another number of ranks, each gets the mean over the saved ranks, which keeps the sum still to be sent in proportion
+// to the average; integers are rank 0's. States of one kind, which is the text before the first '/' of their names, are
+// left out if one does not fit (another hook, other buckets), with a warning. Collective.
+void restore_hook_state(const checkpoint::Found& found, const std::vector<HookState>& own, ProcessGroup& group);
 
 }  // namespace ddprun::trainer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "worker/comm/collectives.h"
+#include "worker/parallel/stored/placements_json.h"
 #include "worker/trainer/state/hook_checkpoint.h"
 
 namespace ddprun::trainer {
@@ -43,25 +45,6 @@ std::vector<checkpoint::TensorView> views_of(const NamedTensors& tensors) {
   return views;
 }
 
-void load_tensors(const checkpoint::SafetensorsFile& file, const std::string& name_of_file,
-                  const NamedTensors& tensors) {
-  if (file.tensors().size() != tensors.size())
-    throw make_error(Errc::mismatch, "{} holds {} tensors, this run has {}", name_of_file, file.tensors().size(),
-                     tensors.size());
-  for (const auto& [name, tensor] : tensors) {
-    const auto* info = file.find(name);
-    if (!info) throw make_error(Errc::mismatch, "{} has no tensor {}", name_of_file, name);
-    if (info->dtype != tensor.dtype() || Shape(info->shape) != tensor.shape())
-      throw make_error(Errc::mismatch, "{}: tensor {} is {} {}, this run needs {} {}", name_of_file, name,
-                       ddprun::name_of(info->dtype), to_string(info->shape), ddprun::name_of(tensor.dtype()),
-                       to_string(tensor.shape()));
-    auto target = tensor;  // a handle on the same elements
-    Tensor on_host = target.device().type == DeviceType::cpu ? target : Tensor::empty(target.shape(), target.dtype());
-    file.read(*info, {static_cast<std::byte*>(on_host.raw()), on_host.bytes()});
-    if (target.device().type != DeviceType::cpu) target.copy_from(on_host);
-  }
-}
-
 // Returns a text such as "optim.name = sgd, this run has adam"; empty if none of these settings has changed.
 std::string changes(std::span<const std::string_view> keys, const NamedSettings& saved, const NamedSettings& own) {
   std::vector<std::string> all;
@@ -72,18 +55,6 @@ std::string changes(std::span<const std::string_view> keys, const NamedSettings&
     all.push_back(fmt::format("{} = {}, this run has {}", key, before->second, now->second));
   }
   return fmt::format("{}", fmt::join(all, "; "));
-}
-
-// Loads tensors, and explains a mismatch by the settings that have changed.
-void load_part(const checkpoint::Found& found, const char* file_name, const checkpoint::SafetensorsFile& file,
-               const NamedTensors& tensors, const std::string& changed_settings) {
-  try {
-    load_tensors(file, (found.folder / file_name).string(), tensors);
-  } catch (const Error& e) {
-    if (e.code() != Errc::mismatch || changed_settings.empty()) throw;
-    throw make_error(Errc::mismatch, "the checkpoint {} was made with {} ({})", found.folder.string(), changed_settings,
-                     e.what());
-  }
 }
 
 // Checks the position: a data set with other settings may have been larger.
@@ -100,47 +71,108 @@ void check_position(const checkpoint::Found& found, const ResumeOptions& options
                    (found.folder / "state.json").string(), state.samples, *options.epoch_samples);
 }
 
-void load(const checkpoint::Found& found, const NamedSettings& settings, const WholeState& whole) {
-  const auto& saved = found.state.config;
-  load_part(found, "model.safetensors", found.model(), whole.model, changes(model_keys, saved, settings));
-  load_part(found, "optimizer.safetensors", found.optimizer(), whole.optimizer,
-            changes(optimizer_keys, saved, settings));
+// Returns rank 0's tensors as a target at all ranks: specs are those of the file, as far as rank 0 has them.
+stored::LoadTarget whole_at_first(const NamedTensors& whole, const stored::StoredTensors& stored,
+                                  const ProcessGroup& group) {
+  const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{{"replicate", group.size()}}, group.size());
+  const std::map<std::string_view, Tensor> by_name(whole.begin(), whole.end());
+  stored::LoadTarget target;
+  for (const auto& tensor : stored.tensors) {
+    target.tensors.push_back({tensor.spec(), {.mesh = mesh, .local = sharding::Owner{"replicate", 0}}});
+    const auto own = by_name.find(tensor.spec().name);
+    target.own.push_back(own == by_name.end() ? Tensor() : own->second);
+  }
+  return target;
 }
 
-// Returns whether there were averages.
-bool load_averages(const checkpoint::Found& found, const WholeState& whole) {
-  if (found.has_ema) {
-    load_tensors(found.ema(), (found.folder / "ema.safetensors").string(), with_averages(whole.model, whole.averages));
-    return true;
+std::vector<sharding::PlacedTensor> specs_of(const NamedTensors& tensors) {
+  const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{}, 1);
+  std::vector<sharding::PlacedTensor> all;
+  for (const auto& [name, tensor] : tensors)
+    all.push_back({{name, tensor.shape().to_vector(), tensor.dtype()}, {.mesh = mesh}});
+  return all;
+}
+
+// Checks tensors, and explains a mismatch by the settings that have changed.
+void check_part(const stored::StoredFiles& files, stored::Kind kind, const std::vector<sharding::PlacedTensor>& tensors,
+                const std::string& changed_settings) {
+  try {
+    stored::check_tensors(files, kind, tensors, true);
+  } catch (const Error& e) {
+    if (e.code() != Errc::mismatch || changed_settings.empty()) throw;
+    throw make_error(Errc::mismatch, "the checkpoint {} was made with {} ({})", files.folder.string(), changed_settings,
+                     e.what());
   }
-  log::warn("train.ema: the checkpoint {} has no averages of the parameters, so they begin anew",
-            found.folder.string());
+}
+
+// Checks what a checkpoint holds against what the run has. REQUIRES: parts, or rank 0's whole
+void check_all(const checkpoint::RunState& state, const stored::StoredFiles& files, const NamedSettings& settings,
+               const WholeState& whole, const PartsTarget* parts) {
+  using stored::Kind;
+  const auto& saved = state.config;
+  check_part(files, Kind::model, parts ? parts->model.tensors : specs_of(whole.model),
+             changes(model_keys, saved, settings));
+  check_part(files, Kind::optimizer, parts ? parts->optimizer.tensors : specs_of(whole.optimizer),
+             changes(optimizer_keys, saved, settings));
+  if (!files.state.of(Kind::averages).tensors.empty())
+    stored::check_tensors(files, Kind::averages, parts ? parts->averages.tensors : specs_of(whole.averages), false);
+}
+
+void load(const stored::StoredFiles& files, bool has_averages, const WholeState& whole, const PartsTarget* parts,
+          ProcessGroup& group) {
+  using stored::Kind;
+  const auto load_kind = [&](Kind kind, const stored::LoadTarget* own, const NamedTensors& tensors) {
+    stored::load(files, kind, own ? *own : whole_at_first(tensors, files.state.of(kind), group), group);
+  };
+  load_kind(Kind::model, parts ? &parts->model : nullptr, whole.model);
+  load_kind(Kind::optimizer, parts ? &parts->optimizer : nullptr, whole.optimizer);
+  if (!has_averages) return;
+  // A file of averages of a whole state has the other tensors, too.
+  load_kind(Kind::averages, parts ? &parts->averages : nullptr, with_averages(whole.model, whole.averages));
+}
+
+// Returns whether averages are loaded. wanted: whether rank 0 has some.
+bool has_averages(const stored::StoredFiles& files, bool wanted, ProcessGroup& group) {
+  std::vector<std::int64_t> first{wanted ? 1 : 0};
+  group.broadcast(span_of(first), 0, {.blocking = true});
+  if (first[0] == 0) return false;
+  if (!files.state.of(stored::Kind::averages).tensors.empty()) return true;
+  if (group.rank() == 0)
+    log::warn("train.ema: the checkpoint {} has no averages of the parameters, so they begin anew",
+              files.folder.string());
   return false;
 }
 
-// Rank 0's part of resume().
-std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options) {
+// Finds the checkpoint from which the run goes on. Collective; the result is the same at all ranks.
+std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options, const checkpoint::Peers& peers) {
+  auto& checkpoints = *options.checkpoints;
   if (options.resume == Resume::never) {
-    if (options.checkpoints->any())
+    if (peers.rank == 0 && checkpoints.any())
       log::warn(
           "checkpoint.resume = never: starting from step 0; a later run resumes from the checkpoint of the "
           "highest step, which may be one of those that checkpoint.dir holds already");
     return std::nullopt;
   }
   if (options.resume == Resume::best) {
-    if (auto found = options.checkpoints->best()) return found;
+    if (auto found = checkpoints.best(peers)) return found;
     throw Error(Errc::io, "checkpoint.resume = best, but checkpoint.dir holds no folder best");
   }
-  auto found = options.checkpoints->newest();
+  auto found = checkpoints.newest(peers);
   if (!found && options.resume == Resume::require)
     throw Error(Errc::io, "checkpoint.resume = require, but checkpoint.dir holds no checkpoint");
   return found;
 }
 
-bool is_true_at_first(bool value, ProcessGroup& group) {
-  std::vector<std::int64_t> first{value ? 1 : 0};
-  group.broadcast(span_of(first), 0)->wait();
-  return first[0] != 0;
+// Reads at one rank where the tensors lie, for all. Collective.
+stored::StoredFiles files_of(const checkpoint::Found& found, ProcessGroup& group) {
+  const int reader = found.readers.at(found.has_parts ? checkpoint::placements_file : checkpoint::model_file);
+  const auto text =
+      broadcast_bytes(group, group.rank() == reader ? stored::to_json(stored::stored_state_of(found)) : "", reader);
+  stored::StoredFiles files{
+      .folder = found.folder, .state = stored::stored_state_from_json(text, found.folder.string()), .readers = {}};
+  for (int rank = 0; rank < files.state.ranks(); ++rank)
+    files.readers.push_back(found.readers.at(files.state.file_of(stored::Kind::model, rank)));
+  return files;
 }
 
 }  // namespace
@@ -167,25 +199,19 @@ checkpoint::Content content_of(const WholeState& whole, const checkpoint::RunSta
 }
 
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
-                                           const Distribute& distribute) {
-  std::string text;
-  bool has_averages = false;
-  std::optional<checkpoint::Found> found;
-  if (group.rank() == 0 && options.checkpoints) {
-    found = find_checkpoint(options);
-    if (found) {
-      check_position(*found, options);
-      load(*found, options.settings, whole);
-      has_averages = !whole.averages.empty() && load_averages(*found, whole);
-      text = checkpoint::to_json(found->state);
-    }
-  }
-  text = broadcast_bytes(group, std::move(text), 0);
-  if (text.empty()) return std::nullopt;
-  has_averages = is_true_at_first(has_averages, group);
-  const auto own = distribute ? distribute(has_averages) : std::vector<HookState>{};
-  restore_hook_state(found ? &*found : nullptr, own, group);
-  return checkpoint::run_state_from_json(text, "rank 0's checkpoint");
+                                           const Distribute& distribute, const PartsTarget* parts) {
+  const checkpoint::Peers peers{.rank = group.rank(),
+                                .all_gather = [&](const std::string& own) { return all_gather_bytes(group, own); }};
+  const auto found = find_checkpoint(options, peers);
+  if (!found) return std::nullopt;
+  check_position(*found, options);
+  const auto files = files_of(*found, group);
+  if (parts || group.rank() == 0) check_all(found->state, files, options.settings, whole, parts);
+  const bool averages = has_averages(files, parts ? !parts->averages.tensors.empty() : !whole.averages.empty(), group);
+  load(files, averages, whole, parts, group);
+  const auto own = distribute ? distribute(averages) : std::vector<HookState>{};
+  restore_hook_state(*found, own, group);
+  return found->state;
 }
 
 }  // namespace ddprun::trainer

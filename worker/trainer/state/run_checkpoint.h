@@ -10,6 +10,7 @@
 #include "worker/comm/process_group.h"
 #include "worker/nn/module.h"
 #include "worker/optim/optimizer.h"
+#include "worker/parallel/stored/load.h"
 #include "worker/reducer/comm_hook.h"
 #include "worker/trainer/config/resume.h"
 #include "worker/trainer/state/train_state.h"
@@ -37,24 +38,32 @@ optim::NamedTensors tensors_of(const nn::Module& model);
 WholeState tensors_of(const TrainState& state);
 
 struct ResumeOptions {
-  checkpoint::Checkpoints* checkpoints = nullptr;  // set at rank 0; null: no checkpoints
+  checkpoint::Checkpoints* checkpoints;  // those that this rank sees, in a folder of the same name at all ranks
   Resume resume = Resume::automatic;
   const std::map<std::string, std::string>& settings;  // those of this run, as in RunState::config
   std::optional<std::int64_t> epoch_samples = {};      // those of this run's data set; none if unknown
 };
 
-// Called at every rank once rank 0's tensors are those of a checkpoint: copies model, optimizer and, if they were read,
-// averages to the other ranks. Returns the own state of this rank, which is restored after that.
+// The memory of a run's parts, into which a checkpoint is read.
+struct PartsTarget {
+  stored::LoadTarget model, optimizer;
+  stored::LoadTarget averages;  // empty without train.ema
+};
+
+// Called at every rank once its parts, or otherwise rank 0's tensors, are those of a checkpoint: spreads the values to
+// all memory that depends on them. has_averages: whether averages were read. Returns the own state of this rank, which
+// is restored after that.
 using Distribute = std::function<std::vector<HookState>(bool has_averages)>;
 
-// Resumes from rank 0's newest checkpoint: its tensors go to the memory of whole at rank 0, and distribute copies them
-// to the others; each rank's own state goes to that rank. Returns the result at all ranks; none for a start at step 0.
-// A checkpoint without averages leaves them as they are, with a warning.
-// Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the
-// tensor: one that is missing, has another shape or dtype, or that the model does not know; Errc::io for a position
-// beyond the data set, if its settings are those of the checkpoint; those of
-// Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
+// Resumes from the newest checkpoint, of any layout, of whose files each is seen by some rank: its tensors go to the
+// memory of whole at rank 0, and distribute copies them to the others; each rank's own state goes to that rank. Returns
+// the result at all ranks; none for a start at step 0. A checkpoint without averages leaves them as they are, with a
+// warning. parts: if set, the tensors go to these parts instead, those that each rank has. Each file is read by one
+// rank that sees it, and sent to those that do not. Errors: Errc::mismatch naming the settings that have changed, and
+// the file and the tensor: one that is missing, has another shape or dtype, or that the model does not know; Errc::io
+// for a position beyond the data set, if its settings are those of the checkpoint; those of Checkpoints::newest(), and
+// Errc::io when a checkpoint is required and there is none. Collective.
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
-                                           const Distribute& distribute = {});
+                                           const Distribute& distribute = {}, const PartsTarget* parts = nullptr);
 
 }  // namespace ddprun::trainer

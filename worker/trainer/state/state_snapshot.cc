@@ -15,6 +15,7 @@ std::shared_ptr<checkpoint::Snapshot> snapshot_of(checkpoint::Content content, c
   };
   for (const auto& [name, buffer] : state.model->named_buffers()) add(buffer, buffers);
   for (const auto& [name, parameter] : state.model->named_parameters()) add(parameter.value(), others);
+  for (const auto& [name, part] : state.parts) add(part.value(), others);
   const auto all = tensors_of(state);
   for (const auto* tensors : {&all.optimizer, &all.averages})
     for (const auto& [name, tensor] : *tensors) add(tensor, others);

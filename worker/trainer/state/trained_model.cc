@@ -15,9 +15,9 @@ namespace ddprun::trainer {
 namespace {
 
 // Loads a checkpoint; one of another model is a mistake in the train.cfg.
-void load(nn::Module& model, const std::filesystem::path& file) {
+void load(nn::Module& model, const stored::ModelSource& trained) {
   try {
-    nn::load_state(model, file);
+    nn::load_state(model, *trained.tensors, trained.name);
   } catch (const Error& e) {
     throw make_error(e.code() == Errc::mismatch ? Errc::usage : e.code(), "{}", e.what());
   }
@@ -25,8 +25,10 @@ void load(nn::Module& model, const std::filesystem::path& file) {
 
 }  // namespace
 
-std::filesystem::path trained_model_file(std::string_view command, const TrainConfig& config) {
-  if (config.checkpoint.dir.empty() && !config.model.weights.empty()) return config.model.weights;
+stored::ModelSource open_trained_model(std::string_view command, const TrainConfig& config) {
+  const auto& weights = config.model.weights;
+  if (config.checkpoint.dir.empty() && !weights.empty())
+    return {weights.string(), std::make_unique<checkpoint::SafetensorsFile>(weights)};
   if (config.checkpoint.dir.empty())
     throw make_error(Errc::usage,
                      "{} needs checkpoint.dir, the folder with the model's checkpoints, or model.weights, a file",
@@ -40,7 +42,7 @@ std::filesystem::path trained_model_file(std::string_view command, const TrainCo
   if (!found)
     throw make_error(Errc::usage, "{} holds no checkpoint{}", config.checkpoint.dir.string(),
                      best ? " in a folder best" : "");
-  return found->evaluated_model();
+  return stored::open_model(*found);
 }
 
 std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const TrainConfig& config,
@@ -48,12 +50,12 @@ std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const T
                                                const plugin::Registry& registry) {
   TrainConfig on_host = config;
   if (names_cuda_devices(config.parallel)) on_host.parallel.devices.clear();
-  const auto file = trained_model_file(command, config);
+  const auto trained = open_trained_model(command, config);
   TrainState state = make_train_state(on_host, {}, layout, task, 0, registry);
   if (config.checkpoint.dir.empty())
     load_initial_weights(config.model, *state.model);
   else
-    load(*state.model, file);
+    load(*state.model, trained);
   state.model->train(false);
   return std::move(state.model);
 }

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "worker/checkpoint/run_state.h"
+
+// The search for a checkpoint whose files may lie on several hosts that have no file system in common.
+namespace ddprun::checkpoint {
+
+// The processes that search together, each in a folder of the same name. Whether two of them see the same folder
+// matters only in so far as each file has to be seen by one.
+struct Peers {
+  int rank = 0;
+  // Returns every process' text, by rank. Collective.
+  std::function<std::vector<std::string>(const std::string& own)> all_gather = [](const std::string& own) {
+    return std::vector<std::string>{own};
+  };
+};
+
+// A checkpoint that was found whole: size and SHA-256 of every file were as its manifest says.
+struct Found {
+  std::filesystem::path folder;
+  RunState state;
+  // True if model, optimizer and averages lie in parts of ranks, and placements_file says where; otherwise they have a
+  // file each.
+  bool has_parts = false;
+  // For each file the process that has verified it, and so can read it.
+  std::map<std::string, int> readers = {};
+
+  bool has(const std::string& file) const { return readers.contains(file); }
+};
+
+// Examines a checkpoint of which each process sees some files, with each file read by one of them. Collective; the
+// result, and the error, is the same at all. Throws InaccessibleFile, or Errc::io saying what is missing, torn, changed
+// or wrong in itself.
+Found examine_checkpoint(const std::filesystem::path& folder, const Peers& peers);
+// The same for a process that sees all of it.
+Found verify_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace ddprun::checkpoint

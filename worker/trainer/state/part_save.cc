@@ -1,0 +1,97 @@
+#include "worker/trainer/state/part_save.h"
+
+#include <filesystem>
+#include <functional>
+#include <sstream>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/error.h"
+#include "common/random.h"
+#include "worker/checkpoint/file_writer.h"
+#include "worker/comm/collectives.h"
+#include "worker/comm/error_file.h"
+
+namespace ddprun::trainer {
+namespace {
+
+using checkpoint::FileDigests;
+
+constexpr char failed = '!';  // begins the answer of a rank that could not do its act
+
+// Does this rank's act of a save, whose result is one line a file, and returns the results of all ranks.
+std::vector<std::string> all_do(ProcessGroup& group, const std::function<std::string()>& act) {
+  std::string own;
+  try {
+    own = act();
+  } catch (const std::exception& e) {
+    own = failed + std::string(e.what());
+  }
+  const auto answers = all_gather_bytes(group, own);
+  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
+    if (answers[rank].empty() || answers[rank].front() != failed) continue;
+    throw make_error(Errc::io, "rank {} cannot save its part of a checkpoint: {}", rank, answers[rank].substr(1));
+  }
+  return answers;
+}
+
+std::string lines_of(const FileDigests& files) {
+  std::string text;
+  for (const auto& [name, digest] : files) text += fmt::format("{} {} {}\n", name, digest.bytes, digest.sha256);
+  return text;
+}
+
+FileDigests files_in(const std::vector<std::string>& answers) {
+  FileDigests files;
+  for (const auto& answer : answers) {
+    std::istringstream words(answer);
+    std::string name;
+    checkpoint::FileDigest digest;
+    while (words >> name >> digest.bytes >> digest.sha256) files[name] = digest;
+  }
+  return files;
+}
+
+}  // namespace
+
+bool is_first_in_folder(const std::filesystem::path& folder, ProcessGroup& group) {
+  const auto nonce = broadcast_bytes(group, random_hex(8), 0);
+  const auto probe_of = [&](int rank) { return folder / fmt::format(".writing-probe-{}-{}", nonce, rank); };
+  const auto own = probe_of(group.rank());
+  all_do(group, [&] {
+    checkpoint::FileWriter(own).finish();
+    return std::string();
+  });
+  int first = 0;
+  while (first < group.rank() && !std::filesystem::exists(probe_of(first))) ++first;
+  all_do(group, [] { return std::string(); });
+  std::error_code ignored;
+  std::filesystem::remove(own, ignored);
+  return first == group.rank();
+}
+
+void save_parts(const PartsFolder& folder, ProcessGroup& group, const std::string& name, const checkpoint::Content& own,
+                const std::string& placements) {
+  const auto& checkpoints = folder.checkpoints;
+  const auto keepers_do = [&](const std::function<void()>& act) {
+    all_do(group, [&] {
+      if (folder.is_keeper) act();
+      return std::string();
+    });
+  };
+  // All folders have the same files, also of the state, in which each rank notes what it has seen.
+  const auto text = broadcast_bytes(group, checkpoint::to_json(own.state), 0);
+  const auto state = checkpoint::run_state_from_json(text, "rank 0's state");
+  try {
+    keepers_do([&] { checkpoints.begin(name); });
+    const auto answers = all_do(group, [&] { return lines_of(checkpoints.write_part(name, group.rank(), own)); });
+    keepers_do([&] { checkpoints.commit(name, state, placements, files_in(answers)); });
+  } catch (const Error& e) {
+    if (folder.is_keeper && !is_consequence(e.code())) checkpoints.remove_leftovers();
+    throw;
+  }
+  if (folder.is_keeper && name != checkpoint::best_name) checkpoints.prune(state.step);
+}
+
+}  // namespace ddprun::trainer
