@@ -267,6 +267,20 @@ TEST_CASE("plan --world_size prints every layout, the fastest first, and why the
   CHECK(run_worker(words).code == 2);
 }
 
+// A hook that rounds by neighbours excludes zero = 2 with every layout, and not the layouts themselves.
+TEST_CASE("plan --world_size lists products of an axis that fits with a whole state alone") {
+  TempDir dir;
+  Words words{"plan", "--world_size=4"};
+  const auto job = gpt_job(dir);
+  words.insert(words.end(), job.begin(), job.end());
+  words.push_back("--parallel.hook=topk");
+  const auto result = run_worker(words);
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  CHECK(std::regex_search(result.out, std::regex("\ndata 2 x pipeline 2, zero 2 +does not fit: ")));
+  CHECK(std::regex_search(result.out, std::regex("\ndata 1 x pipeline 2 x context 2 +[0-9.]+ ")));
+}
+
 TEST_CASE("plan --world_size starts at most two processes, however many ranks are planned") {
   TempDir dir;
   Words words{"plan", "--world_size=64"};

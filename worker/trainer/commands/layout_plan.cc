@@ -122,7 +122,7 @@ bool is_candidate(const Layout& layout) {
   return axes_of(layout).size() <= 1 || layout.tensor * layout.context * layout.expert <= most_neighbours;
 }
 
-// Leaves out the other layouts of an axis that does not fit by itself.
+// Leaves out the other layouts of an axis that does not fit by itself. With a divided state the cause may be that.
 class FittingAxes {
  public:
   bool may_fit(const Layout& layout) const {
@@ -131,7 +131,7 @@ class FittingAxes {
   }
   void note(const LayoutPlan& plan) {
     const auto axes = axes_of(plan.layout);
-    if (!plan.step && axes.size() == 1) refused_.insert(*axes.begin());
+    if (!plan.step && axes.size() == 1 && plan.layout.zero == 0) refused_.insert(*axes.begin());
   }
 
  private:
