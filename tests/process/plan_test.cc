@@ -1,9 +1,9 @@
 // ddprun-worker plan: the planned memory and traffic of a step, beside the report of a run.
 #include <algorithm>
-#include <sys/resource.h>
 #include <thread>
 
 #include <boost/json.hpp>
+#include <fmt/format.h>
 
 #include "tests/process/worker.h"
 #include "tests/support/step_records.h"
@@ -48,17 +48,6 @@ TEST_CASE("plan prints the memory that a run of as many ranks reports") {
   CHECK(bytes_in(plan.out, "sent") == (ranks - 1) * run.at("gradient_bytes").to_number<double>());
 }
 
-namespace {
-
-// The largest resident memory of any process that this one has waited for.
-double largest_memory_of_children() {
-  rusage use{};
-  REQUIRE(::getrusage(RUSAGE_CHILDREN, &use) == 0);
-  return static_cast<double>(use.ru_maxrss) * 1024;
-}
-
-}  // namespace
-
 // The kernel's figure is that of the whole process, so that of a small model is subtracted.
 TEST_CASE("the memory that plan prints for a large model is what the kernel counts for its run") {
   const auto job = [](const std::string& hidden) {
@@ -74,10 +63,12 @@ TEST_CASE("the memory that plan prints for a large model is what the kernel coun
       sum += bytes_in(plan.out, row);
     return sum;
   };
-  digest_of(run_worker(job("64 64")));
-  const double small = largest_memory_of_children();
-  digest_of(run_worker(job("4096 2048")));
-  const double measured = largest_memory_of_children() - small;
+  const auto run = [&](const std::string& hidden) {
+    const auto result = run_worker(job(hidden));
+    digest_of(result);
+    return static_cast<double>(result.peak_memory);
+  };
+  const double measured = run("4096 2048") - run("64 64");
   const double expected = planned("4096 2048") - planned("64 64");
   INFO("measured " << measured << ", planned " << expected);
   CHECK(expected > 150e6);

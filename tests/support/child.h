@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdexcept>
 #include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -33,6 +34,7 @@ class Child {
     int signal_number = 0;  // 0 when it ended by itself
     std::string out;
     std::string err;
+    std::size_t peak_memory = 0;  // bytes, resident: the most that it, or a process that it has waited for, has had
   };
 
   // arguments[0] is a path. Added variables replace those of this process.
@@ -84,11 +86,13 @@ class Child {
   Result wait(std::chrono::milliseconds timeout = default_timeout) {
     pump_until([&] { return out_.ended && err_.ended; }, "the end", timeout);
     int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) continue;
+    rusage use{};
+    while (::wait4(pid_, &status, 0, &use) < 0 && errno == EINTR) continue;
     result_ = Result{.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                      .signal_number = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
                      .out = out_.text,
-                     .err = err_.text};
+                     .err = err_.text,
+                     .peak_memory = static_cast<std::size_t>(use.ru_maxrss) * 1024};
     if (err_.text.find("Sanitizer: ") != std::string::npos || err_.text.find(": runtime error: ") != std::string::npos)
       std::fputs(err_.text.c_str(), stderr);  // shows reports of sanitizers
     return *result_;
