@@ -344,6 +344,37 @@ TEST_CASE("plan counts the copy of the state that a checkpoint in the background
   CHECK_THAT(plan({folder, "--checkpoint.background=false"}), !Catch::Contains("copy for a checkpoint"));
 }
 
+TEST_CASE("the copies that plan counts are as large as the files that the ranks of a run write") {
+  const auto layout = GENERATE(values<Words>({{"--parallel.zero=1"},
+                                              {"--parallel.zero=3"},
+                                              {"--parallel.tensor=2"},
+                                              {"--parallel.pipeline=2", "--parallel.micro_batches=4"}}));
+  CAPTURE(layout);
+  constexpr int ranks = 4;
+  TempDir dir;
+  Words job = gpt_job(dir);
+  job.insert(job.end(), layout.begin(), layout.end());
+  job.insert(job.end(), {"--train.global_batch_size=16", "--checkpoint.dir=" + (dir / "checkpoints").string()});
+  Words planning{"plan", "--ranks=" + std::to_string(ranks)};
+  planning.insert(planning.end(), job.begin(), job.end());
+  const auto plan = run_worker(planning);
+  INFO(plan.out << plan.err);
+  REQUIRE(plan.code == 0);
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(ranks)};
+  words.insert(words.end(), job.begin(), job.end());
+  digest_of(run_job(words));
+  double all = 0, largest = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto file = dir / fmt::format("checkpoints/step_000003/part_{:05}.safetensors", rank);
+    const auto bytes = static_cast<double>(std::filesystem::file_size(file));
+    all += bytes;
+    largest = std::max(largest, bytes);
+  }
+  const double planned = bytes_in(plan.out, "copy for a checkpoint");
+  CHECK(planned < 1.05 * largest);
+  CHECK(planned > 0.95 * all / ranks);
+}
+
 TEST_CASE("plan --world_size divides the experts of a model that has some") {
   TempDir dir;
   Words words{"plan", "--world_size=2"};

@@ -22,38 +22,46 @@ bool copies_state(const TrainConfig& config) {
   return !config.checkpoint.dir.empty() && config.checkpoint.background && config.parallel.strategy != "local_sgd";
 }
 
-// Returns the bytes of what this rank updates of the parameters, and of the buffers.
-double bytes_of_parts(const TrainSession& session) {
-  const ParallelForms& forms = session.forms();
-  const DividedParameters* divided = forms.parallelism.divided();
-  const auto& model = *session.state().model;
-  double sum = 0;
-  for (const auto& [name, buffer] : model.named_buffers()) sum += number(buffer.bytes());
-  if (divided)
-    for (const Tensor& part : divided->values) sum += number(part.bytes());
-  else
-    for (const auto& [name, parameter] :
-         forms.pipelined ? forms.pipelined->pipeline().parameters() : model.named_parameters())
-      sum += number(parameter.value().bytes());
-  return sum;
+// The bytes of the state at this rank.
+struct PartBytes {
+  double own = 0;      // of its parts
+  double written = 0;  // of those that it writes to a checkpoint
+};
+
+// Rank 0 writes a state that it has whole. Otherwise each rank writes its parts, and about an equal share of those that
+// several have alike (stored::WriterChoice).
+PartBytes part_bytes(TrainSession& session) {
+  const auto parts = session.parts();
+  const bool divided = session.forms().pipelined || parts->are_divided();  // a dry step knows no other stages' tensors
+  const int rank = session.group().rank();
+  PartBytes bytes;
+  for (const auto* each : {&parts->model, &parts->optimizer, &parts->averages})
+    for (const auto& tensor : each->tensors()) {
+      const auto own = static_cast<double>(tensor.local_bytes(rank));
+      if (own == 0) continue;
+      bytes.own += own;
+      bytes.written += divided ? own / static_cast<double>(tensor.holders(rank).size()) : own;
+    }
+  return bytes;
 }
 
 }  // namespace
 
-RankUse rank_use(const TrainConfig& config, const TrainSession& session, std::size_t activation_peak,
-                 const ModelPeaks& peaks, std::size_t steps) {
+RankUse rank_use(const TrainConfig& config, TrainSession& session, std::size_t activation_peak, const ModelPeaks& peaks,
+                 std::size_t steps) {
   const TrainState& state = session.state();
   const MemoryUse memory = memory_of(state, activation_peak, peaks);
   const SharedBytes shared = shared_bytes(config, *state.model, session.forms());
   const double averages = state.ema ? bytes_of(state.ema->averages()) : 0;
+  const bool copies_for_checkpoint = copies_state(config), copies_for_peers = config.checkpoint.peers > 0;
+  const PartBytes parts = copies_for_checkpoint || copies_for_peers ? part_bytes(session) : PartBytes{};
   constexpr double copies = 4;  // the next ones are made before the last ones are dropped
   return {.parameters = number(memory.parameters),
           .gradients = number(memory.gradients),
           .optimizer = number(memory.optimizer),
           .averages = averages,
-          .copied = copies_state(config) ? bytes_of_parts(session) + number(memory.optimizer) + averages : 0,
-          .kept = config.checkpoint.peers > 0 ? copies * (bytes_of_parts(session) + number(memory.optimizer) + averages)
-                                              : 0,
+          .copied = copies_for_checkpoint ? parts.written : 0,
+          .kept = copies_for_peers ? copies * parts.own : 0,
           .activations = number(memory.activations),
           .gathered = number(memory.peaks.parameters - memory.parameters),
           .shared_parameters = number(shared.parameters),

@@ -59,10 +59,10 @@ double bubble_factor(const TrainConfig& config, const SmallJob& small) {
 // A plan leaves out the memory that an allocator keeps for later, and that which exists only while a job is made.
 constexpr double most_of_free_memory = 0.75;
 
-// use: that of a rank. Returns an empty text if so many have the memory here.
+// use: that of a rank. Returns an empty text if so many have the memory here. Steps that are measured copy no state.
 std::string why_not_measured(const RankUse& use, int ranks) {
   const auto free = free_memory();
-  const double needed = use.memory() * ranks;
+  const double needed = use.memory_of_step() * ranks;
   if (!free || needed < most_of_free_memory * static_cast<double>(*free)) return {};
   return fmt::format("{} rank{} would take {}, more than {:.0f} % of the {} that are free here", ranks,
                      ranks == 1 ? "" : "s", byte_text(static_cast<std::size_t>(needed)), 100 * most_of_free_memory,
