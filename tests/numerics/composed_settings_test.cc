@@ -79,6 +79,10 @@ TEST_CASE("what is said of passes and of the order of reductions goes with exper
     INFO(each);
     CHECK(difference(one, job.losses({1, 2, 1, 1, 0, each, 2}, "max_steps = 10\ncheck_replicas = true\n"), 10) < 1e-6);
   }
+  const std::string apart =
+      "delay_all_reduce_named_params = h.0.mlp.c_fc.weight\nparam_to_hook_all_reduce = h.1.ln_1.weight\n";
+  CHECK_THROWS_WITH(job.run({1, 2, 1, 1, 0, apart, 2}, "max_steps = 1\n"),
+                    Catch::StartsWith("parallel.delay_all_reduce_named_params: h.0.mlp.c_fc.weight cannot wait for "));
 }
 
 TEST_CASE("statistics of batches are those of the samples of all ranks where layers are divided") {

@@ -20,7 +20,21 @@ std::vector<std::pair<std::string, Variable>> parameters(const nn::Module& model
   return all;
 }
 
+// A parameter cannot wait for the gradient of one that is averaged apart from it.
+void check_delays(const SlicedTensors& parts, const DdpOptions& options) {
+  const auto& awaited = options.param_to_hook_all_reduce;
+  if (awaited.empty()) return;
+  for (const auto& name : options.delay_all_reduce_named_params)
+    if (parts.divides(name) != parts.divides(awaited))
+      throw make_error(
+          Errc::usage,
+          "delay_all_reduce_named_params: {} cannot wait for param_to_hook_all_reduce = {}: one of them is "
+          "an expert's, and the gradients of experts are averaged apart from the others",
+          name, awaited);
+}
+
 DdpOptions options_for(const nn::Module& model, const ExpertParallel& experts, bool of_experts, DdpOptions options) {
+  check_delays(experts.parts(), options);
   for (const auto& [name, parameter] : parameters(model, experts.parts(), !of_experts))
     options.ignored_parameters.push_back(name);
   if (of_experts)

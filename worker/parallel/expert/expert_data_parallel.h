@@ -20,7 +20,7 @@ namespace ddprun {
 //
 // Ownership: model, experts and groups outlive this object; the model's gradients may outlive it.
 // Threads: one at a time; the constructor is collective over all. All ranks make equally many passes. Errors: those of
-// DistributedDataParallel.
+// DistributedDataParallel, and Errc::usage if of a delayed parameter and param_to_hook_all_reduce one is an expert's.
 class ExpertDataParallel final : public DataParallelism {
  public:
   // Makes the hook that averages gradients over a group; empty: they are averaged as they are.

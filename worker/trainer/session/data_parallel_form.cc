@@ -94,18 +94,25 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, D
 }
 
 // The options of DistributedDataParallel that name parameters are keys of [parallel] of the same names.
-std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, nn::Module& model, ProcessGroup& group,
-                                                  const StageTensors& stages = {}) {
-  DdpOptions options = ddp_options(c);
-  options.stages = stages;
+template <class Act>
+auto naming_keys_of_parallel(Act act) {
   try {
-    auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
-    if (c.parallel.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
-    return ddp;
+    return act();
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
     throw make_error(Errc::usage, "parallel.{}", e.what());
   }
+}
+
+std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, nn::Module& model, ProcessGroup& group,
+                                                  const StageTensors& stages = {}) {
+  DdpOptions options = ddp_options(c);
+  options.stages = stages;
+  return naming_keys_of_parallel([&] {
+    auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
+    if (c.parallel.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
+    return ddp;
+  });
 }
 
 StageParallelism replicated(const TrainConfig& c) {
@@ -128,8 +135,10 @@ StageParallelism replicated_experts(const TrainConfig& c, const ExpertParallel& 
                 ExpertDataParallel::MakeHook make_hook;
                 if (c.parallel.hook != "allreduce")
                   make_hook = [&](ProcessGroup& group) { return comm_hook(c, group, device_of(model)); };
-                return std::make_unique<ExpertDataParallel>(model, experts, groups.gradients_of_experts,
-                                                            groups.gradients, options_of(stages), make_hook);
+                return naming_keys_of_parallel([&] {
+                  return std::make_unique<ExpertDataParallel>(model, experts, groups.gradients_of_experts,
+                                                              groups.gradients, options_of(stages), make_hook);
+                });
               },
           .buckets =
               [&experts, options_of](nn::Module& model, const StageTensors& stages) {

@@ -119,6 +119,32 @@ TEST_CASE("a model without experts, or with a number of them that ranks do not d
   CHECK_THAT(refusal([] { return make_gpt_with_experts(3); }), Catch::Contains("3 experts are no multiple of 2 ranks"));
 }
 
+TEST_CASE("a delayed parameter waits for none that is averaged apart from it") {
+  const std::string of_expert = "h.0.mlp.c_fc.weight", other = "h.0.attn.c_attn.weight";
+  const auto refusal = [](const std::string& delayed, const std::string& awaited) {
+    std::string text;
+    run_ranks(2, [&](ProcessGroup& group) {
+      const auto model = make_gpt_with_experts();
+      DeviceMesh mesh(group, {{"data", mesh_rest}, {"expert", 2}});
+      ExpertParallel experts(*model, mesh.group("expert"), mesh.all());
+      const DdpOptions options{.delay_all_reduce_named_params = {delayed}, .param_to_hook_all_reduce = awaited};
+      try {
+        const ExpertDataParallel ddp(*model, experts, mesh.group("data"), mesh.all(), options);
+      } catch (const Error& e) {
+        require(e.code() == Errc::usage, e.what());
+        if (group.rank() == 0) text = e.what();
+      }
+    });
+    return text;
+  };
+  CHECK_THAT(refusal(of_expert, other), Catch::StartsWith("delay_all_reduce_named_params: " + of_expert +
+                                                          " cannot wait for param_to_hook_all_reduce = " + other));
+  CHECK_THAT(refusal(other, of_expert), Catch::StartsWith("delay_all_reduce_named_params: " + other +
+                                                          " cannot wait for param_to_hook_all_reduce = " + of_expert));
+  CHECK(refusal(other, "h.1.ln_1.weight").empty());
+  CHECK(refusal(of_expert, "h.1.mlp.c_fc.weight").empty());
+}
+
 TEST_CASE("a model is evaluated by all its ranks, and experts are whole again as parts of a checkpoint") {
   const auto whole = make_gpt_with_experts();
   whole->train(false);
