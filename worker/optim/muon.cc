@@ -90,16 +90,22 @@ void Muon::update(const GroupStep& group) {
   if (options().parts) update_matrices_of_parts(group);
 }
 
+// Other ranks do not know which matrices have a gradient here: those without one take part as zeros.
 void Muon::update_matrices_of_parts(const GroupStep& group) {
-  NamedTensors directions;
+  std::vector<Tensor> directions(group.end - group.begin);
   for_each(group, [&](std::size_t index, Tensor&, const Tensor& gradient) {
-    if (is_matrix(whole_shape(index)))
-      directions.emplace_back(name_of(index), follow_momentum(gradient, momentum_[index]));
+    if (is_matrix(whole_shape(index))) directions[index - group.begin] = follow_momentum(gradient, momentum_[index]);
   });
-  options().parts->transform(group.number, directions, [this](Tensor& whole) { orthogonalise(whole); });
-  auto next = directions.begin();
+  NamedTensors all;
+  for (std::size_t i = group.begin; i < group.end; ++i) {
+    if (!is_matrix(whole_shape(i))) continue;
+    Tensor& direction = directions[i - group.begin];
+    if (!direction.defined()) direction = Tensor::zeros_like(momentum_[i]);
+    all.emplace_back(name_of(i), direction);
+  }
+  options().parts->transform(group.number, all, [this](Tensor& whole) { orthogonalise(whole); });
   for_each(group, [&](std::size_t index, Tensor& value, const Tensor&) {
-    if (is_matrix(whole_shape(index))) subtract(index, value, (next++)->second, group);
+    if (is_matrix(whole_shape(index))) subtract(index, value, directions[index - group.begin], group);
   });
 }
 

@@ -26,7 +26,7 @@ class TensorParts {
   virtual void add_up(const std::vector<std::string>& parameters, std::span<double> numbers) = 0;
   // parts: those that are here of whole tensors, under the names and in the shapes of parameters. Changes each whole
   // tensor by the function, in one of the processes, or in all that have it whole. group: number of the parameter group
-  // that they belong to; it always has the same ones.
+  // that they belong to, of which all calls have the same ones.
   virtual void transform(std::size_t group, const std::vector<std::pair<std::string, Tensor>>& parts,
                          const std::function<void(Tensor& whole)>& function) = 0;
 };

@@ -108,6 +108,32 @@ TEST_CASE("muon keeps a momentum of matrices and Adam's means of other parameter
   CHECK(muon->state()[2].first == "b.exp_avg_sq");
 }
 
+TEST_CASE("all matrices take part in muon's exchange of parts, also those without a gradient, which stay as they are") {
+  struct Recorder final : optim::TensorParts {
+    Shape whole_shape(const std::string&) const override { return {2, 3}; }
+    void add_up(const std::vector<std::string>&, std::span<double>) override {}
+    void transform(std::size_t, const std::vector<std::pair<std::string, Tensor>>& parts,
+                   const std::function<void(Tensor& whole)>&) override {
+      names.emplace_back();
+      for (const auto& [name, part] : parts) names.back().push_back(name);
+    }
+    std::vector<std::vector<std::string>> names;
+  };
+  const auto parts = std::make_shared<Recorder>();
+  Variable unused{Tensor::zeros({2, 3}), true}, used{Tensor::zeros({2, 3}), true};
+  const auto muon = optim::make_optimizer("muon", {.lr = 0.1, .parts = parts},
+                                          optim::NamedParameters{{"unused", unused}, {"used", used}});
+  for (const bool both : {true, false}) {
+    muon->zero_grad();
+    (both ? sum(add(unused, used)) : sum(used)).backward();
+    const auto before = values(unused.value());
+    muon->step();
+    CHECK((values(unused.value()) == before) == !both);
+  }
+  const std::vector<std::string> all{"unused", "used"};
+  CHECK(parts->names == std::vector{all, all});
+}
+
 TEST_CASE("parameters and gradients of zeros stay finite where norms divide") {
   for (const auto* name : {"lamb", "lars", "muon"}) {
     Variable matrix{Tensor::zeros({2, 3}), true};

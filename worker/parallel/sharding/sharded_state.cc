@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "common/error.h"
@@ -58,6 +59,11 @@ StateLayout ShardedState::layout_of(const Indices& tensors) const {
 
 void ShardedState::move(const Redistribution& redistribution, const std::vector<Tensor>& from,
                         const std::vector<Tensor>& to) const {
+  move(redistribution, plan_redistribution(redistribution, all_.rank()), from, to);
+}
+
+void ShardedState::move(const Redistribution& redistribution, RedistributionPlan plan, const std::vector<Tensor>& from,
+                        const std::vector<Tensor>& to) const {
   if (redistribution.tensors.empty()) return;
   const auto span_of = [&](const std::vector<Tensor>& tensors, std::size_t i) {
     return tensors[i].defined() ? span_of_tensor(tensors[i]) : Span{.dtype = redistribution.tensors[i].dtype};
@@ -68,7 +74,6 @@ void ShardedState::move(const Redistribution& redistribution, const std::vector<
     sources.push_back(span_of(from, i));
     targets.push_back(span_of(to, i));
   }
-  RedistributionPlan plan = plan_redistribution(redistribution, all_.rank());
   // Rank 0's whole tensor may be its part.
   std::erase_if(plan.transfers, [&](const Transfer& transfer) {
     return transfer.source == transfer.destination && sources[transfer.tensor].data == targets[transfer.tensor].data;
@@ -128,20 +133,31 @@ void ShardedState::scatter(const NamedTensors& whole) const {
   move(redistribution, from, to);
 }
 
-void ShardedState::move_to(const ShardedState& other) const {
+Indices ShardedState::places_in(const ShardedState& other) const {
   std::map<std::string_view, std::size_t> places;
   for (std::size_t i = 0; i < other.tensors_.size(); ++i) places.emplace(other.tensors_[i].spec().name, i);
-  Indices all, others;
-  std::vector<Tensor> to;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    all.push_back(i);
-    others.push_back(places.at(tensors_[i].spec().name));
-    to.push_back(other.own_[others.back()]);
-  }
+  Indices all;
+  for (const PlacedTensor& tensor : tensors_) all.push_back(places.at(tensor.spec().name));
+  return all;
+}
+
+Redistribution ShardedState::redistribution_to(const ShardedState& other) const {
+  Indices all(tensors_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
   Redistribution redistribution = without_layouts(all);
   redistribution.from = layout_of(all);
-  redistribution.to = other.layout_of(others);
-  move(redistribution, own_, to);
+  redistribution.to = other.layout_of(places_in(other));
+  return redistribution;
+}
+
+RedistributionPlan ShardedState::plan_move(const ShardedState& other) const {
+  return plan_redistribution(redistribution_to(other), all_.rank());
+}
+
+void ShardedState::move_to(const ShardedState& other, RedistributionPlan plan) const {
+  std::vector<Tensor> to;
+  for (const std::size_t i : places_in(other)) to.push_back(other.own_[i]);
+  move(redistribution_to(other), std::move(plan), own_, to);
 }
 
 }  // namespace ddprun::sharding

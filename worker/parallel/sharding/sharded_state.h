@@ -30,14 +30,21 @@ class ShardedState {
   // Copies rank 0's whole tensors, in the order of whole_like(), to the parts of all ranks.
   void scatter(const NamedTensors& whole) const;
   // Copies the values to the parts of another state, of the same tensors at the same ranks.
-  void move_to(const ShardedState& other) const;
+  void move_to(const ShardedState& other) const { move_to(other, plan_move(other)); }
+  // The same in two steps: states with the same placements have the same plan.
+  RedistributionPlan plan_move(const ShardedState& other) const;
+  void move_to(const ShardedState& other, RedistributionPlan plan) const;
 
  private:
   bool is_whole_at_first(std::size_t tensor) const;
   bool is_whole_at_all(std::size_t tensor) const;
   Redistribution without_layouts(const std::vector<std::size_t>& tensors) const;
   StateLayout layout_of(const std::vector<std::size_t>& tensors) const;
+  std::vector<std::size_t> places_in(const ShardedState& other) const;
+  Redistribution redistribution_to(const ShardedState& other) const;
   void move(const Redistribution& redistribution, const std::vector<Tensor>& from, const std::vector<Tensor>& to) const;
+  void move(const Redistribution& redistribution, RedistributionPlan plan, const std::vector<Tensor>& from,
+            const std::vector<Tensor>& to) const;
 
   std::vector<PlacedTensor> tensors_;
   std::vector<Tensor> own_;  // this rank's part by tensor; undefined if it does not exist

@@ -65,8 +65,11 @@ void UpdateParts::add_up(const std::vector<std::string>& parameters, std::span<d
 const UpdateParts::Exchange& UpdateParts::exchange_of(std::size_t group, const NamedTensors& parts) {
   const auto known = exchanges_.find(group);
   if (known != exchanges_.end()) return known->second;
-  Exchange exchange{.parts = sharding::placed_tensors(placements_, parts, stages_), .whole = {}};
+  Exchange exchange{.parts = sharding::placed_tensors(placements_, parts, stages_)};
   exchange.whole = at_owners(exchange.parts, all_.size());
+  const sharding::ShardedState in_parts(exchange.parts, {}, all_), whole(exchange.whole, {}, all_);
+  exchange.to_whole = in_parts.plan_move(whole);
+  exchange.to_parts = whole.plan_move(in_parts);
   return exchanges_.emplace(group, std::move(exchange)).first->second;
 }
 
@@ -85,9 +88,9 @@ void UpdateParts::transform(std::size_t group, const NamedTensors& parts,
     if (tensor.exists_at(all_.rank()))
       owned.emplace_back(tensor.spec().name, Tensor::empty(Shape(tensor.spec().shape), tensor.spec().dtype));
   const sharding::ShardedState in_parts(exchange.parts, sharded, all_), whole(exchange.whole, owned, all_);
-  in_parts.move_to(whole);
+  in_parts.move_to(whole, exchange.to_whole);
   for (auto& [name, tensor] : owned) function(tensor);
-  whole.move_to(in_parts);
+  whole.move_to(in_parts, exchange.to_parts);
 }
 
 }  // namespace ddprun::trainer

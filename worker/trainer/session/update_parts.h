@@ -8,6 +8,7 @@
 #include "worker/comm/process_group.h"
 #include "worker/optim/tensor_parts.h"
 #include "worker/parallel/sharding/parameter_placements.h"
+#include "worker/parallel/sharding/redistribution_plan.h"
 #include "worker/parallel/sharding/sharded_sum.h"
 
 namespace ddprun::trainer {
@@ -29,9 +30,10 @@ class UpdateParts final : public optim::TensorParts {
                  const std::function<void(Tensor& whole)>& function) override;
 
  private:
-  // Tensors that are sharded, in both placements.
+  // Tensors that are sharded, in both placements, and the plans for the ways there and back.
   struct Exchange {
-    std::vector<sharding::PlacedTensor> parts, whole;
+    std::vector<sharding::PlacedTensor> parts, whole = {};
+    sharding::RedistributionPlan to_whole = {}, to_parts = {};
   };
   const Exchange& exchange_of(std::size_t group, const sharding::NamedTensors& parts);
 
