@@ -101,6 +101,7 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, const OptimOptions& opt
 }
 
 void Optimizer::step() {
+  // Before the update: recovery knows one that was interrupted in its collectives by a count ahead of the run's steps.
   ++step_count_;
   if (shapes_only()) return;  // state exists from construction on
   for (const Group& group : groups_)

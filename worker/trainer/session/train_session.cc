@@ -239,7 +239,7 @@ bool TrainSession::wants_figures(std::int64_t step) const {
 }
 
 // All gradients are averaged (Reducer::finalize()): nothing of the update is queued on a device before, and no abort
-// stops it halfway from here on.
+// stops it halfway from here on, unless the optimizer exchanges parts of tensors (optim::TensorParts).
 void TrainSession::update_parameters(PhaseTimer& timer) {
   state_.optimizer->step();
   timer.end(&StepTimes::optimizer);
