@@ -46,22 +46,24 @@ struct Run {
   int changes = 0;
 };
 
-// There are three ranks, the second of which takes as long for a sample as the others for about ten.
-Run run(const TrainingJob& job, int steps) {
+// There are three shares of a step, the second of which takes as long for a sample as the others for about ten. Each is
+// that of so many ranks.
+Run run(const TrainingJob& job, int steps, int ranks_of_share = 1) {
   Run result;
   Measured measured{};
   std::vector<std::unique_ptr<Replica>> replicas;
-  for (int r = 0; r < 3; ++r) {
+  for (int r = 0; r < 3 * ranks_of_share; ++r) {
     auto& replica = *replicas.emplace_back(std::make_unique<Replica>(job));
-    replica.task = std::make_unique<SlowTask>(std::move(replica.task), r, measured);
+    replica.task = std::make_unique<SlowTask>(std::move(replica.task), r / ranks_of_share, measured);
   }
-  run_ranks(3, [&](ProcessGroup& group) {
-    const auto rank = static_cast<std::size_t>(group.rank());
-    const auto session = replicas[rank]->session(group);
+  run_ranks(3 * ranks_of_share, [&](ProcessGroup& group) {
+    const int share = group.rank() / ranks_of_share;
+    const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group);
     for (int step = 0; step < steps; ++step) {
       const auto taken = session->step(false);
-      measured[rank] = (taken.times.forward + taken.times.backward).count() / static_cast<double>(taken.own_samples);
-      if (rank != slow_rank) continue;
+      measured[static_cast<std::size_t>(share)] =
+          (taken.times.forward + taken.times.backward).count() / static_cast<double>(taken.own_samples);
+      if (group.rank() != slow_rank * ranks_of_share) continue;
       result.losses.push_back(taken.loss);
       result.changes += taken.balance.empty() ? 0 : 1;
       result.samples_of_slow_rank = taken.own_samples;
@@ -92,4 +94,16 @@ TEST_CASE("a slow rank gets fewer samples, and the losses are those of an even d
     for (std::size_t i = 0; i < even.losses.size(); ++i)
       CHECK(std::abs(even.losses[i] - balanced.losses[i]) <= (i < 10 ? 1e-6 : 1e-5) * even.losses[i]);
   }
+}
+
+TEST_CASE("ranks that have the same samples get fewer of them together if they are slow") {
+  const std::string text = job_text("[parallel]\ntensor = 2\n");
+  const Run even = run(TrainingJob(text), 59, 2), balanced = run(TrainingJob(text + "balance = true\n"), 59, 2);
+  CHECK(even.changes == 0);
+  CHECK(even.samples_of_slow_rank == 8);
+  CHECK(balanced.changes >= 1);
+  CHECK(balanced.samples_of_slow_rank < 6);
+  REQUIRE(even.losses.size() == balanced.losses.size());
+  for (std::size_t i = 0; i < even.losses.size(); ++i)
+    CHECK(std::abs(even.losses[i] - balanced.losses[i]) <= (i < 10 ? 1e-6 : 1e-5) * even.losses[i]);
 }
