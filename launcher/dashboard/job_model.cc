@@ -404,7 +404,7 @@ void JobModel::lead(Milliseconds now, const TrainingRecord& record) {
   view_.training = record;
   record_checkpoint(record);
   // Steps that are repeated after a return to an earlier one are not counted again.
-  const bool repeats = record.step < highest_ && Milliseconds(record.first_step_ms) >= phase_began_;
+  const bool repeats = record.step <= highest_ && Milliseconds(record.first_step_ms) >= phase_began_;
   const bool stepped = record.steps > (same_process ? taken_.steps : 0) || repeats;
   if (stepped && !std::exchange(stepped_, true)) first_step(now, record);
   highest_ = std::max(highest_, record.step);
@@ -420,7 +420,7 @@ void JobModel::first_step(Milliseconds noticed, const TrainingRecord& record) {
   const Milliseconds told(record.first_step_ms);
   const auto now = told < phase_began_ ? noticed : std::clamp(told, std::min(accounted_, noticed), noticed);
   const auto before = std::exchange(highest_, std::max(highest_, record.step));
-  const bool replays = record.step < before;
+  const bool replays = record.step < before || (record.step == before && told >= phase_began_);
   enter(now, replays ? Part::replay : Part::training, replays ? State::recovering : State::training);
   if (view_.generations.empty()) return;
   auto& generation = view_.generations.back();

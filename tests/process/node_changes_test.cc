@@ -161,7 +161,11 @@ TEST_CASE("where ranks have parts of the state, those that stay get a lost node'
 }
 
 TEST_CASE("a node that joins a training gets the state from the others, whose workers keep their processes") {
-  Job job("1:3", "1", {}, same_steps);
+  auto overrides = same_steps;
+  const std::string zero = GENERATE("0", "1", "3");
+  CAPTURE(zero);
+  overrides.push_back("--parallel.zero=" + zero);
+  Job job("1:3", "1", {}, overrides);
   auto& a = job.start();
   a.wait_for_err(able, bound);
   std::vector<const Child*> agents{&a};
@@ -182,6 +186,7 @@ TEST_CASE("a node that joins a training gets the state from the others, whose wo
   for (const auto* agent : agents) output += output_of(*const_cast<Child*>(agent));
   CHECK(occurrences(output, "new round") == 0);
   CHECK(occurrences(output, "which runs, as node") == 2);
+  CHECK(occurrences(output, "repeated") == 0);
   CHECK(recorded_steps(job.training) == first_steps(all_steps));
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
 }

@@ -39,6 +39,15 @@ int check_ledger(const Training& training) {
   return occurrences(ddprun::read_whole_file(ledger), "\"rolled_back_from\": ");
 }
 
+// Checks that the ledger, whose sessions that began with a return are so many, agrees with what the output says of
+// them. A step that was applied may not have been told yet: a return by one step may be none in the ledger.
+void check_returns(int returns, const std::string& output) {
+  const int none = occurrences(output, ": 0 steps are repeated"), one = occurrences(output, ": 1 step is repeated");
+  const int all = occurrences(output, "repeated");
+  CHECK(returns <= all - none);
+  CHECK(returns >= all - none - one);
+}
+
 void check_end(const Training& training, const Child::Result& result, const std::string& expected) {
   CHECK(result.code == 0);
   CHECK(parameters_of(result.out) == expected);
@@ -75,7 +84,7 @@ TEST_CASE("with parallel.zero and copies at neighbours, kills of any rank end wi
   INFO(result.out + result.err);
   check_end(training, result, expected);
   CHECK(occurrences(result.out + result.err, from_copies) == 4);
-  CHECK(check_ledger(training) <= 4);
+  check_returns(check_ledger(training), result.out + result.err);
 }
 
 TEST_CASE("without copies at neighbours the ranks return to the newest checkpoint, in their processes") {
@@ -96,7 +105,7 @@ TEST_CASE("without copies at neighbours the ranks return to the newest checkpoin
   INFO(result.out + result.err);
   check_end(training, result, expected);
   CHECK(occurrences(result.out + result.err, from_checkpoint) == 1);
-  check_ledger(training);
+  check_returns(check_ledger(training), result.out + result.err);
 }
 
 TEST_CASE("without copies and checkpoints the ranks begin again, in their processes") {

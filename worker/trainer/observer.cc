@@ -4,6 +4,10 @@
 
 namespace ddprun::trainer {
 
+void ObserverList::state_ends() {
+  for (const auto& observer : all_) observer->state_ends();
+}
+
 void ObserverList::session_started(Session& session) {
   for (const auto& observer : all_) observer->session_started(session);
 }

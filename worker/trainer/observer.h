@@ -38,6 +38,9 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
+  // Called before the state of the last session is replaced by another one, of other memory: what is written of it is
+  // complete on return, and nothing refers to it.
+  virtual void state_ends() {}
   // Called before the first step in a process group.
   virtual void session_started(Session&) {}
   // Called after that, once the event of a last step in an earlier group has been repeated, if there is one.
@@ -59,6 +62,7 @@ class ObserverList final : public Observer {
  public:
   void add(std::unique_ptr<Observer> observer) { all_.push_back(std::move(observer)); }
 
+  void state_ends() override;
   void session_started(Session& session) override;
   void training_started(Session& session) override;
   bool stop_requested() const override;  // true if any of them requests it

@@ -54,7 +54,7 @@ std::string origin_text(const Catchup& catchup) {
   return fmt::format("; {}: {} step{} repeated",
                      catchup.from == StateSource::copies ? "from copies in the memory of neighbours (checkpoint.peers)"
                      : catchup.step > 0                  ? "from the newest checkpoint"
-                                                         : "there is no copy of the lost parts, nor a checkpoint",
+                                                         : "no copy of the lost parts, nor a checkpoint to resume from",
                      repeated, repeated == 1 ? " is" : "s are");
 }
 
@@ -183,9 +183,10 @@ class Trainer::Impl {
     };
   }
 
-  // Where ranks have parts of the state they begin with a new one, as a process that joins.
-  std::int64_t restore(ProcessGroup& group, const Catchup& catchup) {
-    leave_group();  // a failed restoration has made a session
+  // Where ranks have parts of the state they begin with a new one, as a process that joins. After a failure the next
+  // group is told what this rank holds then.
+  std::int64_t restore(ProcessGroup& group, const Catchup& catchup) try {
+    observers_->state_ends();
     renew_state(catchup.from == StateSource::checkpoint);
     session_ = make_session(job_, state_, group);
     copies_->begin(*session_, false);
@@ -194,18 +195,22 @@ class Trainer::Impl {
     } else {
       backup_->set_last(std::nullopt);
       resume_from_checkpoint();
-      copies_->clear();
-      copies_->begin(*session_, true);
+      copies_->begin_anew();
     }
     return state_.run.step;
+  } catch (...) {
+    leave_group();
+    throw;
   }
 
   // begins: whether the values count before others replace them.
   void renew_state(bool begins) {
     if (!std::exchange(is_used_, true)) return;
     state_.await_readers();
+    const auto generation = state_.run.generation;
+    state_ = {};  // its memory is free before the new one's is taken
     state_ = (begins ? make_initial_state : make_train_state)(config_, deciding_, job_.datasets.train->layout(), *task_,
-                                                              state_.run.generation, registry_, device_);
+                                                              generation, registry_, device_);
   }
 
   void begin(const Recovery::Resumed& resumed, const std::string& reason, Clock::time_point noticed) {

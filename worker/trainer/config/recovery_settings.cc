@@ -26,7 +26,10 @@ bool has_sharded_state(const TrainConfig& config) {
 
 bool fits_mesh(const TrainConfig& config, int ranks) {
   try {
-    mesh_sizes(mesh_axes(config.parallel), ranks);
+    const auto& p = config.parallel;
+    mesh_sizes(mesh_axes(p), ranks);
+    const int ranks_of_gradients = ranks / (p.tensor * p.pipeline);
+    if (p.shard_group > 0) mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, ranks_of_gradients);
     return true;
   } catch (const Error& error) {
     if (error.code() != Errc::usage) throw;

@@ -14,7 +14,7 @@ std::string why_not_in_process(const TrainConfig& config);
 // another group needs as many of them.
 bool has_sharded_state(const TrainConfig& config);
 
-// Returns whether so many ranks fit the mesh of the job.
+// Returns whether so many ranks fit the mesh of the job, and the groups of parallel.shard_group in it.
 bool fits_mesh(const TrainConfig& config, int ranks);
 
 // Returns whether recovery.mode = in_process and why_not_in_process() allows it.

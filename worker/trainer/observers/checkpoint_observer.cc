@@ -80,8 +80,18 @@ class CheckpointObserver : public Observer {
   CheckpointObserver(const CheckpointObserver&) = delete;
   CheckpointObserver& operator=(const CheckpointObserver&) = delete;
 
+  void state_ends() override {
+    try {
+      finish();
+    } catch (const Error& error) {
+      if (!is_consequence(error.code())) throw;  // a save that its group did not survive is not complete
+      if (checkpoints_) log::warn("the checkpoint of step {} is not complete: {}", saving_, error.what());
+    }
+    divided_.reset();
+  }
+
   void session_started(Session& session) override {
-    leave_group();
+    if (divided_) state_ends();
     divide(session);
     session.state().await_readers = [this] {
       if (under_way_) under_way_->complete_copy();
@@ -109,18 +119,6 @@ class CheckpointObserver : public Observer {
     WholeState whole;
     std::vector<Tensor> parts = {};
   };
-
-  // Ends what an earlier session's ranks do together. A save that its group did not survive is not complete.
-  void leave_group() {
-    if (!divided_) return;
-    try {
-      finish();
-    } catch (const Error& error) {
-      if (!is_consequence(error.code())) throw;
-      if (checkpoints_) log::warn("the checkpoint of step {} is not complete: {}", saving_, error.what());
-    }
-    divided_.reset();
-  }
 
   // Finds out what this rank has to save. Collective.
   void divide(Session& session) {

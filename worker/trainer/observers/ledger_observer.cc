@@ -1,7 +1,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/random.h"
@@ -24,7 +23,7 @@ class LedgerObserver : public Observer {
   void session_started(Session& session) override {
     const auto& run = session.state().run;
     id_ = broadcast_bytes(session.group(), session.is_first() ? random_hex(8) : "", 0);
-    std::vector<std::int64_t> reached{std::exchange(last_, run.step)};
+    std::vector<std::int64_t> reached{last_};
     allreduce(session.group(), reached, ReduceOp::max);
     add(LedgerSession{.id = id_,
                       .parent = run.ledger,
@@ -33,6 +32,7 @@ class LedgerObserver : public Observer {
                       .seed = run.seed,
                       .epoch_samples = epoch_samples_,
                       .rolled_back_from = reached[0] > run.step ? std::optional(reached[0]) : std::nullopt});
+    last_ = run.step;
   }
 
   void step_finished(const StepEvent& event) override {

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "common/error.h"
 #include "common/host_port.h"
 #include "worker/checkpoint/run_state.h"
 #include "worker/comm/collectives.h"
+#include "worker/comm/pending_work.h"
 #include "worker/parallel/sharding/part_numbers.h"
 #include "worker/parallel/sharding/redistribute.h"
+#include "worker/parallel/stored/placements_json.h"
 #include "worker/trainer/recovery/state_copy.h"
 
 namespace ddprun::trainer {
@@ -50,10 +53,11 @@ std::vector<Tensor> parts_by_tensor(const StateParts& state) {
 
 // Sends and receives at once; nothing travels where there is nothing.
 void exchange(ProcessGroup& group, const Bytes& out, int to, Bytes& in, int from) {
-  const WorkPtr received = in.empty() ? nullptr : group.recv(span_of(in), from, copy_tag);
-  const WorkPtr sent = out.empty() ? nullptr : group.send(span_of(out), to, copy_tag);
-  if (sent) sent->wait();
-  if (received) received->wait();
+  PendingWork received, sent;
+  if (!in.empty()) received.start(group.recv(span_of(in), from, copy_tag));
+  if (!out.empty()) sent.start(group.send(span_of(out), to, copy_tag));
+  sent.wait();
+  received.wait();
 }
 
 }  // namespace
@@ -69,14 +73,15 @@ void PartCopies::begin(Session& session, bool has_state) {
   if (!parts) throw Error(Errc::internal, "the session does not say which parts of the state its ranks have");
   state_.reset();
   state_.emplace(std::move(*parts));
-  layout_.tensors = all_tensors(*state_);
-  layout_.parts = sharding::part_numbers(layout_.tensors, session.group().size());
+  auto tensors = all_tensors(*state_);
+  auto numbers = sharding::part_numbers(tensors, session.group().size());
+  layout_ = std::make_shared<const Layout>(Layout{.tensors = std::move(tensors), .parts = std::move(numbers)});
   const int rank = session.group().rank();
   std::size_t bytes = 0;
   for (const Tensor& part : own_parts()) bytes += part.bytes();
-  if (bytes != layout_.bytes_of(rank))
+  if (bytes != layout_->bytes_of(rank))
     throw make_error(Errc::internal, "rank {} has {} bytes of the state, its placements say {}", rank, bytes,
-                     layout_.bytes_of(rank));
+                     layout_->bytes_of(rank));
   session_ = &session;
   has_state_ = has_state;
   neighbours_ = neighbours_of(session.group().rank(), all_gather_bytes(session.group(), local_host_name()));
@@ -106,7 +111,8 @@ PartCopies::Copy PartCopies::copy_of_own(bool applied, Bytes memory) const {
     std::memcpy(next, tensor.raw(), tensor.bytes());
     next += tensor.bytes();
   }
-  return {.held = {.step = state.run.step, .part = layout_.part_of(session_->group().rank()), .applied = applied},
+  return {.held = {.step = state.run.step, .part = layout_->part_of(session_->group().rank()), .applied = applied},
+          .layout = layout_,
           .run = checkpoint::to_json(state.run),
           .has_averages = state.ema && state.ema->started(),
           .bytes = std::move(memory)};
@@ -115,55 +121,77 @@ PartCopies::Copy PartCopies::copy_of_own(bool applied, Bytes memory) const {
 PartCopies::Cost PartCopies::keep(double steps) {
   const auto start = std::chrono::steady_clock::now();
   ProcessGroup& group = session_->group();
-  Copy own = copy_of_own(false, take_memory(layout_.bytes_of(group.rank())));
+  Copy own = copy_of_own(false, take_memory(layout_->bytes_of(group.rank())));
   Copy other = {.held = own.held,
+                .layout = layout_,
                 .run = own.run,
                 .has_averages = own.has_averages,
-                .bytes = take_memory(layout_.bytes_of(neighbours_.kept))};
-  other.held.part = layout_.part_of(neighbours_.kept);
+                .bytes = take_memory(layout_->bytes_of(neighbours_.kept))};
+  other.held.part = layout_->part_of(neighbours_.kept);
   exchange(group, own.bytes, neighbours_.keeper, other.bytes, neighbours_.kept);
-  if (layout_of_copies_.parts != layout_.parts) clear();
-  layout_of_copies_ = layout_;
   auto earlier = std::exchange(copies_, {});
   copies_.push_back(std::move(own));
   copies_.push_back(std::move(other));
   for (Copy& each : earlier) copies_.push_back(std::move(each));
   std::vector<double> seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), steps};
   allreduce(group, seconds, ReduceOp::max);
-  confirmed_ = copies_.front().held.step;
-  for (auto each = copies_.begin() + 2; each != copies_.end(); ++each) spare_.push_back(std::move(each->bytes));
-  copies_.resize(2);
+  drop_earlier(2);
+  for (Copy& each : copies_) each.is_complete = true;
   return {.copying = seconds[0], .steps = seconds[1]};
 }
 
-void PartCopies::clear() {
+// Keeps as much of their memory as the next copies take.
+void PartCopies::drop_earlier(std::size_t newest) {
+  const auto first = copies_.begin() + static_cast<std::ptrdiff_t>(newest);
+  for (auto each = first; each != copies_.end() && spare_.size() < newest; ++each)
+    spare_.push_back(std::move(each->bytes));
+  copies_.erase(first, copies_.end());
+}
+
+void PartCopies::begin_anew() {
+  has_state_ = true;
   copies_.clear();
-  confirmed_ = -1;
 }
 
 void PartCopies::set_aside() {
   if (!session_) return;
-  const TrainState& state = session_->state();
   if (has_state_) {
+    const TrainState& state = session_->state();
     reached_ = state.run.step;
-    if (layout_of_copies_.parts != layout_.parts) clear();
-    layout_of_copies_ = layout_;
     if (is_between_steps(state))
-      copies_.push_back(copy_of_own(true, Bytes(layout_.bytes_of(session_->group().rank()))));
+      copies_.push_back(copy_of_own(true, Bytes(layout_->bytes_of(session_->group().rank()))));
   }
   session_ = nullptr;
   state_.reset();
 }
 
 Holdings PartCopies::holdings() const {
-  Holdings result{.parts = layout_of_copies_.parts, .held = {}, .reached = reached_, .confirmed = confirmed_};
-  for (const Copy& copy : copies_) result.held.push_back(copy.held);
+  Holdings result{.parts = {}, .held = {}, .reached = reached_};
+  for (const Copy& copy : copies_) {
+    const auto& parts = copy.layout->parts;
+    if (result.parts.empty()) result.parts = parts;
+    Holdings* own = &result;
+    if (result.parts != parts) {
+      const auto found = std::ranges::find(result.earlier, parts, &Holdings::parts);
+      own = found == result.earlier.end() ? &result.earlier.emplace_back(Holdings{.parts = parts}) : &*found;
+    }
+    own->held.push_back(copy.held);
+    if (copy.is_complete) own->confirmed = std::max(own->confirmed, copy.held.step);
+  }
   return result;
 }
 
-const PartCopies::Copy* PartCopies::find(const HeldPart& held) const {
-  const auto found = std::ranges::find(copies_, held, &Copy::held);
-  return found == copies_.end() ? nullptr : &*found;
+// Returns the copy of a part, or of any, of the state that the catch-up names.
+const PartCopies::Copy& PartCopies::find(const Catchup& catchup, std::optional<int> part) const {
+  const auto ranks = catchup.holders.empty() ? catchup.sources.size() : catchup.holders.size();
+  const auto found = std::ranges::find_if(copies_, [&](const Copy& each) {
+    return each.layout->parts.size() == ranks && each.held.step == catchup.step &&
+           each.held.applied == (catchup.from == StateSource::applied) && (!part || each.held.part == *part);
+  });
+  if (found == copies_.end())
+    throw make_error(Errc::internal, "this rank has no copy of part {} of {} after step {}, as it has told the others",
+                     part.value_or(-1), ranks, catchup.step);
+  return *found;
 }
 
 void PartCopies::unpack(const Bytes& bytes) const {
@@ -178,46 +206,63 @@ void PartCopies::unpack(const Bytes& bytes) const {
 // The group has the layout of the copies.
 void PartCopies::exchange_parts(const Catchup& catchup) const {
   ProcessGroup& group = session_->group();
-  const bool applied = catchup.from == StateSource::applied;
-  const auto held_for = [&](int rank) {
-    return find({.step = catchup.step, .part = layout_.part_of(rank), .applied = applied});
-  };
+  const auto bytes_for = [&](int rank) -> const Bytes& { return find(catchup, layout_->part_of(rank)).bytes; };
   const int own = group.rank(), source = catchup.sources.at(static_cast<std::size_t>(own));
-  Bytes received(source == own ? 0 : layout_.bytes_of(own));
-  const WorkPtr receives = received.empty() ? nullptr : group.recv(span_of(received), source, copy_tag);
-  std::vector<WorkPtr> sends;
+  Bytes received(source == own ? 0 : layout_->bytes_of(own));
+  PendingWork receives;
+  if (!received.empty()) receives.start(group.recv(span_of(received), source, copy_tag));
+  std::deque<PendingWork> sends;
   for (const int rank : catchup.lagging)
-    if (catchup.sources[static_cast<std::size_t>(rank)] == own && layout_.bytes_of(rank) > 0)
-      sends.push_back(group.send(span_of(held_for(rank)->bytes), rank, copy_tag));
-  if (source == own) unpack(held_for(own)->bytes);
-  if (receives) receives->wait();
+    if (catchup.sources[static_cast<std::size_t>(rank)] == own && layout_->bytes_of(rank) > 0)
+      sends.emplace_back().start(group.send(span_of(bytes_for(rank)), rank, copy_tag));
+  if (source == own) unpack(bytes_for(own));
+  receives.wait();
   if (source != own) unpack(received);
-  for (const auto& send : sends) send->wait();
+  for (auto& send : sends) send.wait();
+}
+
+// Returns the layout of the copies, which ranks that were not in that group do not know. Collective.
+PartCopies::Layout PartCopies::layout_before(const Catchup& catchup) const {
+  ProcessGroup& group = session_->group();
+  const auto ranks = static_cast<int>(catchup.holders.size());
+  std::string text;
+  if (group.rank() == catchup.source) {
+    stored::StoredState placements(ranks, false);
+    placements.of(stored::Kind::model) = stored::WriterChoice(ranks).choose(find(catchup).layout->tensors);
+    text = stored::to_json(placements);
+  }
+  text = broadcast_bytes(group, std::move(text), catchup.source);
+  const auto placements = stored::stored_state_from_json(text, "the layout of rank " + std::to_string(catchup.source));
+  Layout layout{.tensors = placements.of(stored::Kind::model).tensors, .parts = {}};
+  layout.parts = sharding::part_numbers(layout.tensors, ranks);
+  return layout;
 }
 
 // The group before had another size. Copies are like files of its ranks.
 void PartCopies::redistribute_parts(const Catchup& catchup) const {
-  const bool applied = catchup.from == StateSource::applied;
-  const auto& before = layout_of_copies_;
+  const Layout before = layout_before(catchup);
+  if (before.tensors.size() != layout_->tensors.size())
+    throw make_error(Errc::internal, "the copies are of {} tensors, the state has {}", before.tensors.size(),
+                     layout_->tensors.size());
   sharding::Redistribution moves;
   moves.files.emplace();
-  for (std::size_t i = 0; i < layout_.tensors.size(); ++i) {
-    if (before.tensors.at(i).spec().name != layout_.tensors[i].spec().name)
+  for (std::size_t i = 0; i < layout_->tensors.size(); ++i) {
+    if (before.tensors[i].spec().name != layout_->tensors[i].spec().name)
       throw make_error(Errc::internal, "the copies of {} are not of {}", before.tensors[i].spec().name,
-                       layout_.tensors[i].spec().name);
-    moves.tensors.push_back(layout_.tensors[i].spec());
+                       layout_->tensors[i].spec().name);
+    moves.tensors.push_back(layout_->tensors[i].spec());
     moves.from.placements.push_back(before.tensors[i].placement());
-    moves.to.placements.push_back(layout_.tensors[i].placement());
+    moves.to.placements.push_back(layout_->tensors[i].placement());
   }
   moves.from.processes.assign(before.parts.size(), sharding::absent);
   moves.files->placements = moves.from.placements;
   moves.files->processes = catchup.holders;
   const auto read = [&](const sharding::Transfer& transfer, Span into) {
-    const auto* copy = find({.step = catchup.step, .part = before.part_of(transfer.file), .applied = applied});
+    const Copy& copy = find(catchup, before.part_of(transfer.file));
     std::size_t offset = static_cast<std::size_t>(transfer.read_offset) * size_of(into.dtype);
     for (std::size_t i = 0; i < transfer.tensor; ++i)
       offset += static_cast<std::size_t>(before.tensors[i].local_bytes(transfer.file));
-    std::memcpy(into.data, copy->bytes.data() + offset, into.bytes());
+    std::memcpy(into.data, copy.bytes.data() + offset, into.bytes());
   };
   std::vector<ConstSpan> none;
   std::vector<Span> own;
@@ -239,10 +284,8 @@ void PartCopies::restore_run(const Catchup& catchup) const {
   TrainState& state = session_->state();
   std::string run;
   if (group.rank() == catchup.source) {
-    const bool applied = catchup.from == StateSource::applied;
-    const auto first = std::ranges::find_if(
-        copies_, [&](const Copy& each) { return each.held.step == catchup.step && each.held.applied == applied; });
-    run = (first->has_averages ? "1" : "0") + first->run;
+    const Copy& copy = find(catchup);
+    run = (copy.has_averages ? "1" : "0") + copy.run;
   }
   run = broadcast_bytes(group, std::move(run), catchup.source);
   state.continue_from(
@@ -259,8 +302,8 @@ void PartCopies::restore(StepBackup& backup, const Catchup& catchup) {
     copy_last_step(backup, group, catchup.source);
   else
     backup.set_last(std::nullopt);
-  has_state_ = true;
   group.barrier({.blocking = true});  // until then a rank may need what others hold
+  has_state_ = true;
   std::erase_if(copies_, [](const Copy& each) { return each.held.applied; });
 }
 

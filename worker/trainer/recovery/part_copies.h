@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@ namespace ddprun::trainer {
 
 // What a rank holds of a state of which ranks have parts, apart from the one that it trains: copies of its own parts
 // and of a neighbour's after an earlier step (checkpoint.peers), and its parts of the state when the group failed. From
-// these all ranks get their parts again.
+// these all ranks get their parts again. Those of a group of another size stay until all ranks have the next ones.
 //
 // Ownership: owns the copies; they are in host memory. Threads: one at a time. Errors: those of the group; copies that
 // are incomplete then do not count.
@@ -40,18 +41,11 @@ class PartCopies {
   // Gives the parts of the session's state, and of all that goes with it, the values that catchup says, and drops what
   // was set aside. REQUIRES: catchup.from is not checkpoint, and begin(). Collective.
   void restore(StepBackup& backup, const Catchup& catchup);
-  // Forgets all copies, for a state from elsewhere.
-  void clear();
+  // Forgets all copies: the session's state is that of a step, and from elsewhere.
+  void begin_anew();
 
  private:
   using Bytes = std::vector<std::byte>;
-  // The parts of the state that one rank has.
-  struct Copy {
-    HeldPart held;
-    std::string run;  // the run's state as JSON
-    bool has_averages = false;
-    Bytes bytes;  // the rank's parts of all tensors, in the order of the layout
-  };
   // The parts of all ranks of a group.
   struct Layout {
     std::vector<sharding::PlacedTensor> tensors;
@@ -60,25 +54,34 @@ class PartCopies {
     int part_of(int rank) const { return parts.at(static_cast<std::size_t>(rank)); }
     std::size_t bytes_of(int rank) const;
   };
+  // The parts of the state that one rank has.
+  struct Copy {
+    HeldPart held;
+    std::shared_ptr<const Layout> layout;
+    bool is_complete = false;  // all ranks have copies of this step
+    std::string run;           // the run's state as JSON
+    bool has_averages = false;
+    Bytes bytes;  // the rank's parts of all tensors, in the order of the layout
+  };
   std::vector<Tensor> own_parts() const;
   Bytes take_memory(std::size_t bytes);
   Copy copy_of_own(bool applied, Bytes memory) const;
-  const Copy* find(const HeldPart& held) const;
+  void drop_earlier(std::size_t newest);
+  const Copy& find(const Catchup& catchup, std::optional<int> part = {}) const;
   void unpack(const Bytes& bytes) const;
   void exchange_parts(const Catchup& catchup) const;
+  Layout layout_before(const Catchup& catchup) const;
   void redistribute_parts(const Catchup& catchup) const;
   void restore_run(const Catchup& catchup) const;
 
   Session* session_ = nullptr;
-  bool has_state_ = false;           // whether the session's state is of a step
-  std::optional<StateParts> state_;  // handles on the session's
-  Layout layout_;                    // that of the session
+  bool has_state_ = false;                // whether the session's state is of a step
+  std::optional<StateParts> state_;       // handles on the session's
+  std::shared_ptr<const Layout> layout_;  // that of the session
   Neighbours neighbours_;
-  Layout layout_of_copies_;
-  std::vector<Copy> copies_;
-  std::vector<Bytes> spare_;  // memory of copies that were dropped
+  std::vector<Copy> copies_;  // the newest first, then those of a state that was set aside
+  std::vector<Bytes> spare_;  // memory of copies that were dropped, for the next ones
   std::int64_t reached_ = 0;
-  std::int64_t confirmed_ = -1;  // the step of the last copies that all ranks have
 };
 
 }  // namespace ddprun::trainer

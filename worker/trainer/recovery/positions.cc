@@ -10,6 +10,9 @@
 namespace ddprun::trainer {
 namespace {
 
+// The part of a state of which every rank has all, in a group of any size. A divided state has parts from 0 on.
+constexpr int whole_part = -1;
+
 // The first process that holds each part of the state after a step.
 using Holders = std::map<int, int>;
 
@@ -54,12 +57,13 @@ Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const
       }
     catchup.reached = std::max(catchup.reached, processes[rank].reached);
   }
-  if (parts.size() > 1 && parts.size() != processes.size()) {
+  const bool is_divided = parts[0] != whole_part;
+  if (is_divided && parts.size() != processes.size()) {
     for (const int part : parts) catchup.holders.push_back(holders.at(part));
     return catchup;
   }
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-    const int part = parts.size() > 1 ? parts[rank] : parts[0];
+    const int part = is_divided ? parts[rank] : whole_part;
     const int own = static_cast<int>(rank);
     catchup.sources.push_back(has(rank, part) ? own : holders.at(part));
     if (catchup.sources.back() != own) catchup.lagging.push_back(own);
@@ -67,24 +71,14 @@ Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const
   return catchup;
 }
 
-}  // namespace
-
-Holdings whole_state(Position position) {
-  if (!position) return {};
-  return {.parts = {0}, .held = {{.step = *position, .part = 0}}, .reached = *position};
-}
-
-std::string encode(const Holdings& holdings) {
-  std::ostringstream text;
+void write(std::ostream& text, const Holdings& holdings) {
   text << holdings.reached << ' ' << holdings.confirmed << ' ' << holdings.parts.size();
   for (const int part : holdings.parts) text << ' ' << part;
   text << ' ' << holdings.held.size();
   for (const HeldPart& held : holdings.held) text << ' ' << held.step << ' ' << held.part << ' ' << held.applied;
-  return text.str();
 }
 
-Holdings decode_holdings(std::string_view text) {
-  std::istringstream words{std::string(text)};
+Holdings read(std::istream& words) {
   Holdings holdings;
   std::size_t parts = 0, held = 0;
   words >> holdings.reached >> holdings.confirmed >> parts;
@@ -92,22 +86,70 @@ Holdings decode_holdings(std::string_view text) {
   words >> held;
   for (HeldPart each; held > 0 && words >> each.step >> each.part >> each.applied; --held)
     holdings.held.push_back(each);
+  return holdings;
+}
+
+// Returns the ways in which groups have divided the state, each once.
+std::vector<std::vector<int>> layouts_of(std::span<const Holdings> processes) {
+  std::vector<std::vector<int>> layouts;
+  const auto add = [&](const std::vector<int>& parts) {
+    if (!parts.empty() && std::ranges::count(layouts, parts) == 0) layouts.push_back(parts);
+  };
+  for (const Holdings& process : processes) {
+    add(process.parts);
+    for (const Holdings& each : process.earlier) add(each.parts);
+  }
+  return layouts;
+}
+
+// Returns what each process holds of one of them.
+std::vector<Holdings> held_in_layout(std::span<const Holdings> processes, const std::vector<int>& parts) {
+  std::vector<Holdings> all;
+  for (const Holdings& process : processes) {
+    const auto found = std::ranges::find(process.earlier, parts, &Holdings::parts);
+    if (process.parts == parts)
+      all.push_back(process);
+    else
+      all.push_back(found == process.earlier.end() ? Holdings{} : *found);
+    all.back().reached = process.reached;
+  }
+  return all;
+}
+
+}  // namespace
+
+Holdings whole_state(Position position) {
+  if (!position) return {};
+  return {.parts = {whole_part}, .held = {{.step = *position, .part = whole_part}}, .reached = *position};
+}
+
+std::string encode(const Holdings& holdings) {
+  std::ostringstream text;
+  write(text, holdings);
+  text << ' ' << holdings.earlier.size();
+  for (const Holdings& each : holdings.earlier) write(text << ' ', each);
+  return text.str();
+}
+
+Holdings decode_holdings(std::string_view text) {
+  std::istringstream words{std::string(text)};
+  Holdings holdings = read(words);
+  std::size_t earlier = 0;
+  words >> earlier;
+  for (; earlier > 0 && words; --earlier) holdings.earlier.push_back(read(words));
   if (words.fail()) throw make_error(Errc::protocol, "a member of the group says '{}' of its state", text);
   return holdings;
 }
 
 std::optional<Catchup> compare_positions(std::span<const Holdings> processes) {
   std::optional<Catchup> best;
-  std::set<std::vector<int>> seen;
-  for (const Holdings& process : processes) {
-    const auto& parts = process.parts;
-    const bool changes_size = process.knows_sharded_state() && parts.size() != processes.size();
-    if (parts.empty() || !seen.insert(parts).second) continue;
-    if (changes_size && std::ranges::any_of(processes, [&](const Holdings& each) { return each.parts != parts; }))
-      continue;
+  for (const auto& parts : layouts_of(processes)) {
+    const auto held = held_in_layout(processes, parts);
     for (const bool applied : {true, false}) {
-      const auto step = newest_complete(processes, parts, applied);
-      if (step && (!best || *step > best->step)) best = catchup_to(*step, processes, parts, applied);
+      const auto step = newest_complete(held, parts, applied);
+      if (!step) continue;
+      const bool is_applied_instead = best && *step == best->step && applied && best->from == StateSource::copies;
+      if (!best || *step > best->step || is_applied_instead) best = catchup_to(*step, held, parts, applied);
     }
   }
   return best;

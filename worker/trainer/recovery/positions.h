@@ -25,13 +25,15 @@ struct HeldPart {
 // What a process knows and holds of the state.
 struct Holdings {
   // By rank of the process group in which the state was trained, its part of the state: ranks with the same number have
-  // the same part. {0}: every rank has the whole state. Empty: unknown, as in a process that has just been started.
+  // the same part. {-1}: every rank has all of it. Empty: unknown, as in a process that has just been started.
   std::vector<int> parts = {};
   std::vector<HeldPart> held = {};
   std::int64_t reached = 0;     // the last step that the process has applied
   std::int64_t confirmed = -1;  // the last step of which all ranks had copies, as the process knows
+  // What it holds of the same state as other groups had divided it: copies stay until all ranks have those of their
+  // present parts. These have no earlier ones.
+  std::vector<Holdings> earlier = {};
 
-  bool knows_sharded_state() const { return parts.size() > 1; }
   friend bool operator==(const Holdings&, const Holdings&) = default;
 };
 
@@ -66,9 +68,8 @@ struct Catchup {
 // processes: by rank of the new group. The newest step holds for which there is every part of the state, as the members
 // have applied it or as they have kept it; if both are of one step, as they have applied it. Copies count once a member
 // knows that all ranks had them: until then some may not have had the events of that step, and earlier ones exist.
-// Where ranks have different
-// parts, and the new group has another size than the one before, all of its members have to come from there. Returns
-// none if there is no such step.
+// A group of another size than the one before, which divided the state in another way, may have members that were not
+// in that. Returns none if there is no such step.
 std::optional<Catchup> compare_positions(std::span<const Holdings> processes);
 
 }  // namespace ddprun::trainer

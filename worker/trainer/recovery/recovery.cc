@@ -135,9 +135,10 @@ std::optional<Recovery::Resumed> Recovery::go_on(State::Request request, const C
     }
     try {
       if (std::holds_alternative<State::FormGroup>(request))
-        watch_for_newer_plan(watch, bound_, "not all ranks have joined within the bound (recovery.wait)");
-      if (std::holds_alternative<State::CopyState>(request))
-        watch_for_newer_plan(watch, copy_bound_, "the copy of the state was not complete in time (dist.timeout)");
+        watch_for_newer_plan(watch, Deadline::in(bound_), "not all ranks have joined within the bound (recovery.wait)");
+      if (const auto* copying = std::get_if<State::CopyState>(&request))
+        watch_for_newer_plan(watch, deadline_of(copying->catchup),
+                             "the copy of the state was not complete in time (dist.timeout)");
       const bool forms = std::holds_alternative<State::FormGroup>(request);
       request = execute(request, copy);
       if (forms) times.formed = Clock::now();
@@ -167,11 +168,15 @@ RecoveryState::Request Recovery::execute(const State::Request& request, const Co
   return state_.on_copied(catchup_.step);
 }
 
-void Recovery::watch_for_newer_plan(std::optional<PlanWatch>& watch, std::chrono::milliseconds bound,
-                                    std::string late) {
+// A checkpoint may take any time to read; each operation of the group by which it is distributed has its own bound.
+Deadline Recovery::deadline_of(const Catchup& catchup) const {
+  return catchup.from == StateSource::checkpoint ? Deadline::never() : Deadline::in(copy_bound_);
+}
+
+void Recovery::watch_for_newer_plan(std::optional<PlanWatch>& watch, Deadline deadline, std::string late) {
   const auto next = state_.generation() + 1;
   watch.reset();
-  watch.emplace(world_.connect(), keys_.members(next), Deadline::in(bound), std::move(late),
+  watch.emplace(world_.connect(), keys_.members(next), deadline, std::move(late),
                 [this, next](bool, const std::string& why) { world_.group().abort_before(next, why); });
 }
 

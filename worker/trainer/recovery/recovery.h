@@ -29,7 +29,8 @@ namespace ddprun::trainer {
 class Recovery {
  public:
   // REQUIRES: options.env.recovery. bound: the time in which all members of a new generation have to join and to
-  // compare their positions. A copy of the state may take as long as an operation of the group, options.config.timeout.
+  // compare their positions. A copy of the state from other ranks may take as long as an operation of the group,
+  // options.config.timeout; one from a checkpoint has no bound of its own.
   // layout: none if every rank has the whole state.
   Recovery(const InitOptions& options, std::chrono::milliseconds bound,
            std::optional<RecoveryState::Layout> layout = {});
@@ -83,7 +84,8 @@ class Recovery {
   State::Request await_plan(const State::AwaitPlan& request);
   State::Request compare_positions_of_all(const Holdings& own);
   void watch_for_end();
-  void watch_for_newer_plan(std::optional<PlanWatch>& watch, std::chrono::milliseconds bound, std::string late);
+  Deadline deadline_of(const Catchup& catchup) const;
+  void watch_for_newer_plan(std::optional<PlanWatch>& watch, Deadline deadline, std::string late);
   MembershipPlan newest_plan();
 
   const int rank_;

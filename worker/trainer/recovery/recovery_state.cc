@@ -27,14 +27,20 @@ Request RecoveryState::on_plan(const MembershipPlan& plan) {
   if (found == plan.members.end())
     return GiveUp{
         fmt::format("process {} is not a member of generation {}: it was given up for dead", self_, plan.generation)};
-  if (layout_ && !layout_->fits(static_cast<int>(plan.members.size())))
+  const auto ranks = static_cast<int>(plan.members.size());
+  if (layout_ && !layout_->fits(ranks)) {
+    ranks_that_do_not_fit_ = ranks;
     return AwaitPlan{.newer_than = generation_, .lacks_members = true};
+  }
+  ranks_that_do_not_fit_.reset();
   rank_ = static_cast<int>(found - plan.members.begin());
   return FormGroup{plan};
 }
 
 Request RecoveryState::on_no_plan() const {
-  return GiveUp{reason_};
+  if (!ranks_that_do_not_fit_) return GiveUp{reason_};
+  return GiveUp{fmt::format("{} rank{} not fit the layout of [parallel], and no others have joined; {}",
+                            *ranks_that_do_not_fit_, *ranks_that_do_not_fit_ == 1 ? " does" : "s do", reason_)};
 }
 
 Request RecoveryState::on_positions(std::span<const Holdings> processes) {

@@ -99,6 +99,7 @@ class RecoveryState {
   std::string reason_;        // empty while the rank trains
   bool changes_ = false;      // by on_change(), until the rank trains again
   std::optional<Layout> layout_;
+  std::optional<int> ranks_that_do_not_fit_;  // as many as the last plan has, if it was passed over
 };
 
 }  // namespace ddprun::trainer

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "worker/autograd/interruption.h"
+#include "worker/comm/pending_work.h"
 #include "worker/optim/ema.h"
 #include "worker/trainer/config/run_settings.h"
 #include "worker/trainer/session/compute_scope.h"
@@ -14,30 +15,6 @@ namespace {
 bool is_due(std::int64_t step, std::int64_t every) {
   return every > 0 && step % every == 0;
 }
-
-// An operation on memory of the scope that has it, or none. It is awaited also when an exception leaves the scope,
-// since the group writes to the memory until then.
-class PendingWork {
- public:
-  PendingWork() = default;
-  ~PendingWork() {
-    try {
-      if (work_) wait();
-    } catch (const Error&) {
-      // The exception under way says more.
-    }
-  }
-  PendingWork(const PendingWork&) = delete;
-  PendingWork& operator=(const PendingWork&) = delete;
-
-  // REQUIRES: no operation is pending.
-  void start(WorkPtr work) { work_ = std::move(work); }
-  bool started() const { return work_ != nullptr; }
-  void wait() { std::exchange(work_, nullptr)->wait(); }
-
- private:
-  WorkPtr work_;
-};
 
 // Ends a computation in which some rank is lost or has failed, when it begins its next operation: no rank can use it.
 void throw_if_broken(const ProcessGroup& group) {

@@ -154,6 +154,23 @@ TEST_CASE("steps that the ranks make again after a return to an earlier one are 
   CHECK(view.totals.repeated_steps == 4);  // steps 8 to 10, and the one that was interrupted
 }
 
+TEST_CASE("a return by one step repeats it, and is over with it") {
+  WatchedModel job;
+  job.fail_after_ten_steps();
+  const auto& view = job.model.view();
+  const auto steps = view.totals.steps;
+  job.after(300);
+  job.model.workers_replaced(job.now, {1}, 1);
+  job.after(700);
+  auto record = job.record(0, 10, 10);
+  record.first_step_ms = job.now.count();
+  job.model.training(job.now, 0, record);
+  CHECK(view.state == State::training);
+  CHECK(view.generations[1].heal == Milliseconds(700));
+  CHECK(view.totals.steps == steps);
+  CHECK(view.totals.repeated_steps == 2);  // step 10, and the one that was interrupted
+}
+
 TEST_CASE("a replacement's process, and nothing that its predecessor told, is shown of its rank") {
   WatchedModel job;
   job.propose(0);

@@ -1,5 +1,6 @@
 #include "worker/trainer/recovery/part_copies.h"
 
+#include <optional>
 #include <string>
 
 #include "worker/checkpoint/run_state.h"
@@ -84,8 +85,9 @@ std::vector<Holdings> holdings_of(const Copies& copies) {
   return all;
 }
 
-// Makes steps, of which the first so many end with copies, and then loses a rank.
-Copies copies_after(const TrainingJob& job, int ranks, int kept_after, int steps, std::size_t lost) {
+// Makes steps, of which the first so many end with copies, and then loses a rank, or none.
+Copies copies_after(const TrainingJob& job, int ranks, int kept_after, int steps,
+                    std::optional<std::size_t> lost = {}) {
   Copies copies(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](ProcessGroup& group) {
     Rank rank(job);
@@ -99,7 +101,7 @@ Copies copies_after(const TrainingJob& job, int ranks, int kept_after, int steps
     make_steps(*session, rank.backup, steps - kept_after);
     own->set_aside();
   });
-  copies[lost] = std::make_unique<PartCopies>();
+  if (lost) copies[*lost] = std::make_unique<PartCopies>();
   return copies;
 }
 
@@ -160,6 +162,58 @@ TEST_CASE("a group of fewer ranks gets other parts of the same state") {
   REQUIRE(catchup);
   CHECK(catchup->step == 3);
   CHECK(catchup->holders.size() == 4);
+  CHECK(restored(job, copies, *catchup, 3) == undisturbed(job, 4, 3));
+}
+
+TEST_CASE("a rank that joins makes another group, and gets its parts of the same state from the others") {
+  const std::string zero = GENERATE("1", "2", "3");
+  CAPTURE(zero);
+  const TrainingJob job(of_pictures + "[parallel]\nzero = " + zero + "\n");
+  auto copies = copies_after(job, 3, 3, 5);
+  copies.insert(copies.begin(), std::make_unique<PartCopies>());
+  const auto catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  CHECK(catchup->step == 5);
+  CHECK(catchup->from == StateSource::applied);
+  CHECK(restored(job, copies, *catchup, 5) == undisturbed(job, 3, 5));
+}
+
+TEST_CASE("a failed restoration leaves what ranks hold as it was") {
+  const TrainingJob job(of_pictures + "[parallel]\nzero = 1\n");
+  auto copies = copies_after(job, 4, 3, 5, 1);
+  copies.erase(copies.begin() + 1);
+  const auto before = holdings_of(copies);
+  const auto catchup = compare_positions(before);
+  REQUIRE(catchup);
+  run_ranks(3, [&](ProcessGroup& group) {
+    Rank rank(job);
+    auto& own = *copies[static_cast<std::size_t>(group.rank())];
+    const auto session = session_of(rank, group);
+    own.begin(*session, false);
+    if (group.rank() == 1) group.abort("this rank is lost");
+    try {
+      own.restore(rank.backup, *catchup);
+    } catch (const Error&) {
+      // That of the group.
+    }
+    own.set_aside();
+  });
+  CHECK(holdings_of(copies) == before);
+  CHECK(restored(job, copies, *catchup, 3) == undisturbed(job, 4, 3));
+}
+
+TEST_CASE("copies of a larger group's ranks stay until all ranks have the next ones") {
+  const TrainingJob job(of_pictures + "[parallel]\nzero = 1\n");
+  auto copies = copies_after(job, 4, 3, 5, 1);
+  copies.erase(copies.begin() + 1);
+  auto catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  restored(job, copies, *catchup, 4);
+  copies[2] = std::make_unique<PartCopies>();  // it has given no copies to the others of the smaller group
+  catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  CHECK(catchup->step == 3);
+  CHECK(catchup->holders == std::vector{0, 1, 1, 0});
   CHECK(restored(job, copies, *catchup, 3) == undisturbed(job, 4, 3));
 }
 

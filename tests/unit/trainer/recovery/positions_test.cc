@@ -80,14 +80,42 @@ TEST_CASE("of one step, what ranks have applied is preferred to copies") {
   CHECK(catchup->lagging.empty());
 }
 
-TEST_CASE("a group of another size gets all parts from members of the one before, if it has no others") {
+TEST_CASE("a group of another size gets all parts from members of the one before, whoever else is in it") {
   const Holdings first{all_differ, {kept(5, 0), kept(5, 2)}, 9, 5}, last{all_differ, {kept(5, 2), kept(5, 1)}, 9, 5};
   CHECK(compare_positions(std::vector<Holdings>{first, {}, last}));
   const auto smaller = compare_positions(std::vector<Holdings>{first, last});
   REQUIRE(smaller);
   CHECK(smaller->holders == std::vector{0, 1, 0});
   CHECK(smaller->sources.empty());
-  CHECK_FALSE(compare_positions(std::vector<Holdings>{first, last, {}, {}}));
+  const auto larger = compare_positions(std::vector<Holdings>{{}, first, last, {}});
+  REQUIRE(larger);
+  CHECK(larger->source == 1);
+  CHECK(larger->holders == std::vector{1, 2, 1});
+}
+
+TEST_CASE("a rank that was alone has all parts, and divides them with one that joins") {
+  const auto catchup = compare_positions(std::vector<Holdings>{{{0}, {applied(4, 0)}, 4}, {}});
+  REQUIRE(catchup);
+  CHECK(catchup->holders == std::vector{0});
+}
+
+TEST_CASE("copies of a larger group's ranks count until those of all of its successor's are complete") {
+  const std::vector<int> two{0, 1};
+  const auto of_three = [](std::vector<HeldPart> held) {
+    return Holdings{.parts = {0, 1, 2}, .held = std::move(held), .reached = 9, .confirmed = 5};
+  };
+  std::vector<Holdings> processes{
+      {.parts = two, .held = {kept(7, 0), kept(7, 1)}, .reached = 9, .earlier = {of_three({kept(5, 0), kept(5, 2)})}},
+      {.parts = two, .reached = 9, .earlier = {of_three({kept(5, 1)})}}};
+  const auto before = compare_positions(processes);
+  REQUIRE(before);
+  CHECK(before->step == 5);
+  CHECK(before->holders == std::vector{0, 1, 0});
+  processes[0].confirmed = 7;
+  CHECK(compare_positions(processes)->step == 7);
+  processes[1].held = {applied(7, 1)};
+  processes[0].held.push_back(applied(7, 0));
+  CHECK(compare_positions(processes)->from == StateSource::applied);
 }
 
 TEST_CASE("some of the parts are of no use") {
@@ -103,7 +131,8 @@ TEST_CASE("the whole state counts in a group of any size") {
 }
 
 TEST_CASE("holdings travel as text") {
-  for (const auto& holdings : {Holdings{}, whole_state(7), Holdings{all_differ, {kept(5, 0), applied(9, 0)}, 9, 5}})
+  for (const auto& holdings : {Holdings{}, whole_state(7), Holdings{all_differ, {kept(5, 0), applied(9, 0)}, 9, 5},
+                               Holdings{all_differ, {kept(5, 0)}, 9, 5, {Holdings{two_copies, {kept(3, 1)}, 9, 3}}}})
     CHECK(decode_holdings(encode(holdings)) == holdings);
   CHECK_THROWS_AS(decode_holdings("7 5 3 0"), Error);
   CHECK_THROWS_AS(decode_holdings(""), Error);

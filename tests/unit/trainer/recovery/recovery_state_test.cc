@@ -66,6 +66,16 @@ TEST_CASE("a rank whose group fails joins the next generation, and trains on fro
   CHECK(name(state.on_formed()) == "compare 7");
 }
 
+TEST_CASE("a plan whose ranks do not fit the layout is passed over, and named if none follows") {
+  RecoveryState state("0.0", {}, 0, RecoveryState::Layout{.fits = [](int ranks) { return ranks % 2 == 0; }});
+  CHECK(name(state.on_failure("rank 3 died")) == "await 0");
+  CHECK(name(state.on_plan(plan(1, {"0.0", "1.0", "2.0"}))) == "await 1");
+  CHECK(name(state.on_no_plan()) ==
+        "give up: 3 ranks do not fit the layout of [parallel], and no others have joined; rank 3 died");
+  CHECK(name(state.on_plan(plan(2, {"0.0", "1.0", "2.0", "3.1"}))) == "form 2");
+  CHECK(name(state.on_no_plan()) == "give up: rank 3 died");
+}
+
 TEST_CASE("ranks that stand at the same step copy nothing") {
   RecoveryState state("0.0", whole_state(4), 0);
   state.on_failure("a link was cut");
