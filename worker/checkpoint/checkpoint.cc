@@ -77,18 +77,31 @@ std::vector<std::string> names_of_files(const fs::path& checkpoint) {
   return names;
 }
 
-// Returns false if one of the files exists and cannot be opened.
-bool is_accessible(const fs::path& checkpoint) {
-  return std::ranges::all_of(names_of_files(checkpoint), [&](const std::string& name) {
+// Throws InaccessibleFile if one of the files exists and cannot be opened or read.
+void check_accessible(const fs::path& checkpoint) {
+  for (const auto& name : names_of_files(checkpoint)) {
     try {
-      open_file(checkpoint / name);
+      check_readable(checkpoint / name);
     } catch (const InaccessibleFile&) {
-      return false;
+      throw;
     } catch (const Error&) {
       // a missing file: the checkpoint is torn
     }
-    return true;
-  });
+  }
+}
+
+bool is_accessible(const fs::path& checkpoint) {
+  try {
+    check_accessible(checkpoint);
+  } catch (const InaccessibleFile&) {
+    return false;
+  }
+  return true;
+}
+
+void rename_folder(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    throw make_error(Errc::io, "cannot rename {} to {}: {}", from.string(), to.string(), errno_text(errno));
 }
 
 // Removes a folder; it is renamed first, so that a half removed folder never looks like a checkpoint.
@@ -133,6 +146,8 @@ std::optional<Found> Checkpoints::newest(const Peers& peers) {
       inaccessible_.insert(folder);
       skip(folder, "cannot be read; it is skipped and left as it is", e);
     } catch (const Error& e) {
+      if (e.code() != Errc::io) throw;
+      incomplete_.insert(folder);
       skip(folder, "is damaged and skipped", e);
     }
   }
@@ -149,7 +164,6 @@ bool Checkpoints::any() const {
 
 void Checkpoints::save(const Content& content) {
   save_as(step_name(content.state.step), content);
-  prune(content.state.step);
 }
 
 void Checkpoints::save_best(const Content& content) {
@@ -163,18 +177,26 @@ std::optional<Found> Checkpoints::best(const Peers& peers) const {
   return examine_checkpoint(folder, peers);
 }
 
-void Checkpoints::save_as(const std::string& name, const Content& content) const {
+void Checkpoints::save_as(const std::string& name, const Content& content) {
   begin(name);
   try {
     write_rest(name, {.step = content.state.step, .files = write_whole(aside_of(name), content)}, content.state);
+    publish(name);
   } catch (...) {
     remove_leftovers();
     throw;
   }
+  remove_older(name);
 }
 
+// The folder in which a checkpoint is written; after an exchange of names the one that it has replaced.
 fs::path Checkpoints::aside_of(const std::string& name) const {
   return options_.folder / (std::string(aside_prefix) + name);
+}
+
+// The one that a checkpoint has replaced, where folders cannot exchange their names.
+fs::path Checkpoints::replaced_of(const std::string& name) const {
+  return aside_of(name + "-old");
 }
 
 void Checkpoints::begin(const std::string& name) const {
@@ -188,12 +210,10 @@ void Checkpoints::begin(const std::string& name) const {
 void Checkpoints::check_replaceable(const fs::path& target) const {
   if (!fs::exists(target)) return;
   try {
-    verify_checkpoint(target);
+    check_accessible(target);
   } catch (const InaccessibleFile& e) {
     throw make_error(Errc::io, "cannot save {}: a checkpoint of that name exists and cannot be read ({}); move it away",
                      target.string(), e.what());
-  } catch (const Error&) {
-    // damaged: it may be replaced
   }
 }
 
@@ -232,15 +252,15 @@ FileDigests Checkpoints::write_part(const std::string& name, int rank, const Con
   return files;
 }
 
-void Checkpoints::commit(const std::string& name, const RunState& state, const std::string& placements,
-                         FileDigests parts) const {
+void Checkpoints::complete(const std::string& name, const RunState& state, const std::string& placements,
+                           FileDigests parts) const {
   options_.before(std::string("write ") + placements_file);
   parts[placements_file] =
       write_file(aside_of(name) / placements_file, [&](FileWriter& out) { out.write(placements); });
   write_rest(name, {.step = state.step, .has_parts = true, .files = std::move(parts)}, state);
 }
 
-// Writes what is written last, and publishes the checkpoint.
+// Writes what is written last.
 void Checkpoints::write_rest(const std::string& name, Manifest manifest, const RunState& state) const {
   const auto aside = aside_of(name);
   options_.before(std::string("write ") + state_file);
@@ -249,24 +269,48 @@ void Checkpoints::write_rest(const std::string& name, Manifest manifest, const R
   write_file(aside / manifest_name, [&](FileWriter& out) { out.write(to_json(manifest)); });
   options_.before("flush the folder");
   sync_folder(aside);
-  publish(aside, options_.folder / name);
 }
 
-void Checkpoints::publish(const fs::path& aside, const fs::path& target) const {
+// A folder of that name exists if it is the best one so far, and if it was skipped as damaged, or ignored, and the run
+// has reached its step again.
+void Checkpoints::publish(const std::string& name) const {
+  const auto aside = aside_of(name), target = options_.folder / name;
   options_.before("publish");
-  // A folder of that name exists if it is the best one so far, and if it was skipped as damaged, or ignored, and the
-  // run has reached its step again.
-  if (fs::exists(target) && exchange(aside, target)) {
+  const bool replaces = fs::exists(target);
+  if (!replaces || !exchange(aside, target)) {
+    if (replaces) rename_folder(target, replaced_of(name));
+    try {
+      rename_folder(aside, target);
+    } catch (const Error&) {
+      if (replaces) rename_folder(replaced_of(name), target);
+      throw;
+    }
+  }
+  try {
     options_.before("flush the rename");
     sync_folder(options_.folder);
-    remove_or_warn(aside);
-    return;
+  } catch (...) {
+    withdraw(name);
+    throw;
   }
-  if (fs::exists(target)) retire(target);
-  if (::rename(aside.c_str(), target.c_str()) != 0)
-    throw make_error(Errc::io, "cannot rename {} to {}: {}", aside.string(), target.string(), errno_text(errno));
-  options_.before("flush the rename");
-  sync_folder(options_.folder);
+}
+
+void Checkpoints::withdraw(const std::string& name) const {
+  const auto aside = aside_of(name), target = options_.folder / name;
+  try {
+    if (fs::exists(aside) && exchange(aside, target)) return;
+    rename_folder(target, aside);
+    if (fs::exists(replaced_of(name))) rename_folder(replaced_of(name), target);
+  } catch (const std::exception& e) {
+    log::warn("{} is not the checkpoint that it was before: {}", target.string(), e.what());
+  }
+}
+
+void Checkpoints::remove_older(const std::string& name) {
+  options_.before("remove the replaced one");
+  remove_leftovers();
+  incomplete_.erase(options_.folder / name);
+  if (const auto step = step_of(name)) prune(*step);
 }
 
 void Checkpoints::remove_leftovers() const {
@@ -281,7 +325,10 @@ void Checkpoints::prune(std::int64_t saved_step) const {
   for (const auto& [step, folder] : step_folders(options_.folder)) {
     if (step > saved_step) continue;  // it is of an earlier run, and is replaced when this run reaches its step
     if (inaccessible_.contains(folder) || !is_accessible(folder)) continue;
-    if (++kept <= options_.keep) continue;
+    if (kept < options_.keep) {
+      if (!incomplete_.contains(folder)) ++kept;
+      continue;
+    }
     options_.before("prune");
     retire(folder);
   }

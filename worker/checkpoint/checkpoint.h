@@ -34,9 +34,9 @@ struct CheckpointOptions {
 };
 
 // The checkpoints of one run: folders step_000123 under one folder; FORMAT.md describes them. Meant for one process at
-// a time (rank 0). A checkpoint appears whole by a rename or not at all, whenever the process is killed or the power
-// fails; the one just written is on the disk before older ones are removed. A checkpoint that cannot be opened or read
-// (InaccessibleFile) may be intact: it is never renamed, replaced or removed. Not thread-safe.
+// a time that changes them. A checkpoint appears whole by a rename or not at all, whenever the process is killed or the
+// power fails; the one just written is on the disk before older ones are removed. A checkpoint that cannot be opened or
+// read (InaccessibleFile) may be intact: it is never renamed, replaced or removed. Not thread-safe.
 class Checkpoints {
  public:
   // If the folder cannot be made, that is found out before the work. Throws Errc::io naming it.
@@ -48,16 +48,22 @@ class Checkpoints {
   // Replaces the one in the folder "best", which save() never removes and newest() passes over. Throws like save().
   void save_best(const Content& content);
 
-  // The acts by which several ranks save a checkpoint of parts, each of its own: begin() at one rank, then write_part()
-  // at all, then commit() and prune() at the first one. name: step_name() or best_name. They throw like save();
-  // after an error of any rank one calls remove_leftovers().
+  // The acts by which several ranks save a checkpoint of parts: begin() at one rank for each folder, write_part() at
+  // all, and then at the former complete(), publish() and remove_older(). Each begins when all ranks have done the one
+  // before it. name: step_name() or best_name. They throw like save(); after an error of any rank those that have
+  // published call withdraw(), and one rank for each folder remove_leftovers().
   void begin(const std::string& name) const;
   // Writes files in the folder that begin() has made, and returns their sizes and hashes: the rank's part, and what the
   // content has of hooks. Other than the other acts, it needs no folder of its own.
   FileDigests write_part(const std::string& name, int rank, const Content& content) const;
-  // Publishes these parts, with the text of placements_file.
-  void commit(const std::string& name, const RunState& state, const std::string& placements, FileDigests parts) const;
-  void prune(std::int64_t saved_step) const;
+  // Writes the files that are common to these parts, among them placements_file with this text.
+  void complete(const std::string& name, const RunState& state, const std::string& placements, FileDigests parts) const;
+  // Gives the checkpoint its name. One that has the name already is kept, under another name.
+  void publish(const std::string& name) const;
+  // Makes the folder as it was before publish(). Warns if it cannot.
+  void withdraw(const std::string& name) const;
+  // Removes the one that publish() has kept, and, if the name is that of a step, those beyond the newest.
+  void remove_older(const std::string& name);
   void remove_leftovers() const;
 
   // Returns the one in "best", or none if it does not exist. Throws Errc::io with the reason when it is not whole.
@@ -71,15 +77,17 @@ class Checkpoints {
   bool any() const;
 
  private:
-  void save_as(const std::string& name, const Content& content) const;
+  void save_as(const std::string& name, const Content& content);
   FileDigests write_whole(const std::filesystem::path& aside, const Content& content) const;
   void write_rest(const std::string& name, Manifest manifest, const RunState& state) const;
   std::filesystem::path aside_of(const std::string& name) const;
-  void publish(const std::filesystem::path& aside, const std::filesystem::path& target) const;
+  std::filesystem::path replaced_of(const std::string& name) const;
   void check_replaceable(const std::filesystem::path& target) const;
+  void prune(std::int64_t saved_step) const;
 
   CheckpointOptions options_;
   std::set<std::filesystem::path> inaccessible_;  // checkpoints that newest() could not read
+  std::set<std::filesystem::path> incomplete_;    // those that it found damaged, or that no host has all of
 };
 
 }  // namespace ddprun::checkpoint

@@ -76,6 +76,13 @@ std::string read_file(const std::filesystem::path& path) {
   return content;
 }
 
+void check_readable(const std::filesystem::path& path) {
+  const auto fd = open_file(path);
+  std::byte first{};
+  while (::read(fd.get(), &first, 1) < 0)
+    if (errno != EINTR) fail_reading("read", path);
+}
+
 FileDigest digest_of_file(const std::filesystem::path& path) {
   Sha256 hash;
   FileDigest digest;

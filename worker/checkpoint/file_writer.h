@@ -44,10 +44,12 @@ class FileWriter {
   std::uint64_t written_ = 0;
 };
 
-// Opens a file for reading. This function and the two below throw InaccessibleFile, or Errc::io for a file that does
+// Opens a file for reading. This function and the three below throw InaccessibleFile, or Errc::io for a file that does
 // not exist; the message names the file and the cause.
 UniqueFd open_file(const std::filesystem::path& path);
 std::string read_file(const std::filesystem::path& path);
+// Opens a file and reads its first byte, if it has one.
+void check_readable(const std::filesystem::path& path);
 // Reads the whole file in pieces.
 FileDigest digest_of_file(const std::filesystem::path& path);
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <iterator>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -75,70 +78,92 @@ std::string digest_of(const std::string& text) {
   return hash.hex();
 }
 
-// The manifest of the first process that has one, and which processes have the same: hosts may have another checkpoint
-// of that name, of an earlier run.
-class ManifestChoice {
- public:
-  ManifestChoice(const fs::path& folder, const Peers& peers) {
-    const auto path = folder / manifest_name;
-    std::string own;
-    const auto digests = peers.all_gather(answer_of([&] {
-      if (!fs::exists(folder)) return answer(Answer::nothing);
-      own = read_file(path);
-      return answer(Answer::text, digest_of(own));
-    }));
-    const auto first = std::ranges::find_if(digests, [](const auto& each) { return is(each, Answer::text); });
-    if (first == digests.end()) throw_first_error(digests);
-    if (first == digests.end()) throw make_error(Errc::io, "there is no {}", path.string());
-    for (const auto& digest : digests) has_it_.push_back(digest == *first);
-    const auto sender = static_cast<std::size_t>(first - digests.begin());
-    const auto texts = peers.all_gather(static_cast<int>(sender) == peers.rank ? own : "");
-    manifest_ = manifest_from_json(texts[sender], path.string());
-  }
-
-  const Manifest& manifest() const { return manifest_; }
-  bool has_it(std::size_t rank) const { return has_it_[rank]; }
-
- private:
-  Manifest manifest_;
-  std::vector<bool> has_it_;  // by process
+// A manifest that some processes have: hosts may have different checkpoints of one name, such as one of an earlier run.
+struct Candidate {
+  std::string manifest;      // its text
+  std::vector<bool> has_it;  // by process
 };
 
-// Returns for each file a process that sees it, spread over those that do.
-std::map<std::string, int> readers_of(const fs::path& folder, const ManifestChoice& choice, const Peers& peers) {
-  const auto& files = choice.manifest().files;
-  std::string own;  // a character for each file
-  if (choice.has_it(static_cast<std::size_t>(peers.rank)))
-    for (const auto& [name, digest] : files) own += fs::exists(fs::symlink_status(folder / name)) ? '1' : '0';
-  const auto seen = peers.all_gather(own.find('0') == std::string::npos && !own.empty() ? "1" : own);
+// Returns the different manifests, in the order of the first process that has each.
+std::vector<Candidate> candidates_in(const fs::path& folder, const Peers& peers) {
+  const auto path = folder / manifest_name;
+  std::string own;
+  const auto digests = peers.all_gather(answer_of([&] {
+    if (!fs::exists(folder)) return answer(Answer::nothing);
+    own = read_file(path);
+    return answer(Answer::text, digest_of(own));
+  }));
+  const auto is_first = [&](std::size_t rank) {
+    return std::find(digests.begin(), digests.end(), digests[rank]) - digests.begin() == std::ptrdiff_t(rank);
+  };
+  const auto texts = peers.all_gather(is_first(static_cast<std::size_t>(peers.rank)) ? own : "");
+  std::vector<Candidate> all;
+  for (std::size_t rank = 0; rank < digests.size(); ++rank) {
+    if (!is(digests[rank], Answer::text) || !is_first(rank)) continue;
+    auto& candidate = all.emplace_back(Candidate{.manifest = texts[rank], .has_it = {}});
+    for (const auto& digest : digests) candidate.has_it.push_back(digest == digests[rank]);
+  }
+  if (all.empty()) throw_first_error(digests);
+  if (all.empty()) throw make_error(Errc::io, "there is no {}", path.string());
+  return all;
+}
+
+// Which process sees which of the files that a manifest lists.
+class Sight {
+ public:
+  Sight(const fs::path& folder, const FileDigests& files, const Candidate& candidate, const Peers& peers) {
+    std::string own;  // a character for each file; one if all are alike
+    if (candidate.has_it[static_cast<std::size_t>(peers.rank)])
+      for (const auto& [name, digest] : files) own += fs::exists(fs::symlink_status(folder / name)) ? '1' : '0';
+    seen_ = peers.all_gather(own.find('0') == std::string::npos && !own.empty() ? "1" : own);
+  }
+
+  std::vector<int> processes() const {
+    std::vector<int> all(seen_.size());
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  bool sees_all(int process) const { return seen_[static_cast<std::size_t>(process)] == "1"; }
+  bool sees(int process, std::size_t file) const {
+    const auto& seen = seen_[static_cast<std::size_t>(process)];
+    return sees_all(process) || (file < seen.size() && seen[file] == '1');
+  }
+
+ private:
+  std::vector<std::string> seen_;  // by process
+};
+
+// Returns for each file a process that sees it. Of a checkpoint of parts these are spread over those that do; of
+// another one process reads all.
+std::map<std::string, int> readers_of(const fs::path& folder, const Manifest& manifest, const Sight& sight) {
   std::map<std::string, int> readers;
   std::size_t index = 0, part = 0;
-  for (const auto& [name, digest] : files) {
+  const auto processes = sight.processes();
+  for (const auto& [name, digest] : manifest.files) {
     std::vector<int> seeing;
-    for (std::size_t rank = 0; rank < seen.size(); ++rank)
-      if (seen[rank] == "1" || (index < seen[rank].size() && seen[rank][index] == '1'))
-        seeing.push_back(static_cast<int>(rank));
-    if (seeing.empty() && seen.size() > 1)
-      throw make_error(Errc::io, "no rank sees the file {}", (folder / name).string());
+    std::ranges::copy_if(processes, std::back_inserter(seeing), [&](int each) { return sight.sees(each, index); });
     // Alone, the process finds out what is wrong with the file.
-    if (seeing.empty()) seeing.push_back(0);
+    if (seeing.empty() && processes.size() == 1) seeing.push_back(0);
+    if (seeing.empty()) throw make_error(Errc::io, "no rank sees the file {}", (folder / name).string());
     readers[name] = seeing[is_part_file(name) ? part++ % seeing.size() : 0];
     ++index;
   }
+  if (manifest.has_parts || processes.size() == 1) return readers;
+  const auto reader = std::ranges::find_if(processes, [&](int each) { return sight.sees_all(each); });
+  if (reader == processes.end()) throw make_error(Errc::io, "no rank sees all files of {}", folder.string());
+  for (auto& [name, process] : readers) process = *reader;
   return readers;
 }
 
-}  // namespace
-
-Found examine_checkpoint(const fs::path& folder, const Peers& peers) {
-  const ManifestChoice choice(folder, peers);
-  const Manifest& manifest = choice.manifest();
+// Examines the checkpoint that one of the manifests describes.
+Found examine(const fs::path& folder, const Candidate& candidate, const Peers& peers) {
+  const auto manifest = manifest_from_json(candidate.manifest, (folder / manifest_name).string());
   for (const auto* name : needed_names(manifest)) {
     if (!manifest.files.contains(name))
       throw make_error(Errc::io, "{} does not list {}", (folder / manifest_name).string(), name);
   }
   Found found{.folder = folder, .state = {}, .has_parts = manifest.has_parts};
-  found.readers = readers_of(folder, choice, peers);
+  found.readers = readers_of(folder, manifest, Sight(folder, manifest.files, candidate, peers));
   const auto state_path = folder / state_file;
   const auto answers = peers.all_gather(answer_of([&] {
     for (const auto& [name, expected] : manifest.files)
@@ -152,6 +177,33 @@ Found examine_checkpoint(const fs::path& folder, const Peers& peers) {
   check_step(found.state.step, state_path, manifest.step, "that of manifest.json");
   if (const auto step = step_of(folder)) check_step(found.state.step, state_path, *step, "that of the folder's name");
   return found;
+}
+
+}  // namespace
+
+int Found::reader_of(const std::string& file) const {
+  const auto reader = readers.find(file);
+  if (reader == readers.end())
+    throw make_error(Errc::io, "{} does not list {}", (folder / manifest_name).string(), file);
+  return reader->second;
+}
+
+// All processes come to the same errors, and so try the same manifests.
+Found examine_checkpoint(const fs::path& folder, const Peers& peers) {
+  std::optional<InaccessibleFile> inaccessible;
+  std::optional<Error> damage;
+  for (const auto& candidate : candidates_in(folder, peers)) {
+    try {
+      return examine(folder, candidate, peers);
+    } catch (const InaccessibleFile& e) {
+      if (!inaccessible) inaccessible = e;
+    } catch (const Error& e) {
+      if (e.code() != Errc::io) throw;
+      if (!damage) damage = e;
+    }
+  }
+  if (inaccessible) throw InaccessibleFile(*inaccessible);
+  throw Error(*damage);
 }
 
 Found verify_checkpoint(const fs::path& folder) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +16,9 @@ void allreduce(ProcessGroup& group, std::vector<T>& values, Reduction reduction 
   group.allreduce(span_of(values), reduction, {.blocking = true});
 }
 
-// Returns every rank's string, in rank order; lengths may differ.
-std::vector<std::string> all_gather_bytes(ProcessGroup& group, const std::string& own);
+// Returns every rank's string, in rank order; lengths may differ. timeout: of each of its operations, as in OpOptions.
+std::vector<std::string> all_gather_bytes(ProcessGroup& group, const std::string& own,
+                                          std::optional<std::chrono::milliseconds> timeout = {});
 
 // Returns source's string; those of the other ranks are ignored.
 std::string broadcast_bytes(ProcessGroup& group, std::string own, int source);

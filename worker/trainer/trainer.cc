@@ -91,7 +91,8 @@ class Trainer::Impl {
           .folder = config.checkpoint.dir, .makes_folder = is_first, .keep = config.checkpoint.keep});
     observers_ = make_observers({.config = config,
                                  .progress = context.progress,
-                                 .checkpoints = checkpoints_ && is_first ? &*checkpoints_ : nullptr,
+                                 .checkpoints = checkpoints_ ? &*checkpoints_ : nullptr,
+                                 .is_first = is_first,
                                  .preemption = context.preemption,
                                  .summary = summary_,
                                  .training_record = context.training_record,

@@ -1,15 +1,25 @@
 #include "worker/trainer/state/part_save.h"
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
+#include "common/atomic_file.h"
 #include "common/error.h"
 #include "worker/checkpoint/file_writer.h"
+#include "worker/comm/backends/local/self_group.h"
+#include "worker/comm/collectives.h"
 #include "worker/parallel/stored/placements_json.h"
+#include "worker/trainer/state/run_checkpoint.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/temp_dir.h"
@@ -47,7 +57,8 @@ void save(const std::filesystem::path& folder, std::int64_t step, const std::fun
   run_ranks(ranks, [&](ProcessGroup& group) {
     checkpoint::CheckpointOptions options{.folder = folder, .keep = 2};
     if (before) options.before = before(group.rank());
-    const trainer::PartsFolder saved{checkpoint::Checkpoints(options), group.rank() == 0};
+    checkpoint::Checkpoints checkpoints(options);
+    const trainer::PartsFolder saved{&checkpoints, group.rank() == 0};
     trainer::save_parts(saved, group, checkpoint::step_name(step), Rows(step).content(), Rows::placements());
   });
 }
@@ -61,6 +72,66 @@ std::set<std::string> names_in(const std::filesystem::path& folder) {
 std::int64_t newest_step(const std::filesystem::path& folder) {
   return checkpoint::Checkpoints({.folder = folder}).newest()->state.step;
 }
+
+checkpoint::Peers peers_of(ProcessGroup& group) {
+  return {.rank = group.rank(),
+          .all_gather = [&group](const std::string& own) { return all_gather_bytes(group, own); }};
+}
+
+// Hosts without a common file system, each with a rank and a folder of checkpoints.
+class PrivateFolders {
+ public:
+  explicit PrivateFolders(int keep = 2) {
+    for (int host = 0; host < ranks; ++host) {
+      const auto before = [this, host](std::string_view act) {
+        if (host == failing_host_ && act == failing_act_) throw Error(Errc::io, "no space left");
+      };
+      checkpoints_.emplace_back(checkpoint::CheckpointOptions{.folder = folder(host), .keep = keep, .before = before});
+    }
+  }
+
+  std::filesystem::path folder(int host) const { return dirs_[static_cast<std::size_t>(host)].path(); }
+  // From now on this act fails on this host.
+  void fail(int host, const std::string& act) {
+    failing_host_ = host;
+    failing_act_ = act;
+  }
+  // Returns the errors of all ranks.
+  std::set<std::string> save(std::int64_t step, const std::string& name) {
+    std::mutex mutex;
+    std::set<std::string> errors;
+    run_ranks(ranks, [&](ProcessGroup& group) {
+      try {
+        const trainer::PartsFolder folder{&checkpoints_[static_cast<std::size_t>(group.rank())], true};
+        trainer::save_parts(folder, group, name, Rows(step).content(), Rows::placements());
+      } catch (const Error& e) {
+        const std::lock_guard lock(mutex);
+        errors.insert(e.what());
+      }
+    });
+    return errors;
+  }
+  void save_steps(std::initializer_list<std::int64_t> steps) {
+    for (const auto step : steps) REQUIRE(save(step, checkpoint::step_name(step)).empty());
+  }
+  // Returns what rank 0 finds.
+  checkpoint::Found find(bool best = false) {
+    std::optional<checkpoint::Found> found;
+    run_ranks(ranks, [&](ProcessGroup& group) {
+      auto& checkpoints = checkpoints_[static_cast<std::size_t>(group.rank())];
+      const auto own = best ? checkpoints.best(peers_of(group)) : checkpoints.newest(peers_of(group));
+      if (group.rank() == 0) found = own;
+    });
+    REQUIRE(found);
+    return *found;
+  }
+
+ private:
+  const std::array<TempDir, ranks> dirs_;
+  int failing_host_ = -1;
+  std::string failing_act_;
+  std::vector<checkpoint::Checkpoints> checkpoints_;  // by host
+};
 
 // Returns the number of acts of all ranks in a save of a third checkpoint.
 int acts_of_save() {
@@ -102,7 +173,7 @@ TEST_CASE("a checkpoint of parts has a file of each rank, and older ones are rem
 
 TEST_CASE("ranks killed at any act of a save of parts leave the newest complete checkpoint") {
   const int acts = acts_of_save();
-  REQUIRE(acts >= 11);  // folder, three parts, placements, state, manifest, flush, publish, flush, prune
+  REQUIRE(acts >= 12);  // folder, three parts, placements, state, manifest, flush, publish, flush, remove, prune
   int published = 0;
   for (int last_act = 1; last_act <= acts; ++last_act) {
     INFO("killed at act " << last_act);
@@ -130,7 +201,8 @@ TEST_CASE("a rank that cannot write its part ends the save at all ranks, and the
       options.before = [](std::string_view act) {
         if (act == "write part_00001.safetensors") throw Error(Errc::io, "no space left");
       };
-    const trainer::PartsFolder folder{checkpoint::Checkpoints(options), group.rank() == 0};
+    checkpoint::Checkpoints checkpoints(options);
+    const trainer::PartsFolder folder{&checkpoints, group.rank() == 0};
     try {
       trainer::save_parts(folder, group, checkpoint::step_name(2), Rows(2).content(), Rows::placements());
     } catch (const Error& e) {
@@ -152,4 +224,149 @@ TEST_CASE("a checkpoint whose part is missing or changed is skipped, naming the 
     std::filesystem::resize_file(part, 100);
   CHECK(newest_step(dir.path()) == 1);
   CHECK_THROWS_WITH(checkpoint::verify_checkpoint(dir / "step_000002"), Catch::Contains(part.string()));
+}
+
+TEST_CASE("a host that cannot do an act of a save leaves the checkpoint of that name complete on all hosts") {
+  PrivateFolders hosts;
+  hosts.save_steps({1});
+  REQUIRE(hosts.save(1, checkpoint::best_name).empty());
+  for (const std::string act : {"create the folder", "write part_00001.safetensors", "write placements.json",
+                                "write the manifest", "flush the folder", "publish", "flush the rename"}) {
+    INFO(act);
+    hosts.fail(1, act);
+    CHECK(hosts.save(2, checkpoint::best_name) ==
+          std::set<std::string>{"rank 1 cannot save its part of a checkpoint: no space left"});
+    CHECK(hosts.find(true).state.step == 1);
+    for (int host = 0; host < ranks; ++host)
+      CHECK(names_in(hosts.folder(host)) == std::set<std::string>{"best", "step_000001"});
+  }
+  hosts.fail(-1, "");
+  REQUIRE(hosts.save(2, checkpoint::best_name).empty());
+  CHECK(hosts.find(true).state.step == 2);
+  for (int host = 0; host < ranks; ++host)
+    CHECK(names_in(hosts.folder(host)) == std::set<std::string>{"best", "step_000001"});
+}
+
+TEST_CASE("a host that cannot publish a new checkpoint leaves none of it on any host") {
+  PrivateFolders hosts;
+  hosts.save_steps({1});
+  hosts.fail(2, "publish");
+  CHECK_FALSE(hosts.save(2, checkpoint::step_name(2)).empty());
+  for (int host = 0; host < ranks; ++host) CHECK(names_in(hosts.folder(host)) == std::set<std::string>{"step_000001"});
+}
+
+TEST_CASE("a disk may take longer than the timeout of the group") {
+  TempDir dir;
+  const auto timeout = std::chrono::seconds(2);
+  auto groups = comm::make_thread_groups(2, timeout);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < groups.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      checkpoint::Checkpoints checkpoints({.folder = dir.path(), .before = [&](std::string_view act) {
+                                             if (act == "write part_00001.safetensors")
+                                               std::this_thread::sleep_for(2 * timeout);  // the slow disk
+                                           }});
+      try {
+        trainer::save_parts({&checkpoints, rank == 0}, *groups[rank], checkpoint::step_name(1), Rows(1).content(),
+                            "no placements");
+      } catch (const Error& e) {
+        errors[rank] = e.what();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors) CHECK(error.empty());
+  CHECK(newest_step(dir.path()) == 1);
+}
+
+TEST_CASE("another checkpoint of the same name at a lower rank does not hide a complete one") {
+  const bool is_torn = GENERATE(false, true);
+  TempDir complete, other;
+  save(complete.path(), 2);
+  std::filesystem::create_directories(other / "step_000002");
+  if (is_torn) {
+    write_file_atomically(other / "step_000002/manifest.json", "{");
+  } else {
+    checkpoint::Checkpoints({.folder = other.path()}).save(Rows(2).content());
+    std::filesystem::remove(other / "step_000002/model.safetensors");
+  }
+  std::vector<std::map<std::string, int>> readers(2);
+  run_ranks(2, [&](ProcessGroup& group) {
+    checkpoint::Checkpoints checkpoints({.folder = group.rank() == 0 ? other.path() : complete.path()});
+    readers[static_cast<std::size_t>(group.rank())] = checkpoints.newest(peers_of(group))->readers;
+  });
+  CHECK(readers[0] == readers[1]);
+  CHECK(readers[0].contains("part_00002.safetensors"));
+  for (const auto& [file, reader] : readers[0]) CHECK(reader == 1);
+}
+
+TEST_CASE("a whole checkpoint is read by the first rank that sees all its files") {
+  TempDir some, all;
+  for (const auto* dir : {&some, &all}) checkpoint::Checkpoints({.folder = dir->path()}).save(Rows(2).content());
+  std::filesystem::remove(some / "step_000002/optimizer.safetensors");
+  const auto find = [&] {
+    std::map<std::string, int> readers;
+    run_ranks(2, [&](ProcessGroup& group) {
+      const auto& dir = group.rank() == 0 ? some : all;
+      const auto found = checkpoint::examine_checkpoint(dir / "step_000002", peers_of(group));
+      if (group.rank() == 0) readers = found.readers;
+    });
+    return readers;
+  };
+  const auto readers = find();
+  CHECK(readers.size() == 3);
+  for (const auto& [file, reader] : readers) CHECK(reader == 1);
+  std::filesystem::remove(all / "step_000002/model.safetensors");
+  CHECK_THROWS_WITH(find(), Catch::Contains("no rank sees all files of "));
+}
+
+TEST_CASE("what one host cannot read is removed on none") {
+  PrivateFolders hosts(1);
+  hosts.save_steps({1});
+  for (int host = 0; host < ranks; ++host)
+    std::filesystem::copy(hosts.folder(host) / "step_000001", hosts.folder(host) / "kept");
+  hosts.save_steps({2});
+  for (int host = 0; host < ranks; ++host)
+    std::filesystem::rename(hosts.folder(host) / "kept", hosts.folder(host) / "step_000001");
+  // The first page of a process's memory exists as a file offset, and reading it fails with EIO.
+  const auto part = hosts.folder(0) / "step_000002/part_00000.safetensors";
+  std::filesystem::remove(part);
+  std::filesystem::create_symlink("/proc/self/mem", part);
+  CHECK(hosts.find().state.step == 1);
+  hosts.save_steps({3});
+  for (int host = 0; host < ranks; ++host)
+    CHECK(names_in(hosts.folder(host)) == std::set<std::string>{"step_000002", "step_000003"});
+}
+
+TEST_CASE("a checkpoint that is not complete on all hosts does not count among the newest") {
+  PrivateFolders hosts(2);
+  hosts.save_steps({1, 2});
+  std::filesystem::remove_all(hosts.folder(1) / "step_000002");
+  CHECK(hosts.find().state.step == 1);
+  hosts.save_steps({3});
+  CHECK(names_in(hosts.folder(0)) == std::set<std::string>{"step_000001", "step_000002", "step_000003"});
+  CHECK(names_in(hosts.folder(1)) == std::set<std::string>{"step_000001", "step_000003"});
+  hosts.save_steps({4});
+  for (int host = 0; host < ranks; ++host)
+    CHECK(names_in(hosts.folder(host)) == std::set<std::string>{"step_000003", "step_000004"});
+}
+
+TEST_CASE("a manifest without a part that the placements name is refused, naming the part") {
+  TempDir dir;
+  save(dir.path(), 1);
+  const auto path = dir / "step_000001/manifest.json";
+  auto manifest = checkpoint::manifest_from_json(checkpoint::read_file(path), path.string());
+  manifest.files.erase("part_00002.safetensors");
+  write_file_atomically(path, to_json(manifest));
+  checkpoint::Checkpoints checkpoints({.folder = dir.path()});
+  const std::map<std::string, std::string> settings;
+  CHECK_THROWS_WITH(trainer::resume({.checkpoints = &checkpoints, .settings = settings}, {}, *comm::make_self_group()),
+                    path.string() + " does not list part_00002.safetensors");
+}
+
+TEST_CASE("placements of a whole state are refused in a checkpoint of parts") {
+  TempDir dir;
+  write_file_atomically(dir / "placements.json", to_json(stored::StoredState(1, true)));
+  CHECK_THROWS_WITH(stored::stored_state_of({.folder = dir.path(), .state = {}, .has_parts = true}),
+                    Catch::Contains("placements.json: member whole is true"));
 }

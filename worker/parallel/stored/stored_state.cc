@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/error.h"
 #include "worker/checkpoint/file_writer.h"
 #include "worker/parallel/stored/placements_json.h"
 
@@ -69,7 +70,10 @@ StoredTensors WriterChoice::choose(std::vector<sharding::PlacedTensor> tensors,
 StoredState stored_state_of(const checkpoint::Found& found) {
   if (!found.has_parts) return whole_state_of(found);
   const auto file = found.folder / checkpoint::placements_file;
-  return stored_state_from_json(checkpoint::read_file(file), file.string());
+  auto state = stored_state_from_json(checkpoint::read_file(file), file.string());
+  if (state.is_whole())
+    throw make_error(Errc::io, "{}: member whole is true, expected false in a checkpoint of parts", file.string());
+  return state;
 }
 
 }  // namespace ddprun::stored

@@ -62,19 +62,19 @@ struct DividedSaves {
 class CheckpointObserver : public Observer {
  public:
   // saves_at_changes: whether ranks that leave have parts of the state that no other rank has.
-  CheckpointObserver(const TrainConfig& config, bool saves_at_changes, checkpoint::Checkpoints* checkpoints,
-                     Observer& all)
-      : parallel_(config.parallel),
-        config_(config.checkpoint),
+  CheckpointObserver(const ObserverContext& context, bool saves_at_changes, Observer& all)
+      : parallel_(context.config.parallel),
+        config_(context.config.checkpoint),
         saves_at_changes_(saves_at_changes),
-        checkpoints_(checkpoints),
+        checkpoints_(*context.checkpoints),
+        is_first_(context.is_first),
         all_(all) {}
   // A run that has failed meanwhile does not ask for the result.
   ~CheckpointObserver() override {
     try {
       if (under_way_) under_way_->result();
     } catch (const std::exception& error) {
-      if (checkpoints_) log::error("the checkpoint of step {} could not be saved: {}", saving_, error.what());
+      if (is_first_) log::error("the checkpoint of step {} could not be saved: {}", saving_, error.what());
     }
   }
   CheckpointObserver(const CheckpointObserver&) = delete;
@@ -85,7 +85,7 @@ class CheckpointObserver : public Observer {
       finish();
     } catch (const Error& error) {
       if (!is_consequence(error.code())) throw;  // a save that its group did not survive is not complete
-      if (checkpoints_) log::warn("the checkpoint of step {} is not complete: {}", saving_, error.what());
+      if (is_first_) log::warn("the checkpoint of step {} is not complete: {}", saving_, error.what());
     }
     divided_.reset();
   }
@@ -133,19 +133,16 @@ class CheckpointObserver : public Observer {
 
   // Collective.
   PartsFolder parts_folder(ProcessGroup& group) const {
-    PartsFolder folder{checkpoints_ ? *checkpoints_
-                                    : checkpoint::Checkpoints({.folder = config_.dir, .keep = config_.keep})};
-    folder.is_keeper = is_first_in_folder(config_.dir, group);
-    return folder;
+    return {.checkpoints = &checkpoints_, .is_keeper = is_first_in_folder(config_.dir, group)};
   }
 
   // Collective.
   void save(Session& session, Targets targets) {
-    if (under_way_ && checkpoints_)
+    if (under_way_ && is_first_)
       log::info("checkpoint of step {}: waits until that of step {} is written", session.state().run.step, saving_);
     finish();
     auto source = std::make_shared<Source>(Source{.hook = {session.own_state(), session.group()}, .whole = {}});
-    if (checkpoints_) all_.before_checkpoint();
+    if (is_first_) all_.before_checkpoint();
     if (divided_) {
       auto [content, memory] = divided_->parts.content();
       source->parts = std::move(memory);
@@ -157,12 +154,12 @@ class CheckpointObserver : public Observer {
       return;
     }
     source->whole = session.gather_state();
-    if (checkpoints_) {
+    if (is_first_) {
       auto content = content_of(source->whole, session.state().run);
       content.hook = source->hook.views();
       write(std::move(content), source, session.state(), targets, source->whole.stays,
-            [checkpoints = checkpoints_, targets](const checkpoint::Content& whole) {
-              save_whole(*checkpoints, targets, whole);
+            [&checkpoints = checkpoints_, targets](const checkpoint::Content& whole) {
+              save_whole(checkpoints, targets, whole);
             });
     }
     session.release_whole_state();
@@ -189,13 +186,14 @@ class CheckpointObserver : public Observer {
   }
 
   void note_saved(checkpoint::BackgroundSave::Clock::time_point time) {
-    if (checkpoints_) all_.checkpoint_saved(saving_, time);
+    if (is_first_) all_.checkpoint_saved(saving_, time);
   }
 
   const TrainConfig::Parallel& parallel_;
   const TrainConfig::Checkpoint& config_;
   const bool saves_at_changes_;
-  checkpoint::Checkpoints* const checkpoints_;  // set at rank 0
+  checkpoint::Checkpoints& checkpoints_;
+  const bool is_first_;  // at rank 0
   Observer& all_;
   bool is_best_ = false;  // whether the evaluation after this step was the best one so far
   checkpoint::CopyMemory memory_;
@@ -208,8 +206,7 @@ class CheckpointObserver : public Observer {
 
 std::unique_ptr<Observer> make_checkpoint_observer(const ObserverContext& context, Observer& all) {
   if (context.config.checkpoint.dir.empty()) return nullptr;
-  return std::make_unique<CheckpointObserver>(context.config, has_sharded_state(context.config), context.checkpoints,
-                                              all);
+  return std::make_unique<CheckpointObserver>(context, has_sharded_state(context.config), all);
 }
 
 }  // namespace ddprun::trainer

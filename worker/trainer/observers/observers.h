@@ -16,7 +16,8 @@ namespace ddprun::trainer {
 struct ObserverContext {
   const TrainConfig& config;
   Progress& progress;
-  checkpoint::Checkpoints* checkpoints;  // null if this rank writes none
+  checkpoint::Checkpoints* checkpoints;  // null if the run has no folder of them
+  bool is_first = false;                 // true for rank 0
   const PreemptionListener* preemption;  // null if this rank takes no requests
   Summary& summary;                      // to be filled in
   std::string training_record = {};      // WorkerEnv::training_record

@@ -222,7 +222,7 @@ GatheredHookState::GatheredHookState(const std::vector<HookState>& own, ProcessG
 void restore_hook_state(const checkpoint::Found& found, const std::vector<HookState>& own, ProcessGroup& group) {
   const auto ranks = states_of_ranks(own, group);
   const auto kinds = kinds_of(ranks);
-  const int reader = found.has(checkpoint::hook_file) ? found.readers.at(checkpoint::hook_file) : 0;
+  const int reader = found.has(checkpoint::hook_file) ? found.reader_of(checkpoint::hook_file) : 0;
   std::optional<checkpoint::SafetensorsFile> opened;
   if (group.rank() == reader && found.has(checkpoint::hook_file)) opened.emplace(found.folder / checkpoint::hook_file);
   const auto* file = opened ? &*opened : nullptr;

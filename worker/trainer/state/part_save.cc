@@ -11,7 +11,7 @@
 #include "common/random.h"
 #include "worker/checkpoint/file_writer.h"
 #include "worker/comm/collectives.h"
-#include "worker/comm/error_file.h"
+#include "worker/comm/comm_config.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -20,7 +20,15 @@ using checkpoint::FileDigests;
 
 constexpr char failed = '!';  // begins the answer of a rank that could not do its act
 
-// Does this rank's act of a save, whose result is one line a file, and returns the results of all ranks.
+// An act of a save has failed at some rank, and all ranks have ended theirs.
+class FailedAct : public Error {
+ public:
+  FailedAct(std::size_t rank, const std::string& cause)
+      : Error(Errc::io, fmt::format("rank {} cannot save its part of a checkpoint: {}", rank, cause)) {}
+};
+
+// Does this rank's act of a save, whose result is one line a file, and returns the results of all ranks. A disk may
+// take any time; the group notices ranks that have ended.
 std::vector<std::string> all_do(ProcessGroup& group, const std::function<std::string()>& act) {
   std::string own;
   try {
@@ -28,10 +36,10 @@ std::vector<std::string> all_do(ProcessGroup& group, const std::function<std::st
   } catch (const std::exception& e) {
     own = failed + std::string(e.what());
   }
-  const auto answers = all_gather_bytes(group, own);
+  const auto answers = all_gather_bytes(group, own, comm::longest_timeout);
   for (std::size_t rank = 0; rank < answers.size(); ++rank) {
     if (answers[rank].empty() || answers[rank].front() != failed) continue;
-    throw make_error(Errc::io, "rank {} cannot save its part of a checkpoint: {}", rank, answers[rank].substr(1));
+    throw FailedAct(rank, answers[rank].substr(1));
   }
   return answers;
 }
@@ -60,6 +68,7 @@ bool is_first_in_folder(const std::filesystem::path& folder, ProcessGroup& group
   const auto probe_of = [&](int rank) { return folder / fmt::format(".writing-probe-{}-{}", nonce, rank); };
   const auto own = probe_of(group.rank());
   all_do(group, [&] {
+    std::filesystem::create_directories(folder);
     checkpoint::FileWriter(own).finish();
     return std::string();
   });
@@ -73,7 +82,7 @@ bool is_first_in_folder(const std::filesystem::path& folder, ProcessGroup& group
 
 void save_parts(const PartsFolder& folder, ProcessGroup& group, const std::string& name, const checkpoint::Content& own,
                 const std::string& placements) {
-  const auto& checkpoints = folder.checkpoints;
+  auto& checkpoints = *folder.checkpoints;
   const auto keepers_do = [&](const std::function<void()>& act) {
     all_do(group, [&] {
       if (folder.is_keeper) act();
@@ -83,15 +92,21 @@ void save_parts(const PartsFolder& folder, ProcessGroup& group, const std::strin
   // All folders have the same files, also of the state, in which each rank notes what it has seen.
   const auto text = broadcast_bytes(group, checkpoint::to_json(own.state), 0);
   const auto state = checkpoint::run_state_from_json(text, "rank 0's state");
+  bool has_published = false;
   try {
     keepers_do([&] { checkpoints.begin(name); });
     const auto answers = all_do(group, [&] { return lines_of(checkpoints.write_part(name, group.rank(), own)); });
-    keepers_do([&] { checkpoints.commit(name, state, placements, files_in(answers)); });
-  } catch (const Error& e) {
-    if (folder.is_keeper && !is_consequence(e.code())) checkpoints.remove_leftovers();
+    keepers_do([&] { checkpoints.complete(name, state, placements, files_in(answers)); });
+    keepers_do([&] {
+      checkpoints.publish(name);
+      has_published = true;
+    });
+  } catch (const FailedAct&) {
+    if (has_published) checkpoints.withdraw(name);
+    if (folder.is_keeper) checkpoints.remove_leftovers();
     throw;
   }
-  if (folder.is_keeper && name != checkpoint::best_name) checkpoints.prune(state.step);
+  keepers_do([&] { checkpoints.remove_older(name); });
 }
 
 }  // namespace ddprun::trainer

@@ -71,7 +71,7 @@ void check_position(const checkpoint::Found& found, const ResumeOptions& options
                    (found.folder / "state.json").string(), state.samples, *options.epoch_samples);
 }
 
-// Returns rank 0's tensors as a target at all ranks: specs are those of the file, as far as rank 0 has them.
+// Returns a target at all ranks of which rank 0 has the memory, as far as it has tensors of these names.
 stored::LoadTarget whole_at_first(const NamedTensors& whole, const stored::StoredTensors& stored,
                                   const ProcessGroup& group) {
   const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{{"replicate", group.size()}}, group.size());
@@ -80,7 +80,7 @@ stored::LoadTarget whole_at_first(const NamedTensors& whole, const stored::Store
   for (const auto& tensor : stored.tensors) {
     target.tensors.push_back({tensor.spec(), {.mesh = mesh, .local = sharding::Owner{"replicate", 0}}});
     const auto own = by_name.find(tensor.spec().name);
-    target.own.push_back(own == by_name.end() ? Tensor() : own->second);
+    target.own.push_back(group.rank() != 0 || own == by_name.end() ? Tensor() : own->second);
   }
   return target;
 }
@@ -165,13 +165,13 @@ std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options, c
 
 // Reads at one rank where the tensors lie, for all. Collective.
 stored::StoredFiles files_of(const checkpoint::Found& found, ProcessGroup& group) {
-  const int reader = found.readers.at(found.has_parts ? checkpoint::placements_file : checkpoint::model_file);
+  const int reader = found.reader_of(found.has_parts ? checkpoint::placements_file : checkpoint::model_file);
   const auto text =
       broadcast_bytes(group, group.rank() == reader ? stored::to_json(stored::stored_state_of(found)) : "", reader);
   stored::StoredFiles files{
       .folder = found.folder, .state = stored::stored_state_from_json(text, found.folder.string()), .readers = {}};
   for (int rank = 0; rank < files.state.ranks(); ++rank)
-    files.readers.push_back(found.readers.at(files.state.file_of(stored::Kind::model, rank)));
+    files.readers.push_back(found.reader_of(files.state.file_of(stored::Kind::model, rank)));
   return files;
 }
 
