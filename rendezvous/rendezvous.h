@@ -248,6 +248,8 @@ struct ContactBroken {
 };
 struct RoundResumed {  // the round that this node has kept goes on, at a server that was started meanwhile
   std::int64_t generation = 0;
+  NodeSet electorate = {};  // of this server, as in Round
+  ElectorateVersion confirmed;
 };
 struct ContactLost {  // the rendezvous was lost for good, or refused this node; the last event
   Error error;

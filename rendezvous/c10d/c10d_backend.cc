@@ -1,7 +1,7 @@
 // The c10d back end: the server at the endpoint forms the rounds, over sessions. The host of the endpoint serves it; an
 // agent checks whether it runs there when the back end is opened or the endpoint's name has been looked up, and again
-// before each redial, so that another agent on that host replaces a lost server. Where agents are left that are a
-// majority, they elect one of them instead (SuccessionAgent).
+// before each redial, so that another agent on that host replaces a lost server; not while the agents may elect one of
+// them instead (SuccessionAgent).
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -91,7 +91,7 @@ class C10dBackend final : public RendezvousBackend {
   }
 
   void try_to_host() {
-    if (hosted_ || !hosting_) return;
+    if (hosted_ || !hosting_ || succession_->awaits_election()) return;
     auto server = serve_endpoint(loop_, options_.host, options_.port, *hosting_, options_.admission);
     if (!server) return;
     options_.port = server->port();

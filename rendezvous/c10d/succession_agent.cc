@@ -1,5 +1,6 @@
 #include "rendezvous/c10d/succession_agent.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -19,8 +20,11 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds call_bound{400};
 constexpr milliseconds announcement_interval{500};
+constexpr milliseconds longest_endpoint_pause{2000};  // a server there sends nodes on for longer
 constexpr milliseconds probe_pause{100};
-constexpr int probes = 20;  // of a node whose session has ended: its process may take a moment to end
+constexpr milliseconds port_pause{1000};
+constexpr int port_tries = 5;  // before a port counts as one that cannot be reached
+constexpr int probes = 20;     // of a node whose session has ended: its process may take a moment to end
 
 Succession::Time now() {
   return std::chrono::steady_clock::now();
@@ -60,9 +64,22 @@ void SuccessionAgent::begin(NodeInfo& self, const JobPolicy& policy) {
     own_->hub().on_succession(listener(true));
   }
   self.port = own_->port();
+  if (succession_) return begin_again();
   succession_.emplace(Succession::Options{
       .self = self_, .heartbeat_timeout = policy.heartbeat_timeout(), .survives_tie = options_.survives_tie});
-  if (!own_->hub().decides(policy.run_id)) target_ = options_.endpoint;
+  target_ = options_.endpoint;
+}
+
+// The node has left the job, and joins it again: what it has promised holds, and its server is where it was, or else at
+// the endpoint.
+void SuccessionAgent::begin_again() {
+  if (succession_->serving() || succession_->searching()) return;
+  if (!serves_first()) succession_->session_lost(now(), now());
+  if (followed_) {
+    target_ = followed_;
+    pointed_ = true;
+  }
+  arm();
 }
 
 // Empty: all interfaces, as the address is not known at which the others dial this node.
@@ -75,6 +92,16 @@ std::string SuccessionAgent::address_to_listen(const NodeInfo& self) const {
 void SuccessionAgent::watch(HostedEndpoint& endpoint) {
   endpoint_ = &endpoint;
   endpoint_->hub().on_succession(listener(false));
+}
+
+// The server at the endpoint is in this process and serves the job, so this node follows no other.
+bool SuccessionAgent::serves_first() const {
+  return endpoint_ && succession_->server() && succession_->server()->node == self_ && !succession_->serving() &&
+         endpoint_->hub().decides(policy_.run_id);
+}
+
+bool SuccessionAgent::awaits_election() const {
+  return succession_ && succession_->searching() && !succession_->tries_endpoint();
 }
 
 HostedEndpoint* SuccessionAgent::serving() {
@@ -126,9 +153,13 @@ bool SuccessionAgent::session_began(const ServerName& server, bool decides) {
 
 // Until the lease of the lost server ends, it may be found again where it was.
 void SuccessionAgent::session_lost(Time heard) {
-  if (!succession_) return;
+  if (!succession_ || serves_first()) return;
   act(succession_->session_lost(now(), heard));
   arm();
+}
+
+std::optional<ServerChoice::Time> SuccessionAgent::patience_ends() const {
+  return succession_ ? succession_->patience_ends() : std::nullopt;
 }
 
 void SuccessionAgent::server_ends() {
@@ -149,8 +180,21 @@ void SuccessionAgent::adopt(const Round& round) {
     if (member.port == 0) continue;
     set.nodes.push_back(member.node_id);
     addresses_[member.node_id] = {.host = member.address, .port = member.port};
+    if (member.node_id != self_ && tried_.insert(member.node_id).second) try_port(member.node_id, port_tries);
   }
   succession_->adopt(std::move(set), round.confirmed);
+}
+
+// A refusal at a port says that its process has ended only if the port can be reached otherwise.
+void SuccessionAgent::try_port(const std::string& node, int tries) {
+  call(node, [this, node, tries](const PeerAnswer& answer) {
+    if (reached_.contains(node)) return;
+    if (tries > 1) return after(port_pause, [this, node, tries] { try_port(node, tries - 1); });
+    log::warn(
+        "the port for elections of node {} cannot be reached from here ({}): if its agent is lost, this node learns of "
+        "it by its silence alone",
+        node, answer.kind == PeerAnswer::Kind::refused ? "connections are refused" : "no answer");
+  });
 }
 
 void SuccessionAgent::confirm(ElectorateVersion version) {
@@ -171,7 +215,7 @@ void SuccessionAgent::act(const SuccessionActions& actions) {
 
 void SuccessionAgent::execute(const AskVotes& action) {
   for (const auto& node : action.nodes)
-    call(node, VoteAsked{policy_.run_id, action.request}, [this, node](const PeerAnswer& answer) {
+    call(node, NodeFrame{VoteAsked{policy_.run_id, action.request}}, [this, node](const PeerAnswer& answer) {
       try {
         const auto frame = decode_server_frame(answer.frame);
         if (const auto* reply = std::get_if<VoteReply>(&frame)) act(succession_->vote_answered(now(), node, *reply));
@@ -195,6 +239,8 @@ void SuccessionAgent::execute(const ServeJob& action) {
   own_->hub().serve_elected(policy_, action.self, succession_->electorate());
   probe_lost(action.lost, probes);
   aim(HostPort{.host = own_host_, .port = own_->port()});
+  announced_ = {};
+  endpoint_pause_ = announcement_interval;
   announce();
 }
 
@@ -212,6 +258,7 @@ void SuccessionAgent::execute(const TryEndpoint&) {
 }
 
 void SuccessionAgent::aim(std::optional<HostPort> target) {
+  if (target_ == target) return;
   target_ = std::move(target);
   asio::post(loop_, [this, alive = std::weak_ptr(alive_)] {
     if (!alive.expired() && changed_) changed_();
@@ -234,9 +281,12 @@ void SuccessionAgent::announce() {
                               .port = own_->port()};
   const auto ignore = [](const PeerAnswer&) {};
   for (const auto& node : succession_->electorate().all_nodes())
-    if (node != self_) call(node, elected, ignore);
-  if (options_.endpoint.port_or(0) != 0)
+    if (node != self_ && !own_->hub().has_session(policy_.run_id, node)) call(node, NodeFrame{elected}, ignore);
+  if (options_.endpoint.port_or(0) != 0 && now() >= announced_ + endpoint_pause_) {
+    announced_ = now();
+    endpoint_pause_ = std::min(2 * endpoint_pause_, longest_endpoint_pause);
     call_peer(loop_, options_.endpoint, encode(NodeFrame{elected}), options_.credentials, call_bound, ignore);
+  }
   announcement_.expires_after(announcement_interval);
   announcement_.async_wait([this](boost::system::error_code failure) {
     if (!failure) announce();
@@ -245,23 +295,31 @@ void SuccessionAgent::announce() {
 
 // ---- calls
 
-void SuccessionAgent::call(const std::string& node, const NodeFrame& frame,
-                           std::function<void(const PeerAnswer&)> answered) {
+void SuccessionAgent::call(const std::string& node, const NodeFrame& frame, Answered answered) {
+  call(node, encode(frame), options_.credentials, std::move(answered));
+}
+
+// Without a frame it only connects.
+void SuccessionAgent::call(const std::string& node, Answered answered) {
+  call(node, "", nullptr, std::move(answered));
+}
+
+void SuccessionAgent::call(const std::string& node, std::string frame, std::shared_ptr<const Credentials> credentials,
+                           Answered answered) {
   const auto found = addresses_.find(node);
   if (found == addresses_.end()) return;
-  call_peer(loop_, found->second, encode(frame), options_.credentials, call_bound,
-            [alive = std::weak_ptr(alive_), answered = std::move(answered)](const PeerAnswer& answer) {
-              if (!alive.expired()) answered(answer);
+  call_peer(loop_, found->second, std::move(frame), std::move(credentials), call_bound,
+            [this, node, alive = std::weak_ptr(alive_), answered = std::move(answered)](const PeerAnswer& answer) {
+              if (alive.expired()) return;
+              if (answer.kind == PeerAnswer::Kind::answered) reached_.insert(node);
+              answered(answer);
             });
 }
 
 void SuccessionAgent::probe(const std::string& node, std::function<void()> ended) {
-  const auto found = addresses_.find(node);
-  if (found == addresses_.end()) return;
-  call_peer(loop_, found->second, "", nullptr, call_bound,
-            [alive = std::weak_ptr(alive_), ended = std::move(ended)](const PeerAnswer& answer) {
-              if (!alive.expired() && answer.kind == PeerAnswer::Kind::refused) ended();
-            });
+  call(node, [this, node, ended = std::move(ended)](const PeerAnswer& answer) {
+    if (answer.kind == PeerAnswer::Kind::refused && reached_.contains(node)) ended();
+  });
 }
 
 void SuccessionAgent::probe_lost(const std::string& node, int tries) {
@@ -269,10 +327,13 @@ void SuccessionAgent::probe_lost(const std::string& node, int tries) {
     for (auto* server : {own_.get(), endpoint_})
       if (server) server->hub().node_ended(policy_.run_id, node);
   });
-  if (tries <= 1) return;
-  const auto pause = std::make_shared<asio::steady_timer>(loop_, probe_pause);
-  pause->async_wait([this, node, tries, pause, alive = std::weak_ptr(alive_)](boost::system::error_code failure) {
-    if (!failure && !alive.expired()) probe_lost(node, tries - 1);
+  if (tries > 1) after(probe_pause, [this, node, tries] { probe_lost(node, tries - 1); });
+}
+
+void SuccessionAgent::after(milliseconds pause, std::function<void()> what) {
+  const auto timer = std::make_shared<asio::steady_timer>(loop_, pause);
+  timer->async_wait([timer, what = std::move(what), alive = std::weak_ptr(alive_)](boost::system::error_code failure) {
+    if (!failure && !alive.expired()) what();
   });
 }
 

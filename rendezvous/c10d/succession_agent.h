@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,6 +49,8 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   void on_change(std::function<void()> listener) { changed_ = std::move(listener); }
   // The server at the endpoint, in this process, has been started.
   void watch(HostedEndpoint& endpoint);
+  // The agents elect a server, or this one finds the server that it has lost: it serves nothing at the endpoint yet.
+  bool awaits_election() const;
   // The server of this agent, if it has been elected; otherwise null.
   HostedEndpoint* serving();
 
@@ -57,6 +60,7 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   void attempt_failed(const HostPort& target) override;
   bool session_began(const ServerName& server, bool decides) override;
   void session_lost(Time heard) override;
+  std::optional<Time> patience_ends() const override;
   void server_ends() override;
   void moved(const HostPort& address) override;
   void adopt(const Round& round) override;
@@ -69,6 +73,11 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   std::string refusal_of(std::string_view frame_head) override;
 
  private:
+  using Answered = std::function<void(const PeerAnswer&)>;
+
+  void begin_again();
+  bool serves_first() const;
+  void try_port(const std::string& node, int tries);
   void act(const SuccessionActions& actions);
   void execute(const AskVotes& action);
   void execute(const ProbeServer& action);
@@ -76,7 +85,11 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   void execute(const FollowServer& action);
   void execute(const TryEndpoint& action);
   void arm();
-  void call(const std::string& node, const NodeFrame& frame, std::function<void(const PeerAnswer&)> answered);
+  void call(const std::string& node, const NodeFrame& frame, Answered answered);
+  void call(const std::string& node, Answered answered);
+  void call(const std::string& node, std::string frame, std::shared_ptr<const Credentials> credentials,
+            Answered answered);
+  void after(std::chrono::milliseconds pause, std::function<void()> what);
   void probe(const std::string& node, std::function<void()> ended);
   void probe_lost(const std::string& node, int tries);
   void deposed(bool elected);
@@ -94,6 +107,7 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   std::unique_ptr<HostedEndpoint> own_;        // at this agent's port; it serves once elected
   std::string own_host_;                       // at which this agent dials it
   std::map<std::string, HostPort> addresses_;  // of the agents, by node
+  std::set<std::string> tried_, reached_;      // nodes to whose ports connections were tried, and succeeded
   std::map<SessionId, SessionPeer> opened_;    // sessions at this agent's port before their first frame
   std::set<SessionId> forwarded_;              // sessions of agents with the elected server
   std::optional<HostPort> target_;
@@ -102,6 +116,8 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   HostedEndpoint* endpoint_ = nullptr;
   std::function<void()> changed_;
   boost::asio::steady_timer timer_, announcement_;
+  Succession::Time announced_{};  // at the endpoint
+  std::chrono::milliseconds endpoint_pause_{0};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // calls that end later look for it
 };
 

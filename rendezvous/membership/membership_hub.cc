@@ -123,6 +123,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const auto found = jobs_.find(agent->run_id);
     if (found == jobs_.end()) return refuse_mixed_kinds(*agent);
     const JobPtr job = found->second;
+    if (deposed(job)) return;
     const bool fixed_ranks = job->membership.policy().fixed_ranks;
     if (fixed_ranks && agent->kind == ForeignAgent::Kind::static_) return;
     if (!fixed_ranks) deliver(job, job->membership.conflict(now(), conflict_text(*agent)));
@@ -174,6 +175,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const std::string notice = encode(ServerFrame{SessionShutdown{reason}});
     const auto jobs = jobs_;
     for (const auto& [run_id, job] : jobs) {
+      if (deposed(job)) continue;
       deliver(job, job->membership.server_leaves(now(), "the rendezvous server shuts down: " + reason));
       if (job->membership.ended()) continue;
       for (const auto& [node, session] : std::exchange(job->sessions, {})) {
@@ -198,11 +200,17 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     return job != jobs_.end() && job->second->lease && job->second->lease->may_decide(now());
   }
 
+  bool has_session(const std::string& run_id, const std::string& node) const {
+    const auto job = jobs_.find(run_id);
+    return job != jobs_.end() && job->second->sessions.contains(node);
+  }
+
   void node_ended(const std::string& run_id, const std::string& node) {
     const auto found = jobs_.find(run_id);
     if (found == jobs_.end() || !found->second->lease || found->second->sessions.contains(node)) return;
     const JobPtr job = found->second;
-    job->lease->ended(node);
+    if (deposed(job)) return;
+    job->lease->ended(now(), node);
     tell_confirmed(job);
     if (job->gathering && job->lease->may_decide(now())) gather(job);
   }
@@ -301,6 +309,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const JobPtr own = sessions_.at(id).job;
     const auto jobs = own ? std::vector<JobPtr>{own} : jobs_named(request.run_id);
     if (jobs.size() > 1) return refuse(id, fmt::format("there are several jobs; name one of them: {}", names()));
+    if (!jobs.empty() && (deposed(jobs.front()) || jobs.front()->gathering))
+      return refuse(id, "the rendezvous server of this job does not decide at present; ask again, or on another node");
     if (!own) answer(id, jobs);
     if (jobs.empty()) return;
     deliver(jobs.front(), jobs.front()->membership.stop(now(), request.who));
@@ -369,7 +379,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   // ---- the election of servers
 
   void begin_lease(const JobPtr& job, const std::string& own_node) {
-    job->lease.emplace(own_node, lease_length(job->membership.policy()));
+    const auto& policy = job->membership.policy();
+    job->lease.emplace(own_node, lease_length(policy), first_sets_[policy.run_id]);
     for (const auto& [node, session] : job->sessions) tell_server(job, session);
   }
 
@@ -402,6 +413,16 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       if (member.port != 0) nodes.push_back(member.node_id);
     round.confirmed = job->lease->electorate().confirmed();
     round.electorate = job->lease->adopt(std::move(nodes));
+    if (round.electorate.term == 0) first_sets_[job->membership.policy().run_id] = round.electorate.number;
+  }
+
+  void adopt(const JobPtr& job, RoundResumed& resumed) {
+    const auto* running = job->membership.running_round();
+    if (!job->lease || !running) return;
+    Round round = *running;
+    adopt(job, round);
+    resumed.electorate = job->lease->electorate().newest();
+    resumed.confirmed = round.confirmed;
   }
 
   void gather_or_wait(const JobPtr& job) { job->lease->may_decide(now()) ? gather(job) : arm(job); }
@@ -542,7 +563,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     job->sessions.erase(node);
     job->held.erase(node);
     sender_.close(id);
-    if (job->lease) job->lease->ended(node);
+    if (job->lease) job->lease->ended(now(), node);
     node_left(job, node, "left: " + frame.reason);
     deliver(job, job->membership.leave(now(), node, frame.reason));
   }
@@ -597,6 +618,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       if (round_start_) round_start_(job->membership.policy().run_id, what.round.generation);
     constexpr bool per_receiver = std::is_same_v<What, RoundProposed> || std::is_same_v<What, RoundChanged>;
     if constexpr (per_receiver) adopt(job, what.round);
+    if constexpr (std::is_same_v<What, RoundResumed>) adopt(job, what);
     std::string bytes = encode(to_frame(std::move(what)));
     for (std::size_t i = 0; i < to.size(); ++i) {
       const auto session = job->sessions.find(to[i]);
@@ -661,6 +683,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   };
   std::map<std::string, Moved> moved_;  // by run id
   std::set<std::string> deposed_;       // the run ids of jobs for which this server may not decide any more
+  std::map<std::string, std::uint64_t> first_sets_;  // the number of the last set of a first server here, by run id
   SuccessionListener succession_;
   RoundStartListener round_start_;
   std::function<void()> session_end_;
@@ -718,6 +741,9 @@ void MembershipHub::serve_elected(const JobPolicy& policy, const ServerName& sel
 }
 bool MembershipHub::decides(const std::string& run_id) const {
   return impl_->decides(run_id);
+}
+bool MembershipHub::has_session(const std::string& run_id, const std::string& node) const {
+  return impl_->has_session(run_id, node);
 }
 void MembershipHub::node_ended(const std::string& run_id, const std::string& node) {
   impl_->node_ended(run_id, node);

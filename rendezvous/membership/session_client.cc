@@ -216,6 +216,11 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     if (!options_.choice || closed_) return;
     options_.choice->session_lost(heard_at_);
     if (std::exchange(server_ends_, false)) options_.choice->server_ends();
+    if (const auto until = options_.choice->patience_ends()) extend_to(*until);
+  }
+
+  void extend_to(Clock::time_point until) {
+    if (join_deadline_.when() && *join_deadline_.when() < until) join_deadline_ = Deadline::at(until);
   }
 
   // Returns the time for which the workers may go on. A round that no server has resumed has the rest of its lease.
@@ -282,7 +287,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<std::string> dial() {
     socket_ = tcp::socket(loop_);
     ++attempts_;
-    timed_out_ = connected_ = unresolved_ = refused_ = false;
+    timed_out_ = connected_ = unresolved_ = refused_ = may_have_successor_ = false;
     end_reason_.reset();
     channel_.reset();
     set_watchdog();
@@ -450,7 +455,10 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     note_answer();
     acknowledge(frame.sent_us);
   }
-  void handle(SessionServer&& frame) { acknowledge(frame.sent_us); }
+  void handle(SessionServer&& frame) {
+    may_have_successor_ = true;
+    acknowledge(frame.sent_us);
+  }
   void handle(ServerMoved&& frame) {
     end_reason_ = fmt::format("another server was elected, at {}",
                               format_host_port(frame.address.host, frame.address.port_or(0)));
@@ -462,12 +470,22 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   void handle(VoteReply&&) {}  // only sent to VoteAsked
   void acknowledge(std::int64_t sent_us) {
     seen_us_ = sent_us;
-    if (options_.choice) send(SessionSeen{.sent_us = sent_us, .known = options_.choice->newest()});
+    if (options_.choice && may_have_successor_)
+      send(SessionSeen{.sent_us = sent_us, .known = options_.choice->newest()});
   }
   void adopt(const Round& round) {
     if (!options_.choice || round.electorate == ElectorateVersion()) return;
     options_.choice->adopt(round);
     acknowledge(seen_us_);
+  }
+  // The nodes of the round that goes on are those that this node knows, or some of them.
+  void adopt(const RoundResumed& resumed) {
+    Round round = *round_;
+    round.electorate = resumed.electorate.version;
+    round.confirmed = resumed.confirmed;
+    const auto& nodes = resumed.electorate.nodes;
+    std::erase_if(round.members, [&](const auto& one) { return std::ranges::find(nodes, one.node_id) == nodes.end(); });
+    if (round.members.size() == nodes.size()) adopt(round);
   }
   void handle(RequestAnswer&&) {}  // only sent to status and stop requests
   void handle(JoinRefused&& frame) { fail(Errc::usage, frame.text); }
@@ -514,7 +532,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     if (!kept_ || round_->generation != frame.generation) return;
     end_round();
     in_round_ = true;
-    emit(frame);
+    adopt(frame);
+    emit(std::move(frame));
   }
   void handle(RecoveryAsked&& frame) { emit(std::move(frame)); }
   void handle(WorkersReplaced&& frame) {
@@ -699,9 +718,10 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   HostPort target_{options_.host, options_.port};  // that is dialled
   bool own_ = false;                               // the server there is in this process
   bool dialling_ = false;
-  bool server_ends_ = false;      // it has said so
-  std::int64_t seen_us_ = 0;      // of the last frame that this node has acknowledged
-  Clock::time_point heard_at_{};  // when the last frame of this session came
+  bool server_ends_ = false;         // it has said so
+  bool may_have_successor_ = false;  // the server of this session, which has named itself
+  std::int64_t seen_us_ = 0;         // of the last frame that this node has acknowledged
+  Clock::time_point heard_at_{};     // when the last frame of this session came
   NodeInfo self_;
   const JobPolicy policy_;
   Handler handler_;

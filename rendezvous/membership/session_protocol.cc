@@ -604,6 +604,10 @@ std::string encode_one(const WorkersRecoverable& frame) {
 std::string encode_one(const RoundResumed& frame) {
   Writer out(Kind::resumed);
   out.integer(frame.generation);
+  write(out, frame.electorate.version);
+  write(out, frame.confirmed);
+  out.integer(static_cast<std::uint32_t>(frame.electorate.nodes.size()));
+  for (const auto& node : frame.electorate.nodes) out.text(node, Limits::name);
   return out.take();
 }
 std::string encode_one(const RecoveryAsked& frame) {
@@ -706,6 +710,15 @@ SessionJoin read_join(Reader& in) {
   check_version(in);
   NodeInfo node = read_node(in);
   return {.node = std::move(node), .policy = read_policy(in)};
+}
+
+RoundResumed read_resumed(Reader& in) {
+  RoundResumed resumed{.generation = in.integer<std::int64_t>("generation", 0, any_long)};
+  resumed.electorate.version = read_version(in);
+  resumed.confirmed = read_version(in);
+  const auto count = in.integer<std::uint32_t>("node count", 0, Limits::nodes);
+  for (std::uint32_t i = 0; i < count; ++i) resumed.electorate.nodes.push_back(in.text("node id", Limits::name));
+  return resumed;
 }
 
 VoteAsked read_vote_asked(Reader& in) {
@@ -934,7 +947,7 @@ ServerFrame read_server_frame(Reader& in) {
     case Kind::recoverable:
       return read_recoverable(in);
     case Kind::resumed:
-      return RoundResumed{in.integer<std::int64_t>("generation", 0, any_long)};
+      return read_resumed(in);
     case Kind::recovery_asked:
       return RecoveryAsked{in.integer<std::int64_t>("generation", 0, any_long)};
     case Kind::replaced:

@@ -6,7 +6,7 @@
 namespace ddprun {
 namespace {
 
-// A server that is no node of the set needs more than half of it.
+// A server that is no node of the set needs more than half of it, unless all of its nodes have ended.
 bool half_of(const NodeSet& set, const std::string& server, const Electorate::Supporters& supports,
              const Electorate::Supporters& has_ended) {
   std::size_t counted = 0, supporting = 0;
@@ -16,14 +16,15 @@ bool half_of(const NodeSet& set, const std::string& server, const Electorate::Su
     if (node == server || supports(node)) ++supporting;
   }
   const bool member = std::ranges::find(set.nodes, server) != set.nodes.end();
-  return 2 * supporting >= counted + (member ? 0U : 1U);
+  return counted == 0 || 2 * supporting >= counted + (member ? 0U : 1U);
 }
 
 }  // namespace
 
 void Electorate::adopt(NodeSet next, ElectorateVersion confirmed) {
   confirm(confirmed);
-  if (next.version <= newest().version || next.version < confirmed_) return;
+  const bool known = !sets_.empty() && next.version <= sets_.back().version;
+  if (known || next.version < confirmed_) return;
   const auto replaced = [&](const NodeSet& set) {
     return set.version.term == next.version.term && set.version > confirmed;
   };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,7 +20,8 @@ namespace ddprun {
 // knows that the server has ended. Until a job's first set is confirmed no other server can be elected, and this one
 // decides; an elected one decides once its first set is confirmed.
 //
-// The owner asks is_over() before each event that it acts on, and then stops for good; it acts while it may_decide().
+// Once the support has been missing the lease is over for good. The owner asks is_over() before each event that it acts
+// on, and acts while it may_decide().
 //
 // Ownership: a value. Threads: not thread-safe. Errors: none thrown.
 class ServerLease {
@@ -27,8 +29,9 @@ class ServerLease {
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
-  // The first server of a job, on this node.
-  ServerLease(std::string server, Duration length);
+  // The first server of a job, on this node. earlier: the number of the last set that this node decided on as the first
+  // server of the same job before, if it was: nodes that remember that set know the later ones by their numbers.
+  ServerLease(std::string server, Duration length, std::uint64_t earlier = 0);
   // One that has been elected at `now`, with what it knows of the electorate, where its term has begun.
   ServerLease(Time now, ServerName self, Duration length, Electorate electorate);
 
@@ -43,7 +46,7 @@ class ServerLease {
   // Returns the version of a set that has been confirmed since the last call.
   std::optional<ElectorateVersion> take_confirmed() { return std::exchange(news_, std::nullopt); }
   // The node is known to have ended, or has left: it supports nobody any more.
-  void ended(const std::string& node);
+  void ended(Time now, const std::string& node);
 
   bool has_ended(const std::string& node) const { return ended_.contains(node); }
   const ServerName& server() const { return self_; }
@@ -56,6 +59,7 @@ class ServerLease {
     Time sent{};
     ElectorateVersion known;
   };
+  bool keeps_support(Time now);
   bool is_supported(Time now) const;
   void confirm();
 
@@ -64,7 +68,9 @@ class ServerLease {
   Electorate electorate_;
   std::uint64_t number_ = 0;
   std::optional<Time> elected_;
-  bool began_ = false;  // a set of this term has been confirmed
+  bool began_ = false;       // a set of this term has been confirmed
+  bool over_ = false;        // it has been without support
+  std::size_t lacking_ = 0;  // so many more nodes at least have to know the newest set before it is confirmed
   std::map<std::string, Support> support_;
   std::set<std::string> ended_;
   Time supported_until_{};  // at least

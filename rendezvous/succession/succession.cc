@@ -23,7 +23,8 @@ void Succession::adopt(NodeSet next, ElectorateVersion confirmed) {
 
 void Succession::session_began(const std::optional<ServerName>& server) {
   if (phase_ == Phase::serving) return;
-  if (!server || server->term < term_) {  // another job, as far as elections are concerned
+  const bool replaced = server && server_ && server->term == server_->term && server->node != server_->node;
+  if (!server || server->term < term_ || replaced) {  // another job, as far as elections are concerned
     electorate_ = {};
     voted_for_.clear();
     term_ = 0;
@@ -66,7 +67,8 @@ void Succession::begin_search(Time now, Time free_at) {
 
 // Returns how long to wait for an election, which can succeed this much later, before the endpoint is tried.
 Succession::Duration Succession::patience(Duration later) const {
-  const bool may_succeed = may_be_elected() && (electorate_.newest().nodes.size() > 2 || options_.survives_tie);
+  const bool may_succeed =
+      may_be_elected() && (electorate_.newest().nodes.size() > 2 || (options_.survives_tie && is_one_of_two()));
   return may_succeed ? later + options_.heartbeat_timeout : Duration(0);
 }
 
@@ -161,7 +163,7 @@ SuccessionActions Succession::stand(Time now, bool trial) {
 }
 
 SuccessionActions Succession::count_votes(Time now) {
-  const bool tie = options_.survives_tie && electorate_.newest().nodes.size() == 2;
+  const bool tie = options_.survives_tie && is_one_of_two();
   const auto supports = [&](const std::string& node) { return votes_.contains(node); };
   const bool majority = electorate_.elects(supports);
   if (!majority && !tie) return {};
@@ -190,6 +192,12 @@ Electorate Succession::alone_in(std::uint64_t term) const {
   electorate.adopt({.version = {term, 1}, .nodes = {options_.self}}, {});
   electorate.confirm({term, 1});
   return electorate;
+}
+
+// With earlier sets, or a server that is no node of the set, the other nodes may elect one of them.
+bool Succession::is_one_of_two() const {
+  return electorate_.complete() && server_ && server_->node != options_.self &&
+         electorate_.all_nodes() == std::set<std::string>{options_.self, server_->node};
 }
 
 bool Succession::may_be_elected() const {

@@ -112,6 +112,8 @@ class Succession {
   // Returns whether the lost server is known to have ended, or its lease has.
   bool may_vote(Time now) const { return phase_ == Phase::searching && now >= free_at_; }
   // Returns whether it has returned TryEndpoint, and no session has begun since.
+  // Returns when it tries the endpoint if nobody has been elected by then; none: it does already, or follows a server.
+  std::optional<Time> patience_ends() const { return searching() ? endpoint_at_ : std::nullopt; }
   bool tries_endpoint() const { return phase_ == Phase::searching && tries_endpoint_; }
   bool searching() const { return phase_ == Phase::searching; }
   bool serving() const { return phase_ == Phase::serving; }
@@ -121,6 +123,7 @@ class Succession {
   enum class Phase : std::uint8_t { following, searching, serving };
 
   Electorate alone_in(std::uint64_t term) const;
+  bool is_one_of_two() const;
   bool may_be_elected() const;
   Duration patience(Duration later) const;
   Duration turn() const;

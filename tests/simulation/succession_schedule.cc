@@ -55,12 +55,14 @@ class Job;
 // A process: the agent of a node, and the server in it.
 class Process {
  public:
-  Process(Job& job, std::string id, std::optional<ServerName> target);
+  Process(Job& job, std::string id, std::optional<ServerName> target, bool survives_tie);
 
   void begin_as_first(const std::vector<std::string>& nodes);
   void tick();
   // Its connection to the server is reset; the server lives.
   void lose_session();
+  // Its node leaves the job, and joins it again. That of a server does so a while later.
+  void leave();
   void receive(const std::string& from, const Message& message);
 
   const std::string id;
@@ -82,6 +84,7 @@ class Process {
   void on(const std::string& from, const Elected& elected);
   void act(const SuccessionActions& actions);
   void serve();
+  void serve_afresh();
   bool deposed();
   void decide_on_nodes();
   void send_beat(const std::string& to);
@@ -89,6 +92,9 @@ class Process {
   Job& job_;
   std::map<std::string, Time> sessions_;  // of the server here: when a node was heard last
   bool decided_ = false;                  // it has had the support to
+  std::optional<NodeSet> round_;          // the last one that it has decided on, as the nodes are told
+  std::uint64_t first_sets_ = 0;          // the number of the last set as a first server
+  Time outside_until_{};                  // the node of the server here is in no round
   bool follows_ = false;
   Time heard_{};
   Time next_beat_{};
@@ -107,6 +113,11 @@ class Job {
   void deposed(const Process& server);
   // Elected servers announce themselves at the endpoint.
   std::optional<ServerName> server_at_endpoint();
+  // Returns whether no server lives, and no election can succeed. A server that is started then begins another job, as
+  // far as elections are concerned.
+  bool may_serve_afresh();
+  void began_afresh(const Process& server);
+  void refused(const Process& server) { broke(fmt::format("{} does not follow its own server", server.id)); }
 
   template <class... Args>
   void note(std::string_view who, fmt::format_string<Args...> format, Args&&... args) {
@@ -150,11 +161,11 @@ class Job {
 
 // ---- a process
 
-Process::Process(Job& job, std::string name, std::optional<ServerName> server)
+Process::Process(Job& job, std::string name, std::optional<ServerName> server, bool survives_tie)
     : id(std::move(name)),
       succession({.self = id,
                   .heartbeat_timeout = heartbeat_timeout,
-                  .survives_tie = false,
+                  .survives_tie = survives_tie,
                   .turn = 20ms,
                   .answer_bound = 100ms}),
       target(std::move(server)),
@@ -178,6 +189,7 @@ void Process::tick() {
   if (lease || follows_ || now < next_beat_) return;
   next_beat_ = now + beat_interval;
   if (at_endpoint) target = job_.server_at_endpoint();
+  if (at_endpoint && succession.tries_endpoint() && job_.may_serve_afresh()) return serve_afresh();
   if (target) {
     job_.send(id, target->node, Join{target->term});
   }
@@ -189,7 +201,27 @@ void Process::lose_session() {
   act(succession.session_lost(job_.time.now(), heard_));
 }
 
+void Process::leave() {
+  const Time now = job_.time.now();
+  job_.note(id, "leaves, and joins again");
+  if (lease) outside_until_ = now + job_.random.duration(50ms, 1500ms);
+  if (lease || !std::exchange(follows_, false)) return;
+  act(succession.session_lost(now, now));
+}
+
 // ---- the server
+
+void Process::serve_afresh() {
+  lease.emplace(id, lease_length, first_sets_);
+  round_.reset();
+  sessions_.clear();
+  decided_ = at_endpoint = false;
+  target.reset();
+  const ServerName self{.node = id, .inherited = {}};
+  if (!succession.accepts(self, true)) return job_.refused(*this);
+  succession.session_began(self);
+  job_.began_afresh(*this);
+}
 
 bool Process::deposed() {
   if (!lease->is_over(job_.time.now())) return false;
@@ -227,15 +259,19 @@ void Process::serve() {
 void Process::decide_on_nodes() {
   const Time now = job_.time.now();
   std::erase_if(sessions_, [&](const auto& session) { return now - session.second >= heartbeat_timeout; });
-  std::vector<std::string> nodes{id};
+  std::vector<std::string> nodes;
+  if (now >= outside_until_ || sessions_.empty()) nodes.push_back(id);
   for (const auto& [node, heard] : sessions_)
     if (!job_.random.one_in(300)) nodes.push_back(node);
   std::ranges::sort(nodes);
   auto newest = lease->electorate().newest().nodes;
   std::ranges::sort(newest);
   if (nodes == newest) return;
+  if (nodes.empty()) return;
   const auto version = lease->adopt(nodes);
-  succession.adopt(lease->electorate().newest(), lease->electorate().confirmed());
+  round_ = NodeSet{.version = version, .nodes = nodes};
+  if (version.term == 0) first_sets_ = version.number;
+  succession.adopt(*round_, lease->electorate().confirmed());
   job_.note(id, "decides on set {}.{}: {}", version.term, version.number, fmt::join(nodes, " "));
   job_.decided(*this);
   for (const auto& [node, heard] : sessions_) send_beat(node);
@@ -247,7 +283,7 @@ void Process::send_beat(const std::string& to) {
             Beat{.server = lease->server(),
                  .decides = lease->may_decide(job_.time.now()),
                  .sent = job_.time.now(),
-                 .newest = electorate.newest(),
+                 .newest = round_.value_or(electorate.newest()),
                  .confirmed = electorate.confirmed()});
 }
 
@@ -264,7 +300,7 @@ void Process::on(const std::string& from, const Seen& seen) {
 }
 
 void Process::on(const std::string& from, const Probed&) {
-  if (lease) lease->ended(from);
+  if (lease) lease->ended(job_.time.now(), from);
   act(succession.server_ended(job_.time.now(), from));
 }
 
@@ -315,6 +351,9 @@ void Process::act(const SuccessionActions& actions) {
       at_endpoint = false;
       next_beat_ = {};
       decided_ = false;
+      round_.reset();
+      if (job_.random.percent(20))
+        outside_until_ = job_.time.now() + job_.random.duration(20ms, 800ms);  // it joins late
       for (const auto& node : serve->nodes) job_.send(id, node, Elected{serve->self});
     } else if (std::holds_alternative<TryEndpoint>(action)) {
       at_endpoint = true;
@@ -333,7 +372,7 @@ void Process::receive(const std::string& from, const Message& message) {
 // ---- the job
 
 void Job::start(const std::string& id, std::optional<ServerName> target) {
-  processes_[id] = std::make_unique<Process>(*this, id, std::move(target));
+  processes_[id] = std::make_unique<Process>(*this, id, std::move(target), options_.ties);
   ++started_;
   schedule_ticks(id);
 }
@@ -361,7 +400,7 @@ void Job::deliver(const std::string& to, std::function<void(Process&)> what) {
 }
 
 void Job::send(const std::string& from, const std::string& to, Message message) {
-  if (!reachable(from, to) || (faulty() && random.one_in(50))) return;
+  if (!reachable(from, to) || (!options_.ties && faulty() && random.one_in(50))) return;
   const auto delay = random.one_in(40) ? random.duration(1ms, 600ms) : random.duration(200us, 15ms);
   time.after(delay, [this, from, to, message = std::move(message)] {
     if (reachable(from, to)) deliver(to, [from, message](Process& process) { process.receive(from, message); });
@@ -395,6 +434,8 @@ void Job::deposed(const Process& server) {
 
 void Job::decided(const Process& server) {
   ++outcome_.decisions;
+  const auto nodes = server.lease->electorate().newest().nodes;
+  if (std::ranges::find(nodes, server.id) == nodes.end()) ++outcome_.outside;
   const auto term = server.lease->server().term;
   if (servers_.rbegin()->first > term)
     broke(fmt::format("{} decides in term {} after one of term {}", server.id, term, servers_.rbegin()->first));
@@ -433,18 +474,20 @@ void Job::inject_fault() {
   const bool server = random.percent(60);
   Process* victim = some([&](const Process& one) { return !one.frozen && (!server || one.lease); });
   if (!victim) return;
-  switch (random.between(0, 6)) {
+  switch (random.between(0, options_.ties ? 3 : 7)) {
     case 0:
       return crash(*victim);
     case 1:
-    case 2:
-      return freeze(*victim);
-    case 3:
       return add_node();
-    case 4:
+    case 2:
+      return victim->leave();
+    case 3:
       for (auto& [id, process] : processes_)
         if (process->alive && !process->frozen && random.one_in(2)) process->lose_session();
       return;
+    case 4:
+    case 5:
+      return freeze(*victim);
     default:
       return cut();
   }
@@ -495,6 +538,21 @@ std::optional<ServerName> Job::server_at_endpoint() {
   return server ? std::optional(server->lease->server()) : std::nullopt;
 }
 
+bool Job::may_serve_afresh() {
+  const auto lives = [&](const std::string& node) { return processes_.at(node)->alive; };
+  return sides_.empty() && std::ranges::all_of(processes_, [&](const auto& entry) {
+           const auto& one = *entry.second;
+           return !one.alive || (!one.frozen && !one.lease && !one.succession.electorate().elects(lives));
+         });
+}
+
+void Job::began_afresh(const Process& server) {
+  note(server.id, "serves the endpoint afresh");
+  ++outcome_.fresh;
+  servers_.clear();
+  last_confirmed_ = {};
+}
+
 SuccessionOutcome Job::run() {
   std::vector<std::string> nodes;
   for (int i = 0; i < options_.nodes; ++i) nodes.push_back(fmt::format("n{}", i));
@@ -520,9 +578,20 @@ void Job::check_end() {
   const auto server =
       std::ranges::find_if(living, [&](Process* one) { return one->lease && one->lease->may_decide(time.now()); });
   if (server != living.end()) {
-    for (const auto* one : living)
+    const auto& electorate = (*server)->lease->electorate();
+    const auto set = electorate.newest();
+    for (const auto* one : living) {
       if (one != *server && one->succession.server() != (*server)->lease->server())
         broke(fmt::format("{} does not follow {} at the end", one->id, (*server)->id));
+      const auto known = one->succession.electorate().newest();
+      const bool member = std::ranges::find(set.nodes, one->id) != set.nodes.end();
+      const bool differs = !known.nodes.empty() && known.nodes != set.nodes;  // they may be unknown here
+      if (member && set.version == electorate.confirmed() && known.version == set.version && differs)
+        broke(fmt::format("{} knows the nodes {} and {} {} at the end", one->id, fmt::join(known.nodes, " "),
+                          (*server)->id, fmt::join(set.nodes, " ")));
+      if (member && known.version > set.version)
+        broke(fmt::format("{} knows a later set than {} at the end", one->id, (*server)->id));
+    }
     return;
   }
   // Of two nodes none is elected.

@@ -157,7 +157,7 @@ std::vector<ServerFrame> own_server_frames() {
           SessionStarted{7, "10.0.0.1", 4000},
           RequestAnswer{"{}"},
           WorkersRecoverable{7, true},
-          RoundResumed{7},
+          RoundResumed{.generation = 7, .electorate = {.version = {2, 3}, .nodes = {"a", "b"}}, .confirmed = {2, 2}},
           RecoveryAsked{7},
           WorkersReplaced{7, 2, {example_failure()}, 3},
           ReplacementRefused{7},

@@ -472,6 +472,62 @@ TEST_CASE("agents that keep their round while the server is lost go on in it at 
   CHECK(a.ended->success);
 }
 
+namespace {
+
+// Follows the server at one address, and knows the newest set of nodes.
+class FixedServer final : public ServerChoice {
+ public:
+  FixedServer(std::uint16_t port, bool own) : port_(port), own_(own) {}
+
+  void begin(NodeInfo& self, const JobPolicy&) override { self.port = 1; }
+  std::optional<HostPort> target() override { return HostPort{.host = "127.0.0.1", .port = port_}; }
+  bool is_own(const HostPort&) const override { return own_; }
+  void attempt_failed(const HostPort&) override {}
+  bool session_began(const ServerName&, bool) override { return true; }
+  void session_lost(Time) override { set = {}; }
+  std::optional<Time> patience_ends() const override { return std::nullopt; }
+  void server_ends() override {}
+  void moved(const HostPort&) override {}
+  void adopt(const Round& round) override {
+    set = {.version = round.electorate, .nodes = {}};
+    for (const auto& member : round.members) set.nodes.push_back(member.node_id);
+  }
+  void confirm(ElectorateVersion version) override { confirmed = version; }
+  ElectorateVersion newest() const override { return set.version; }
+
+  NodeSet set;
+  ElectorateVersion confirmed;
+
+ private:
+  std::uint16_t port_;
+  bool own_;
+};
+
+}  // namespace
+
+TEST_CASE("a server at which a round goes on has the nodes of the round confirmed, as one that forms a round has") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto server = host(loop);
+  const auto port = server->port();
+  FixedServer own(port, true), other(port, false);
+  auto options = to(port, 20s);
+  options.choice = &own;
+  SessionClient first(loop, options);
+  options.choice = &other;
+  SessionClient second(loop, options);
+  Agent a(first, "a", patient(2)), b(second, "b", patient(2));
+  a.keeps = b.keeps = true;
+  REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0) && b.started->electorate == other.confirmed; }));
+  server.reset();
+  REQUIRE(loops.run_until([&] { return !a.broken.empty() && !b.broken.empty(); }));
+  own.confirmed = other.confirmed = {};
+  server = host(loop, port);
+  REQUIRE(loops.run_until([&] { return a.resumed && b.resumed && other.confirmed != ElectorateVersion(); }));
+  CHECK(other.set.nodes == std::vector<std::string>{"a", "b"});
+  CHECK(other.set.version == other.confirmed);
+}
+
 TEST_CASE("an agent that gives up the round that it has kept leads to a new one") {
   Loops loops;
   auto& loop = loops.make();

@@ -119,7 +119,7 @@ TEST_CASE("nodes that have ended are not counted") {
   ServerLease lease("a", 4s);
   const auto version = lease.adopt({"a", "b", "c"});
   lease.acknowledged("b", start, version);
-  lease.ended("c");
+  lease.ended(start, "c");
   CHECK(lease.may_decide(start + 10s));
   lease.acknowledged("c", start + 10s, version);  // it has come again
   CHECK(lease.is_over(start + 20s));
@@ -131,13 +131,49 @@ TEST_CASE("an elected server decides once a majority knows its first set, and gi
   const ServerName self{.node = "b", .term = 1, .inherited = {0, 1}};
   ServerLease lease(start, self, 4s, electorate);
   CHECK_FALSE(lease.may_decide(start));
-  lease.ended("a");
+  lease.ended(start, "a");
   lease.acknowledged("c", start, {1, 1});
   CHECK_FALSE(lease.may_decide(start));  // half is enough for a server that has had a majority
-  CHECK(lease.is_over(start + 4s));
+  auto late = lease;
+  CHECK(late.is_over(start + 4s));
+  late.acknowledged("d", start + 4s, {1, 1});
+  CHECK_FALSE(late.may_decide(start + 4s));
   lease.acknowledged("d", start, {1, 1});
   CHECK(lease.take_confirmed() == ElectorateVersion{1, 1});
   CHECK(lease.may_decide(start));
+}
+
+TEST_CASE("a lease that has been without support is over for good") {
+  ServerLease lease("a", 4s);
+  const auto version = lease.adopt({"a", "b", "c", "d"});
+  lease.acknowledged("b", start, version);
+  lease.acknowledged("c", start, version);
+  lease.ended(start + 5s, "c");  // others may have been elected a second ago
+  lease.ended(start + 5s, "d");
+  CHECK(lease.is_over(start + 5s));
+  lease.acknowledged("b", start + 5s, version);
+  lease.acknowledged("c", start + 5s, version);
+  CHECK_FALSE(lease.may_decide(start + 5s));
+}
+
+TEST_CASE("a server outside the round is none of its nodes, and needs more than half of them") {
+  ServerLease lease("a", 4s);
+  const auto version = lease.adopt({"b", "c", "d"});
+  CHECK(lease.electorate().newest().nodes == Names{"b", "c", "d"});
+  lease.acknowledged("b", start, version);
+  CHECK_FALSE(lease.take_confirmed());
+  lease.acknowledged("c", start, version);
+  CHECK(lease.take_confirmed() == version);
+  lease.acknowledged("b", start + 3s, version);
+  CHECK(lease.is_over(start + 4s));
+}
+
+TEST_CASE("a server outside the round decides when all nodes of the round have ended") {
+  ServerLease lease("a", 4s);
+  const auto version = lease.adopt({"b", "c"});
+  for (const auto* node : {"b", "c"}) lease.acknowledged(node, start, version);
+  for (const auto* node : {"b", "c"}) lease.ended(start + 1s, node);
+  CHECK(lease.may_decide(start + 10s));
 }
 
 TEST_CASE("a node whose server has ended stands, asks for a trial first, and serves with a majority") {
@@ -208,6 +244,24 @@ TEST_CASE("of two nodes the one without the server elects nobody, unless it surv
   auto survives = follower("b", {"a", "b"}, true);
   survives.session_lost(start, start);
   CHECK(find<ServeJob>(survives.server_ended(start, "a")));
+}
+
+TEST_CASE("a tie is survived only by one of two nodes that know no earlier set and lost the other one") {
+  auto unconfirmed = follower("b", {"a", "b", "c", "d", "e"}, true);
+  unconfirmed.adopt({.version = {0, 2}, .nodes = {"a", "b"}}, {0, 1});
+  unconfirmed.session_lost(start, start);
+  CHECK_FALSE(find<ServeJob>(unconfirmed.server_ended(start, "a")));
+
+  auto outside = follower("b", {"b", "c"}, true);  // the server is no node of the set
+  outside.session_lost(start, start);
+  CHECK_FALSE(find<ServeJob>(outside.server_ended(start, "a")));
+}
+
+TEST_CASE("a node that follows another server of the same term forgets the nodes of the first") {
+  auto b = follower("b", {"a", "b", "c"});
+  b.session_lost(start, start);
+  b.session_began(ServerName{.node = "x", .inherited = {}});
+  CHECK(b.electorate().newest().nodes.empty());
 }
 
 TEST_CASE("a server that is not elected by others of the job is looked for at the endpoint") {
