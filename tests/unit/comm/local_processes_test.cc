@@ -36,6 +36,17 @@ class FewDescriptors {
   rlimit previous_{};
 };
 
+// Returns the registration of a rank whose process is a child. The child has started before its files in /proc can be
+// read: fork() has returned.
+std::string registration_of(int rank, pid_t child) {
+  std::string stat;
+  std::getline(std::ifstream("/proc/" + std::to_string(child) + "/stat"), stat);
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string start_time;
+  for (int field = 3; field <= 22; ++field) fields >> start_time;
+  return std::to_string(rank) + " " + std::to_string(child) + " " + start_time + "\n";
+}
+
 }  // namespace
 
 TEST_CASE("a monitor that cannot poll any more ends its thread") {
@@ -58,17 +69,9 @@ TEST_CASE("the other processes of this host are watched from their registrations
   if (child == 0) {
     while (true) ::pause();
   }
-  // The child has started before its files in /proc can be read: fork() has returned.
-  std::string stat;
-  std::getline(std::ifstream("/proc/" + std::to_string(child) + "/stat"), stat);
-  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
-  std::string start_time;
-  for (int field = 3; field <= 22; ++field) fields >> start_time;
-
   std::promise<void> ended;
   LocalProcesses processes(0, [&] { ended.set_value(); });
-  processes.watch(LocalProcesses::registration(0) + LocalProcesses::registration(1) + "2 " + std::to_string(child) +
-                  " " + start_time + "\n");
+  processes.watch(LocalProcesses::registration(0) + LocalProcesses::registration(1) + registration_of(2, child));
   CHECK(processes.take_ended().empty());
   CHECK(processes.states().size() == 2);
   CHECK(processes.states()[2].find("its process lives") == 0);
@@ -82,4 +85,22 @@ TEST_CASE("the other processes of this host are watched from their registrations
   CHECK(processes.take_ended().empty());
   CHECK(processes.states()[2] == "its process has ended");
   ::waitpid(child, nullptr, 0);
+}
+
+TEST_CASE("a process of this host that computes is told from one that is stopped or has ended") {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  while (child == 0) std::this_thread::yield();
+  LocalProcesses processes(0, [] {});
+  processes.watch(LocalProcesses::registration(1) + registration_of(2, child));
+  CHECK(processes.runs(2));
+  CHECK_FALSE(processes.runs(1));  // of this process
+  CHECK_FALSE(processes.runs(3));  // of another host
+  ::kill(child, SIGSTOP);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
+  CHECK_FALSE(processes.runs(2));
+  ::kill(child, SIGKILL);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK_FALSE(processes.runs(2));
 }

@@ -1,6 +1,7 @@
 #include "worker/comm/health/local_processes.h"
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <poll.h>
 #include <sstream>
@@ -23,10 +24,10 @@ struct ProcessState {
   std::uint64_t start_time = 0;
 };
 
-// Reads fields 3 and 22 of /proc/<pid>/stat. Field 2 is the program's name in parentheses, which may itself contain
-// spaces and parentheses.
-std::optional<ProcessState> state_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+// Reads fields 3 and 22 of a process's or a thread's file "stat". Field 2 is the program's name in parentheses, which
+// may itself contain spaces and parentheses.
+std::optional<ProcessState> read_state(const std::filesystem::path& stat) {
+  std::ifstream file(stat);
   std::string text;
   std::getline(file, text);
   const auto name_end = text.rfind(')');
@@ -39,6 +40,10 @@ std::optional<ProcessState> state_of(pid_t pid) {
   fields >> result.start_time;
   if (!fields) return std::nullopt;
   return result;
+}
+
+std::optional<ProcessState> state_of(pid_t pid) {
+  return read_state(fmt::format("/proc/{}/stat", pid));
 }
 
 UniqueFd open_process(pid_t pid) {
@@ -60,6 +65,16 @@ bool ProcessIdentity::alive() const {
 bool ProcessIdentity::stopped() const {
   const auto state = state_of(pid);
   return state && state->start_time == start_time && (state->state == 'T' || state->state == 't');
+}
+
+bool ProcessIdentity::runs() const {
+  if (!alive() || stopped()) return false;
+  std::error_code ended;
+  for (const auto& thread : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ended)) {
+    const auto state = read_state(thread.path() / "stat");
+    if (state && state->state == 'R') return true;
+  }
+  return false;
 }
 
 // Opens the pidfd before it checks the identity: the descriptor cannot come to mean another process afterwards.
@@ -142,6 +157,11 @@ std::vector<int> LocalProcesses::take_ended() {
 
 std::string LocalProcesses::identity(int rank) const {
   return identity_text(labels_.at(rank), peers_.at(rank).pid, local_host_name());
+}
+
+bool LocalProcesses::runs(int rank) const {
+  const auto peer = peers_.find(rank);
+  return peer != peers_.end() && peer->second != ProcessIdentity::own() && peer->second.runs();
 }
 
 std::map<int, std::string> LocalProcesses::states() const {

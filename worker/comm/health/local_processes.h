@@ -23,6 +23,7 @@ struct ProcessIdentity {
   static ProcessIdentity own();
   bool alive() const;    // a stopped process is alive; a zombie is not
   bool stopped() const;  // stopped by a signal or a debugger
+  bool runs() const;     // a thread of it has a processor, or waits for one
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
@@ -70,6 +71,8 @@ class LocalProcesses {
   std::vector<int> take_ended();
   // Returns "cuda:1, pid 42 on host b" for a rank that is watched, with its label.
   std::string identity(int rank) const;
+  // Returns whether the rank is another process of this host, of which a thread has a processor or waits for one.
+  bool runs(int rank) const;
   // Returns texts such as "its process is stopped", by rank.
   std::map<int, std::string> states() const;
 

@@ -197,6 +197,7 @@ Facts PeerMonitor::collect(const Requests& requests, Clock::time_point now) {
     ask_for_end(Deadline::in(store_timeout_of(options_)));  // often where a rank that leaves waits for it
 
   facts.silence = neighbour_.look(now, peers_known_);
+  if (facts.silence && is_starved(*facts.silence)) facts.silence.reset();
   if (facts.silence) facts.silence->process_states = processes_.states();
   if (auto comparison = compare_with_neighbour(options_.rank, operation_log_, neighbour_))
     facts.comparisons.push_back(std::move(*comparison));
@@ -205,6 +206,13 @@ Facts PeerMonitor::collect(const Requests& requests, Clock::time_point now) {
     facts.departures.push_back(std::move(*departure));
   facts.overdue = overdue_.look(now, requests.transport_failure);
   return facts;
+}
+
+// A process of this host that runs is not frozen, only starved on a machine with too many. It gets more time, not all
+// the time there is: its heartbeat may be stuck.
+bool PeerMonitor::is_starved(const Silence& silence) const {
+  const std::chrono::duration<double> bound = 10 * options_.config.freeze_bound;
+  return silence.seconds < bound.count() && processes_.runs(neighbour_.watched());
 }
 
 void PeerMonitor::begin_observing_peers() {

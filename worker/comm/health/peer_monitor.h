@@ -77,6 +77,7 @@ class PeerMonitor {
   void ask_for_end(Deadline deadline);
   std::vector<int> record_ended();
   Facts collect(const Requests& requests, Clock::time_point now);
+  bool is_starved(const Silence& silence) const;
   void begin_observing_peers();
   void find_store_host();
   std::string name_rank(int rank);
