@@ -134,8 +134,9 @@ bool SuccessionAgent::is_own(const HostPort& target) const {
   return succession_ && (own_port || (target == options_.endpoint && options_.serves_endpoint()));
 }
 
+// An elected server stays the target of its own node. Others are told again where it is.
 void SuccessionAgent::attempt_failed(const HostPort& target) {
-  if (target_ != target) return;
+  if (target_ != target || serving()) return;
   const bool searching = succession_ && succession_->searching();
   if (!searching || std::exchange(pointed_, false)) target_ = options_.endpoint;
 }
