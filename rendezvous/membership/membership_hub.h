@@ -26,7 +26,7 @@ struct MembershipHubOptions {
   std::chrono::milliseconds gather{300};
 };
 
-// What a hub tells of jobs in which another server can be elected; each may be unset.
+// A hub calls these functions for jobs in which another server can be elected; each may be unset.
 struct SuccessionListener {
   // The node's session has ended: its process may have ended too, which node_ended() tells the hub.
   std::function<void(const std::string& run_id, const std::string& node)> node_lost;

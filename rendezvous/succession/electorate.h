@@ -67,7 +67,7 @@ class Electorate {
   // Returns whether so many nodes of each set support the server that no election can succeed without one of them: half
   // of them, the server included, or more than half if it is none of them. Nodes that have ended are not counted.
   bool keeps(const std::string& server, const Supporters& supports, const Supporters& has_ended) const;
-  // The same for the last confirmed set alone, without a majority of which nobody is elected.
+  // Returns the same for the last confirmed set alone, without a majority of which nobody is elected.
   bool confirmed_keeps(const std::string& server, const Supporters& supports, const Supporters& has_ended) const;
 
  private:

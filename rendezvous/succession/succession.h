@@ -28,7 +28,7 @@ struct VoteReply {
   std::optional<ServerName> server;  // that the voter follows, or is
 };
 
-// What a Succession asks of its owner.
+// The owner of a Succession carries these actions out.
 struct AskVotes {
   std::vector<std::string> nodes;
   VoteRequest request;
@@ -44,7 +44,7 @@ struct ServeJob {  // this node is elected: serve the rendezvous, with the elect
 struct FollowServer {  // open a session with the server of this node
   ServerName server;
 };
-struct TryEndpoint {};  // nobody has been elected: whoever serves the endpoint of the job is followed
+struct TryEndpoint {};  // nobody was elected: open a session with the server at the endpoint of the job
 using SuccessionAction = std::variant<AskVotes, ProbeServer, ServeJob, FollowServer, TryEndpoint>;
 using SuccessionActions = std::vector<SuccessionAction>;
 

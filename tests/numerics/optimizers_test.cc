@@ -10,8 +10,8 @@
 
 using namespace ddprun;
 using namespace ddprun::test;
-using optim::ParameterGroupOptions;
 using optim::OptimOptions;
+using optim::ParameterGroupOptions;
 
 namespace {
 

@@ -594,7 +594,7 @@ void Job::check_end() {
     }
     return;
   }
-  // Of two nodes none is elected.
+  // Two nodes elect no server.
   const auto lives = [&](const std::string& node) { return processes_.at(node)->alive; };
   const bool majority =
       std::ranges::any_of(living,

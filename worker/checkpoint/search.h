@@ -38,11 +38,11 @@ struct Found {
 };
 
 // Examines a checkpoint of which each process sees some files, with each file read by one of them. Collective; the
-// result, and the error, is the same at all. Where hosts have
-// different manifests, the first that is complete counts, from that of the lowest rank. Throws InaccessibleFile, or
-// Errc::io saying what is missing, torn, changed or wrong in itself.
+// result, and the error, is the same at all. Where hosts have different manifests, the first that is complete counts,
+// from that of the lowest rank. Throws InaccessibleFile, or Errc::io saying what is missing, torn, changed or wrong in
+// itself.
 Found examine_checkpoint(const std::filesystem::path& folder, const Peers& peers);
-// The same for a process that sees all of it.
+// Does the same in a process that sees all of it.
 Found verify_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace ddprun::checkpoint

@@ -31,7 +31,7 @@ class ShardedState {
   void scatter(const NamedTensors& whole) const;
   // Copies the values to the parts of another state, of the same tensors at the same ranks.
   void move_to(const ShardedState& other) const { move_to(other, plan_move(other)); }
-  // The same in two steps: states with the same placements have the same plan.
+  // Do the same in two steps: states with the same placements have the same plan.
   RedistributionPlan plan_move(const ShardedState& other) const;
   void move_to(const ShardedState& other, RedistributionPlan plan) const;
 

@@ -80,7 +80,7 @@ TEST_CASE("of one step, what ranks have applied is preferred to copies") {
   CHECK(catchup->lagging.empty());
 }
 
-TEST_CASE("a group of another size gets all parts from members of the one before, whoever else is in it") {
+TEST_CASE("a group of another size gets all parts from members of the previous group, also if new ranks are in it") {
   const Holdings first{all_differ, {kept(5, 0), kept(5, 2)}, 9, 5}, last{all_differ, {kept(5, 2), kept(5, 1)}, 9, 5};
   CHECK(compare_positions(std::vector<Holdings>{first, {}, last}));
   const auto smaller = compare_positions(std::vector<Holdings>{first, last});
