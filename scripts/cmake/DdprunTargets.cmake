@@ -96,10 +96,13 @@ function(ddprun_program name)
   endif()
 endfunction()
 
-# ddprun_user_program(TARGET): the target includes headers as "ddprun/...", as programs do that use an installed ddprun.
+# Programs that use an installed ddprun include headers as "ddprun/...": so do those of the tree that are written as
+# theirs, and the Python package of a built tree.
+set(DDPRUN_AS_INSTALLED ${PROJECT_BINARY_DIR}/as_installed)
+file(MAKE_DIRECTORY ${DDPRUN_AS_INSTALLED})
+file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${DDPRUN_AS_INSTALLED}/ddprun SYMBOLIC)
+
+# ddprun_user_program(TARGET): the target is such a program.
 function(ddprun_user_program target)
-  set(include ${PROJECT_BINARY_DIR}/as_installed)
-  file(MAKE_DIRECTORY ${include})
-  file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${include}/ddprun SYMBOLIC)
-  target_include_directories(${target} PRIVATE ${include})
+  target_include_directories(${target} PRIVATE ${DDPRUN_AS_INSTALLED})
 endfunction()

@@ -58,7 +58,7 @@ def text_of(version):
 
 def header_folder():
     build = os.environ.get("DDPRUN_BUILD_DIR")
-    return pathlib.Path(build) / "include" / "capi" if build else PACKAGE / "include"
+    return pathlib.Path(build) / "as_installed" if build else PACKAGE / "include"
 
 
 def cache_folder():
