@@ -18,7 +18,7 @@ struct StoredFiles {
   std::vector<int> readers;  // by rank that has written a file: the rank of the group that reads it
 };
 
-// What is to be filled with tensors of one kind: this rank's parts, which are undefined where it has none.
+// Names the parts of this rank that load() fills with tensors of one kind; they are undefined where it has none.
 struct LoadTarget {
   std::vector<sharding::PlacedTensor> tensors;  // the same at all ranks, placed on a mesh of the group's ranks
   std::vector<Tensor> own;

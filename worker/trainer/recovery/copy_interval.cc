@@ -11,7 +11,7 @@ constexpr std::int64_t before_steps_are_measured = 10;  // the first steps are s
 
 }  // namespace
 
-// Of two copies the one that took longer may have been disturbed.
+// The longer of two copies may have been disturbed.
 void CopyInterval::copies_kept(std::int64_t step, double copying, double steps) {
   const auto count = step - last_;
   std::int64_t interval = before_steps_are_measured;

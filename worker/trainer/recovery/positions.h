@@ -22,7 +22,7 @@ struct HeldPart {
   friend bool operator==(const HeldPart&, const HeldPart&) = default;
 };
 
-// What a process knows and holds of the state.
+// Describes what a process knows and holds of the state.
 struct Holdings {
   // By rank of the process group in which the state was trained, its part of the state: ranks with the same number have
   // the same part. {-1}: every rank has all of it. Empty: unknown, as in a process that has just been started.
