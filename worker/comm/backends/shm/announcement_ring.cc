@@ -12,6 +12,7 @@ AnnouncementRing::AnnouncementRing(const SegmentLayout& layout, int rank, const 
       rank_(rank),
       interrupted_(interrupted),
       spin_policy_(layout.spin_policy()),
+      sharing_(layout, rank),
       own_entries_(layout.rank(rank).announcements.data()) {
   for_each_peer(layout.ranks(), rank, [&](int r) { peers_.push_back({r, &layout.rank(r)}); });
 }
@@ -76,8 +77,8 @@ bool AnnouncementRing::try_await(int from, const Deadline& deadline) {
 // Spins before it reads the clock.
 void AnnouncementRing::await(int from, std::chrono::milliseconds timeout) {
   const auto times = times_used(consumed_);
-  const bool soon =
-      for_each(from, [&](const Peer& peer) { return peer.entry(consumed_).announced.spin(times, spin_policy_); });
+  const bool soon = for_each(
+      from, [&](const Peer& peer) { return peer.entry(consumed_).announced.spin(times, spin_policy_, ranks(peer)); });
   if (!soon && !await_round(consumed_, from, Deadline::in(timeout))) throw std::runtime_error("timed out");
   accept(from);
 }
@@ -85,7 +86,9 @@ void AnnouncementRing::await(int from, std::chrono::milliseconds timeout) {
 void AnnouncementRing::barrier(std::chrono::milliseconds timeout) {
   layout_.rank(rank_).barriers.increment();
   ++barriers_;
-  if (for_each(all_ranks, [&](const Peer& peer) { return peer.state->barriers.spin(barriers_, spin_policy_); })) return;
+  const bool soon = for_each(
+      all_ranks, [&](const Peer& peer) { return peer.state->barriers.spin(barriers_, spin_policy_, ranks(peer)); });
+  if (soon) return;
   const auto deadline = Deadline::in(timeout);
   for_each(all_ranks,
            [&](const Peer& peer) { return peer.state->barriers.wait(barriers_, limits(peer, deadline)), true; });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/deadline.h"
+#include "worker/comm/backends/shm/processor_sharing.h"
 #include "worker/comm/backends/shm/segment_layout.h"
 
 namespace ddprun::comm {
@@ -96,8 +97,9 @@ class AnnouncementRing {
   bool for_each(int from, Visit visit) const;
   bool await_round(std::uint64_t round, int from, const Deadline& deadline) const;
   void accept(int from);
+  WaitingRanks ranks(const Peer& peer) const { return {sharing_, peer.state->processor}; }
   WaitLimits limits(const Peer& peer, const Deadline& deadline) const {
-    return {interrupted_, peer.state->peer_state, spin_policy_, deadline};
+    return {interrupted_, peer.state->peer_state, ranks(peer), spin_policy_, deadline};
   }
   void check_calls(std::uint64_t round, int from) const;
   [[noreturn]] void throw_broken() const;
@@ -112,6 +114,7 @@ class AnnouncementRing {
   const int rank_;
   const std::atomic<bool>& interrupted_;
   const SpinPolicy spin_policy_;
+  mutable ProcessorSharing sharing_;
   Announcement* const own_entries_;
   std::array<std::uint64_t, ring_entries> sequences_{};  // those of the collectives that this rank announced there
   std::vector<Peer> peers_;

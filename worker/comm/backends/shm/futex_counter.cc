@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "worker/comm/backends/shm/pause.h"
+#include "worker/comm/backends/shm/processor_sharing.h"
 
 namespace ddprun::comm {
 namespace {
@@ -40,6 +41,9 @@ timespec shorter(const timespec& longest, Deadline::Clock::time_point end) {
   return {.tv_sec = 0, .tv_nsec = static_cast<long>(shortest.count())};
 }
 
+// After that many spins a wait is long enough for a look at where its ranks run.
+constexpr int spins_before_look = 64;
+
 void check(const WaitLimits& limits) {
   if (limits.interrupted.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
   if (limits.peer.load(std::memory_order_acquire) == PeerState::broken)
@@ -61,7 +65,7 @@ void FutexCounter::wait(std::uint32_t target, const WaitLimits& limits) {
 }
 
 bool FutexCounter::try_wait(std::uint32_t target, const WaitLimits& limits) {
-  if (!spin(target, limits.spin_policy)) {
+  if (!spin(target, limits.spin_policy, limits.ranks)) {
     const CountedSleeper sleeper(sleepers_);
     for (auto longest = first_sleep; !reached(target); longest = later_sleep) {
       check(limits);
@@ -77,14 +81,15 @@ bool FutexCounter::try_wait(std::uint32_t target, const WaitLimits& limits) {
 }
 
 void FutexCounter::wait_briefly(std::uint32_t target, const SpinPolicy& policy) {
-  if (spin(target, policy)) return;
+  if (reached(target) || spin_loop(target, policy, nullptr)) return;
   const CountedSleeper sleeper(sleepers_);
   sleep(target, later_sleep);
 }
 
-bool FutexCounter::spin_loop(std::uint32_t target, const SpinPolicy& policy) const {
+bool FutexCounter::spin_loop(std::uint32_t target, const SpinPolicy& policy, const WaitingRanks* ranks) const {
   for (int i = 0; i < policy.spins; ++i) {
     if (reached(target)) return true;
+    if (i == spins_before_look && ranks != nullptr && !ranks->own.may_spin(ranks->peer)) break;
     pause_processor();
   }
   for (int i = 0; i < policy.yields; ++i) {

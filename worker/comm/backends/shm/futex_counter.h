@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "common/deadline.h"
+#include "worker/comm/backends/shm/last_processor.h"
 
 namespace ddprun::comm {
 
@@ -19,10 +20,19 @@ struct SpinPolicy {
 // Tells whether a rank still takes part. It is in shared memory, so that peers notice at once when it no longer does.
 enum class PeerState : std::uint32_t { present, left, broken };
 
-// The conditions that end a wait early.
+class ProcessorSharing;
+
+// Where the two ranks of a wait run: the one that waits, and the one that it waits for.
+struct WaitingRanks {
+  ProcessorSharing& own;
+  const LastProcessor& peer;
+};
+
+// How a wait stays awake, and the conditions that end it early.
 struct WaitLimits {
   const std::atomic<bool>& interrupted;
   const std::atomic<PeerState>& peer;  // the rank that is waited for
+  WaitingRanks ranks;
   SpinPolicy spin_policy;
   Deadline deadline;
 };
@@ -55,9 +65,10 @@ class FutexCounter {
   void wait(std::uint32_t target, const WaitLimits& limits);
   // Does the same, but returns false past the deadline.
   bool try_wait(std::uint32_t target, const WaitLimits& limits);
-  // Returns whether the counter reached target while spinning as long as the policy allows; never sleeps.
-  bool spin(std::uint32_t target, const SpinPolicy& policy) const {
-    return reached(target) || spin_loop(target, policy);
+  // Returns whether the counter reached target while spinning as long as the policy allows; never sleeps. It yields
+  // instead of spinning where both ranks run on the same processor.
+  bool spin(std::uint32_t target, const SpinPolicy& policy, const WaitingRanks& ranks) const {
+    return reached(target) || spin_loop(target, policy, &ranks);
   }
   // Returns once the counter has reached target, or after a short sleep: for callers that wait for other events too.
   // Only for counters that are incremented by increment_shared().
@@ -66,7 +77,7 @@ class FutexCounter {
   void wake() noexcept;
 
  private:
-  bool spin_loop(std::uint32_t target, const SpinPolicy& policy) const;
+  bool spin_loop(std::uint32_t target, const SpinPolicy& policy, const WaitingRanks* ranks) const;
   void wake_sleepers() {
     if (sleepers_.load(std::memory_order_relaxed) != 0) wake();
   }

@@ -19,7 +19,7 @@ void Phases::await_all() {
   if (completed_ == 0) return;
   for_each_peer(layout_.ranks(), rank_, [&](int r) {
     auto& peer = layout_.rank(r);
-    peer.phases.wait(completed_, {interrupted_, peer.peer_state, spin_policy_, deadline_});
+    peer.phases.wait(completed_, {interrupted_, peer.peer_state, {sharing_, peer.processor}, spin_policy_, deadline_});
   });
 }
 

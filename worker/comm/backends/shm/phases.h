@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/deadline.h"
+#include "worker/comm/backends/shm/processor_sharing.h"
 #include "worker/comm/backends/shm/segment_layout.h"
 
 namespace ddprun::comm {
@@ -21,7 +22,11 @@ namespace ddprun::comm {
 class Phases {
  public:
   Phases(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted)
-      : layout_(layout), rank_(rank), interrupted_(interrupted), spin_policy_(layout.spin_policy()) {}
+      : layout_(layout),
+        rank_(rank),
+        interrupted_(interrupted),
+        spin_policy_(layout.spin_policy()),
+        sharing_(layout, rank) {}
 
   // Sets the deadline of all later calls.
   void set_deadline(Deadline deadline) { deadline_ = deadline; }
@@ -69,6 +74,7 @@ class Phases {
   const int rank_;
   const std::atomic<bool>& interrupted_;
   const SpinPolicy spin_policy_;
+  ProcessorSharing sharing_;
 
   std::uint32_t completed_ = 0;          // phases
   bool started_early_ = false;           // the first step of the next pipeline is done

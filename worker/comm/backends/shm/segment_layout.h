@@ -41,6 +41,7 @@ static_assert(sizeof(Announcement) == line_pair_bytes);
 struct alignas(line_pair_bytes) RankState {
   FutexCounter phases;  // completed phases
   std::atomic<PeerState> peer_state;
+  LastProcessor processor;
   std::array<Announcement, ring_entries> announcements;
   alignas(line_pair_bytes) FutexCounter barriers;  // barriers entered at the end of a round
   // Incremented by senders: offers posted for this rank.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/comm/backends/shm/processor_sharing.h"
 #include "worker/comm/backends/shm/segment_layout.h"
 #include "worker/comm/execution/transport.h"
 
@@ -39,7 +40,8 @@ class ShmTransfers {
   class ReceiveTransfer;
 
   WaitLimits limits(int peer, Deadline deadline) const {
-    return {interrupted_, layout_.rank(peer).peer_state, spin_policy_, deadline};
+    auto& other = layout_.rank(peer);
+    return {interrupted_, other.peer_state, {sharing_, other.processor}, spin_policy_, deadline};
   }
 
   // Source, tag and number of a message: see Offer.
@@ -60,6 +62,7 @@ class ShmTransfers {
   const int rank_;
   const std::atomic<bool>& interrupted_;
   const SpinPolicy spin_policy_;
+  mutable ProcessorSharing sharing_;
 
   std::mutex mutex_;                                                        // guards the maps; locked after any other
   std::map<std::pair<int, std::int64_t>, std::uint64_t> sends_, receives_;  // (peer, tag): how many so far
