@@ -1,42 +1,19 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <functional>
+#include <memory>
 #include <optional>
-#include <set>
-#include <string_view>
-#include <vector>
+#include <string>
 
-#include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/names.h"
-#include "worker/checkpoint/run_state.h"
-#include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/checkpoint_folder.h"
 #include "worker/checkpoint/search.h"
 
 namespace ddprun::checkpoint {
 
-// The content of one checkpoint, or of one rank's part of it. The tensors' memory is the caller's.
-struct Content {
-  std::vector<TensorView> model;
-  std::vector<TensorView> optimizer;
-  RunState state;
-  std::vector<TensorView> hook = {};  // the communication hook's, of all ranks; if empty, there is no such file
-  std::vector<TensorView> ema = {};   // averages of the parameters, then buffers; if empty, there is no such file
-};
-
-struct CheckpointOptions {
-  std::filesystem::path folder;
-  bool makes_folder = true;  // when it is missing
-  int keep = 2;              // the number of newest ones to keep, at least 1
-  // Called with its name before every step of save() that changes the disk: where tests stop the process or fail.
-  std::function<void(std::string_view)> before = [](std::string_view) {};
-};
-
 // The checkpoints of one run: folders step_000123 under one folder; FORMAT.md describes them. Meant for one process at
 // a time that changes them. A checkpoint appears whole by a rename or not at all, whenever the process is killed or the
 // power fails; the one just written is on the disk before older ones are removed. A checkpoint that cannot be opened or
-// read (InaccessibleFile) may be intact: it is never renamed, replaced or removed. Not thread-safe.
+// read (InaccessibleFile) may be intact: it is never renamed, replaced or removed. If the disk does not answer for
+// CheckpointOptions::timeout, what is being saved fails with Errc::io naming the file. Not thread-safe.
 class Checkpoints {
  public:
   // If the folder cannot be made, that is found out before the work. Throws Errc::io naming it.
@@ -78,16 +55,14 @@ class Checkpoints {
 
  private:
   void save_as(const std::string& name, const Content& content);
-  FileDigests write_whole(const std::filesystem::path& aside, const Content& content) const;
-  void write_rest(const std::string& name, Manifest manifest, const RunState& state) const;
-  std::filesystem::path aside_of(const std::string& name) const;
-  std::filesystem::path replaced_of(const std::string& name) const;
-  void check_replaceable(const std::filesystem::path& target) const;
-  void prune(std::int64_t saved_step) const;
+  // Does an act with the folder, as long as the disk answers.
+  template <class Act>
+  auto watched(Act act) const;
 
   CheckpointOptions options_;
-  std::set<std::filesystem::path> inaccessible_;  // checkpoints that newest() could not read
-  std::set<std::filesystem::path> incomplete_;    // those that it found damaged, or that no host has all of
+  std::shared_ptr<DiskWatch> watch_;
+  std::shared_ptr<const CheckpointFolder> folder_;
+  UnsureCheckpoints unsure_;  // what newest() has found
 };
 
 }  // namespace ddprun::checkpoint

@@ -1,5 +1,6 @@
 #include "worker/checkpoint/file_writer.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,6 +8,9 @@
 
 namespace ddprun::checkpoint {
 namespace {
+
+constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+constexpr std::uint64_t window_bytes = std::uint64_t{32} << 20;
 
 [[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
   throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
@@ -36,17 +40,33 @@ void read_pieces(const std::filesystem::path& path, Consume&& consume) {
 
 }  // namespace
 
-FileWriter::FileWriter(const std::filesystem::path& path)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+FileWriter::FileWriter(const std::filesystem::path& path, DiskWatch* watch) : path_(path), watch_(watch) {
+  request("create");
+  fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd_) fail("create", path_);
+}
+
+void FileWriter::request(const char* what) {
+  if (watch_) watch_->request(fmt::format("{} {}", what, path_.string()));
 }
 
 void FileWriter::write(std::string_view bytes) {
   write(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
+// Memory that is to be written belongs to a caller who may have gone while the disk did not answer: request() throws
+// then, before the memory is read.
 void FileWriter::write(std::span<const std::byte> bytes) {
-  hash_.update(bytes);
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), piece_bytes));
+    request("write");
+    hash_.update(piece);
+    write_piece(piece);
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
+void FileWriter::write_piece(std::span<const std::byte> bytes) {
   written_ += bytes.size();
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
@@ -54,10 +74,23 @@ void FileWriter::write(std::span<const std::byte> bytes) {
     if (n < 0) fail("write", path_);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
+  if (written_ - flushed_ >= 2 * window_bytes) flush_window();
+}
+
+// Waits until the disk has written an earlier window, and lets it begin the next one: so no request takes longer than
+// one of them, not even the last. Errors are left to fsync().
+void FileWriter::flush_window() {
+  constexpr unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  request("flush");
+  ::sync_file_range(fd_.get(), static_cast<off64_t>(flushed_ + window_bytes), window_bytes, SYNC_FILE_RANGE_WRITE);
+  ::sync_file_range(fd_.get(), static_cast<off64_t>(flushed_), window_bytes, all);
+  flushed_ += window_bytes;
 }
 
 FileDigest FileWriter::finish() {
+  request("flush");
   if (::fsync(fd_.get()) != 0) fail("flush", path_);
+  request("close");
   fd_.reset();
   return {written_, hash_.hex()};
 }

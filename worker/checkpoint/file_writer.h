@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/unique_fd.h"
+#include "worker/checkpoint/disk_watch.h"
 #include "worker/digest/sha256.h"
 
 namespace ddprun::checkpoint {
@@ -30,7 +31,8 @@ struct FileDigest {
 // disk).
 class FileWriter {
  public:
-  explicit FileWriter(const std::filesystem::path& path);
+  // watch: if set, each request is named to it. It outlives this object.
+  explicit FileWriter(const std::filesystem::path& path, DiskWatch* watch = nullptr);
 
   void write(std::string_view bytes);
   void write(std::span<const std::byte> bytes);
@@ -38,10 +40,16 @@ class FileWriter {
   FileDigest finish();
 
  private:
+  void request(const char* what);
+  void write_piece(std::span<const std::byte> bytes);
+  void flush_window();
+
   std::filesystem::path path_;
+  DiskWatch* watch_;
   UniqueFd fd_;
   Sha256 hash_;
   std::uint64_t written_ = 0;
+  std::uint64_t flushed_ = 0;  // up to here the disk has been waited for
 };
 
 // Opens a file for reading. This function and the three below throw InaccessibleFile, or Errc::io for a file that does

@@ -188,6 +188,18 @@ int Found::reader_of(const std::string& file) const {
   return reader->second;
 }
 
+StepFolders step_folders(const fs::path& folder) {
+  StepFolders all;
+  std::error_code status;
+  for (const auto& entry : fs::directory_iterator(folder, status)) {
+    if (const auto step = step_of(entry.path())) all.emplace_back(*step, entry.path());
+  }
+  if (status && status != std::errc::no_such_file_or_directory)
+    throw make_error(Errc::io, "cannot list {}: {}", folder.string(), status.message());
+  std::sort(all.rbegin(), all.rend());
+  return all;
+}
+
 // All processes come to the same errors, and so try the same manifests.
 Found examine_checkpoint(const fs::path& folder, const Peers& peers) {
   std::optional<InaccessibleFile> inaccessible;

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/checkpoint/run_state.h"
@@ -36,6 +38,11 @@ struct Found {
   // Throws Errc::io if the manifest does not list the file.
   int reader_of(const std::string& file) const;
 };
+
+// Folders of checkpoints, with their steps.
+using StepFolders = std::vector<std::pair<std::int64_t, std::filesystem::path>>;
+// Returns those in a folder, newest first; none if it does not exist. Throws Errc::io if it cannot be listed.
+StepFolders step_folders(const std::filesystem::path& folder);
 
 // Examines a checkpoint of which each process sees some files, with each file read by one of them. Collective; the
 // result, and the error, is the same at all. Where hosts have different manifests, the first that is complete counts,

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/checkpoint_folder.h"
 
 namespace ddprun::checkpoint {
 

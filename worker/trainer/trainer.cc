@@ -88,7 +88,11 @@ class Trainer::Impl {
     const bool is_first = rank_of(context) == 0;
     if (!config.checkpoint.dir.empty())
       checkpoints_.emplace(checkpoint::CheckpointOptions{
-          .folder = config.checkpoint.dir, .makes_folder = is_first, .keep = config.checkpoint.keep});
+          .folder = config.checkpoint.dir,
+          .makes_folder = is_first,
+          .keep = config.checkpoint.keep,
+          .timeout =
+              std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(config.checkpoint.timeout))});
     observers_ = make_observers({.config = config,
                                  .progress = context.progress,
                                  .checkpoints = checkpoints_ ? &*checkpoints_ : nullptr,

@@ -220,6 +220,7 @@ const std::vector<Example> examples{
     {"checkpoint.keep=5", folder, {}},
     {"checkpoint.keep_best=true", folder, {}},
     {"checkpoint.background=false", folder, {}},
+    {"checkpoint.timeout=5", folder, {}},
     {"checkpoint.resume=never", folder, {}},
     {"distill.teacher=mlp", {"train.task=distillation", "distill.weights=w"}, {}},
     {"distill.weights=w", {"train.task=distillation", "distill.teacher=mlp"}, {}},

@@ -4,17 +4,22 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <fcntl.h>
 #include <functional>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
 #include "common/atomic_file.h"
 #include "common/error.h"
+#include "common/host_port.h"
+#include "common/unique_fd.h"
 #include "worker/checkpoint/file_writer.h"
 #include "worker/comm/backends/local/self_group.h"
 #include "worker/comm/collectives.h"
@@ -61,6 +66,10 @@ void save(const std::filesystem::path& folder, std::int64_t step, const std::fun
     const trainer::PartsFolder saved{&checkpoints, group.rank() == 0};
     trainer::save_parts(saved, group, checkpoint::step_name(step), Rows(step).content(), Rows::placements());
   });
+}
+
+std::string no_space() {
+  return "rank 1 on host " + local_host_name() + " cannot save its part of a checkpoint: no space left";
 }
 
 std::set<std::string> names_in(const std::filesystem::path& folder) {
@@ -209,7 +218,7 @@ TEST_CASE("a rank that cannot write its part ends the save at all ranks, and the
       errors[static_cast<std::size_t>(group.rank())] = e.what();
     }
   });
-  for (const auto& error : errors) CHECK(error == "rank 1 cannot save its part of a checkpoint: no space left");
+  for (const auto& error : errors) CHECK(error == no_space());
   CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001"});
 }
 
@@ -234,8 +243,7 @@ TEST_CASE("a host that cannot do an act of a save leaves the checkpoint of that 
                                 "write the manifest", "flush the folder", "publish", "flush the rename"}) {
     INFO(act);
     hosts.fail(1, act);
-    CHECK(hosts.save(2, checkpoint::best_name) ==
-          std::set<std::string>{"rank 1 cannot save its part of a checkpoint: no space left"});
+    CHECK(hosts.save(2, checkpoint::best_name) == std::set<std::string>{no_space()});
     CHECK(hosts.find(true).state.step == 1);
     for (int host = 0; host < ranks; ++host)
       CHECK(names_in(hosts.folder(host)) == std::set<std::string>{"best", "step_000001"});
@@ -364,9 +372,54 @@ TEST_CASE("a manifest without a part that the placements name is refused, naming
                     path.string() + " does not list part_00002.safetensors");
 }
 
+TEST_CASE("a disk that does not answer a save ends it at all ranks, naming rank, host and file") {
+  TempDir dir;
+  save(dir.path(), 1);
+  // A pipe that nobody reads: it cannot be opened for writing.
+  const auto pipe = dir / ".writing-step_000002/part_00001.safetensors", kept = dir / "pipe";
+  std::array<std::string, ranks> errors;
+  std::string later;
+  std::promise<void> ended;
+  run_ranks(ranks, [&](ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    checkpoint::CheckpointOptions options{.folder = dir.path(), .timeout = std::chrono::milliseconds(200)};
+    if (rank != 1) options.timeout = std::chrono::minutes(10);
+    if (rank == 1) {
+      const std::shared_ptr<void> in_use(nullptr, [&](void*) { ended.set_value(); });
+      options.before = [&, in_use](std::string_view act) {
+        if (act != "write part_00001.safetensors") return;
+        if (::mkfifo(pipe.c_str(), 0600) != 0 || ::link(pipe.c_str(), kept.c_str()) != 0) std::abort();
+      };
+    }
+    checkpoint::Checkpoints checkpoints(options);
+    try {
+      trainer::save_parts({&checkpoints, rank == 0}, group, checkpoint::step_name(2), Rows(2).content(),
+                          Rows::placements());
+    } catch (const Error& e) {
+      errors[rank] = e.what();
+    }
+    if (rank != 1) return;
+    try {
+      checkpoints.begin("best");
+    } catch (const Error& e) {
+      later = e.what();
+    }
+  });
+  const UniqueFd reader(::open(kept.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ended.get_future().wait();  // the thread that was left behind asks for nothing more
+  for (const auto& error : errors)
+    CHECK(error == "rank 1 on host " + local_host_name() + " cannot save its part of a checkpoint: cannot create " +
+                       pipe.string() + ": the disk has not answered for 0.2s (checkpoint.timeout)");
+  CHECK(errors[1].ends_with(later));
+  CHECK_FALSE(later.empty());
+  CHECK(newest_step(dir.path()) == 1);
+}
+
 TEST_CASE("placements of a whole state are refused in a checkpoint of parts") {
   TempDir dir;
   write_file_atomically(dir / "placements.json", to_json(stored::StoredState(1, true)));
-  CHECK_THROWS_WITH(stored::stored_state_of({.folder = dir.path(), .state = {}, .has_parts = true}),
-                    Catch::Contains("placements.json: member whole is true"));
+  CHECK_THROWS_WITH(
+      stored::stored_state_of(
+          {.folder = dir.path(), .state = {}, .has_parts = true}),
+      Catch::Contains("placements.json: member whole is true"));
 }

@@ -23,6 +23,14 @@ void bind_checkpoint(Settings& s, TrainConfig::Checkpoint& c) {
                  "is on the disk",
          .scope = Scope::group});
   s.add(
+      "checkpoint.timeout", c.timeout,
+      {.help = "how long a save waits for an answer of the disk to one request, such as to write 1 MiB, before the run "
+               "ends with an error that names the rank, its host and the file; 0: for ever",
+       .unit = "s",
+       .min = 0,
+       .max = 86'400,
+       .scope = Scope::process});
+  s.add(
       "checkpoint.peers", c.peers,
       {.help = "1: now and then, so that it takes at most 2 % of the time, each rank sends a copy of its parts of the "
                "state to another rank, on another host where there is one, and keeps one itself. If a rank is lost, "

@@ -322,7 +322,7 @@ std::vector<Need> layout_needs() {
           "recovery.mode = in_process, and ranks that have parts of the state, as with parallel.zero"),
       where(
           {"checkpoint.every_steps", "checkpoint.keep", "checkpoint.keep_best", "checkpoint.background",
-           "checkpoint.resume"},
+           "checkpoint.timeout", "checkpoint.resume"},
           {"checkpoint.dir"}, [](const TrainConfig& c) { return !c.checkpoint.dir.empty(); }, "checkpoint.dir"),
       one_of({"recovery.wait", "recovery.standby", "recovery.file"}, "recovery.mode", {"in_process"}),
   };

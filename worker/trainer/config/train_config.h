@@ -201,6 +201,7 @@ struct TrainConfig {
     int keep = 2;
     bool keep_best = false;
     bool background = true;
+    double timeout = 600;
     int peers = 0;
     std::string resume = "auto";
   } checkpoint;

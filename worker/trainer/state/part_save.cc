@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "common/host_port.h"
 #include "common/random.h"
 #include "worker/checkpoint/file_writer.h"
 #include "worker/comm/collectives.h"
@@ -23,18 +24,20 @@ constexpr char failed = '!';  // begins the answer of a rank that could not do i
 // An act of a save has failed at some rank, and all ranks have ended theirs.
 class FailedAct : public Error {
  public:
-  FailedAct(std::size_t rank, const std::string& cause)
-      : Error(Errc::io, fmt::format("rank {} cannot save its part of a checkpoint: {}", rank, cause)) {}
+  // answer: the host and the cause.
+  FailedAct(std::size_t rank, const std::string& answer)
+      : Error(Errc::io, fmt::format("rank {} on host {} cannot save its part of a checkpoint: {}", rank,
+                                    answer.substr(0, answer.find('\n')), answer.substr(answer.find('\n') + 1))) {}
 };
 
 // Does this rank's act of a save, whose result is one line a file, and returns the results of all ranks. A disk may
-// take any time; the group notices ranks that have ended.
+// take any time in which it answers (checkpoint::DiskWatch); the group notices ranks that have ended.
 std::vector<std::string> all_do(ProcessGroup& group, const std::function<std::string()>& act) {
   std::string own;
   try {
     own = act();
   } catch (const std::exception& e) {
-    own = failed + std::string(e.what());
+    own = fmt::format("{}{}\n{}", failed, local_host_name(), e.what());
   }
   const auto answers = all_gather_bytes(group, own, comm::longest_timeout);
   for (std::size_t rank = 0; rank < answers.size(); ++rank) {

@@ -23,12 +23,12 @@ bool is_first_in_folder(const std::filesystem::path& folder, ProcessGroup& group
 // disks the keepers publish them, and once all have done that they remove older ones: a rank that dies at any time, or
 // a full disk, leaves a complete checkpoint.
 //
-// The ranks begin within the group's timeout of one another. After that they wait for the slowest disk, or for the end
-// of a rank.
+// The ranks begin within the group's timeout of one another. After that they wait for the slowest disk, as long as it
+// answers (checkpoint::CheckpointOptions::timeout), or for the end of a rank.
 //
 // own: this rank's part, and the run's state. placements: the text of placements.json, the same at all ranks.
 // Collective over a group in which nothing else runs meanwhile, on any thread. Errors: that of the first rank that has
-//   failed, at all ranks; those of the group.
+//   failed, at all ranks, naming it, its host and the file; those of the group.
 void save_parts(const PartsFolder& folder, ProcessGroup& group, const std::string& name, const checkpoint::Content& own,
                 const std::string& placements);
 
