@@ -124,6 +124,23 @@ void write_checkpoint_seeds(const std::filesystem::path& folder) {
              R"("generation":0,"lr":5E-2,"best_loss":0.5,"loss_scale":{"scale":2,"good_steps":1},"config":{"a":"b"}})");
 }
 
+// Writes what stored::to_json() makes of a state with each kind of placement.
+void write_placements_seed(const std::filesystem::path& folder) {
+  write_seed(folder, 0,
+             R"({"format":"ddprun placements","version":1,"ranks":8,"whole":false,"meshes":[[["pipeline",2],)"
+             R"(["shard",2],["tensor",2]]],"buckets":[{"elements":20,"slots":[["a",0,6],["b",16,4]]}],)"
+             R"("tensors":{"model":[{"name":"a","dtype":"F32","shape":[2,6],"mesh":0,"stages":[1],)"
+             R"("shards":[{"axis":"tensor","dimension":1,"pieces":3,"unit":1,"copies":1,"padded":false}],)"
+             R"("writers":[4,5]},{"name":"b","dtype":"BF16","shape":[5],"mesh":0,"shards":[{"axis":"tensor",)"
+             R"("dimension":0,"pieces":1,"unit":1,"copies":1,"padded":true}],"writers":[0,1]},{"name":"c",)"
+             R"("dtype":"I64","shape":[],"mesh":0,"stages":[0,1],"writers":[2]},{"name":"d","dtype":"F32",)"
+             R"("shape":[0,3],"mesh":0,"writers":[]}],"optimizer":[{"name":"a.exp_avg","dtype":"F32","shape":[6],)"
+             R"("mesh":0,"flat":{"axes":["shard"],"bucket":0,"slot":0},"writers":[0]},{"name":"b.exp_avg",)"
+             R"("dtype":"F32","shape":[4],"mesh":0,"flat":{"axes":["shard"],"bucket":0,"slot":1},"writers":[3]},)"
+             R"({"name":"m.momentum","dtype":"F32","shape":[4],"mesh":0,"owner":{"axis":"shard","coordinate":1},)"
+             R"("writers":[6]}],"ema":[]}})");
+}
+
 void write_tokenizer_seeds(const std::filesystem::path& folder) {
   using namespace std::string_literals;
   write_seed(folder, 0, "\0It's  2024,\n the the \xc3\xa9t\xc3\xa9\xff"s);
@@ -163,6 +180,7 @@ int main(int argc, char** argv) {
   write_handshake_seeds(folder / "handshake_fuzz");
   write_http_seeds(folder / "http_fuzz");
   write_checkpoint_seeds(folder / "checkpoint_fuzz");
+  write_placements_seed(folder / "placements_fuzz");
   write_tokenizer_seeds(folder / "tokenizer_fuzz");
   write_redistribution_seeds(folder / "redistribution_fuzz");
   write_pmi_seeds(folder / "pmi_fuzz");

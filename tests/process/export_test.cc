@@ -1,4 +1,6 @@
 #include "common/atomic_file.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/names.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
@@ -56,8 +58,24 @@ TEST_CASE("an export of a checkpoint whose part is missing names the file in one
   const auto checkpoint = training.folder / "checkpoints/step_000007", part = checkpoint / "part_00001.safetensors";
   std::filesystem::remove(part);
   const auto result = exported({checkpoint, training.folder / "model.safetensors"});
-  CHECK(result.code == 1);
+  CHECK(result.code == 2);
   CHECK(result.err == "[ddprun-worker] error: cannot open " + part.string() + ": No such file or directory\n");
+}
+
+TEST_CASE("an export of damaged placements whose hash is right names the file in one line") {
+  const Training training;
+  REQUIRE(Child(training.job({"--standalone", "--nproc_per_node=2"}, {"--parallel.zero=1", "--train.max_steps=7"}))
+              .wait(bound)
+              .code == 0);
+  const auto checkpoint = training.folder / "checkpoints/step_000007", path = checkpoint / "manifest.json";
+  const auto placements = checkpoint / checkpoint::placements_file;
+  write_file_atomically(placements, "{}");
+  auto manifest = checkpoint::manifest_from_json(checkpoint::read_file(path), path.string());
+  manifest.files[checkpoint::placements_file] = checkpoint::digest_of_file(placements);
+  write_file_atomically(path, to_json(manifest));
+  const auto result = exported({checkpoint, training.folder / "model.safetensors"});
+  CHECK(result.code == 2);
+  CHECK(result.err == "[ddprun-worker] error: " + placements.string() + ": member format is missing\n");
 }
 
 TEST_CASE("an export says what is wrong in one line") {
@@ -80,7 +98,7 @@ TEST_CASE("an export says what is wrong in one line") {
   CHECK(over.err ==
         "[ddprun-worker] error: " + inside + ": that folder is a checkpoint, whose files stay as they are\n");
   const auto damaged = exported({dir / "step_000001", file});
-  CHECK(damaged.code == 1);
+  CHECK(damaged.code == 2);
   CHECK(damaged.err.find("step_000001/manifest.json") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(file));
 }

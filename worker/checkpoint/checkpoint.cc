@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "common/error.h"
 #include "common/log.h"
 #include "worker/checkpoint/file_writer.h"
@@ -35,18 +37,20 @@ Checkpoints::Checkpoints(CheckpointOptions options)
   folder_ = std::make_shared<CheckpointFolder>(options_, watch_);
 }
 
-std::optional<Found> Checkpoints::newest(const Peers& peers) {
+std::optional<Found> Checkpoints::newest(const Peers& peers, const ContentCheck& check) {
   const auto folders = step_folders(options_.folder, peers);
   std::string reason;  // why the newest one cannot be used
+  bool all_are_damaged = true;
   const auto skip = [&](const fs::path& folder, const char* how, const Error& error) {
     if (peers.rank == 0) log::warn("checkpoint {} {}: {}", folder.string(), how, error.what());
     if (reason.empty()) reason = error.what();
   };
   for (const auto& [step, folder] : folders) {
     try {
-      return examine_checkpoint(folder, peers);
+      return examine_checkpoint(folder, peers, check);
     } catch (const InaccessibleFile& e) {
       unsure_.inaccessible.insert(folder);
+      all_are_damaged = false;
       skip(folder, "cannot be read; it is skipped and left as it is", e);
     } catch (const Error& e) {
       if (e.code() != Errc::io) throw;
@@ -55,21 +59,23 @@ std::optional<Found> Checkpoints::newest(const Peers& peers) {
     }
   }
   if (folders.empty()) return std::nullopt;
-  throw make_error(Errc::io,
-                   "no checkpoint in {} can be used ({} found); the newest one: {}. To start from step 0 nevertheless, "
-                   "set another checkpoint.dir, or checkpoint.resume = never, which replaces damaged checkpoints",
-                   options_.folder.string(), folders.size(), reason);
+  const auto message = fmt::format(
+      "no checkpoint in {} can be used ({} found); the newest one: {}. To start from step 0 nevertheless, "
+      "set another checkpoint.dir, or checkpoint.resume = never, which replaces damaged checkpoints",
+      options_.folder.string(), folders.size(), reason);
+  if (all_are_damaged) throw Error(Errc::io, message);
+  throw InaccessibleFile(message);
 }
 
 bool Checkpoints::any() const {
   return !step_folders(options_.folder).empty();
 }
 
-std::optional<Found> Checkpoints::best(const Peers& peers) const {
+std::optional<Found> Checkpoints::best(const Peers& peers, const ContentCheck& check) const {
   const auto folder = options_.folder / best_name;
   const auto answers = peers.all_gather(fs::exists(folder) ? "there" : "");
   if (std::ranges::count(answers, "there") == 0) return std::nullopt;
-  return examine_checkpoint(folder, peers);
+  return examine_checkpoint(folder, peers, check);
 }
 
 template <class Act>

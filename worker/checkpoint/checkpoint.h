@@ -45,11 +45,11 @@ class Checkpoints {
 
   // Returns the one in "best", or none if it does not exist. Throws Errc::io with the reason when it is not whole.
   // Collective over the peers, like newest().
-  std::optional<Found> best(const Peers& peers = {}) const;
+  std::optional<Found> best(const Peers& peers = {}, const ContentCheck& check = {}) const;
   // Returns the newest that is whole, or none if the folder holds no checkpoint. Newer ones are skipped, each with a
   // warning of the first peer that says why. Throws Errc::io with the reason when there are checkpoints and none is
-  // whole.
-  std::optional<Found> newest(const Peers& peers = {});
+  // whole, as InaccessibleFile if some may be intact.
+  std::optional<Found> newest(const Peers& peers = {}, const ContentCheck& check = {});
   // Returns whether the folder holds checkpoints, whole or not.
   bool any() const;
 

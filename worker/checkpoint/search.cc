@@ -156,26 +156,25 @@ std::map<std::string, int> readers_of(const fs::path& folder, const Manifest& ma
 }
 
 // Examines the checkpoint that one of the manifests describes.
-Found examine(const fs::path& folder, const Candidate& candidate, const Peers& peers) {
+Found examine(const fs::path& folder, const Candidate& candidate, const Peers& peers, const ContentCheck& check) {
   const auto manifest = manifest_from_json(candidate.manifest, (folder / manifest_name).string());
   for (const auto* name : needed_names(manifest)) {
     if (!manifest.files.contains(name))
       throw make_error(Errc::io, "{} does not list {}", (folder / manifest_name).string(), name);
   }
-  Found found{.folder = folder, .state = {}, .has_parts = manifest.has_parts};
+  Found found{.folder = folder, .state = {}, .has_parts = manifest.has_parts, .files = manifest.files};
   found.readers = readers_of(folder, manifest, Sight(folder, manifest.files, candidate, peers));
   const auto state_path = folder / state_file;
-  const auto answers = peers.all_gather(answer_of([&] {
+  const auto states = all_do(peers, [&] {
     for (const auto& [name, expected] : manifest.files)
       if (found.readers.at(name) == peers.rank) check_digest(folder / name, expected);
-    return found.readers.at(state_file) == peers.rank ? answer(Answer::text, read_file(state_path))
-                                                      : answer(Answer::nothing);
-  }));
-  throw_first_error(answers);
-  const auto& text = answers[static_cast<std::size_t>(found.readers.at(state_file))];
-  found.state = run_state_from_json(text.substr(1), state_path.string());
+    return found.readers.at(state_file) == peers.rank ? read_file(state_path) : std::string();
+  });
+  found.state =
+      run_state_from_json(states[static_cast<std::size_t>(found.readers.at(state_file))], state_path.string());
   check_step(found.state.step, state_path, manifest.step, "that of manifest.json");
   if (const auto step = step_of(folder)) check_step(found.state.step, state_path, *step, "that of the folder's name");
+  if (check) check(found, peers);
   return found;
 }
 
@@ -200,13 +199,20 @@ StepFolders step_folders(const fs::path& folder) {
   return all;
 }
 
+std::vector<std::string> all_do(const Peers& peers, const std::function<std::string()>& act) {
+  auto answers = peers.all_gather(answer_of([&] { return answer(Answer::text, act()); }));
+  throw_first_error(answers);
+  for (auto& each : answers) each.erase(0, 1);
+  return answers;
+}
+
 // All processes come to the same errors, and so try the same manifests.
-Found examine_checkpoint(const fs::path& folder, const Peers& peers) {
+Found examine_checkpoint(const fs::path& folder, const Peers& peers, const ContentCheck& check) {
   std::optional<InaccessibleFile> inaccessible;
   std::optional<Error> damage;
   for (const auto& candidate : candidates_in(folder, peers)) {
     try {
-      return examine(folder, candidate, peers);
+      return examine(folder, candidate, peers, check);
     } catch (const InaccessibleFile& e) {
       if (!inaccessible) inaccessible = e;
     } catch (const Error& e) {
@@ -218,8 +224,8 @@ Found examine_checkpoint(const fs::path& folder, const Peers& peers) {
   throw Error(*damage);
 }
 
-Found verify_checkpoint(const fs::path& folder) {
-  return examine_checkpoint(folder, {});
+Found verify_checkpoint(const fs::path& folder, const ContentCheck& check) {
+  return examine_checkpoint(folder, {}, check);
 }
 
 }  // namespace ddprun::checkpoint

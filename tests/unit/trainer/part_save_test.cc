@@ -359,17 +359,95 @@ TEST_CASE("a checkpoint that is not complete on all hosts does not count among t
     CHECK(names_in(hosts.folder(host)) == std::set<std::string>{"step_000003", "step_000004"});
 }
 
-TEST_CASE("a manifest without a part that the placements name is refused, naming the part") {
+namespace {
+
+// Changes the list of a checkpoint's files.
+void change_manifest(const std::filesystem::path& checkpoint,
+                     const std::function<void(checkpoint::FileDigests&)>& act) {
+  const auto path = checkpoint / "manifest.json";
+  auto manifest = checkpoint::manifest_from_json(checkpoint::read_file(path), path.string());
+  act(manifest.files);
+  write_file_atomically(path, to_json(manifest));
+}
+
+// Replaces a file, and its hash in the manifest.
+void replace_file(const std::filesystem::path& checkpoint, const std::string& name, const std::string& content) {
+  write_file_atomically(checkpoint / name, content);
+  change_manifest(checkpoint, [&](auto& files) { files[name] = checkpoint::digest_of_file(checkpoint / name); });
+}
+
+// Returns the step from which the ranks resume, or their error.
+std::string resumed(const std::filesystem::path& folder) {
+  std::array<std::string, ranks> results;
+  const std::map<std::string, std::string> settings;
+  run_ranks(ranks, [&](ProcessGroup& group) {
+    auto& result = results[static_cast<std::size_t>(group.rank())];
+    checkpoint::Checkpoints checkpoints({.folder = folder});
+    try {
+      const auto own = Tensor::zeros({1, 4}, DType::float32);
+      const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{{"tensor", ranks}}, ranks);
+      const trainer::PartsTarget parts{.model = {.tensors = {{{"weight", {ranks, 4}, DType::float32},
+                                                              {.mesh = mesh, .shards = {{.axis = "tensor"}}}}},
+                                                 .own = {own}},
+                                       .optimizer = {},
+                                       .averages = {}};
+      const auto state = trainer::resume({.checkpoints = &checkpoints, .settings = settings}, {}, group, {}, &parts);
+      result = fmt::format("step {}", state->step);
+    } catch (const Error& e) {
+      result = e.what();
+    }
+  });
+  for (const auto& each : results) CHECK(each == results[0]);
+  return results[0];
+}
+
+}  // namespace
+
+TEST_CASE("a manifest that lists fewer parts than the placements have ranks is refused, naming the placements") {
   TempDir dir;
   save(dir.path(), 1);
-  const auto path = dir / "step_000001/manifest.json";
-  auto manifest = checkpoint::manifest_from_json(checkpoint::read_file(path), path.string());
-  manifest.files.erase("part_00002.safetensors");
-  write_file_atomically(path, to_json(manifest));
-  checkpoint::Checkpoints checkpoints({.folder = dir.path()});
-  const std::map<std::string, std::string> settings;
-  CHECK_THROWS_WITH(trainer::resume({.checkpoints = &checkpoints, .settings = settings}, {}, *comm::make_self_group()),
-                    path.string() + " does not list part_00002.safetensors");
+  change_manifest(dir / "step_000001", [](auto& files) { files.erase("part_00002.safetensors"); });
+  CHECK_THAT(resumed(dir.path()), Catch::Contains((dir / "step_000001/placements.json").string() +
+                                                  ": member ranks is 3, expected at most 2, the number of parts"));
+}
+
+TEST_CASE("files of a checkpoint that contradict one another are skipped for the checkpoint before") {
+  TempDir dir;
+  save(dir.path(), 1);
+  save(dir.path(), 2);
+  const auto newest = dir / "step_000002";
+  CHECK(resumed(dir.path()) == "step 2");
+  const auto placements = Rows::placements();
+  SECTION("placements that are none") {
+    replace_file(newest, "placements.json", GENERATE("", "[]", "{}", R"({"format":"ddprun placements","version":1})"));
+  }
+  SECTION("placements of a larger tensor") {
+    auto other = placements;
+    other.replace(other.find("\"shape\":[3,4]"), 13, "\"shape\":[3,9]");
+    replace_file(newest, "placements.json", other);
+  }
+  SECTION("placements of a tensor that is there twice") {
+    const auto begin = placements.find("{\"name\""), end = placements.find("}", placements.find("\"writers\""));
+    auto other = placements;
+    other.insert(begin, placements.substr(begin, end + 1 - begin) + ",");
+    replace_file(newest, "placements.json", other);
+  }
+  SECTION("a part without the tensor") {
+    const auto part = newest / "other";
+    checkpoint::FileWriter out(part);
+    checkpoint::write_safetensors(out, {});
+    out.finish();
+    const auto content = checkpoint::read_file(part);
+    std::filesystem::remove(part);
+    replace_file(newest, "part_00001.safetensors", content);
+  }
+  SECTION("a part that is no safetensors file") {
+    replace_file(newest, "part_00001.safetensors", "content");
+  }
+  SECTION("another size in the manifest") {
+    change_manifest(newest, [](auto& files) { files["part_00001.safetensors"].bytes += 1; });
+  }
+  CHECK(resumed(dir.path()) == "step 1");
 }
 
 TEST_CASE("a disk that does not answer a save ends it at all ranks, naming rank, host and file") {
@@ -420,6 +498,6 @@ TEST_CASE("placements of a whole state are refused in a checkpoint of parts") {
   write_file_atomically(dir / "placements.json", to_json(stored::StoredState(1, true)));
   CHECK_THROWS_WITH(
       stored::stored_state_of(
-          {.folder = dir.path(), .state = {}, .has_parts = true}),
+          {.folder = dir.path(), .state = {}, .has_parts = true, .files = {{checkpoint::part_file(0), {}}}}),
       Catch::Contains("placements.json: member whole is true"));
 }

@@ -39,9 +39,9 @@ void check(const std::vector<MeshAxis>& axes) {
 
 std::vector<int> mesh_sizes(const std::vector<MeshAxis>& axes, int ranks) {
   check(axes);
-  std::int64_t product = 1;
+  std::int64_t product = 1;  // of no more axes than it takes to exceed the ranks
   for (const auto& each : axes)
-    if (!is_rest(each)) product *= each.size;
+    if (!is_rest(each) && product <= ranks) product *= each.size;
   const bool has_rest = std::ranges::any_of(axes, is_rest);
   if (has_rest && ranks % product != 0)
     throw make_error(Errc::usage, "a mesh {} needs a multiple of {} ranks, and there are {}", text(axes), product,

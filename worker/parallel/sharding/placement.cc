@@ -42,9 +42,11 @@ PieceSlice slice_of_piece(std::int64_t entries, const MeshShape& mesh, const Sha
 void check_shard(const TensorSpec& spec, const MeshShape& mesh, const Shard& shard) {
   if (shard.dimension >= spec.shape.size())
     throw make_error(Errc::usage, "{} has no dimension {} to shard", spec.name, shard.dimension);
-  if (shard.pieces < 1 || shard.unit < 1 || spec.shape[shard.dimension] % (shard.pieces * shard.unit) != 0)
+  const std::int64_t entries = spec.shape[shard.dimension];
+  if (shard.pieces < 1 || shard.unit < 1 || shard.pieces > std::max<std::int64_t>(entries, 1) ||
+      entries % shard.unit != 0 || entries / shard.unit % shard.pieces != 0)
     throw make_error(Errc::usage, "dimension {} of {} has {} entries, which are not {} pieces of units of {}",
-                     shard.dimension, spec.name, spec.shape[shard.dimension], shard.pieces, shard.unit);
+                     shard.dimension, spec.name, entries, shard.pieces, shard.unit);
   if (shard.copies < 1 || mesh.size(shard.axis) % shard.copies != 0)
     throw make_error(Errc::usage, "{} copies of each slice of {} do not divide the {} ranks of axis {}", shard.copies,
                      spec.name, mesh.size(shard.axis), shard.axis);

@@ -8,6 +8,7 @@
 #include "worker/parallel/group_tensors.h"
 #include "worker/parallel/sharding/redistribute.h"
 #include "worker/parallel/stored/part_files.h"
+#include "worker/parallel/stored/placements_json.h"
 
 namespace ddprun::stored {
 namespace {
@@ -54,6 +55,29 @@ std::vector<Tensor> on_host(const std::vector<Tensor>& tensors) {
 }
 
 }  // namespace
+
+StoredFiles open_files(const checkpoint::Found& found, const checkpoint::Peers& peers) {
+  const auto source = found.folder / (found.has_parts ? checkpoint::placements_file : checkpoint::model_file);
+  const int reader = found.reader_of(source.filename());
+  const auto texts =
+      checkpoint::all_do(peers, [&] { return peers.rank == reader ? to_json(stored_state_of(found)) : std::string(); });
+  StoredFiles files{.folder = found.folder,
+                    .state = stored_state_from_json(texts[static_cast<std::size_t>(reader)], source.string()),
+                    .readers = {}};
+  for (int rank = 0; rank < files.state.ranks(); ++rank)
+    files.readers.push_back(found.reader_of(files.state.file_of(Kind::model, rank)));
+  PartFiles parts(files.folder, files.state);
+  checkpoint::all_do(peers, [&] {
+    for (int rank = 0; rank < files.state.ranks(); ++rank)
+      if (files.readers[static_cast<std::size_t>(rank)] == peers.rank) parts.check(rank);
+    return std::string();
+  });
+  return files;
+}
+
+void check_files(const checkpoint::Found& found, const checkpoint::Peers& peers) {
+  open_files(found, peers);
+}
 
 void check_tensors(const StoredFiles& files, Kind kind, const std::vector<sharding::PlacedTensor>& tensors,
                    bool is_all) {

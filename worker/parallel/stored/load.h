@@ -18,6 +18,12 @@ struct StoredFiles {
   std::vector<int> readers;  // by rank that has written a file: the rank of the group that reads it
 };
 
+// Reads where the tensors of a checkpoint lie, and checks that the files have them. Collective over the peers that have
+// found it. Throws Errc::io naming the file and what is wrong with it, the same at all peers.
+StoredFiles open_files(const checkpoint::Found& found, const checkpoint::Peers& peers);
+// Does the same without the result (checkpoint::ContentCheck).
+void check_files(const checkpoint::Found& found, const checkpoint::Peers& peers);
+
 // Names the parts of this rank that load() fills with tensors of one kind; they are undefined where it has none.
 struct LoadTarget {
   std::vector<sharding::PlacedTensor> tensors;  // the same at all ranks, placed on a mesh of the group's ranks

@@ -22,8 +22,17 @@ class PartFiles {
 
   // Reads so many bytes from an offset in a rank's part of a tensor.
   void read(Kind kind, const sharding::PlacedTensor& tensor, int rank, std::uint64_t offset, std::span<std::byte> out);
+  // Checks that a rank's file has all parts that it should have.
+  void check(int rank);
 
  private:
+  // A part in an open file.
+  struct Part {
+    const checkpoint::SafetensorsFile& file;
+    const checkpoint::TensorInfo& info;
+  };
+  Part find(Kind kind, const sharding::PlacedTensor& tensor, int rank);
+
   const std::filesystem::path folder_;
   const StoredState& state_;
   std::map<std::string, checkpoint::SafetensorsFile> files_;  // by name

@@ -9,6 +9,7 @@
 #include <boost/json.hpp>
 
 #include "common/error.h"
+#include "common/printable.h"
 #include "worker/checkpoint/json_object.h"
 
 namespace ddprun::stored {
@@ -23,6 +24,7 @@ using sharding::Placement;
 constexpr std::array<const char*, all_kinds.size()> kind_names{"model", "optimizer", "ema"};
 constexpr const char* format_name = "ddprun placements";
 constexpr std::int64_t format_version = 1;
+constexpr std::int64_t most_elements = std::int64_t{1} << 62;  // of a bucket: sums of two are numbers
 
 const char* name_of_kind(Kind kind) {
   return kind_names[static_cast<std::size_t>(kind)];
@@ -114,7 +116,8 @@ class Writer {
 
 class Reader {
  public:
-  explicit Reader(const std::string& source) : source_(source) {}
+  Reader(const std::string& source, const StoredLimits& limits)
+      : source_(source), most_ranks_(limits.ranks), bytes_left_(limits.bytes) {}
 
   StoredState read(const json::value& value) {
     const JsonObject in(value, source_);
@@ -123,6 +126,9 @@ class Reader {
     StoredState state(in.number<int>("ranks"), in.flag("whole"));
     ranks_ = state.ranks();
     if (ranks_ < 1) throw make_error(Errc::io, "{}: member ranks is {}, expected at least 1", source_, ranks_);
+    if (ranks_ > most_ranks_)
+      throw make_error(Errc::io, "{}: member ranks is {}, expected at most {}, the number of parts", source_, ranks_,
+                       most_ranks_);
     for (const auto& mesh : in.list("meshes")) meshes_.push_back(mesh_of(mesh));
     for (const auto& bucket : in.list("buckets")) buckets_.push_back(bucket_of(bucket));
     const json::value kinds(in.object("tensors"));
@@ -135,6 +141,9 @@ class Reader {
  private:
   [[noreturn]] void refuse(const char* what) const {
     throw make_error(Errc::io, "{}: a {} is not as it has to be", source_, what);
+  }
+  [[noreturn]] void refuse_tensor(const std::string& name, const char* what) const {
+    throw make_error(Errc::io, "{}: tensor {} {}", source_, printable(name), what);
   }
   template <class T>
   T number(const json::value& value, const char* what) const {
@@ -171,10 +180,12 @@ class Reader {
     const JsonObject in(value, source_);
     auto bucket = std::make_shared<BucketLayout>();
     bucket->elements = in.number<std::int64_t>("elements");
+    if (bucket->elements < 0 || bucket->elements > most_elements) refuse("bucket");
     for (const auto& each : in.list("slots")) {
       const auto& slot = list(each, 3, "bucket");
-      bucket->slots.push_back(
-          {text(slot[0], "bucket"), number<std::int64_t>(slot[1], "bucket"), number<std::int64_t>(slot[2], "bucket")});
+      const auto offset = number<std::int64_t>(slot[1], "bucket"), count = number<std::int64_t>(slot[2], "bucket");
+      if (offset < 0 || count < 0 || count > bucket->elements || offset > bucket->elements - count) refuse("bucket");
+      bucket->slots.push_back({text(slot[0], "bucket"), offset, count});
     }
     return bucket;
   }
@@ -215,25 +226,40 @@ class Reader {
     return placement;
   }
 
-  void add(const json::value& value, StoredTensors& to) const {
+  // Takes the bytes of a tensor from those that are left. One with an extent of 0 takes none, and its other extents
+  // still take time.
+  void take_bytes(const std::string& name, const std::vector<std::int64_t>& shape, DType dtype) {
+    std::uint64_t bytes = size_of(dtype);
+    for (const auto extent : shape) {
+      if (extent < 0) refuse("shape");
+      if (__builtin_mul_overflow(bytes, std::max<std::uint64_t>(static_cast<std::uint64_t>(extent), 1), &bytes) ||
+          bytes > bytes_left_)
+        refuse_tensor(name, "takes more bytes than the parts have");
+    }
+    if (std::ranges::count(shape, 0) == 0) bytes_left_ -= bytes;
+  }
+
+  void add(const json::value& value, StoredTensors& to) {
     const JsonObject in(value, source_);
     const auto name = in.text("name");
     const auto dtype = checkpoint::dtype_in_files(in.text("dtype"));
-    if (!dtype) throw make_error(Errc::io, "{}: tensor {} has an unknown dtype", source_, name);
+    if (!dtype) refuse_tensor(name, "has an unknown dtype");
     const auto shape = in.numbers<std::int64_t>("shape");
-    if (std::ranges::any_of(shape, [](auto extent) { return extent < 0; })) refuse("shape");
+    take_bytes(name, shape, *dtype);
     PlacedTensor tensor({name, shape, *dtype}, placement_of(in));
     auto writers = in.numbers<int>("writers");
     const auto parts = tensor.parts();
     const auto has = [&](std::size_t p) { return std::ranges::count(tensor.holders(parts[p]), writers[p]) > 0; };
     bool fits = writers.size() == parts.size();
     for (std::size_t p = 0; fits && p < parts.size(); ++p) fits = has(p);
-    if (!fits) throw make_error(Errc::io, "{}: the parts of tensor {} do not have these writers", source_, name);
+    if (!fits) refuse_tensor(name, "has parts that these writers do not have");
     to.tensors.push_back(std::move(tensor));
     to.writers.push_back(std::move(writers));
   }
 
   const std::string& source_;
+  const int most_ranks_;
+  std::uint64_t bytes_left_;
   int ranks_ = 0;
   std::vector<std::shared_ptr<const MeshShape>> meshes_;
   std::vector<std::shared_ptr<const BucketLayout>> buckets_;
@@ -246,13 +272,13 @@ std::string to_json(const StoredState& state) {
 }
 
 // A placement that the tensor cannot have is damage here, and no mistake of a user.
-StoredState stored_state_from_json(std::string_view text, const std::string& source) {
+StoredState stored_state_from_json(std::string_view text, const std::string& source, const StoredLimits& limits) {
   const auto value = checkpoint::parse_json(text, source);
   try {
-    return Reader(source).read(value);
+    return Reader(source, limits).read(value);
   } catch (const Error& e) {
     if (e.code() == Errc::io) throw;
-    throw make_error(Errc::io, "{}: {}", source, e.what());
+    throw make_error(Errc::io, "{}: {}", source, printable(e.what()));
   }
 }
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "common/error.h"
+#include "common/printable.h"
 #include "worker/checkpoint/file_writer.h"
 #include "worker/parallel/stored/placements_json.h"
 
@@ -34,6 +37,25 @@ StoredState whole_state_of(const checkpoint::Found& found) {
     }
   }
   return state;
+}
+
+StoredLimits limits_of(const checkpoint::Found& found) {
+  StoredLimits limits{.ranks = 0, .bytes = 0};
+  for (const auto& [name, digest] : found.files) {
+    if (!checkpoint::is_part_file(name)) continue;
+    ++limits.ranks;
+    limits.bytes += digest.bytes;
+  }
+  return limits;
+}
+
+void check_unique_names(const StoredState& state, const std::string& source) {
+  for (const Kind kind : all_kinds) {
+    std::set<std::string_view> names;
+    for (const auto& tensor : state.of(kind).tensors)
+      if (const auto& name = tensor.spec().name; !names.insert(name).second)
+        throw make_error(Errc::io, "{}: tensor {} is there twice", source, printable(name));
+  }
 }
 
 }  // namespace
@@ -70,7 +92,8 @@ StoredTensors WriterChoice::choose(std::vector<sharding::PlacedTensor> tensors,
 StoredState stored_state_of(const checkpoint::Found& found) {
   if (!found.has_parts) return whole_state_of(found);
   const auto file = found.folder / checkpoint::placements_file;
-  auto state = stored_state_from_json(checkpoint::read_file(file), file.string());
+  auto state = stored_state_from_json(checkpoint::read_file(file), file.string(), limits_of(found));
+  check_unique_names(state, file.string());
   if (state.is_whole())
     throw make_error(Errc::io, "{}: member whole is true, expected false in a checkpoint of parts", file.string());
   return state;

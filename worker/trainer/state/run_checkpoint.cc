@@ -11,7 +11,6 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "worker/comm/collectives.h"
-#include "worker/parallel/stored/placements_json.h"
 #include "worker/trainer/state/hook_checkpoint.h"
 
 namespace ddprun::trainer {
@@ -144,7 +143,8 @@ bool has_averages(const stored::StoredFiles& files, bool wanted, ProcessGroup& g
 }
 
 // Finds the checkpoint from which the run goes on. Collective; the result is the same at all ranks.
-std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options, const checkpoint::Peers& peers) {
+std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options, const checkpoint::Peers& peers,
+                                                 const checkpoint::ContentCheck& check) {
   auto& checkpoints = *options.checkpoints;
   if (options.resume == Resume::never) {
     if (peers.rank == 0 && checkpoints.any())
@@ -154,25 +154,13 @@ std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options, c
     return std::nullopt;
   }
   if (options.resume == Resume::best) {
-    if (auto found = checkpoints.best(peers)) return found;
+    if (auto found = checkpoints.best(peers, check)) return found;
     throw Error(Errc::io, "checkpoint.resume = best, but checkpoint.dir holds no folder best");
   }
-  auto found = checkpoints.newest(peers);
+  auto found = checkpoints.newest(peers, check);
   if (!found && options.resume == Resume::require)
     throw Error(Errc::io, "checkpoint.resume = require, but checkpoint.dir holds no checkpoint");
   return found;
-}
-
-// Reads at one rank where the tensors lie, for all. Collective.
-stored::StoredFiles files_of(const checkpoint::Found& found, ProcessGroup& group) {
-  const int reader = found.reader_of(found.has_parts ? checkpoint::placements_file : checkpoint::model_file);
-  const auto text =
-      broadcast_bytes(group, group.rank() == reader ? stored::to_json(stored::stored_state_of(found)) : "", reader);
-  stored::StoredFiles files{
-      .folder = found.folder, .state = stored::stored_state_from_json(text, found.folder.string()), .readers = {}};
-  for (int rank = 0; rank < files.state.ranks(); ++rank)
-    files.readers.push_back(found.reader_of(files.state.file_of(stored::Kind::model, rank)));
-  return files;
 }
 
 }  // namespace
@@ -202,13 +190,14 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const W
                                            const Distribute& distribute, const PartsTarget* parts) {
   const checkpoint::Peers peers{.rank = group.rank(),
                                 .all_gather = [&](const std::string& own) { return all_gather_bytes(group, own); }};
-  const auto found = find_checkpoint(options, peers);
+  std::optional<stored::StoredFiles> files;
+  const auto found = find_checkpoint(
+      options, peers, [&files](const auto& each, const auto& by) { files = stored::open_files(each, by); });
   if (!found) return std::nullopt;
   check_position(*found, options);
-  const auto files = files_of(*found, group);
-  if (parts || group.rank() == 0) check_all(found->state, files, options.settings, whole, parts);
-  const bool averages = has_averages(files, parts ? !parts->averages.tensors.empty() : !whole.averages.empty(), group);
-  load(files, averages, whole, parts, group);
+  if (parts || group.rank() == 0) check_all(found->state, *files, options.settings, whole, parts);
+  const bool averages = has_averages(*files, parts ? !parts->averages.tensors.empty() : !whole.averages.empty(), group);
+  load(*files, averages, whole, parts, group);
   const auto own = distribute ? distribute(averages) : std::vector<HookState>{};
   restore_hook_state(*found, own, group);
   return found->state;

@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/nn/state.h"
+#include "worker/parallel/stored/load.h"
 #include "worker/trainer/config/device_settings.h"
 #include "worker/trainer/state/fine_tuning.h"
 #include "worker/trainer/state/run_checkpoint.h"
@@ -38,7 +39,7 @@ stored::ModelSource open_trained_model(std::string_view command, const TrainConf
     throw make_error(Errc::usage, "checkpoint.dir = {}: there is no such folder", config.checkpoint.dir.string());
   checkpoint::Checkpoints checkpoints({.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
   const bool best = resume_from_name(config.checkpoint.resume) == Resume::best;
-  const auto found = best ? checkpoints.best() : checkpoints.newest();
+  const auto found = best ? checkpoints.best({}, stored::check_files) : checkpoints.newest({}, stored::check_files);
   if (!found)
     throw make_error(Errc::usage, "{} holds no checkpoint{}", config.checkpoint.dir.string(),
                      best ? " in a folder best" : "");

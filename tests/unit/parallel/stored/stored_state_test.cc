@@ -78,8 +78,25 @@ TEST_CASE("damaged placements are an error naming the file and what is wrong") {
   CHECK_THAT(error_of("\"axis\":\"tensor\"", "\"axis\":\"sensor\""), Catch::StartsWith("placements.json: "));
   CHECK_THAT(error_of("\"shape\":[2,6]", "\"shape\":[2,7]"), Catch::StartsWith("placements.json: "));
   CHECK_THAT(error_of("\"ranks\":8", "\"ranks\":4"), Catch::StartsWith("placements.json: "));
-  CHECK_THAT(error_of("\"writers\":[", "\"writers\":[0,"), Catch::Contains("do not have these writers"));
+  CHECK_THAT(error_of("\"writers\":[", "\"writers\":[0,"),
+             Catch::Contains("tensor a has parts that these writers do not have"));
+  CHECK_THAT(error_of("\"pieces\":3", "\"pieces\":4611686018427387904"), Catch::StartsWith("placements.json: "));
+  CHECK_THAT(error_of("\"elements\":20", "\"elements\":9223372036854775807"), Catch::Contains("a bucket is not"));
+  CHECK_THAT(error_of("[\"b\",16,4]", "[\"b\",9223372036854775807,4]"), Catch::Contains("a bucket is not"));
+  CHECK_THAT(error_of("\"shape\":[2,6]", "\"shape\":[4611686018427387904,6]"),
+             Catch::Contains("tensor a takes more bytes than the parts have"));
   CHECK_THAT(error_of(text, "{}"), Catch::Contains("member format is missing"));
+}
+
+TEST_CASE("placements of more than the parts can hold are an error") {
+  const auto text = to_json(state_of_all_placements());
+  const auto read = [&](const StoredLimits& limits) { stored_state_from_json(text, "placements.json", limits); };
+  constexpr std::uint64_t bytes = 2 * 6 * 4 + 5 * 2 + 8 + (6 + 4 + 4) * 4;
+  CHECK_NOTHROW(read({.ranks = 8, .bytes = bytes}));
+  CHECK_THROWS_WITH(read({.ranks = 7, .bytes = bytes}),
+                    "placements.json: member ranks is 8, expected at most 7, the number of parts");
+  CHECK_THROWS_WITH(read({.ranks = 8, .bytes = bytes - 1}),
+                    "placements.json: tensor m.momentum takes more bytes than the parts have");
 }
 
 TEST_CASE("each part has one writer, which has it, and all ranks write about as much") {
