@@ -8,12 +8,12 @@
 #include <map>
 #include <utility>
 
-#include "common/address_space.h"
+#include "common/rounding.h"
+#include "worker/checkpoint/streaming_copy.h"
 
 namespace ddprun::checkpoint {
 namespace {
 
-constexpr std::size_t alignment = 64;
 constexpr std::size_t piece_bytes = std::size_t{512} << 10;  // so long a thread waits for another one at most
 
 struct Copy {
@@ -43,15 +43,6 @@ struct Snapshot::Rest {
   std::latch missing;
 };
 
-std::byte* CopyMemory::reserve(std::size_t bytes) {
-  if (bytes > bytes_) {
-    memory_.reset();
-    memory_ = reserve_address_space(bytes);
-    bytes_ = bytes;
-  }
-  return memory_.get();
-}
-
 Snapshot::Snapshot(Content content, const Memory& now, const Memory& later, CopyMemory& memory)
     : content_(std::move(content)) {
   std::map<const std::byte*, std::size_t> sizes, offsets;  // by memory: a tensor may be in two files
@@ -69,7 +60,7 @@ Snapshot::Snapshot(Content content, const Memory& now, const Memory& later, Copy
       if (found == sizes.end() || found->second == 0 || bytes.size() < found->second) continue;
       if (!offsets.emplace(bytes.data(), total).second) continue;
       copies.push_back({.from = bytes.first(found->second), .to = total});
-      total += (found->second + alignment - 1) / alignment * alignment;
+      total += round_up(found->second, copy_alignment);
     }
     return copies;
   };
@@ -89,7 +80,7 @@ Snapshot::~Snapshot() = default;
 void Snapshot::copy_rest() {
   for (std::size_t i = 0; (i = rest_->next++) < rest_->pieces.size();) {
     const auto& [from, to] = rest_->pieces[i];
-    std::memcpy(memory_ + to, from.data(), from.size());
+    copy_streaming(memory_ + to, from);
     rest_->missing.count_down();
   }
 }

@@ -6,21 +6,11 @@
 #include <vector>
 
 #include "worker/checkpoint/checkpoint_folder.h"
+#include "worker/checkpoint/copy_memory.h"
 
 namespace ddprun::checkpoint {
 
-// Memory for one snapshot after the other. It is kept, since most of the time of a first copy goes to page faults.
-//
-// Threads: one at a time. Errors: Errc::io if the system has no addresses for so much.
-class CopyMemory {
- public:
-  // Returns at least so many bytes; what it returned before may be gone.
-  std::byte* reserve(std::size_t bytes);
-
- private:
-  std::shared_ptr<std::byte> memory_;
-  std::size_t bytes_ = 0;
-};
+inline constexpr std::size_t copy_alignment = 64;  // bytes: each tensor's copy begins at a multiple
 
 // A copy of a checkpoint's content, so that it can be written while the run goes on. What does not change yet is copied
 // later, on other threads.

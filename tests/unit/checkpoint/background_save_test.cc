@@ -5,10 +5,12 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <sys/mman.h>
 #include <thread>
 #include <utility>
 
 #include "common/error.h"
+#include "worker/checkpoint/streaming_copy.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -105,6 +107,41 @@ TEST_CASE("one snapshot after the other has the same memory, unless it needs mor
   const auto* const place = place_of_copy(large);
   CHECK(place_of_copy(small) == place);
   CHECK(place_of_copy(large) == place);
+}
+
+TEST_CASE("memory that is prepared has its pages, and serves the snapshots that it is for") {
+  Values small{1, 2}, large(3'000'000, 3.0F);
+  const std::size_t bytes = copy_alignment + large.size() * sizeof(float);
+  CopyMemory memory;
+  memory.prepare(bytes);
+  memory.await_pages();
+  std::byte* const begin = memory.reserve(bytes);
+  std::vector<unsigned char> is_there((bytes + 4095) / 4096);
+  REQUIRE(::mincore(begin, bytes, is_there.data()) == 0);
+  CHECK(std::ranges::all_of(is_there, [](unsigned char each) { return (each & 1) == 1; }));
+  memory.prepare(bytes);  // beside the copy
+  Snapshot snapshot({.model = {view_of("a", small), view_of("b", large)}, .optimizer = {}, .state = {}}, {},
+                    {bytes_of(small), bytes_of(large)}, memory);
+  snapshot.copy_rest();
+  snapshot.wait();
+  CHECK(snapshot.content().model[0].bytes.data() == begin);
+  CHECK(values_of(snapshot.content().model[0]) == small);
+  CHECK(values_of(snapshot.content().model[1]) == large);
+}
+
+TEST_CASE("a copy past the caches has all bytes, wherever they begin and end") {
+  std::vector<std::byte> from(1000);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7);
+  CopyMemory memory;
+  std::byte* const to = memory.reserve(from.size());
+  for (const std::size_t begin : {0, 1, 16, 63})
+    for (const std::size_t size : {0, 1, 63, 64, 65, 128, 900}) {
+      const auto bytes = std::span(from).subspan(begin, size);
+      to[size] = std::byte{1};
+      copy_streaming(to, bytes);
+      CHECK(std::ranges::equal(bytes, std::span(to, size)));
+      CHECK(to[size] == std::byte{1});
+    }
 }
 
 TEST_CASE("a save in the background writes the values of its beginning, and says when it has ended") {

@@ -1,6 +1,7 @@
 #include "worker/trainer/commands/rank_use.h"
 
 #include "worker/trainer/commands/session_traffic.h"
+#include "worker/trainer/config/run_settings.h"
 #include "worker/trainer/report/memory_report.h"
 #include "worker/trainer/session/train_session.h"
 
@@ -15,11 +16,6 @@ double bytes_of(const optim::NamedTensors& tensors) {
   double sum = 0;
   for (const auto& [name, tensor] : tensors) sum += number(tensor.bytes());
   return sum;
-}
-
-// Returns whether the state is copied for a checkpoint, because an update may come before it is written.
-bool copies_state(const TrainConfig& config) {
-  return !config.checkpoint.dir.empty() && config.checkpoint.background && config.parallel.strategy != "local_sgd";
 }
 
 // The bytes of the state at this rank.
@@ -53,7 +49,7 @@ RankUse rank_use(const TrainConfig& config, TrainSession& session, std::size_t a
   const MemoryUse memory = memory_of(state, activation_peak, peaks);
   const SharedBytes shared = shared_bytes(config, *state.model, session.forms());
   const double averages = state.ema ? bytes_of(state.ema->averages()) : 0;
-  const bool copies_for_checkpoint = copies_state(config), copies_for_peers = config.checkpoint.peers > 0;
+  const bool copies_for_checkpoint = copies_for_checkpoints(config), copies_for_peers = config.checkpoint.peers > 0;
   const PartBytes parts = copies_for_checkpoint || copies_for_peers ? part_bytes(session) : PartBytes{};
   constexpr double copies = 4;  // the next ones are made before the last ones are dropped
   return {.parameters = number(memory.parameters),

@@ -28,6 +28,10 @@ std::int64_t micro_batch_size(const TrainConfig& config, int ranks) {
   return divide_up(divide_up(sizes.step, ranks), config.parallel.micro_batches);
 }
 
+bool copies_for_checkpoints(const TrainConfig& config) {
+  return !config.checkpoint.dir.empty() && config.checkpoint.background && config.parallel.strategy != "local_sgd";
+}
+
 optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
   optim::LrScheduleOptions options{.name = o.schedule,
                                    .lr = o.lr,

@@ -6,7 +6,7 @@
 #include "worker/optim/lr_schedule.h"
 #include "worker/trainer/config/train_config.h"
 
-// Derives a run's data order, its batches and its learning rate from the settings. Pure functions.
+// Derives a run's data order, its batches, its learning rate and its checkpoints from the settings. Pure functions.
 namespace ddprun::trainer {
 
 // Returns the plan for a data set of so many samples, and so many ranks that share each step. Throws Errc::usage if
@@ -15,6 +15,9 @@ data::EpochPlan epoch_plan(const TrainConfig& config, std::int64_t size, int ran
 
 // Returns the most samples of a rank's micro-batch, with so many ranks that share each step.
 std::int64_t micro_batch_size(const TrainConfig& config, int ranks);
+
+// Returns whether the state is copied for checkpoints, because an update may come before they are written.
+bool copies_for_checkpoints(const TrainConfig& config);
 
 // run_length: the run's length in optim.schedule_unit.
 optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& optim, std::int64_t run_length);

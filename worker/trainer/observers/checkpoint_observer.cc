@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "common/log.h"
+#include "common/rounding.h"
 #include "worker/checkpoint/background_save.h"
 #include "worker/comm/error_file.h"
 #include "worker/comm/subgroups.h"
 #include "worker/trainer/config/recovery_settings.h"
+#include "worker/trainer/config/run_settings.h"
 #include "worker/trainer/observers/observers.h"
 #include "worker/trainer/session/saved_parts.h"
 #include "worker/trainer/state/hook_checkpoint.h"
@@ -34,6 +36,14 @@ struct Targets {
 void save_whole(checkpoint::Checkpoints& checkpoints, Targets targets, const checkpoint::Content& content) {
   if (targets.best) checkpoints.save_best(content);
   if (targets.newest) checkpoints.save(content);
+}
+
+// Returns the memory that a copy of these tensors takes.
+std::size_t copied_bytes(const WholeState& whole) {
+  std::size_t sum = 0;
+  for (const auto* tensors : {&whole.model, &whole.optimizer, &whole.averages})
+    for (const auto& [name, tensor] : *tensors) sum += round_up(tensor.bytes(), checkpoint::copy_alignment);
+  return sum;
 }
 
 // Forms another group of the same ranks.
@@ -65,6 +75,7 @@ class CheckpointObserver : public Observer {
   CheckpointObserver(const ObserverContext& context, bool saves_at_changes, Observer& all)
       : parallel_(context.config.parallel),
         config_(context.config.checkpoint),
+        prepares_memory_(copies_for_checkpoints(context.config)),
         saves_at_changes_(saves_at_changes),
         checkpoints_(*context.checkpoints),
         is_first_(context.is_first),
@@ -93,6 +104,7 @@ class CheckpointObserver : public Observer {
   void session_started(Session& session) override {
     if (divided_) state_ends();
     divide(session);
+    prepare_memory(session.state());
     session.state().await_readers = [this] {
       if (under_way_) under_way_->complete_copy();
     };
@@ -129,6 +141,15 @@ class CheckpointObserver : public Observer {
         DividedSaves{.parts = {*parts, parallel_, session.state(), session.group().rank(), session.group().size()},
                      .folder = divided_ ? divided_->folder : parts_folder(*group),
                      .group = group});
+  }
+
+  // The memory of a copy is taken during the steps before the first save.
+  void prepare_memory(const TrainState& state) {
+    if (!std::exchange(prepares_memory_, false)) return;
+    if (divided_)
+      memory_.prepare(divided_->parts.copied_bytes());
+    else if (is_first_)
+      memory_.prepare(copied_bytes(tensors_of(state)));
   }
 
   // Collective.
@@ -191,6 +212,7 @@ class CheckpointObserver : public Observer {
 
   const TrainConfig::Parallel& parallel_;
   const TrainConfig::Checkpoint& config_;
+  bool prepares_memory_;  // at the next session
   const bool saves_at_changes_;
   checkpoint::Checkpoints& checkpoints_;
   const bool is_first_;  // at rank 0

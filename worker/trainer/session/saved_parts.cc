@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "common/rounding.h"
+#include "worker/checkpoint/snapshot.h"
 #include "worker/parallel/stored/placements_json.h"
 #include "worker/trainer/config/group_settings.h"
 
@@ -60,6 +62,17 @@ SavedParts::Content SavedParts::content() const {
                      .state = state_.run,
                      .ema = views(Kind::averages, content.memory)};
   return content;
+}
+
+std::size_t SavedParts::copied_bytes() const {
+  std::size_t sum = 0;
+  for (const Kind kind : stored::all_kinds) {
+    const auto& stored = stored_.of(kind);
+    for (std::size_t i = 0; i < stored.tensors.size(); ++i)
+      if (stored.is_written_by(rank_, i))
+        sum += round_up(static_cast<std::size_t>(stored.tensors[i].local_bytes(rank_)), checkpoint::copy_alignment);
+  }
+  return sum;
 }
 
 std::string SavedParts::placements() const {

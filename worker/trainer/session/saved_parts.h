@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ class SavedParts {
   };
   // Refers to the parts' memory on the host, and to copies of what is on a device.
   Content content() const;
+  // Returns the memory that a copy of the content takes, with averages that have not begun.
+  std::size_t copied_bytes() const;
   // Returns the text of placements.json.
   std::string placements() const;
 
