@@ -39,16 +39,29 @@ std::string key_of(const SmallJob& job) {
                      job.config.train.accumulate, p.micro_batches);
 }
 
+// The bubbles of the layouts of one job: many have the same pipeline.
+class Bubbles {
+ public:
+  double of(const TrainConfig::Parallel& p) {
+    const auto [known, is_new] = known_.try_emplace({p.pipeline, p.micro_batches});
+    if (is_new) known->second = bubble_of(p);
+    return known->second;
+  }
+
+ private:
+  std::map<std::pair<int, int>, double> known_;  // by stages and micro-batches
+};
+
 // A layout that the settings or the model refuse is no mistake of the user.
 LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const Settings& settings,
                    const data::SampleLayout& samples, int ranks, const plugin::Registry& registry,
-                   const Measure& measure) {
+                   const Measure& measure, Bubbles& bubbles) {
   LayoutPlan plan{.layout = layout, .step = {}, .reason = {}};
   TrainConfig config = with_layout(given, layout);
   try {
     validate(config, settings_of(config, settings, registry));
     plan.step = plan_step(config, samples, ranks, registry, measure);
-    plan.bubble = bubble_of(config.parallel);
+    plan.bubble = bubbles.of(config.parallel);
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
     plan.reason = e.what();
@@ -200,6 +213,7 @@ void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks
   std::vector<LayoutPlan> plans;
   std::map<std::string, MeasuredStep> measured;
   FittingAxes fitting;
+  Bubbles bubbles;
   for (const Layout& layout : layouts) {
     if (!fitting.may_fit(layout)) continue;
     const auto measure = [&](const SmallJob& job) {
@@ -208,7 +222,7 @@ void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks
       log::info("plan: layout {} of {}: {}", &layout - layouts.data() + 1, layouts.size(), to_string(layout));
       return measured[key_of(job)] = measure_step(job.config, datasets, job.ranks, registry);
     };
-    plans.push_back(plan_of(layout, config, settings, datasets.train->layout(), ranks, registry, measure));
+    plans.push_back(plan_of(layout, config, settings, datasets.train->layout(), ranks, registry, measure, bubbles));
     fitting.note(plans.back());
   }
   if (std::ranges::none_of(plans, [](const auto& plan) { return plan.step.has_value(); }))

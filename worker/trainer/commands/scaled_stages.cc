@@ -84,9 +84,8 @@ class Scaling {
   ScaledStages compute() {
     const auto& p = config_.parallel;
     if (p.pipeline == 1) return {of_size({}), largest_};
-    constexpr int micro_batches_of_stage = 4;
-    const Size one{2, p.pipeline > 2 ? 2 * micro_batches_of_stage : micro_batches_of_stage};
-    const Size other{std::min(p.pipeline, 3), one.most_micro_batches + micro_batches_of_stage};
+    // One micro-batch more than stages: each schedule gets to where passes alternate. The others are alike.
+    const Size one{2, 3}, other{std::min(p.pipeline, 3), 4};
     const auto first = resized(one, 1).parallel, second = resized(other, 1).parallel;
     Stages stages =
         combined(of_size(one), of_size(other), weights_at(in_flight(p), in_flight(first), in_flight(second)),
