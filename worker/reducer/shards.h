@@ -14,8 +14,9 @@ struct Shard {
 };
 
 // The part of a bucket that a rank owns where optimizer state is sharded (ZeRO): contiguous, in rank order, of equal
-// size but for the last ones, which may be smaller or empty. Parts begin on borders of 16 elements, for vectors. Pure
-// functions.
+// size but for the last ones, which may be smaller or empty. Parts begin on borders of 16 elements, for vectors. This
+// number is part of the format of checkpoints: placements.json names buckets and ranks, and not where parts begin
+// (worker/checkpoint/FORMAT.md). Pure functions.
 Shard shard_of(std::size_t elements, int rank, int ranks);
 Counts shard_counts(std::size_t elements, int ranks);
 
