@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "tests/numerics/layout_job.h"
+#include "tests/unit/parallel/sharding/bucket_plan.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"
 
@@ -57,7 +58,7 @@ Sizes sizes_of(const std::string& text, int ranks, const std::string& parallel) 
     const std::lock_guard lock(mutex);
     sizes.most = std::max(sizes.most, bytes_of(own));
     for (const auto& tensor : tensors)
-      if (tensor.counts_once_at(group.rank())) sizes.counted += tensor.local_bytes(group.rank());
+      if (counts_once_at(tensor, group.rank())) sizes.counted += tensor.local_bytes(group.rank());
   });
   return sizes;
 }

@@ -104,12 +104,6 @@ std::vector<int> MeshShape::coordinates(int rank) const {
   return all;
 }
 
-int MeshShape::rank_at(const std::vector<int>& coordinates) const {
-  int rank = 0;
-  for (std::size_t i = 0; i < axes_.size(); ++i) rank += coordinates[i] * strides_[i];
-  return rank;
-}
-
 std::vector<int> MeshShape::ranks_along(int rank, const AxisNames& axes) const {
   const std::vector<bool> is_chosen = chosen(axes);
   int first = rank;
@@ -124,14 +118,6 @@ std::vector<int> MeshShape::ranks_along(int rank, const AxisNames& axes) const {
     ranks = std::move(next);
   }
   return ranks;
-}
-
-int MeshShape::position_along(int rank, const AxisNames& axes) const {
-  const std::vector<bool> is_chosen = chosen(axes);
-  int position = 0;
-  for (std::size_t i = 0; i < axes_.size(); ++i)
-    if (is_chosen[i]) position = position * axes_[i].size + coordinate(rank, i);
-  return position;
 }
 
 }  // namespace ddprun

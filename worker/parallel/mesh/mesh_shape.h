@@ -41,14 +41,10 @@ class MeshShape {
   std::vector<int> coordinates(int rank) const;
   int coordinate(int rank, std::size_t axis) const { return rank / strides_[axis] % axes_[axis].size; }
   int coordinate(int rank, std::string_view axis) const { return coordinate(rank, index_of(axis)); }
-  // The inverse of coordinates(). REQUIRES: each is below the size of its axis.
-  int rank_at(const std::vector<int>& coordinates) const;
 
   // Returns the ranks that differ from this one only in these axes, itself included, ascending: a group for each
   // product of axes. Without an axis, only the rank itself.
   std::vector<int> ranks_along(int rank, const AxisNames& axes) const;
-  // Returns the rank's index among them.
-  int position_along(int rank, const AxisNames& axes) const;
 
  private:
   std::vector<bool> chosen(const AxisNames& axes) const;

@@ -13,8 +13,6 @@
 namespace ddprun::sharding {
 namespace {
 
-constexpr std::int64_t slot_alignment = 64;  // bytes
-
 std::int64_t product(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies());
 }
@@ -86,14 +84,6 @@ std::int64_t TensorSpec::elements() const {
   return product(shape);
 }
 
-Placement gradient_placement(const Placement& placement, AxisNames axes_of_samples) {
-  return {.mesh = placement.mesh,
-          .stage = placement.stage,
-          .shards = placement.shards,
-          .local = Replicate{},
-          .partial = std::move(axes_of_samples)};
-}
-
 PlacedTensor::PlacedTensor(TensorSpec spec, Placement placement)
     : spec_(std::move(spec)), placement_(std::move(placement)) {
   const MeshShape& mesh = *placement_.mesh;
@@ -132,7 +122,6 @@ PlacedTensor::PlacedTensor(TensorSpec spec, Placement placement)
       throw make_error(Errc::usage, "axis {} has no coordinate {} to own {}", owner->axis, owner->coordinate,
                        spec_.name);
   }
-  for (const std::string& axis : placement_.partial) claim(axis);
 }
 
 bool PlacedTensor::exists_at(int rank) const {
@@ -299,31 +288,6 @@ std::vector<int> PlacedTensor::holders(const Part& part) const {
   return ranks_with(coordinates(part));
 }
 
-bool PlacedTensor::counts_once_at(int rank) const {
-  return exists_at(rank) && holders(rank).front() == rank;
-}
-
-AxisNames PlacedTensor::reduction_axes() const {
-  AxisNames axes;
-  for (const MeshAxis& axis : placement_.mesh->axes()) {
-    const bool is_tied = axis.name == "pipeline" && placement_.stage && placement_.stage->coordinates.size() > 1;
-    if (axis.size > 1 && (is_tied || std::ranges::count(placement_.partial, axis.name) > 0)) axes.push_back(axis.name);
-  }
-  return axes;
-}
-
-std::vector<int> PlacedTensor::reduction_ranks(int rank) const {
-  const MeshShape& mesh = *placement_.mesh;
-  auto coordinates = coordinates_of(slices_of(rank), flat_of(rank));
-  const AxisNames axes = reduction_axes();
-  for (std::size_t i = 0; i < coordinates.size(); ++i) {
-    const std::string& axis = mesh.axes()[i].name;
-    const bool is_sharded = std::ranges::count(placement_.shards, axis, &Shard::axis) > 0;
-    if (!is_sharded && std::ranges::count(axes, axis) == 0) coordinates[i] = {mesh.coordinate(rank, i)};
-  }
-  return ranks_with(coordinates);
-}
-
 std::vector<PlacedTensor::Part> PlacedTensor::parts() const {
   const MeshShape& mesh = *placement_.mesh;
   std::vector<int> sizes;
@@ -350,20 +314,6 @@ std::vector<PlacedTensor::Part> PlacedTensor::parts() const {
       add(slices, f, clipped(ranges, flat_range(f, elements)));
   } while (advance(slices, sizes));
   return all;
-}
-
-BucketLayout plan_bucket_layout(const std::vector<PlacedTensor>& tensors) {
-  BucketLayout layout;
-  for (const PlacedTensor& tensor : tensors) {
-    // The first rank that has the tensor has its first slices, which are the largest.
-    int first = 0;
-    while (!tensor.exists_at(first)) ++first;
-    const std::int64_t largest = tensor.local_elements(first);
-    layout.slots.push_back({tensor.spec().name, layout.elements, largest});
-    const auto alignment = slot_alignment / static_cast<std::int64_t>(size_of(tensor.spec().dtype));
-    layout.elements += round_up(largest, alignment);
-  }
-  return layout;
 }
 
 }  // namespace ddprun::sharding

@@ -84,19 +84,13 @@ struct Owner {
 struct Replicate {};
 
 // The place of a tensor's elements: first the stage, then slices of dimensions, then a part of what is left of it.
-// On an axis that none of them names the tensor is replicated. A gradient before its reduction is Partial on some of
-// these axes: the ranks have summands of it (never a mean).
+// On an axis that none of them names the tensor is replicated.
 struct Placement {
   std::shared_ptr<const MeshShape> mesh;
   std::optional<Stage> stage = {};
   std::vector<Shard> shards = {};  // for different dimensions, on different axes
   std::variant<Replicate, FlatShard, Owner> local = {};
-  AxisNames partial = {};
 };
-
-// Returns the placement of such a tensor's gradient before it is reduced: whole local slices, partial on the axes whose
-// ranks have samples or positions of their own.
-Placement gradient_placement(const Placement& placement, AxisNames axes_of_samples);
 
 // A tensor with its placement: computes what each rank has of it. Pure functions.
 //
@@ -132,16 +126,6 @@ class PlacedTensor {
 
   // Returns the ranks that have the same part, ascending, this one included. Empty if the tensor does not exist.
   std::vector<int> holders(int rank) const;
-  // Returns whether this rank's part counts in a sum over all ranks, such as a norm: at the lowest of the holders.
-  bool counts_once_at(int rank) const;
-
-  // For a gradient: returns the axes over which it is summed, outermost first; those of one rank are left out.
-  // "pipeline" is among them if several stages have the tensor: then it is the axis of only those stages.
-  AxisNames reduction_axes() const;
-  // For a gradient: returns the ranks whose summands add up to this rank's part: along those axes, and for a Shard with
-  // copies the copies. Ascending. REQUIRES: exists_at(rank)
-  std::vector<int> reduction_ranks(int rank) const;
-
   // Returns all parts that have elements; each element is in one of them.
   std::vector<Part> parts() const;
   std::vector<int> holders(const Part& part) const;
@@ -164,9 +148,5 @@ class PlacedTensor {
   TensorSpec spec_;
   Placement placement_;
 };
-
-// Plans slots of tensors in the given order; their placements name their slices (and no FlatShard yet). Offsets are
-// multiples of 64 bytes.
-BucketLayout plan_bucket_layout(const std::vector<PlacedTensor>& tensors);
 
 }  // namespace ddprun::sharding

@@ -30,7 +30,7 @@ TEST_CASE("ranks of a mesh communicate along its axes") {
     for (const std::string name : {"pipeline", "data", "tensor", "expert"}) {
       const auto along = mesh.shape().ranks_along(all.rank(), {name});
       require(std::ssize(along) == mesh.size(name), "size " + name);
-      require(mesh.coordinate(name) == mesh.shape().position_along(all.rank(), {name}), "coordinate " + name);
+      require(along[static_cast<std::size_t>(mesh.coordinate(name))] == all.rank(), "coordinate " + name);
       require(mesh.group(name).size() == mesh.size(name), "group size " + name);
       require(mesh.group(name).rank() == mesh.coordinate(name), "rank in the group " + name);
       require(sum_of_ranks(mesh.group(name), all.rank()) == std::accumulate(along.begin(), along.end(), 0),
@@ -60,7 +60,7 @@ TEST_CASE("ranks of a mesh communicate over products of its axes") {
     for (const AxisNames& axes : {AxisNames{"pipeline", "context"}, {"shard", "context"}, {"pipeline", "shard"}}) {
       ProcessGroup& group = mesh.group_over(axes);
       const auto along = mesh.shape().ranks_along(all.rank(), axes);
-      require(group.rank() == mesh.shape().position_along(all.rank(), axes), "rank in the group");
+      require(along[static_cast<std::size_t>(group.rank())] == all.rank(), "rank in the group");
       require(sum_of_ranks(group, all.rank()) == std::accumulate(along.begin(), along.end(), 0), "ranks of the group");
       require(&mesh.group_over({axes[1], "expert", axes[0]}) == &group, "one group for the same axes");
     }

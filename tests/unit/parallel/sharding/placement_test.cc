@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/unit/parallel/sharding/bucket_plan.h"
 #include "tests/unit/parallel/sharding/seeded_layouts.h"
 
 using namespace ddprun;
@@ -32,7 +33,7 @@ TEST_CASE("a tensor whose placement names no axis is whole at every rank, and co
   for (int rank = 0; rank < 32; ++rank) {
     CHECK(tensor.held(rank) == Held{{{0, 12}, 0}});
     CHECK(tensor.holders(rank).size() == 32);
-    CHECK(tensor.counts_once_at(rank) == (rank == 0));
+    CHECK(counts_once_at(tensor, rank) == (rank == 0));
     CHECK(tensor.local_bytes(rank) == 48);
   }
 }
@@ -51,8 +52,8 @@ TEST_CASE("a tensor of a stage exists at its coordinates of the pipeline alone")
   CHECK(tensor.local_bytes(15) == 0);
   CHECK(tensor.holders(15).empty());
   CHECK(tensor.exists_at(16));
-  CHECK(tensor.counts_once_at(16));
-  CHECK_FALSE(tensor.counts_once_at(0));
+  CHECK(counts_once_at(tensor, 16));
+  CHECK_FALSE(counts_once_at(tensor, 0));
 }
 
 TEST_CASE("a slice of columns is a range of each row") {
@@ -104,11 +105,8 @@ TEST_CASE("where heads are fewer than ranks, neighbours have copies") {
   CHECK(tensor.held(0) == Held{{{0, 2}, 0}});
   CHECK(tensor.held(1) == tensor.held(0));
   CHECK(tensor.held(3) == Held{{{2, 4}, 0}});
-  CHECK(tensor.counts_once_at(2));
-  CHECK_FALSE(tensor.counts_once_at(3));
-  // Each copy has the gradient of its own queries.
-  const PlacedTensor gradient(tensor.spec(), gradient_placement(placement, {"shard"}));
-  CHECK(gradient.reduction_ranks(2) == Ranks{2, 3, 6, 7});
+  CHECK(counts_once_at(tensor, 2));
+  CHECK_FALSE(counts_once_at(tensor, 3));
 }
 
 TEST_CASE("a flat shard is a range of the bucket in which the local slice lies") {
@@ -133,20 +131,8 @@ TEST_CASE("an owner has the whole local slice") {
   const PlacedTensor tensor({"w", {4}}, {.mesh = mesh, .local = Owner{"shard", 1}});
   CHECK_FALSE(tensor.exists_at(0));
   CHECK(tensor.held(4) == Held{{{0, 4}, 0}});
-  CHECK(tensor.counts_once_at(4));
+  CHECK(counts_once_at(tensor, 4));
   CHECK(tensor.holders(4).size() == 16);
-}
-
-TEST_CASE("a gradient is summed over the axes on which it is partial, and over the stages of a tied parameter") {
-  const Placement placement{.mesh = mesh, .stage = Stage{{0, 1}}, .shards = {{.axis = "tensor", .dimension = 0}}};
-  const PlacedTensor tied({"wte", {8}}, gradient_placement(placement, {"shard", "replicate"}));
-  CHECK(tied.reduction_axes() == AxisNames{"pipeline", "replicate", "shard"});
-  CHECK(tied.reduction_ranks(1) == Ranks{1, 5, 9, 13, 17, 21, 25, 29});
-  Placement own = placement;
-  own.stage = Stage{{1}};
-  const PlacedTensor single({"wte", {8}}, gradient_placement(own, {"shard", "replicate"}));
-  CHECK(single.reduction_axes() == AxisNames{"replicate", "shard"});
-  CHECK(single.reduction_ranks(17) == Ranks{17, 21, 25, 29});
 }
 
 TEST_CASE("a placement that does not fit is refused with the tensor's name") {
@@ -199,7 +185,7 @@ TEST_CASE("the parts of a tensor divide it, and each rank has the part of its ho
           elements += range.whole.count();
         }
         REQUIRE(end <= tensor.local_elements(rank));
-        if (tensor.counts_once_at(rank)) counted += elements;
+        if (counts_once_at(tensor, rank)) counted += elements;
       }
       REQUIRE(counted == tensor.spec().elements());
     }

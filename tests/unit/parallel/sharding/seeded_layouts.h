@@ -9,6 +9,7 @@
 
 #include "worker/parallel/sharding/placement.h"
 #include "tests/support/random_source.h"
+#include "tests/unit/parallel/sharding/bucket_plan.h"
 
 namespace ddprun::testing {
 
