@@ -12,6 +12,8 @@
 #include "common/log.h"
 #include "common/rounding.h"
 #include "common/standard_output.h"
+#include "worker/trainer/commands/computed_layouts.h"
+#include "worker/trainer/commands/dry_step.h"
 #include "worker/trainer/commands/pipeline_bubble.h"
 
 namespace ddprun::trainer {
@@ -52,15 +54,22 @@ class Bubbles {
   std::map<std::pair<int, int>, double> known_;  // by stages and micro-batches
 };
 
-// A layout that the settings or the model refuse is no mistake of the user.
-LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const Settings& settings,
-                   const data::SampleLayout& samples, int ranks, const plugin::Registry& registry,
-                   const Measure& measure, Bubbles& bubbles) {
-  LayoutPlan plan{.layout = layout, .step = {}, .reason = {}};
+// Returns none for a job that cannot be computed, or not as it is.
+std::optional<ComputedStep> step_of(const Layout& layout, const TrainConfig& given, const Settings& settings,
+                                    const data::SampleLayout& samples, int ranks, const plugin::Registry& registry) {
   TrainConfig config = with_layout(given, layout);
+  validate(config, settings_of(config, settings, registry));
+  if (!has_dry_step(config) || config.train.shards > 0) return std::nullopt;
+  return compute_step(config, samples, ranks, registry);
+}
+
+// A layout that the settings or the model refuse is no mistake of the user.
+LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const data::SampleLayout& samples, int ranks,
+                   const plugin::Registry& registry, const Measure& measure, LayoutStep& step, Bubbles& bubbles) {
+  LayoutPlan plan{.layout = layout, .step = {}, .reason = {}};
+  const TrainConfig config = with_layout(given, layout);
   try {
-    validate(config, settings_of(config, settings, registry));
-    plan.step = plan_step(config, samples, ranks, registry, measure);
+    plan.step = plan_step(config, samples, ranks, registry, measure, step.get());
     plan.bubble = bubbles.of(config.parallel);
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
@@ -210,6 +219,9 @@ std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
 void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
   const auto datasets = make_datasets(config, settings, registry);
   const auto layouts = layouts_of(ranks, config.model.experts > 0);
+  auto steps = compute_all(layouts.size(), [&](std::size_t i) {
+    return step_of(layouts[i], config, settings, datasets.train->layout(), ranks, registry);
+  });
   std::vector<LayoutPlan> plans;
   std::map<std::string, MeasuredStep> measured;
   FittingAxes fitting;
@@ -222,7 +234,8 @@ void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks
       log::info("plan: layout {} of {}: {}", &layout - layouts.data() + 1, layouts.size(), to_string(layout));
       return measured[key_of(job)] = measure_step(job.config, datasets, job.ranks, registry);
     };
-    plans.push_back(plan_of(layout, config, settings, datasets.train->layout(), ranks, registry, measure, bubbles));
+    plans.push_back(plan_of(layout, config, datasets.train->layout(), ranks, registry, measure,
+                            steps[static_cast<std::size_t>(&layout - layouts.data())], bubbles));
     fitting.note(plans.back());
   }
   if (std::ranges::none_of(plans, [](const auto& plan) { return plan.step.has_value(); }))

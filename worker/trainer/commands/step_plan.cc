@@ -13,7 +13,6 @@
 #include "common/rounding.h"
 #include "common/standard_output.h"
 #include "worker/reducer/shard_tree.h"
-#include "worker/trainer/commands/computed_step.h"
 #include "worker/trainer/commands/free_memory.h"
 #include "worker/trainer/commands/measured_step.h"
 #include "worker/trainer/commands/pipeline_bubble.h"
@@ -148,21 +147,21 @@ TrainConfig with_micro_batches(const TrainConfig& config, int ranks) {
 }  // namespace
 
 StepPlan plan_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
-                   const plugin::Registry& registry, const Measure& measure) {
+                   const plugin::Registry& registry, const Measure& measure, std::optional<ComputedStep> computed) {
   if (config.train.shards > 0) {
     auto plan = plan_step(with_micro_batches(config, ranks), samples, ranks, registry, measure);
     plan.use.gradients *= 1 + copies_for_shards(static_cast<int>(config.train.shards), ranks);
     return plan;
   }
   if (!has_dry_step(config)) return measured_plan(config, ranks, measure);
-  const ComputedStep computed = compute_step(config, samples, ranks, registry);
+  if (!computed) computed = compute_step(config, samples, ranks, registry);
   StepPlan plan{.ranks = ranks,
-                .use = computed.use,
-                .sent = computed.sent,
+                .use = computed->use,
+                .sent = computed->sent,
                 .is_computed = true,
-                .computed_blocks = computed.computed_blocks,
-                .blocks = computed.blocks};
-  plan.use.operations = computed.operations;
+                .computed_blocks = computed->computed_blocks,
+                .blocks = computed->blocks};
+  plan.use.operations = computed->operations;
   add_time(config, samples, registry, measure, plan);
   return plan;
 }

@@ -9,6 +9,7 @@
 #include "common/config/settings.h"
 #include "worker/data/dataset.h"
 #include "worker/plugin/registry.h"
+#include "worker/trainer/commands/computed_step.h"
 #include "worker/trainer/commands/measured_step.h"
 #include "worker/trainer/commands/rank_use.h"
 #include "worker/trainer/commands/small_job.h"
@@ -38,9 +39,10 @@ using Measure = std::function<MeasuredStep(const SmallJob& job)>;
 
 // Computes memory and bytes (computed_step.h), and measures the time of a small_job() where this machine has the memory
 // for it: the time that ranks compute grows with their operations, and that for which they wait with the bytes sent.
-// What cannot be computed is measured. samples: the layout of the training samples. Throws what the parts throw.
+// What cannot be computed is measured. samples: the layout of the training samples. computed: compute_step() of the
+// job, if the caller has it. Throws what the parts throw.
 StepPlan plan_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
-                   const plugin::Registry& registry, const Measure& measure);
+                   const plugin::Registry& registry, const Measure& measure, std::optional<ComputedStep> computed = {});
 
 // "ddprun-worker plan --ranks N": writes the table of plan_step() to standard output. Call it while the process has one
 // thread.
