@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "worker/comm/process_group.h"
 
 namespace ddprun {
@@ -14,7 +12,6 @@ struct BucketRanks {
   ProcessGroup* shard = nullptr;      // the ranks that divide the bucket
   ProcessGroup* replicate = nullptr;  // those that have the same part, one in each shard group
   int divisor = 1;                    // the average of gradients is their sum over all these ranks divided by it
-  std::vector<int> roots = {0};       // the ranks of the shard group that make the bucket whole for a checkpoint
 };
 
 }  // namespace ddprun

@@ -83,11 +83,8 @@ class DataParallelism {
   // Calls visit(name, value) for each parameter, whole and at every rank, in the model's order. Not within a pass.
   using Visitor = std::function<void(const std::string& name, const Tensor& value)>;
   virtual void visit_parameters(const Visitor& visit) = 0;
-  // Makes rank 0's parameters whole until drop_whole_parameters(). Not within a pass.
-  virtual void collect_parameters() {}
-  virtual void drop_whole_parameters() {}
-  // Copies rank 0's parameters, written while they were whole there, and its buffers to all ranks.
-  virtual void distribute_model() = 0;
+  // To be called when what all ranks update has the values of a saved state: the next pass sees them.
+  virtual void parameters_restored() { parameters_updated(); }
 
   // Returns what only this rank has and a checkpoint needs: CommHook::state(), and tensors that are each rank's own.
   virtual std::vector<HookState> hook_state() { return {}; }

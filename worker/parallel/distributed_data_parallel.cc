@@ -326,13 +326,6 @@ void DistributedDataParallel::visit_parameters(const Visitor& visit) {
     visit(name, parameter.value());
 }
 
-void DistributedDataParallel::distribute_model() {
-  const auto parameters = state_->options.stages.present(state_->model.named_parameters());
-  broadcast(state_->group, references(parameters));
-  for (const auto& [name, parameter] : parameters) parameter.value().storage()->bump_version();
-  sync_buffers();
-}
-
 // Copies from the first rank that has inputs: the others' are out of date. On a device the pass is queued behind them:
 // should the broadcast be aborted, the gradients of the pass are, too, and nothing is updated (Reducer::finalize()).
 void DistributedDataParallel::copy_buffers() {

@@ -128,7 +128,6 @@ class DistributedDataParallel final : public DataParallelism {
   void parameters_updated() override;
   // Ignored parameters are visited with rank 0's values.
   void visit_parameters(const Visitor& visit) override;
-  void distribute_model() override;
 
   // Copies rank 0's buffers to all ranks: before a distributed evaluation or a checkpoint.
   void sync_buffers() override;

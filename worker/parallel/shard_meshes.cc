@@ -1,8 +1,5 @@
 #include "worker/parallel/shard_meshes.h"
 
-#include <string>
-
-#include "worker/comm/collectives.h"
 #include "worker/comm/subgroups.h"
 
 namespace ddprun {
@@ -26,17 +23,11 @@ ShardMeshes::ShardMeshes(ProcessGroup& group, int shard_group, ProcessGroup* rep
   if (!replicas) return;
   const int slices = group.size() / replicas->size();
   of_slices_.emplace(*replicas, axes_of(shard_group / slices, replicas->size()));
-  const auto is_first = all_gather_bytes(all_.group("shard"), replicas->rank() == 0 ? "1" : "");
-  roots_.clear();
-  for (std::size_t r = 0; r < is_first.size(); ++r)
-    if (!is_first[r].empty()) roots_.push_back(static_cast<int>(r));
 }
 
 BucketRanks ShardMeshes::ranks(bool sliced) const {
   const DeviceMesh& mesh = sliced ? *of_slices_ : all_;
-  BucketRanks result{.shard = &mesh.group("shard"), .replicate = &mesh.group("replicate"), .divisor = all().size()};
-  if (!sliced) result.roots = roots_;
-  return result;
+  return {.shard = &mesh.group("shard"), .replicate = &mesh.group("replicate"), .divisor = all().size()};
 }
 
 std::uint64_t ShardMeshes::bytes_sent() const {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "worker/comm/process_group.h"
 #include "worker/parallel/bucket_ranks.h"
@@ -34,7 +33,6 @@ class ShardMeshes {
   const std::unique_ptr<ProcessGroup> own_group_;
   const DeviceMesh all_;
   std::optional<DeviceMesh> of_slices_;
-  std::vector<int> roots_{0};  // the ranks of a shard group that are the first ones with their slices
 };
 
 }  // namespace ddprun

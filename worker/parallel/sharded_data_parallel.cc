@@ -349,31 +349,6 @@ void ShardedDataParallel::visit_parameters(const Visitor& visit) {
   }
 }
 
-void ShardedDataParallel::collect_parameters() {
-  if (!state_->sharded) return;
-  state_->sharded->drop_all();
-  state_->sharded->collect();
-}
-
-void ShardedDataParallel::drop_whole_parameters() {
-  if (!state_->sharded) return;
-  state_->sharded->drop_all();
-  state_->sharded->reset_peak();  // the whole model was none of a step
-}
-
-void ShardedDataParallel::distribute_model() {
-  NamedVariables whole = state_->options.stages.present(state_->model.named_parameters());
-  if (state_->sharded) {
-    state_->sharded->distribute();
-    std::erase_if(whole, [](const auto& each) { return each.second.requires_grad(); });
-  }
-  for (const bool sliced : {false, true})
-    if (const auto some = only(sliced, whole, state_->options); !some.empty())
-      broadcast(state_->meshes.all(sliced), references(some));
-  for (const auto& [name, parameter] : whole) parameter.value().storage()->bump_version();
-  sync_buffers();
-}
-
 ModelPeaks ShardedDataParallel::take_peaks() {
   State& state = *state_;
   ModelPeaks peaks{.parameters = state.sharded ? state.sharded->peak_bytes() : 0,

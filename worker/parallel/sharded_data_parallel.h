@@ -84,9 +84,6 @@ class ShardedDataParallel final : public DataParallelism {
   std::vector<HookState> hook_state() override;  // the buffers with broadcast_buffers = false
   std::shared_ptr<void> evaluated_model() override;
   void visit_parameters(const Visitor& visit) override;
-  void collect_parameters() override;
-  void drop_whole_parameters() override;
-  void distribute_model() override;
   ModelPeaks take_peaks() override;
   std::chrono::nanoseconds waited() const override;
   std::chrono::nanoseconds starting() const override;

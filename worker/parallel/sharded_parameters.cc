@@ -156,30 +156,4 @@ void ShardedParameters::parts_updated() {
   for (const auto& [name, parameter] : parameters_) parameter.value().storage()->bump_version();
 }
 
-void ShardedParameters::collect() {
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const auto& [shard, replicate, divisor, roots] = ranks_[b];
-    if (replicate->rank() > 0) continue;
-    for (const int root : roots) {
-      const bool is_root = shard->rank() == root;
-      if (is_root) bytes_ += buckets_[b].count * size_of(buckets_[b].dtype);
-      shard->gatherv(part(b), is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), root,
-                     {.blocking = true});
-      if (is_root) become(b, State::present);
-    }
-  }
-}
-
-void ShardedParameters::distribute() {
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    ProcessGroup& shards = *ranks_[b].shard;
-    ProcessGroup& replicas = *ranks_[b].replicate;
-    const bool is_root = shards.rank() == 0;
-    if (replicas.rank() == 0)
-      shards.scatterv(is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), part(b), 0, {.blocking = true});
-    replicas.broadcast(part(b), 0, {.blocking = true});
-  }
-  parts_updated();
-}
-
 }  // namespace ddprun

@@ -46,10 +46,6 @@ class ShardedParameters {
 
   // To be called after the parts have changed.
   void parts_updated();
-  // Makes all buckets whole at their roots until drop_all(). Collective.
-  void collect();
-  // Distributes what the first rank of each bucket has written there to all of its ranks. Collective.
-  void distribute();
 
   // Returns this rank's elements by bucket.
   const std::vector<Tensor>& parts() const { return parts_; }

@@ -14,9 +14,4 @@ void SoleRank::visit_parameters(const Visitor& visit) {
   for (const auto& [name, parameter] : model_.named_parameters()) visit(name, parameter.value());
 }
 
-// Notes that a checkpoint was written into the parameters.
-void SoleRank::distribute_model() {
-  for (const auto& [name, parameter] : model_.named_parameters()) parameter.value().storage()->bump_version();
-}
-
 }  // namespace ddprun

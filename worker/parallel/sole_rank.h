@@ -22,7 +22,6 @@ class SoleRank final : public DataParallelism {
   void parameters_updated() override {}
   void sync_buffers() override {}
   void visit_parameters(const Visitor& visit) override;
-  void distribute_model() override;
 
   std::chrono::nanoseconds waited() const override { return {}; }
   std::chrono::nanoseconds starting() const override { return {}; }

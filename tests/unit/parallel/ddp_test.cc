@@ -137,31 +137,6 @@ TEST_CASE("buckets count as gradients as long as they are there, casts as casts"
   });
 }
 
-TEST_CASE("weights that were cast to 16 bits are cast again once rank 0's have been distributed") {
-  const auto in_16_bits = [](nn::Module& net) {
-    return values(net(Variable(batch(1, 5, 4))).value().to(DType::float32));
-  };
-  run_ranks(2, [&](ProcessGroup& group) {
-    Net net(1);
-    DistributedDataParallel ddp(net, group);
-    const Net other(2);
-    const auto others = other.named_parameters(), own = net.named_parameters();
-    std::vector<float> with_cached_weights;
-    {
-      const autograd::AutocastScope precision(DType::bfloat16);
-      in_16_bits(net);
-      for (std::size_t p = 0; group.rank() == 0 && p < own.size(); ++p) {
-        Tensor value = own[p].second.value();
-        value.copy_from(others[p].second.value());
-      }
-      ddp.distribute_model();
-      with_cached_weights = in_16_bits(net);
-    }
-    const autograd::AutocastScope precision(DType::bfloat16);
-    require(with_cached_weights == in_16_bits(net), "weights");
-  });
-}
-
 TEST_CASE("backward returns with the mean of all ranks' gradients, pass after pass") {
   for (const int size : {1, 2, 3}) {
     const auto expected = mean_gradients(1, size);

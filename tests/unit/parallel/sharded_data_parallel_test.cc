@@ -362,35 +362,6 @@ TEST_CASE("groups that share a model are replicas of each other") {
   });
 }
 
-TEST_CASE("rank 0 collects whole parameters, and what it writes there reaches all ranks") {
-  for (ShardedOptions options : all_ways()) {
-    for (const int shard_group : {0, 2}) {
-      options.shard_group = shard_group;
-      run_ranks(4, [&](ProcessGroup& group) {
-        const auto net = make_net();
-        ShardedDataParallel parallel(*net, group, options);
-        const Values before = whole_parameters(parallel);
-        parallel.collect_parameters();
-        if (group.rank() == 0) {
-          require(values_of(*net) == before, "collected");
-          for (const auto& [name, parameter] : net->named_parameters()) {
-            Tensor value = parameter.value();
-            value.fill(0.25);
-          }
-        }
-        parallel.distribute_model();
-        parallel.drop_whole_parameters();
-        std::size_t own = 0;
-        for (const Tensor& part : parallel.divided()->values) own += part.bytes();
-        const std::size_t peak = parallel.take_peaks().parameters;
-        require(peak == (options.shard_parameters ? own : 0), "what was collected is none of a step");
-        for (const auto& [name, values] : whole_parameters(parallel))
-          require(values == std::vector<float>(values.size(), 0.25F), "distributed");
-      });
-    }
-  }
-}
-
 TEST_CASE("frozen parameters stay whole, and gradients of all others are needed") {
   run_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net();

@@ -137,15 +137,6 @@ void ExpertDataParallel::visit_parameters(const Visitor& visit) {
   for (const auto& [name, parameter] : model_.named_parameters()) visit(name, parameter.value());
 }
 
-void ExpertDataParallel::distribute_model() {
-  for (const bool of_experts : {true, false}) {
-    const auto own = parameters(model_, experts_.parts(), of_experts);
-    broadcast(of_experts ? replicas_ : all_, references(own));
-    for (const auto& [name, parameter] : own) parameter.value().storage()->bump_version();
-  }
-  sync_buffers();
-}
-
 void ExpertDataParallel::record_transfers(std::vector<Transfer>* into) {
   of_experts_.record_transfers(into);
   others_.record_transfers(into);

@@ -53,7 +53,6 @@ class LocalSgd::Average {
     local.average();
   }
   ~Average() {
-    if (kept_) return;
     for (std::size_t i = 0; i < own_.size(); ++i) {
       Tensor tensor = local_.averaged_[i].tensor;
       tensor.copy_from(own_[i]);
@@ -62,13 +61,9 @@ class LocalSgd::Average {
   Average(const Average&) = delete;
   Average& operator=(const Average&) = delete;
 
-  // Makes the present values stay in the model at the end.
-  void keep() { kept_ = true; }
-
  private:
   LocalSgd& local_;
   std::vector<Tensor> own_;
-  bool kept_ = false;
 };
 
 LocalSgd::LocalSgd(nn::Module& model, ProcessGroup& group, const LocalSgdOptions& options)
@@ -133,20 +128,13 @@ std::shared_ptr<void> LocalSgd::evaluated_model() {
   return std::make_shared<Average>(*this);
 }
 
-void LocalSgd::collect_parameters() {
-  collected_ = std::make_shared<Average>(*this);
-}
-
 void LocalSgd::visit_parameters(const Visitor& visit) {
   const auto average = evaluated_model();
   ddp_.visit_parameters(visit);
 }
 
 // A rank goes on with the average that was saved, unless its own parameters come from the saved state as well.
-void LocalSgd::distribute_model() {
-  if (collected_) collected_->keep();
-  collected_.reset();
-  ddp_.distribute_model();
+void LocalSgd::parameters_restored() {
   restart();
 }
 

@@ -63,9 +63,7 @@ class LocalSgd final : public DataParallelism {
 
   std::shared_ptr<void> evaluated_model() override;
   void visit_parameters(const Visitor& visit) override;
-  void collect_parameters() override;
-  void drop_whole_parameters() override { collected_.reset(); }
-  void distribute_model() override;
+  void parameters_restored() override;
 
   // Returns this rank's own parameters and buffers, the number of its steps, and the state of its fragments.
   std::vector<HookState> hook_state() override;
@@ -93,7 +91,6 @@ class LocalSgd final : public DataParallelism {
   std::vector<Fragment> fragments_;
   std::int64_t steps_ = 0;       // the number of those that have been made
   std::shared_ptr<void> local_;  // exists while gradients stay local
-  std::shared_ptr<Average> collected_;
   std::chrono::nanoseconds averaging_{};
 };
 

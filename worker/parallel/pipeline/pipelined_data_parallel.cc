@@ -121,35 +121,4 @@ optim::NamedTensors PipelinedDataParallel::own_tensors() const {
   return all;
 }
 
-void PipelinedDataParallel::collect_parameters() {
-  data_->collect_parameters();
-  if (replicas_.rank() > 0) return;
-  const optim::NamedTensors whole = state(true).gather();
-  if (!has_whole()) return;
-  const std::map<std::string, Tensor> by_name(whole.begin(), whole.end());
-  const auto& elsewhere = pipeline_->names_of_other_stages();
-  for (auto [name, parameter] : model_.named_parameters())
-    if (std::ranges::count(elsewhere, name) > 0) parameter.set_value(by_name.at(name));
-  for (auto [name, buffer] : model_.named_buffers())
-    if (const Tensor& value = by_name.at(name); value.raw() != buffer.raw()) buffer.copy_from(value);
-}
-
-void PipelinedDataParallel::drop_whole_parameters() {
-  data_->drop_whole_parameters();
-  if (!has_whole()) return;
-  const auto& elsewhere = pipeline_->names_of_other_stages();
-  for (const auto& [name, parameter] : model_.named_parameters())
-    if (std::ranges::count(elsewhere, name) > 0) release_memory(parameter);
-}
-
-void PipelinedDataParallel::distribute_model() {
-  optim::NamedTensors whole;
-  if (has_whole()) {
-    for (const auto& [name, parameter] : model_.named_parameters()) whole.emplace_back(name, parameter.value());
-    for (const auto& [name, buffer] : model_.named_buffers()) whole.emplace_back(name, buffer);
-  }
-  if (replicas_.rank() == 0) state(true).scatter(whole);
-  data_->distribute_model();
-}
-
 }  // namespace ddprun::pipeline

@@ -77,9 +77,7 @@ class PipelinedDataParallel final : public DataParallelism {
   std::vector<HookState> hook_state() override;
   std::shared_ptr<void> evaluated_model() override { return data_->evaluated_model(); }
   void visit_parameters(const Visitor& visit) override;
-  void collect_parameters() override;
-  void drop_whole_parameters() override;
-  void distribute_model() override;
+  void parameters_restored() override { data_->parameters_restored(); }
   ModelPeaks take_peaks() override { return data_->take_peaks(); }
   std::chrono::nanoseconds waited() const override { return data_->waited() + pipeline_->waited(); }
   std::chrono::nanoseconds starting() const override { return data_->starting(); }
@@ -91,8 +89,6 @@ class PipelinedDataParallel final : public DataParallelism {
   // The state of the whole model, sharded over the ranks of this pipeline; of those that learn only if they are whole.
   sharding::ShardedState state(bool are_whole) const;
   void share(const std::string& name, const Tensor& value, const Visitor& visit);
-  // True at the first rank of the first pipeline; if layers are divided as well, at all that have its parts of them.
-  bool has_whole() const { return replicas_.rank() == 0 && pipeline_->group().rank() == 0; }
 
   nn::Module& model_;
   ProcessGroup& stages_;

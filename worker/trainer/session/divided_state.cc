@@ -102,11 +102,6 @@ sharding::ShardedState DividedState::sharded(const optim::NamedTensors& own) con
   return {sharding::placed_tensors(placements_, own, stages), own, all};
 }
 
-sharding::ShardedState DividedState::of_slices(const optim::NamedTensors& model) const {
-  const auto placements = sharding::placements_of(forms_.slices(), model);
-  return {sharding::placed_tensors(placements, model, nullptr), model, *forms_.groups.slices};
-}
-
 // Returns the values of the parts of parameters that nothing but parts is kept of.
 optim::NamedTensors DividedState::own_parts() const {
   optim::NamedTensors parts;
@@ -115,37 +110,27 @@ optim::NamedTensors DividedState::own_parts() const {
   return parts;
 }
 
-// Returns whether the model is collected here: slices stay slices.
-bool DividedState::collects() const {
-  return forms_.groups.gradients_of_experts.rank() == 0 && (!forms_.groups.stages || forms_.groups.stages->rank() == 0);
-}
-
+// With local SGD, what is saved exists for the moment.
 WholeState DividedState::gather() {
-  const auto own = tensors_of(state_);
-  WholeState whole{.model = {}, .optimizer = sharded(own.optimizer).gather()};
-  if (state_.ema && state_.ema->started()) whole.averages = sharded(own.averages).gather();
-  forms_.parallelism.collect_parameters();
-  whole.model = tensors_of(*state_.model);
-  if (!forms_.slices().empty()) whole.model = collects() ? of_slices(whole.model).gather() : optim::NamedTensors{};
-  // Parameters that are whole for the checkpoint alone, and the average of local SGD, end with it.
-  whole.stays = config_.parallel.zero < 3 && config_.parallel.strategy != "local_sgd";
+  if (forms_.parallelism.ranks_differ()) saved_model_ = forms_.parallelism.evaluated_model();
+  const StateParts own = parts();
+  WholeState whole{.model = own.model.gather(), .optimizer = own.optimizer.gather()};
+  if (state_.ema && state_.ema->started()) whole.averages = own.averages.gather();
+  whole.stays = !saved_model_;
   return on_host(std::move(whole));
 }
 
 WholeState DividedState::whole() {
-  const auto own = tensors_of(state_);
-  WholeState whole{.model = {}, .optimizer = sharded(own.optimizer).whole_like()};
-  if (state_.ema) whole.averages = sharded(own.averages).whole_like();
-  forms_.parallelism.collect_parameters();
-  whole.model = tensors_of(*state_.model);
-  if (!forms_.slices().empty()) whole.model = collects() ? of_slices(whole.model).whole_like() : optim::NamedTensors{};
-  return whole;
+  const StateParts own = parts();
+  return {
+      .model = own.model.whole_like(), .optimizer = own.optimizer.whole_like(), .averages = own.averages.whole_like()};
 }
 
 void DividedState::distribute(const WholeState& whole) {
-  if (!forms_.slices().empty() && collects()) of_slices(tensors_of(*state_.model)).scatter(whole.model);
-  forms_.parallelism.distribute_model();
-  sharded(state_.optimizer->state()).scatter(whole.optimizer);
+  const StateParts own = parts();
+  own.model.scatter(whole.model);
+  own.optimizer.scatter(whole.optimizer);
+  parts_restored();
 }
 
 void DividedState::distribute_averages(const WholeState& whole) {

@@ -47,7 +47,8 @@ class DividedState {
   void visit_replicas(const ReplicaVisitor& visit);  // not collective
   std::vector<HookState> own_state();                // not collective
   StateParts parts();
-  void parts_restored() { forms_.parallelism.parameters_updated(); }
+  void release() { saved_model_.reset(); }
+  void parts_restored() { forms_.parallelism.parameters_restored(); }
 
   // Returns the square of the norm of the whole reduced gradient, equal at all ranks.
   double square_sum() const;
@@ -63,11 +64,8 @@ class DividedState {
   void make_optimizer_of_parts();
   std::shared_ptr<optim::TensorParts> tensor_parts() const;
   sharding::ShardedState sharded(const optim::NamedTensors& own) const;
-  // Returns the state of a model that is whole except for its slices, sharded over the ranks that have them.
-  sharding::ShardedState of_slices(const optim::NamedTensors& model) const;
   optim::NamedTensors own_parts() const;
   optim::NamedTensors parts_of_model() const;
-  bool collects() const;
   void cut_at(const std::vector<std::size_t>& cuts);
 
   const TrainConfig& config_;
@@ -78,6 +76,7 @@ class DividedState {
   optim::NamedParameters parameters_;
   sharding::ParameterPlacements placements_;        // those of what optimizer and averages have of each parameter
   std::optional<sharding::ShardedSum> sums_;        // those over parameters()
+  std::shared_ptr<void> saved_model_;               // exists from gather() to release() if no rank trains what is saved
   std::vector<optim::NamedParameters> sum_groups_;  // its groups of the parameters whose gradients are reduced
 };
 

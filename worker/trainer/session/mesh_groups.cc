@@ -18,7 +18,6 @@ MeshGroups::MeshGroups(DeviceMesh& mesh)
     : samples(group_over(mesh, {"data", "expert"})),
       gradients(group_over(mesh, {"data", "expert", "context"})),
       gradients_of_experts(group_over(mesh, {"data", "context"})),
-      slices(find_group(mesh, {"expert", "tensor"})),
       stages(find_group(mesh, {"pipeline"})),
       parts_of_losses(find_group(mesh, {"pipeline", "context"})) {}
 

@@ -20,8 +20,7 @@ struct MeshGroups {
   // The same for experts, to which the tokens of all ranks come that divide them: on the axis "expert" their gradients
   // are sharded as they are.
   ProcessGroup& gradients_of_experts;
-  // The ranks that have the slices of the same tensors, and those that have the stages of the same model.
-  ProcessGroup* slices;
+  // The ranks that have the stages of the same model.
   ProcessGroup* stages;
   // The ranks that have parts of the losses of the same samples: of their positions, or at the last stage alone.
   ProcessGroup* parts_of_losses;

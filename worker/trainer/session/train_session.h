@@ -41,7 +41,7 @@ class TrainSession final : public Session {
   void distribute_averages(const WholeState& whole) override { divided_.distribute_averages(whole); }
   std::optional<StateParts> parts() override { return divided_.parts(); }
   void parts_restored() override { divided_.parts_restored(); }
-  void release_whole_state() override { forms_.parallelism.drop_whole_parameters(); }
+  void release_whole_state() override { divided_.release(); }
   void visit_parameters(const DataParallelism::Visitor& visit) override { divided_.visit_parameters(visit); }
   void visit_replicas(const ReplicaVisitor& visit) override { divided_.visit_replicas(visit); }
   std::vector<HookState> own_state() override { return divided_.own_state(); }

@@ -96,7 +96,7 @@ TEST_CASE("local SGD that starts later averages the gradients of the steps befor
   });
 }
 
-TEST_CASE("what is evaluated, visited and collected is the average, and ranks go on with their own parameters") {
+TEST_CASE("what is evaluated and visited is the average, and ranks go on with their own parameters") {
   run_ranks(2, [](ProcessGroup& group) {
     Local local(group, {.period = 100});
     local.train(0, group.rank());
@@ -107,31 +107,11 @@ TEST_CASE("what is evaluated, visited and collected is the average, and ranks go
       require(values_of(*local.net) == mean, "evaluated");
     }
     require(values_of(*local.net) == own, "as before");
-    local.local.collect_parameters();
-    require(values_of(*local.net) == mean, "collected");
-    local.local.drop_whole_parameters();
     optim::NamedTensors visited;
     local.local.visit_parameters(
         [&](const std::string& name, const Tensor& value) { visited.emplace_back(name, value.clone()); });
     require(values_of(visited) == mean, "visited");
     require(values_of(*local.net) == own, "still as before");
-  });
-}
-
-TEST_CASE("what is written into the collected parameters of rank 0 becomes that of all ranks") {
-  run_ranks(2, [](ProcessGroup& group) {
-    Local local(group, {.period = 100, .outer = {.lr = 0.5}});
-    local.train(0, group.rank());
-    local.local.collect_parameters();
-    const auto parameters = local.net->named_parameters();
-    if (group.rank() == 0)
-      for (const auto& [name, parameter] : parameters) Tensor(parameter.value()).fill(7);
-    local.local.distribute_model();
-    for (const auto& [name, values] : values_of(*local.net))
-      for (const float value : values) require(value == 7, name);
-    local.local.drop_whole_parameters();
-    for (const auto& [name, values] : values_of(*local.net))
-      for (const float value : values) require(value == 7, name);
   });
 }
 

@@ -180,12 +180,12 @@ TEST_CASE("a stage that learns nothing is refused") {
                     Catch::Contains("stage 0 of the pipeline, from flatten on, has no parameter"));
 }
 
-TEST_CASE("the whole model is seen by all ranks, collected at rank 0 and distributed from there") {
+TEST_CASE("the whole model is seen by all ranks, of which each has its stages alone") {
   const auto whole = make({"gpt"});
   std::map<std::string, std::vector<double>> expected;
   for (const auto& [name, parameter] : whole->named_parameters()) expected[name] = test::values(parameter.value());
   std::mutex mutex;
-  int seen = 0, collected = 0, distributed = 0, dropped = 0;
+  int seen = 0, dropped = 0;
   run_ranks(4, [&](ProcessGroup& world) {
     const DeviceMesh mesh(world, {{"pipeline", 2}, {"data", 2}});
     const auto model = make({"gpt"});
@@ -198,31 +198,13 @@ TEST_CASE("the whole model is seen by all ranks, collected at rank 0 and distrib
       ++count;
     });
     const bool sees = all && count == expected.size();
-    pipelined.collect_parameters();
-    bool has = true;
-    if (world.rank() == 0) {
-      for (const auto& [name, parameter] : model->named_parameters()) {
-        has = has && parameter.value().storage()->is_present() && test::values(parameter.value()) == expected.at(name);
-        Tensor value = parameter.value();
-        value.fill(4);
-      }
-    }
-    pipelined.distribute_model();
-    pipelined.drop_whole_parameters();
-    bool gets = true;
-    for (const auto& [name, parameter] : pipelined.pipeline().parameters())
-      for (const double value : test::values(parameter.value())) gets = gets && value == 4;
     bool drops = true;
     for (const auto& name : pipelined.pipeline().names_of_other_stages())
       drops = drops && !model->parameter(name).value().storage()->is_present();
     const std::lock_guard lock(mutex);
     seen += sees;
-    collected += has;
-    distributed += gets;
     dropped += drops;
   });
   CHECK(seen == 4);
-  CHECK(collected == 4);
-  CHECK(distributed == 4);
   CHECK(dropped == 4);
 }
