@@ -12,6 +12,7 @@ using Way = WritePolicy::Way;
 namespace {
 
 constexpr WritePolicy::Kind sums{OpKind::allreduce, 1 << 20, 4};
+constexpr int series = sums.turn + WritePolicy::measured_trials;
 
 // Successive operations, each of which takes as long as the test says for its way of writing.
 struct Operations {
@@ -25,8 +26,8 @@ struct Operations {
     ++counts[choice.way];
     return choice;
   }
-  void run_turns(std::uint32_t turns) {
-    for (std::uint32_t i = 0; i < turns * sums.turn; ++i) run();
+  void run_series(int count) {
+    for (int i = 0; i < count * series; ++i) run();
   }
 };
 
@@ -36,37 +37,37 @@ TEST_CASE("the quicker way of writing is taken between the trials") {
   const auto quicker = GENERATE(Way::into_caches, Way::past_caches);
   Operations operations;
   operations.took[quicker] = 10us;
-  operations.run_turns(WritePolicy::first_series + 2);
+  operations.run_series(WritePolicy::first_series + 2);
   operations.counts.clear();
-  operations.run_turns(10);
-  CHECK(operations.counts[quicker] == 40);
-  operations.run_turns(1000);
-  CHECK(operations.counts[quicker] > 0.97 * 4040);
+  operations.run_series(10);
+  CHECK(operations.counts[quicker] == 10 * series);
+  operations.run_series(1000);
+  CHECK(operations.counts[quicker] > 0.97 * 1010 * series);
 }
 
 TEST_CASE("a way that becomes quicker is found at the next series of trials") {
   Operations operations;
-  operations.run_turns(WritePolicy::second_series + 2);
+  operations.run_series(WritePolicy::second_series + 2);
   operations.took = {{Way::into_caches, 840us}, {Way::past_caches, 100us}};
-  operations.run_turns(WritePolicy::series_interval - WritePolicy::second_series);
+  operations.run_series(WritePolicy::series_interval - WritePolicy::second_series);
   operations.counts.clear();
-  operations.run_turns(100);
+  operations.run_series(100);
   CHECK(operations.counts[Way::into_caches] == 0);
 }
 
-// Each series writes all of the memory in one way before it measures that way; the memory is new in the first turn.
+// Each series writes all of the memory in one way before it measures that way; the memory is new at first.
 TEST_CASE("only the last trials of each way are measured") {
   Operations operations;
   std::set<int> measured;
   for (int i = 0; i < 40; ++i)
     if (operations.run().measured) measured.insert(i);
-  CHECK(measured == std::set<int>{6, 7, 10, 11});
+  CHECK(measured == std::set<int>{10, 11, 16, 17});
 }
 
 TEST_CASE("one slow trial of a way decides nothing") {
   Operations operations;
   for (int i = 0; i < 40; ++i) {
-    operations.took[Way::into_caches] = i == 6 ? 10ms : 40us;
+    operations.took[Way::into_caches] = i == 10 ? 10ms : 40us;
     operations.run();
   }
   CHECK(operations.policy.choose(sums).way == Way::into_caches);
@@ -96,12 +97,12 @@ TEST_CASE("operations of about one size that take turns with other places are me
 TEST_CASE("kinds and sizes of operations are decided by themselves, at first as the latest decision") {
   Operations operations;
   operations.took[Way::past_caches] = 10us;
-  operations.run_turns(3);
+  operations.run_series(3);
   const WritePolicy::Kind broadcasts{OpKind::broadcast, 1 << 20, 4}, small{OpKind::allreduce, 1 << 15, 4};
   CHECK(operations.policy.choose(broadcasts).way == Way::past_caches);
   CHECK(operations.policy.choose(small).way == Way::past_caches);
   operations.took[Way::into_caches] = 1us;
-  for (int i = 0; i < 12; ++i) operations.run(broadcasts);
+  for (int i = 0; i < 3 * series; ++i) operations.run(broadcasts);
   CHECK(operations.policy.choose(broadcasts).way == Way::into_caches);
   CHECK(operations.policy.choose(sums).way == Way::past_caches);
 }

@@ -50,17 +50,9 @@ void StagedExchanges::execute(const Collective& collective) {
   }
 }
 
-std::size_t StagedExchanges::elements_per_slot(const Collective& collective) const {
-  return layout_.slot_bytes() / size_of(collective.operation.dtype);
-}
-
-std::size_t StagedExchanges::elements_per_section(const Collective& collective) const {
-  return layout_.section_bytes() / size_of(collective.operation.dtype);
-}
-
 // Every rank writes a chunk of its part to its slot; the root, or every rank, reads those of the others.
 void StagedExchanges::gather(const Collective& collective) {
-  const auto length = elements_per_slot(collective);
+  const auto length = elements_of_chunk(collective);
   const bool to_all = collective.operation.kind == OpKind::allgather;
   const bool receives = to_all || collective.operation.peer == rank_;
   const bool sends = to_all || collective.operation.peer != rank_;
@@ -78,7 +70,7 @@ void StagedExchanges::gather(const Collective& collective) {
 
 // The root writes a chunk of each rank's part to that rank's section of its slot.
 void StagedExchanges::scatter(const Collective& collective) {
-  const auto length = elements_per_section(collective);
+  const auto length = elements_of_chunk(collective);
   const int root = collective.operation.peer;
   if (rank_ == root) copy(collective.input_part(rank_), collective.output);
   phases_.pipeline(divide_up(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
@@ -93,7 +85,7 @@ void StagedExchanges::scatter(const Collective& collective) {
 }
 
 void StagedExchanges::reduce_scatter(const Collective& collective) {
-  const auto length = elements_per_section(collective);
+  const auto length = elements_of_chunk(collective);
   phases_.pipeline(divide_up(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
     const auto first = number * length;
     if (stage == 0) {
@@ -113,7 +105,7 @@ void StagedExchanges::reduce_scatter(const Collective& collective) {
 
 // Works in place too: a chunk of the input is written to the slot before the chunk of the output replaces it.
 void StagedExchanges::all_to_all(const Collective& collective) {
-  const auto length = elements_per_section(collective);
+  const auto length = elements_of_chunk(collective);
   const auto largest = collective.operation.unequal() ? compare_parts(collective) : collective.operation.count;
   copy(collective.input_part(rank_), collective.output_part(rank_));
   phases_.pipeline(divide_up(largest, length), 2, [&](auto stage, auto number, auto phase) {

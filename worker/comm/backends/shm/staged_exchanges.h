@@ -29,8 +29,9 @@ class StagedExchanges {
   void scatter(const Collective& collective);
   void all_to_all(const Collective& collective);
   std::size_t compare_parts(const Collective& collective);
-  std::size_t elements_per_slot(const Collective& collective) const;
-  std::size_t elements_per_section(const Collective& collective) const;
+  std::size_t elements_of_chunk(const Collective& collective) const {
+    return area_.elements_of_chunk(collective.operation.dtype);
+  }
   void write(std::byte* slot, ConstSpan from) const {
     if (from.count > 0) area_.write(slot, from.data, from.bytes());
   }

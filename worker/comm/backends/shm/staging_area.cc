@@ -1,35 +1,37 @@
 #include "worker/comm/backends/shm/staging_area.h"
 
-#include "common/rounding.h"
-
 namespace ddprun::comm {
 namespace {
 
-std::size_t whole_lines(std::size_t bytes) {
-  return round_up(bytes, cache_line_bytes);
+constexpr std::size_t chunk_of_slot = std::size_t{256} * 1024;
+
+// Returns whether each rank has a section of its own in the slots.
+bool uses_sections(OpKind kind) {
+  switch (kind) {
+    case OpKind::allreduce:
+    case OpKind::reduce_scatter:
+    case OpKind::scatter:
+    case OpKind::all_to_all:
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
 
+// An operation whose parts differ in size uses the largest places, as its ranks may know their own parts alone.
 StagingArea::Places StagingArea::places_of(const Operation& operation) const {
-  std::size_t needed = operation.count * size_of(operation.dtype), space = layout_.section_bytes();
-  switch (operation.kind) {
-    case OpKind::allreduce:
-      needed = needed / static_cast<std::size_t>(layout_.ranks()) + cache_line_bytes;  // the largest slice
-      break;
-    case OpKind::reduce_scatter:
-      break;
-    case OpKind::reduce:
-    case OpKind::broadcast:
-    case OpKind::allgather:
-      space = layout_.slot_bytes();
-      break;
-    default:
-      return {};
-  }
-  needed = whole_lines(needed);
-  if (operation.unequal() || needed == 0 || 2 * needed > space) return {};
-  return {needed, space / needed};
+  const auto ranks = static_cast<std::size_t>(layout_.ranks());
+  const bool sections = uses_sections(operation.kind);
+  const auto space = sections ? layout_.section_bytes() : layout_.slot_bytes();
+  const auto chunk = sections ? chunk_of_slot / ranks / cache_line_bytes * cache_line_bytes : chunk_of_slot;
+  const auto largest = std::min(space, std::max(chunk, cache_line_bytes));
+  auto needed = operation.count * size_of(operation.dtype);
+  if (operation.kind == OpKind::allreduce) needed = divide_up(needed, ranks);  // the largest slice
+  if (operation.unequal() || needed == 0 || needed > largest) needed = largest;
+  const auto bytes = round_up(needed, cache_line_bytes);
+  return {bytes, space / bytes};
 }
 
 }  // namespace ddprun::comm

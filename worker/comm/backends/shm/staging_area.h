@@ -1,21 +1,26 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "common/rounding.h"
 #include "worker/comm/backends/shm/segment_layout.h"
+#include "worker/comm/backends/shm/slices.h"
 #include "worker/comm/backends/shm/write_policy.h"
 #include "worker/comm/execution/transport.h"
 #include "worker/comm/reduce/variant.h"
 
 namespace ddprun::comm {
 
-// The staging slots as one operation uses them: its place in them, and its copies to and from them.
+// The staging slots as one operation uses them: the places of its chunks in them, and its copies to and from them.
 //
-// Small operations, of which several fit into a slot, use one place after the other: a line is written again only after
-// it has left the caches near the cores that read it, which is several times as quick.
+// A slot has room for several chunks, which use one place after the other: a line is written again only after it has
+// left the caches near the cores that read it, which is several times as quick. A chunk is small enough to stay in the
+// nearest caches until it is read, and so that a rank reads one while another writes the next; it is large enough that
+// the phase that it takes (0.5 us) does not count.
 //
 // References the layout. One thread at a time.
 class StagingArea {
@@ -26,13 +31,10 @@ class StagingArea {
   template <class Part>
   void run(const Collective& collective, Part part) {
     const auto& operation = collective.operation;
-    const Places places = places_of(operation);
-    // Operations may alternate between slots of both parities: with an even number of places, each turn through them
-    // begins one further, so that all of both slots is used.
-    const auto shift = places.count % 2 == 0 ? operations_ / places.count : 0;
-    offset_ = (operations_ + shift) % places.count * places.bytes;
+    places_ = places_of(operation);
     const auto bytes = operation.own_parts() ? 0 : operation.count * size_of(operation.dtype);  // the same at all ranks
-    kind_ = {operation.kind, bytes, static_cast<std::uint32_t>(2 * places.count)};
+    const auto chunks = std::max<std::size_t>(1, bytes / places_.bytes);
+    kind_ = {operation.kind, bytes, static_cast<std::uint32_t>(divide_up(2 * places_.count, chunks))};
     choice_ = policy_.choose(kind_);
     if (!choice_.measured) return part();
     const auto start = std::chrono::steady_clock::now();
@@ -43,12 +45,14 @@ class StagingArea {
   void end() {
     policy_.end(kind_, took_);
     took_ = {};
-    ++operations_;
   }
 
-  std::byte* slot(int rank, std::uint32_t phase) const { return layout_.slot(rank, phase) + offset_; }
+  // The largest chunk of a slot, or of a section of one, whichever the operation uses.
+  std::size_t elements_of_chunk(DType dtype) const { return elements_in(places_.bytes, dtype); }
+  // The place of the chunk that is written to a rank's slot, or to its section for a rank, in that phase.
+  std::byte* slot(int rank, std::uint32_t phase) const { return layout_.slot(rank, phase) + offset_in(phase); }
   std::byte* section(int owner, int rank, std::uint32_t phase) const {
-    return layout_.section(owner, rank, phase) + offset_;
+    return layout_.section(owner, rank, phase) + offset_in(phase);
   }
 
   bool past_caches() const { return choice_.way == WritePolicy::Way::past_caches; }
@@ -64,18 +68,19 @@ class StagingArea {
   }
 
  private:
-  // The bytes that an operation needs of a slot, or of each of its sections, and how often they fit there.
+  // The size of a place in a slot, or in each of its sections, and how many there are.
   struct Places {
-    std::size_t bytes = 0, count = 1;
+    std::size_t bytes = cache_line_bytes, count = 1;
   };
   Places places_of(const Operation& operation) const;
+  // Every second phase uses the same slot.
+  std::size_t offset_in(std::uint32_t phase) const { return phase / 2 % places_.count * places_.bytes; }
 
   const SegmentLayout& layout_;
   WritePolicy policy_;
-  std::uint64_t operations_ = 0;  // the number that have ended, the same at all ranks
-  WritePolicy::Kind kind_{};      // this and the following are those of the operation under way
+  Places places_;  // this and the following are those of the operation under way
+  WritePolicy::Kind kind_{};
   WritePolicy::Choice choice_{};
-  std::size_t offset_ = 0;
   WritePolicy::Duration took_{};
 };
 

@@ -6,7 +6,7 @@
 namespace ddprun::comm {
 
 std::uint32_t WritePolicy::series_length(std::uint32_t turn) {
-  return std::clamp(turn, measured_trials, longest_turn);
+  return std::min(turn, longest_turn) + measured_trials;
 }
 
 WritePolicy::Class WritePolicy::class_of(const Kind& kind) {

@@ -40,9 +40,10 @@ class WritePolicy {
   // Records the end of that operation. took: the time since all ranks had begun it.
   void end(const Kind& kind, Duration took);
 
-  // A series of trials begins at the operation of number first_series turns, second_series turns, and at every multiple
-  // of series_interval turns: as many of each way as make the memory look as if there were no other, of which the last
-  // ones are measured. Before the first one the memory is new.
+  // A series of trials of each way: a turn, after which the memory looks as if there were no other way, and the trials
+  // that are measured. Such series, of one way and then the other, begin after first_series times and second_series
+  // times as many operations, and at every multiple of series_interval times as many. Before the first the memory is
+  // new.
   static constexpr std::uint32_t longest_turn = 128, measured_trials = 2;
   static constexpr std::uint32_t first_series = 1, second_series = 16, series_interval = 128;
 
