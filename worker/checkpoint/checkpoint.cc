@@ -130,7 +130,7 @@ void Checkpoints::remove_leftovers() const {
   try {
     watched([](const CheckpointFolder& folder) { folder.remove_leftovers(); });
   } catch (const Error& e) {
-    log::warn("cannot remove an unfinished checkpoint in {}: {}", options_.folder.string(), e.what());
+    log::warn("{}", e.what());
   }
 }
 

@@ -130,6 +130,7 @@ fs::path CheckpointFolder::replaced_of(const std::string& name) const {
 }
 
 void CheckpointFolder::begin(const std::string& name) const {
+  watch_->request(fmt::format("use {}", options_.folder.string()));
   make_folder(options_.folder);
   remove_leftovers();
   check_replaceable(options_.folder / name);
@@ -226,6 +227,7 @@ void CheckpointFolder::publish(const std::string& name) const {
 }
 
 void CheckpointFolder::withdraw(const std::string& name) const {
+  watch_->request(fmt::format("withdraw {}", (options_.folder / name).string()));
   const auto aside = aside_of(name), target = options_.folder / name;
   try {
     if (fs::exists(aside) && exchange(aside, target)) return;
@@ -243,6 +245,7 @@ void CheckpointFolder::remove_older(const std::string& name, const UnsureCheckpo
 }
 
 void CheckpointFolder::remove_leftovers() const {
+  watch_->request(fmt::format("remove an unfinished checkpoint in {}", options_.folder.string()));
   std::error_code status;
   for (const auto& entry : fs::directory_iterator(options_.folder, status)) {
     if (entry.path().filename().string().starts_with(aside_prefix)) remove_or_warn(entry.path());

@@ -18,7 +18,7 @@ void DiskWatch::request(std::string what) {
 
 void DiskWatch::run_on_thread(std::function<void()> act, std::shared_ptr<DiskWatch> self,
                               std::chrono::milliseconds limit) {
-  request("begin");
+  request("use the disk");
   is_running_ = true;
   std::thread thread;
   try {
