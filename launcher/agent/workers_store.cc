@@ -109,20 +109,18 @@ void WorkersStore::announce(const RoundChanged& change, const std::vector<std::s
 // The store tells nobody of a key that is set; the workers take many times this interval to start.
 void WorkersStore::announce_when_ready(const RoundChanged& change, const std::vector<std::string>& members) {
   constexpr std::chrono::milliseconds interval{10};
-  if (are_ready(change, members)) return announce(change.round, change.round.group_generation, members);
+  if (are_ready(change.round, members)) return announce(change.round, change.round.group_generation, members);
   timer_.expires_after(interval);
   timer_.async_wait([this, change, members](boost::system::error_code failure) {
     if (!failure && serves(change.round)) announce_when_ready(change, members);
   });
 }
 
-bool WorkersStore::are_ready(const RoundChanged& change, const std::vector<std::string>& members) const {
-  const RecoveryKeys keys{change.round.generation};
-  return std::ranges::all_of(change.newcomers, [&](int group_rank) {
-    const auto& node = change.round.members[static_cast<std::size_t>(group_rank)];
-    const auto first = members.begin() + node.first_rank;
-    return std::all_of(first, first + node.nproc,
-                       [&](const auto& member) { return server_->find(on_wire(keys.able(member))) == "1"; });
+// Those that were to join in a generation that was not announced are in this one for the first time.
+bool WorkersStore::are_ready(const Round& round, const std::vector<std::string>& members) const {
+  const RecoveryKeys keys{round.generation};
+  return std::ranges::all_of(members, [&](const auto& member) {
+    return !joins_later(member) || server_->find(on_wire(keys.able(member))) == "1";
   });
 }
 

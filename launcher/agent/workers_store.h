@@ -51,7 +51,8 @@ class WorkersStore {
   // for it.
   void announce(const Round& round, const ReplaceWorkers& replacements);
   // Does the same for a round that has lost or gained nodes. If none was lost, the workers of the others go on until
-  // the newcomers' workers are ready to join; otherwise they wait for them in the next generation's group.
+  // all workers that join are ready, also those of earlier changes; otherwise they wait for them in the next
+  // generation's group.
   void announce(const RoundChanged& change, const std::vector<std::string>& members, bool has_lost);
   // Announces to those that wait that no generation follows: the workers of the round are being stopped.
   void announce_end(const Round& round);
@@ -65,7 +66,7 @@ class WorkersStore {
  private:
   void announce(const Round& round, std::uint64_t generation, const std::vector<std::string>& members);
   void announce_when_ready(const RoundChanged& change, const std::vector<std::string>& members);
-  bool are_ready(const RoundChanged& change, const std::vector<std::string>& members) const;
+  bool are_ready(const Round& round, const std::vector<std::string>& members) const;
 
   boost::asio::io_context& loop_;
   const AgentSpec& spec_;

@@ -3,7 +3,9 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <sys/stat.h>
 
+#include "common/unique_fd.h"
 #include "tests/process/recorded_training.h"
 #include "tests/support/catch.h"
 #include "tests/support/free_port.h"
@@ -26,7 +28,8 @@ class Job {
         overrides_(std::move(overrides)) {}
 
   // Starts an agent. The first one serves the rendezvous, and its node has rank 0.
-  Child& start(const Words& more = {}) {
+  // wait_for: with may_wait, a FIFO from which its worker reads a line before it executes its program; none if empty.
+  Child& start(const Words& more = {}, const std::string& wait_for = "") {
     Words launch{"--nnodes=" + nnodes_,
                  "--nproc_per_node=1",
                  "--rdzv_backend=c10d",
@@ -41,7 +44,13 @@ class Job {
     overrides.insert(overrides.end(), overrides_.begin(), overrides_.end());
     auto variables = training.marker.variables();
     variables["LOGLEVEL"] = "DEBUG";
-    agents_.push_back(std::make_unique<Child>(training.job(launch, overrides), variables));
+    variables["WAIT_FOR"] = wait_for;
+    auto words = training.job(launch, overrides);
+    const Words waiting{"/bin/sh", "-c", "test -z \"$WAIT_FOR\" || read line < \"$WAIT_FOR\"; exec \"$0\" \"$@\"",
+                        DDPRUN_WORKER};
+    if (may_wait)
+      words.insert(words.begin() + 1 + static_cast<std::ptrdiff_t>(launch.size()), waiting.begin(), waiting.end());
+    agents_.push_back(std::make_unique<Child>(words, variables));
     return *agents_.back();
   }
   Child& first() { return *agents_.front(); }
@@ -71,16 +80,18 @@ class Job {
     return result.out;
   }
 
+  std::string ledger(std::size_t agent) const {
+    return (training.folder / ("ledger." + std::to_string(agent))).string();
+  }
+
   Training training;
+  bool may_wait = false;  // the same for all agents
 
  private:
   static pid_t parent_of(pid_t pid) {
     const auto status = proc_text(std::to_string(pid), "status");
     const auto at = status.find("PPid:");
     return at == std::string::npos ? 0 : std::atoi(status.c_str() + at + 5);
-  }
-  std::string ledger(std::size_t agent) const {
-    return (training.folder / ("ledger." + std::to_string(agent))).string();
   }
 
   const std::string nnodes_, last_call_;
@@ -188,6 +199,32 @@ TEST_CASE("a node that joins a training gets the state from the others, whose wo
   CHECK(occurrences(output, "which runs, as node") == 2);
   CHECK(occurrences(output, "repeated") == 0);
   CHECK(recorded_steps(job.training) == first_steps(all_steps));
+  CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+}
+
+TEST_CASE("nodes that come one after the other join once the workers of all of them are ready") {
+  auto overrides = same_steps;
+  overrides.back() = "--data.samples=32000";
+  Job job("1:3", "1", {}, overrides);
+  job.may_wait = true;
+  const auto fifo = (job.training.folder / "fifo").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const ddprun::UniqueFd writer(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  auto& a = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(5);
+  auto& b = job.start({}, fifo);
+  a.wait_for_err("generation 0 goes on with 2 nodes and 2 workers", bound);
+  auto& c = job.start();
+  a.wait_for_err("generation 0 goes on with 3 nodes and 3 workers", bound);
+  // It announces that it is ready right after it has opened this file.
+  a.wait_until([&] { return std::filesystem::exists(job.ledger(2)); }, "the ledger of the third node", bound);
+  job.wait_for_steps(100);
+  REQUIRE(::write(writer.get(), "\n", 1) == 1);
+  a.wait_for_err("in generation 2 of their group", bound);
+  const auto output = output_of(a) + output_of(b) + output_of(c);
+  CHECK(occurrences(output, "in generation 1 of their group") == 0);
+  CHECK(recorded_steps(job.training) == first_steps(2 * all_steps));
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
 }
 
