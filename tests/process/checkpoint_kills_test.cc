@@ -1,15 +1,12 @@
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdint>
 #include <map>
 #include <random>
-#include <sys/inotify.h>
-#include <unistd.h>
 
 #include "common/environment.h"
-#include "common/unique_fd.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "tests/process/save_watch.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
@@ -21,47 +18,6 @@ namespace {
 
 constexpr std::chrono::seconds bound{120};
 constexpr int steps_of_epoch = 100;
-
-// Watches what a process does in the folder of its checkpoints, as it happens.
-class SaveWatch {
- public:
-  explicit SaveWatch(const std::filesystem::path& folder)
-      : folder_(folder), fd_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
-    std::filesystem::create_directories(folder);
-    watch(folder);
-  }
-
-  // Returns the number of acts so far: files and folders made, closed, renamed and removed.
-  int acts() {
-    alignas(inotify_event) std::array<char, 65536> block;
-    for (ssize_t size = 0; (size = ::read(fd_.get(), block.data(), block.size())) > 0;)
-      for (const char* at = block.data(); at < block.data() + size;) {
-        const auto* event = reinterpret_cast<const inotify_event*>(at);
-        note(*event, event->len > 0 ? event->name : "");
-        at += sizeof(inotify_event) + event->len;
-      }
-    return acts_;
-  }
-  // Returns the step of the newest checkpoint that has got its name; 0 if there is none.
-  std::int64_t published() const { return published_; }
-
- private:
-  void watch(const std::filesystem::path& folder) {
-    ::inotify_add_watch(fd_.get(), folder.c_str(),
-                        IN_CREATE | IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE);
-  }
-  void note(const inotify_event& event, const std::string& name) {
-    ++acts_;
-    if ((event.mask & IN_CREATE) != 0 && (event.mask & IN_ISDIR) != 0) watch(folder_ / name);
-    if ((event.mask & IN_MOVED_TO) != 0 && name.starts_with("step_"))
-      published_ = std::max<std::int64_t>(published_, std::stoll(name.substr(5)));
-  }
-
-  const std::filesystem::path folder_;
-  const UniqueFd fd_;
-  int acts_ = 0;
-  std::int64_t published_ = 0;
-};
 
 // The number of kills: 12 unless the environment sets it.
 int wanted_kills() {

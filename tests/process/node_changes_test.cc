@@ -7,6 +7,7 @@
 
 #include "common/unique_fd.h"
 #include "tests/process/recorded_training.h"
+#include "tests/process/save_watch.h"
 #include "tests/support/catch.h"
 #include "tests/support/free_port.h"
 
@@ -226,6 +227,32 @@ TEST_CASE("nodes that come one after the other join once the workers of all of t
   CHECK(occurrences(output, "in generation 1 of their group") == 0);
   CHECK(recorded_steps(job.training) == first_steps(2 * all_steps));
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+}
+
+TEST_CASE("a checkpoint after whose step nodes join or leave is not made again") {
+  auto overrides = same_steps;
+  for (const char* each : {"--data.samples=8000", "--checkpoint.every_steps=1", "--checkpoint.keep=1"})
+    overrides.emplace_back(each);
+  Job job("1:2", "1", {}, overrides);
+  SaveWatch watch(job.training.folder / "checkpoints");
+  auto& a = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(5);
+  auto& b = job.start();
+  a.wait_for_err("in generation 1 of their group", bound);
+  watch.acts();
+  job.wait_for_steps(20);
+  b.signal(SIGTERM);
+  a.wait_for_err("in generation 2 of their group", bound);
+  output_of(b, 128 + SIGTERM);
+  output_of(a);
+  watch.acts();
+  REQUIRE(watch.times_published().size() == 400);
+  for (const auto& [step, times] : watch.times_published()) {
+    CAPTURE(step);
+    CHECK(times == 1);
+  }
+  CHECK(recorded_steps(job.training) == first_steps(400));
 }
 
 TEST_CASE("nodes leave and join again and again while the worker of the first keeps its process") {

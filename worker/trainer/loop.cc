@@ -38,7 +38,7 @@ LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup,
   const auto total = session.total_steps();
   const auto& step = session.state().run.step;
   observer.session_started(session);
-  if (backup && backup->last()) {
+  if (backup && backup->last() && !backup->events_done()) {
     const auto last = *backup->last();
     if (tell(session, observer, last.result, true)) return LoopEnd::stopped;
   }
@@ -47,7 +47,10 @@ LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup,
     const StepRequests requests(observer.stop_requested(), change_requested && change_requested());
     const auto result = make_step(session, requests, backup);
     if (tell(session, observer, result, false)) return LoopEnd::stopped;
-    if (result.change_requested && step < total) return LoopEnd::changes;
+    if (result.change_requested && step < total) {
+      if (backup) backup->end_events();
+      return LoopEnd::changes;
+    }
   }
   observer.run_finished(session);
   return LoopEnd::finished;

@@ -16,8 +16,8 @@ enum class LoopEnd {
 
 // Trains from the position of the session's state to the end of the run. Collective. Throws what a step or an observer
 // throws.
-// backup: set if the run can go on in another group. The events of its last step come first, since they may not have
-// had all their effects in the group before. A step that fails leaves the state as it was before the step.
+// backup: set if the run can go on in another group. The events of its last step come first, unless all ranks have had
+// them in the group before. A step that fails leaves the state as it was before the step.
 // change_requested: asked before each step, returns whether this rank wants all to go on in another group after it.
 LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup = nullptr,
                  const std::function<bool()>& change_requested = {});

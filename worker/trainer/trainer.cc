@@ -169,14 +169,14 @@ class Trainer::Impl {
     }
   }
 
-  // The events of the last step follow again in the next group, if the step stands.
+  // The events of the last step follow again in the next group where they may not be done.
   void leave_group() {
     if (!session_) return;
-    backup_->undo_events();
     if (copies_) {
       copies_->set_aside();
       recovery_->set_holdings(copies_->holdings());
     }
+    recovery_->set_events_done(backup_->events_done());
     session_.reset();
   }
 
@@ -219,6 +219,7 @@ class Trainer::Impl {
   }
 
   void begin(const Recovery::Resumed& resumed, const std::string& reason, Clock::time_point noticed) {
+    if (resumed.catchup.repeats) backup_->undo_events();
     if (!session_) session_ = make_session(job_, state_, resumed.group);
     recovering_ = resumed.times;
     recovering_->noticed = noticed;

@@ -105,6 +105,31 @@ TEST_CASE("a request in the last step changes nothing, and a finished run takes 
   CHECK(seen == "start finished ");
 }
 
+TEST_CASE("events that all ranks have had before they go on in another group are not repeated there") {
+  TrainingJob job(job_text);
+  Replica replica(job);
+  std::string seen;
+  StepBackup backup(replica.state, [](std::int64_t) {});
+  const auto run = [&](bool changes) {
+    Recorder observer(seen, "");
+    run_ranks(1, [&](ProcessGroup& group) {
+      run_loop(*replica.session(group), observer, &backup, [&] { return changes && replica.state.run.step == 1; });
+    });
+  };
+  run(true);
+  CHECK(backup.events_done());
+  SECTION("they all have") {
+    run(false);
+    CHECK(seen == "start 1/6 2/6 start 3/6 epoch 4/6 5/6 6/6 epoch last finished ");
+    CHECK_FALSE(backup.events_done());
+  }
+  SECTION("another rank may not") {
+    backup.undo_events();
+    run(false);
+    CHECK(seen == "start 1/6 2/6 start 2/6 again 3/6 epoch 4/6 5/6 6/6 epoch last finished ");
+  }
+}
+
 TEST_CASE("in another session the events of the last step come first, and the next step follows") {
   TrainingJob job(job_text);
   Replica replica(job);

@@ -44,7 +44,8 @@ Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const
                   .lagging = {},
                   .from = applied ? StateSource::applied : StateSource::copies,
                   .sources = {},
-                  .reached = step};
+                  .reached = step,
+                  .repeats = false};
   Holders holders;
   const auto has = [&](std::size_t rank, int part) {
     return processes[rank].parts == parts && holds(processes[rank], step, part, applied);
@@ -56,6 +57,8 @@ Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const
         if (catchup.source < 0) catchup.source = static_cast<int>(rank);
       }
     catchup.reached = std::max(catchup.reached, processes[rank].reached);
+    const bool is_holder = std::ranges::any_of(parts, [&](int part) { return has(rank, part); });
+    if (is_holder ? processes[rank].events_done != step : rank == 0) catchup.repeats = true;
   }
   const bool is_divided = parts[0] != whole_part;
   if (is_divided && parts.size() != processes.size()) {
@@ -112,6 +115,7 @@ std::vector<Holdings> held_in_layout(std::span<const Holdings> processes, const 
     else
       all.push_back(found == process.earlier.end() ? Holdings{} : *found);
     all.back().reached = process.reached;
+    all.back().events_done = process.events_done;
   }
   return all;
 }
@@ -126,7 +130,7 @@ Holdings whole_state(Position position) {
 std::string encode(const Holdings& holdings) {
   std::ostringstream text;
   write(text, holdings);
-  text << ' ' << holdings.earlier.size();
+  text << ' ' << holdings.events_done << ' ' << holdings.earlier.size();
   for (const Holdings& each : holdings.earlier) write(text << ' ', each);
   return text.str();
 }
@@ -135,7 +139,7 @@ Holdings decode_holdings(std::string_view text) {
   std::istringstream words{std::string(text)};
   Holdings holdings = read(words);
   std::size_t earlier = 0;
-  words >> earlier;
+  words >> holdings.events_done >> earlier;
   for (; earlier > 0 && words; --earlier) holdings.earlier.push_back(read(words));
   if (words.fail()) throw make_error(Errc::protocol, "a member of the group says '{}' of its state", text);
   return holdings;

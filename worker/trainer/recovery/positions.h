@@ -33,6 +33,7 @@ struct Holdings {
   // What it holds of the same state as other groups had divided it: copies stay until all ranks have those of their
   // present parts. These have no earlier ones.
   std::vector<Holdings> earlier = {};
+  std::int64_t events_done = -1;  // the last step that it has applied, if it has had all events of it; otherwise -1
 
   friend bool operator==(const Holdings&, const Holdings&) = default;
 };
@@ -62,12 +63,14 @@ struct Catchup {
   // that group, the one that has its part now.
   std::vector<int> holders = {};
   std::int64_t reached = 0;  // the last step that any member has applied: later ones than step are repeated
+  bool repeats = true;       // the events of the step that stands are repeated: a process may not have had all of them
   friend bool operator==(const Catchup&, const Catchup&) = default;
 };
 
 // processes: by rank of the new group. The newest step holds for which there is every part of the state, as the members
 // have applied it or as they have kept it; if both are of one step, as they have applied it. Copies count once a member
 // knows that all ranks had them: until then some may not have had the events of that step, and earlier ones exist.
+// The events of a step that stands are done if rank 0 and all others that have applied it have had them.
 // A group of another size than the one before, which divided the state in another way, may have members that were not
 // in that. Returns none if there is no such step.
 std::optional<Catchup> compare_positions(std::span<const Holdings> processes);

@@ -54,6 +54,7 @@ class Recovery {
   // These do what RecoveryState's methods do.
   void on_applied(std::int64_t step) { state_.on_applied(step); }
   void set_holdings(Holdings own) { state_.set_holdings(std::move(own)); }
+  void set_events_done(bool done) { state_.set_events_done(done); }
 
   // Gives all ranks the state of the run that the catch-up says, and returns its step. Collective.
   using Copy = std::function<std::int64_t(ProcessGroup& group, const Catchup& catchup, bool receives)>;

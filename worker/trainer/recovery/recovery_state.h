@@ -73,6 +73,9 @@ class RecoveryState {
   void on_applied(std::int64_t step) { own_ = whole_state(step); }
   // To be called before on_failure() if ranks have parts of the state.
   void set_holdings(Holdings own) { own_ = std::move(own); }
+  // To be called before on_failure() and on_change(): whether all events of the step that this rank has applied last
+  // are done here.
+  void set_events_done(bool done) { own_.events_done = done ? own_.reached : -1; }
   // Called when the group, or what was requested, has failed; or if this process is to join for the first time. reason:
   // that of GiveUp, should no plan follow; the first one since the rank trained is kept.
   Request on_failure(const std::string& reason);

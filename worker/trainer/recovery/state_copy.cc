@@ -109,6 +109,7 @@ void add(Numbers& to, const std::optional<LastStep>& last) {
   add(to, last->result);
   to.add(last->best_loss);
   add(to, last->plateau);
+  to.add(std::int64_t{last->events_done});
 }
 
 std::optional<LastStep> read_last(NumberReader& from) {
@@ -117,6 +118,7 @@ std::optional<LastStep> read_last(NumberReader& from) {
   last.result = read_result(from);
   last.best_loss = from.optional();
   last.plateau = read_plateau(from);
+  last.events_done = from.flag();
   return last;
 }
 

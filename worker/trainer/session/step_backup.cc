@@ -29,8 +29,13 @@ void StepBackup::end_step(const StepResult& result) {
   on_applied_(state_.run.step);
 }
 
+void StepBackup::end_events() {
+  if (last_) last_->events_done = true;
+}
+
 void StepBackup::undo_events() {
   if (!last_) return;
+  last_->events_done = false;
   state_.run.best_loss = last_->best_loss;
   state_.run.plateau = last_->plateau;
   if (state_.plateau && last_->plateau) state_.plateau->set_state(*last_->plateau);

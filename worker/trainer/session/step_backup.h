@@ -16,6 +16,7 @@ struct LastStep {
   StepResult result;
   std::optional<double> best_loss;             // that of the run after the step, before its events
   std::optional<checkpoint::Plateau> plateau;  // that of the run at the same time
+  bool events_done = false;                    // at all ranks
 };
 
 // A backup of the training loop with which a run can go on in another process group: the model's buffers, which passes
@@ -37,7 +38,10 @@ class StepBackup {
   const std::optional<LastStep>& last() const { return last_; }
   // Takes over the record of the rank that the state was copied from.
   void set_last(std::optional<LastStep> last) { last_ = std::move(last); }
-  // To be called if the events after the last step will be repeated: takes back their changes of the run's position.
+  // To be called when all ranks have had the events after the last step.
+  void end_events();
+  bool events_done() const { return last_ && last_->events_done; }
+  // To be called if they will be repeated: takes back their changes of the run's position.
   void undo_events();
 
  private:

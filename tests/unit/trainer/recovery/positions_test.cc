@@ -130,9 +130,28 @@ TEST_CASE("the whole state counts in a group of any size") {
   CHECK(catchup->sources == std::vector{1, 1});
 }
 
+TEST_CASE("the events of a step are repeated unless rank 0 and all others that have applied it have had them") {
+  const auto at = [](Position position, bool done) {
+    auto holdings = whole_state(position);
+    if (done) holdings.events_done = holdings.reached;
+    return holdings;
+  };
+  const auto repeats = [](const std::vector<Holdings>& processes) { return compare_positions(processes)->repeats; };
+  CHECK_FALSE(repeats({at(3, true), at(3, true)}));
+  CHECK_FALSE(repeats({at(3, true), {}}));  // a process that joins
+  CHECK(repeats({{}, at(3, true)}));        // rank 0 has been replaced
+  CHECK(repeats({at(3, true), at(3, false)}));
+  CHECK(repeats({at(3, true), at(4, false)}));
+  CHECK(repeats({at(3, true), at(4, true)}));
+  CHECK_FALSE(repeats({at(4, true), at(3, true)}));
+}
+
 TEST_CASE("holdings travel as text") {
-  for (const auto& holdings : {Holdings{}, whole_state(7), Holdings{all_differ, {kept(5, 0), applied(9, 0)}, 9, 5},
-                               Holdings{all_differ, {kept(5, 0)}, 9, 5, {Holdings{two_copies, {kept(3, 1)}, 9, 3}}}})
+  auto with_events = whole_state(7);
+  with_events.events_done = 7;
+  for (const auto& holdings :
+       {Holdings{}, whole_state(7), with_events, Holdings{all_differ, {kept(5, 0), applied(9, 0)}, 9, 5},
+        Holdings{all_differ, {kept(5, 0)}, 9, 5, {Holdings{two_copies, {kept(3, 1)}, 9, 3}}}})
     CHECK(decode_holdings(encode(holdings)) == holdings);
   CHECK_THROWS_AS(decode_holdings("7 5 3 0"), Error);
   CHECK_THROWS_AS(decode_holdings(""), Error);

@@ -147,3 +147,13 @@ TEST_CASE("after a change that all know of, a rank that is no member leaves in o
   stays.on_failure("rank 0 died");
   CHECK(name(stays.on_plan(plan(2, {"0.2"}))).starts_with("give up: process 2.0 is not a member of generation 2"));
 }
+
+TEST_CASE("a rank tells the others whether it has had all events of the step that it has applied") {
+  RecoveryState state("1.0", whole_state(6), 0);
+  state.set_events_done(true);
+  state.on_change();
+  state.on_plan({1, {"0.0", "1.0"}});
+  CHECK(std::get<RecoveryState::ComparePositions>(state.on_formed()).own.events_done == 6);
+  state.on_applied(7);
+  CHECK(state.own().events_done == -1);
+}
