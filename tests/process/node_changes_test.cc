@@ -255,6 +255,33 @@ TEST_CASE("a checkpoint after whose step nodes join or leave is not made again")
   CHECK(recorded_steps(job.training) == first_steps(400));
 }
 
+TEST_CASE("where ranks have parts of the state, nodes that leave hand theirs over, and no step is repeated") {
+  const std::string zero = GENERATE("1", "3");
+  const bool both = GENERATE(false, true);
+  CAPTURE(zero, both);
+  auto overrides = same_steps;
+  for (const std::string& each :
+       {"--parallel.zero=" + zero, std::string("--checkpoint.dir="), std::string("--checkpoint.every_steps=0")})
+    overrides.push_back(each);
+  Job job("1:3", "60", {"--max_restarts=0"}, overrides);
+  auto& a = job.start();
+  auto& b = job.start();
+  auto& c = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(20);
+  b.signal(SIGTERM);
+  if (both) c.signal(SIGTERM);
+  a.wait_for_err("goes on with " + std::string(both ? "1 node and 1 worker" : "2 nodes and 2 workers"), bound);
+  job.wait_for_steps(20);
+  output_of(b, 128 + SIGTERM);
+  const auto output = output_of(a) + output_of(c, both ? 128 + SIGTERM : 0);
+  CHECK(occurrences(output, "if a rank is lost, the run begins again at its first step") == 1);
+  CHECK(occurrences(output, "new round") == 0);
+  CHECK(occurrences(output, "repeated") == 0);
+  CHECK(recorded_steps(job.training) == first_steps(all_steps));
+  CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+}
+
 TEST_CASE("nodes leave and join again and again while the worker of the first keeps its process") {
   auto overrides = same_steps;
   overrides.back() = "--data.samples=32000";

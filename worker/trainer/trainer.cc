@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -142,7 +143,10 @@ class Trainer::Impl {
     bool changes = false;  // all ranks go on in another group without a failure
     auto noticed = Clock::now();
     if (session_) recovery_->on_applied(state_.run.step);
-    if (session_ && copies_) copies_->begin(*session_, true);
+    if (session_ && copies_) {
+      copies_->begin(*session_, true);
+      warn_of_sole_parts();
+    }
     recovery_->announce();
     while (true) {
       try {
@@ -157,6 +161,7 @@ class Trainer::Impl {
           return *summary;
         }
         noticed = Clock::now();
+        if (copies_) hand_over();
         reason = "the nodes of the job have changed";
         changes = true;
       } catch (const Error& error) {
@@ -166,6 +171,15 @@ class Trainer::Impl {
         changes = false;
       }
       leave_group();
+    }
+  }
+
+  // Others may be told to leave while the first ones hand over their parts.
+  void hand_over() {
+    auto handed_over = std::vector<bool>(static_cast<std::size_t>(session_->group().size()), true);
+    for (auto stays = recovery_->staying(); stays != handed_over; stays = recovery_->staying()) {
+      copies_->hand_over(stays);
+      handed_over = std::move(stays);
     }
   }
 
@@ -268,6 +282,15 @@ class Trainer::Impl {
     auto saved = resume(options, whole, session_->group(), distribute);
     session_->release_whole_state();
     return saved;
+  }
+
+  void warn_of_sole_parts() const {
+    const auto& options = config_.checkpoint;
+    if (!session_->is_first() || session_->group().size() == 1 || options.peers > 0 || !options.dir.empty()) return;
+    if (copies_->has_sole_parts())
+      log::warn(
+          "ranks have parts of the state that no other has, and there are neither copies of them (checkpoint.peers) "
+          "nor checkpoints (checkpoint.dir): if a rank is lost, the run begins again at its first step");
   }
 
   void warn_of_idle_ranks() {

@@ -23,7 +23,7 @@ class PeerObserver : public Observer {
     steps_ += event.result.times.total().count();
     const auto step = event.session.state().run.step;
     if (event.last || event.stops) return;
-    if (event.changes || interval_.is_due(step)) keep(step, steps_);  // a rank that leaves takes its parts with it
+    if (interval_.is_due(step)) keep(step, steps_);
   }
 
  private:

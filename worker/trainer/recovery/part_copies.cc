@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <utility>
 
 #include "common/error.h"
@@ -103,31 +104,30 @@ Bytes PartCopies::take_memory(std::size_t bytes) {
   return memory;
 }
 
-// memory: of as many bytes as this rank's parts.
-PartCopies::Copy PartCopies::copy_of_own(bool applied, Bytes memory) const {
+// Returns a copy of a rank's parts of the state as it is now. The memory has them, or will have them.
+PartCopies::Copy PartCopies::copy_with(Bytes memory, int rank, bool applied) const {
   const TrainState& state = session_->state();
-  std::byte* next = memory.data();
-  for (const Tensor& tensor : own_parts()) {
-    std::memcpy(next, tensor.raw(), tensor.bytes());
-    next += tensor.bytes();
-  }
-  return {.held = {.step = state.run.step, .part = layout_->part_of(session_->group().rank()), .applied = applied},
+  return {.held = {.step = state.run.step, .part = layout_->part_of(rank), .applied = applied},
           .layout = layout_,
           .run = checkpoint::to_json(state.run),
           .has_averages = state.ema && state.ema->started(),
           .bytes = std::move(memory)};
 }
 
+void PartCopies::pack(Bytes& bytes) const {
+  std::byte* next = bytes.data();
+  for (const Tensor& tensor : own_parts()) {
+    std::memcpy(next, tensor.raw(), tensor.bytes());
+    next += tensor.bytes();
+  }
+}
+
 PartCopies::Cost PartCopies::keep(double steps) {
   const auto start = std::chrono::steady_clock::now();
   ProcessGroup& group = session_->group();
-  Copy own = copy_of_own(false, take_memory(layout_->bytes_of(group.rank())));
-  Copy other = {.held = own.held,
-                .layout = layout_,
-                .run = own.run,
-                .has_averages = own.has_averages,
-                .bytes = take_memory(layout_->bytes_of(neighbours_.kept))};
-  other.held.part = layout_->part_of(neighbours_.kept);
+  const auto copy_for = [&](int rank) { return copy_with(take_memory(layout_->bytes_of(rank)), rank, false); };
+  Copy own = copy_for(group.rank()), other = copy_for(neighbours_.kept);
+  pack(own.bytes);
   exchange(group, own.bytes, neighbours_.keeper, other.bytes, neighbours_.kept);
   auto earlier = std::exchange(copies_, {});
   copies_.push_back(std::move(own));
@@ -138,6 +138,35 @@ PartCopies::Cost PartCopies::keep(double steps) {
   drop_earlier(2);
   for (Copy& each : copies_) each.is_complete = true;
   return {.copying = seconds[0], .steps = seconds[1]};
+}
+
+// What is given counts as applied by the rank that gets it, so no step is repeated.
+void PartCopies::hand_over(const std::vector<bool>& stays) {
+  ProcessGroup& group = session_->group();
+  const auto heirs = heirs_of(layout_->parts, stays);
+  const int own = group.rank();
+  std::deque<Copy> inherited;
+  Bytes given;
+  std::deque<PendingWork> transfers;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const int heir = heirs[static_cast<std::size_t>(rank)];
+    const auto bytes = layout_->bytes_of(rank);
+    if (heir == own) {
+      Copy& copy = inherited.emplace_back(copy_with(Bytes(bytes), rank, true));
+      if (bytes > 0) transfers.emplace_back().start(group.recv(span_of(copy.bytes), rank, copy_tag));
+    } else if (rank == own && heir >= 0 && bytes > 0) {
+      given.resize(bytes);
+      pack(given);
+      transfers.emplace_back().start(group.send(span_of(std::as_const(given)), heir, copy_tag));
+    }
+  }
+  for (auto& each : transfers) each.wait();
+  std::ranges::move(inherited, std::back_inserter(copies_));
+}
+
+bool PartCopies::has_sole_parts() const {
+  const auto& parts = layout_->parts;
+  return std::ranges::any_of(parts, [&](int part) { return std::ranges::count(parts, part) == 1; });
 }
 
 // Keeps as much of their memory as the next copies take.
@@ -158,8 +187,11 @@ void PartCopies::set_aside() {
   if (has_state_) {
     const TrainState& state = session_->state();
     reached_ = state.run.step;
-    if (is_between_steps(state))
-      copies_.push_back(copy_of_own(true, Bytes(layout_->bytes_of(session_->group().rank()))));
+    const int rank = session_->group().rank();
+    if (is_between_steps(state)) {
+      copies_.push_back(copy_with(Bytes(layout_->bytes_of(rank)), rank, true));
+      pack(copies_.back().bytes);
+    }
   }
   session_ = nullptr;
   state_.reset();

@@ -34,6 +34,11 @@ class PartCopies {
     double steps = 0;
   };
   Cost keep(double steps);
+  // To be called between two steps before ranks leave the group in order: those give the parts that no other rank has
+  // to some that stay. stays: by rank. Collective.
+  void hand_over(const std::vector<bool>& stays);
+  // Returns whether some rank's parts of the state are nowhere else.
+  bool has_sole_parts() const;
   // To be called before the session ends: copies its state, if it has one and stands between two steps.
   void set_aside();
   // Returns what this process can contribute to a state of the next group.
@@ -65,7 +70,8 @@ class PartCopies {
   };
   std::vector<Tensor> own_parts() const;
   Bytes take_memory(std::size_t bytes);
-  Copy copy_of_own(bool applied, Bytes memory) const;
+  Copy copy_with(Bytes memory, int rank, bool applied) const;
+  void pack(Bytes& bytes) const;
   void drop_earlier(std::size_t newest);
   const Copy& find(const Catchup& catchup, std::optional<int> part = {}) const;
   void unpack(const Bytes& bytes) const;

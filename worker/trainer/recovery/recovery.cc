@@ -51,9 +51,8 @@ Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound,
       able_(joined_in_ > 0) {}
 
 ProcessGroup& Recovery::form_first() {
-  std::vector<std::string> members;
-  for (int rank = 0; rank < world_size_; ++rank) members.push_back(member_name(rank, 0));
-  return world_.group().reconfigure(0, members);
+  for (int rank = 0; rank < world_size_; ++rank) members_.push_back(member_name(rank, 0));
+  return world_.group().reconfigure(0, members_);
 }
 
 void Recovery::announce() {
@@ -96,6 +95,15 @@ std::optional<Recovery::Resumed> Recovery::recover(const std::string& reason, co
 
 std::optional<Recovery::Resumed> Recovery::change(const Copy& copy) {
   return go_on(state_.on_change(), copy);
+}
+
+std::vector<bool> Recovery::staying() {
+  ProcessGroup& group = world_.group().group();
+  const auto text = broadcast_bytes(group, group.rank() == 0 ? member_list(newest_plan().members) : "", 0);
+  const auto next = parse_member_list(text);
+  std::vector<bool> stays;
+  for (const auto& member : members_) stays.push_back(std::ranges::count(next, member) > 0);
+  return stays;
 }
 
 // Without a watch no change begins before the next failure.
@@ -158,6 +166,7 @@ std::optional<Recovery::Resumed> Recovery::go_on(State::Request request, const C
 RecoveryState::Request Recovery::execute(const State::Request& request, const Copy& copy) {
   if (const auto* form = std::get_if<State::FormGroup>(&request)) {
     world_.group().reconfigure(form->plan.generation, form->plan.members);
+    members_ = form->plan.members;
     return state_.on_formed();
   }
   if (const auto* compare = std::get_if<State::ComparePositions>(&request))

@@ -71,6 +71,8 @@ class Recovery {
   std::optional<Resumed> recover(const std::string& reason, const Copy& copy);
   // To be called instead by all ranks after a step, once change_decided() was true at one of them.
   std::optional<Resumed> change(const Copy& copy);
+  // Returns by rank of the group whether the process is a member of the next one, as decided so far. Collective.
+  std::vector<bool> staying();
   // From now until the next recover() or change(), rank 0 of the group watches for a change of its members.
   void watch_for_change();
   // Whether that rank has seen one. Any thread.
@@ -98,7 +100,8 @@ class Recovery {
   ElasticWorld world_;
   std::shared_ptr<Store> store_;
   RecoveryState state_;
-  Catchup catchup_;  // that of the last comparison
+  std::vector<std::string> members_;  // of the last group, by rank
+  Catchup catchup_;                   // that of the last comparison
   bool able_;
   std::atomic<bool> change_decided_{false};
   std::optional<PlanWatch> change_watch_;  // sets it

@@ -30,6 +30,16 @@ TEST_CASE("on several hosts a rank of another host keeps it, where each has one"
   CHECK(keepers({"a", "a", "b", "b", "c", "c"}) == std::vector{2, 3, 4, 5, 0, 1});
 }
 
+TEST_CASE("ranks that leave give their parts in turn to those that stay, each part once, unless another has it") {
+  CHECK(heirs_of({0, 1, 2, 3}, {true, false, true, true}) == std::vector{-1, 0, -1, -1});
+  CHECK(heirs_of({0, 1, 2, 3}, {true, false, false, false}) == std::vector{-1, 0, 0, 0});
+  CHECK(heirs_of({0, 1, 2, 3, 4}, {true, false, true, false, false}) == std::vector{-1, 0, -1, 2, 0});
+  CHECK(heirs_of({0, 1, 0, 1}, {true, true, false, false}) == std::vector{-1, -1, -1, -1});
+  CHECK(heirs_of({0, 1, 0, 1}, {true, false, true, false}) == std::vector{-1, 0, -1, -1});
+  CHECK(heirs_of({0, 1}, {true, true}) == std::vector{-1, -1});
+  CHECK(heirs_of({0, 1}, {false, false}) == std::vector{-1, -1});
+}
+
 TEST_CASE("where a host has more than half of the ranks, as many as possible have a keeper on another one") {
   const Hosts hosts{"a", "a", "a", "b"};
   const auto all = keepers(hosts);

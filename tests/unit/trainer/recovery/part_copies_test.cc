@@ -165,6 +165,32 @@ TEST_CASE("a group of fewer ranks gets other parts of the same state") {
   CHECK(restored(job, copies, *catchup, 3) == undisturbed(job, 4, 3));
 }
 
+TEST_CASE("parts of ranks that leave in order are with those that stay, and no step is repeated") {
+  const std::string zero = GENERATE("1", "2", "3");
+  const std::vector<bool> stays =
+      GENERATE(std::vector{true, false, true, true}, std::vector{true, false, false, false});
+  CAPTURE(zero, stays);
+  const TrainingJob job(of_pictures + "[parallel]\nzero = " + zero + "\n");
+  Copies copies(4);
+  run_ranks(4, [&](ProcessGroup& group) {
+    Rank rank(job);
+    auto& own = copies[static_cast<std::size_t>(group.rank())];
+    own = std::make_unique<PartCopies>();
+    const auto session = session_of(rank, group);
+    own->begin(*session, true);
+    make_steps(*session, rank.backup, 5);
+    own->hand_over(stays);
+    own->set_aside();
+  });
+  for (std::size_t rank = 4; rank-- > 0;)
+    if (!stays[rank]) copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(rank));
+  const auto catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  CHECK(catchup->step == 5);
+  CHECK(catchup->from == StateSource::applied);
+  CHECK(restored(job, copies, *catchup, 5) == undisturbed(job, 4, 5));
+}
+
 TEST_CASE("a rank that joins makes another group, and gets its parts of the same state from the others") {
   const std::string zero = GENERATE("1", "2", "3");
   CAPTURE(zero);
