@@ -80,6 +80,29 @@ TEST_CASE("all that a step changes is as before it when it is made again") {
   CHECK(recorded_steps(training) == first_steps(80));
 }
 
+// The bits depend on what the lost rank had not sent, or on the speed of ranks. That all end with the same ones is
+// checked by the workers.
+TEST_CASE("with a hook that keeps an error, or with shares by speed, the others go on in their processes") {
+  const auto overrides = GENERATE(Words{"--parallel.hook=topk"}, Words{"--parallel.hook=int4"},
+                                  Words{"--parallel.hook=powersgd", "--parallel.start_powerSGD_iter=5"},
+                                  Words{"--parallel.hook=onebit", "--parallel.freeze_step=5", "--optim.name=adam"},
+                                  Words{"--parallel.balance=true"});
+  CAPTURE(overrides);
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
+  for (const int rank : {2, 0}) {
+    wait_for_step(child, training, 10 + static_cast<std::int64_t>(recorded_steps(training).size()));
+    replace(child, training, rank);
+  }
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out + result.err).size() == 64);
+  CHECK(recorded_steps(training) == first_steps(80));
+  CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
+  CHECK(occurrences(result.err, "new round") == 0);
+}
+
 TEST_CASE("twenty kills of random ranks in one job: the same bits, no descriptor is left open") {
   const Words longer{"--data.samples=8000"};  // 400 steps
   const auto expected = [&] {

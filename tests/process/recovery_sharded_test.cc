@@ -87,6 +87,30 @@ TEST_CASE("with parallel.zero and copies at neighbours, kills of any rank end wi
   check_returns(check_ledger(training), result.out + result.err);
 }
 
+TEST_CASE("a pipeline that is cut by measured times has the same stages in the next group") {
+  const bool has_replicas = GENERATE(true, false);
+  CAPTURE(has_replicas);
+  const std::string stages = has_replicas ? "2" : "4";
+  const Words overrides{"--parallel.pipeline=" + stages,      "--parallel.micro_batches=" + stages,
+                        "--train.batch_size=" + stages + "0", "--model.name=mlp",
+                        "--model.hidden=64 64 64 64",         "--checkpoint.peers=1",
+                        "--checkpoint.every_steps=1000"};
+  const auto expected = undisturbed_digest(overrides);
+  REQUIRE(expected.size() == 64);
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
+  std::int64_t step = 20;
+  for (const int rank : {0, 3}) {
+    wait_for_step(child, training, step);
+    replace(child, training, rank);
+    step = recorded_steps(training).back() + 5;
+  }
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  check_end(training, result, expected);
+  CHECK(occurrences(result.out + result.err, from_copies) == (has_replicas ? 0 : 2));
+}
+
 TEST_CASE("without copies at neighbours the ranks return to the newest checkpoint, in their processes") {
   const bool two_at_once = GENERATE(false, true);
   CAPTURE(two_at_once);

@@ -143,6 +143,7 @@ class Trainer::Impl {
     bool changes = false;  // all ranks go on in another group without a failure
     auto noticed = Clock::now();
     if (session_) recovery_->on_applied(state_.run.step);
+    if (session_) backup_->begin_session(*session_);
     if (session_ && copies_) {
       copies_->begin(*session_, true);
       warn_of_sole_parts();
@@ -191,12 +192,14 @@ class Trainer::Impl {
       recovery_->set_holdings(copies_->holdings());
     }
     recovery_->set_events_done(backup_->events_done());
+    backup_->end_session();
     session_.reset();
   }
 
   Recovery::Copy copy() {
-    return [this](ProcessGroup& group, const Catchup& catchup, bool) {
+    return [this](ProcessGroup& group, const Catchup& catchup, bool receives) {
       if (copies_) return restore(group, catchup);
+      if (receives) backup_->forget_hook();
       copy_state(state_, *backup_, group, catchup.source);
       return state_.run.step;
     };
@@ -227,14 +230,17 @@ class Trainer::Impl {
     if (!std::exchange(is_used_, true)) return;
     state_.await_readers();
     const auto generation = state_.run.generation;
+    auto layer_seconds = std::move(state_.layer_seconds);
     state_ = {};  // its memory is free before the new one's is taken
     state_ = (begins ? make_initial_state : make_train_state)(config_, deciding_, job_.datasets.train->layout(), *task_,
                                                               generation, registry_, device_);
+    state_.layer_seconds = std::move(layer_seconds);
   }
 
   void begin(const Recovery::Resumed& resumed, const std::string& reason, Clock::time_point noticed) {
     if (resumed.catchup.repeats) backup_->undo_events();
     if (!session_) session_ = make_session(job_, state_, resumed.group);
+    backup_->begin_session(*session_);
     recovering_ = resumed.times;
     recovering_->noticed = noticed;
     recovering_->ready = Clock::now();

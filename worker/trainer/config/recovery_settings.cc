@@ -14,7 +14,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// The hooks with a memory of each rank's own, of which there is no copy.
+// The hooks with a memory of each rank's own.
 constexpr std::array<std::string_view, 5> hooks_with_state{"int4", "topk", "onebit", "powersgd", "batched_powersgd"};
 
 }  // namespace
@@ -40,19 +40,19 @@ bool fits_mesh(const TrainConfig& config, int ranks) {
 std::string why_not_in_process(const TrainConfig& config) {
   const auto& p = config.parallel;
   if (p.strategy != "ddp") return fmt::format("with parallel.strategy = {} ranks have states of their own", p.strategy);
-  if (p.pipeline > 1 && p.split.empty())
-    return "parallel.pipeline without parallel.split cuts the model by measured times, so in each group elsewhere";
   if (has_sharded_state(config) && !config.optim.offload.empty())
     return "with optim.offload a rank's part of the state is in a file";
   if (asks_for_cuda(config) || !p.devices.empty()) return "the model is on a device other than the CPU";
   if (config.dist.backend == "mpi" || config.dist.backend == "nccl")
     return fmt::format("with dist.backend = {} a group is not formed again", config.dist.backend);
   const auto hook = std::ranges::find_if(hooks_with_state, [&](auto name) { return has_hook(p.hook, name); });
-  if (hook != hooks_with_state.end())
-    return fmt::format("parallel.hook = {} keeps what a rank has not sent yet, of which there is no copy", *hook);
+  if (has_sharded_state(config) && hook != hooks_with_state.end())
+    return fmt::format("parallel.hook = {} keeps what a rank has not sent yet, which is no part of copies of its state",
+                       *hook);
   if (!p.broadcast_buffers) return "with parallel.broadcast_buffers = false ranks have buffers of their own";
   if (!p.ignored_parameters.empty()) return "with parallel.ignored_parameters ranks have parameters of their own";
-  if (p.balance) return "with parallel.balance ranks have shares that depend on their speed";
+  if (p.balance && p.pipeline > 1)
+    return "with parallel.balance layers of a pipeline move, and copies of the state are of the stages before";
   if (config.profile.steps > 0) return "profile.steps records the steps of one process group";
   return "";
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "worker/comm/collectives.h"
 #include "worker/nn/loss_factor_scope.h"
 #include "worker/nn/random_scope.h"
 #include "worker/parallel/pipeline/stage.h"
@@ -54,15 +55,17 @@ bool has_device_pipeline(const TrainConfig::Parallel& config) {
   return config.micro_batches > 0 && config.pipeline == 1;
 }
 
-// All ranks get rank 0's times, since the times of ranks differ.
+// The times of ranks differ, and so do those of one rank at two times.
 std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model, const Tensor& input,
-                                             ProcessGroup& all) {
+                                             std::vector<double>& seconds, ProcessGroup& all) {
   const auto& p = config.parallel;
   if (p.micro_batches == 0 || !(p.split.empty() || p.balance)) return {};
   auto layers = pipeline::measured_layers(model, input);
-  std::vector<double> seconds;
-  for (const auto& layer : layers) seconds.push_back(layer.seconds);
-  all.broadcast(span_of(seconds), 0, {.blocking = true});
+  std::vector<std::int64_t> first{seconds.empty() ? all.size() : all.rank()};
+  allreduce(all, first, ReduceOp::min);
+  if (seconds.empty())
+    for (const auto& layer : layers) seconds.push_back(layer.seconds);
+  all.broadcast(span_of(seconds), first[0] < all.size() ? static_cast<int>(first[0]) : 0, {.blocking = true});
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i].seconds = seconds[i];
   return layers;
 }
@@ -98,8 +101,9 @@ std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig
   return with_keys_named(config.parallel, [&] {
     const auto devices = devices_of(config.parallel);
     const auto schedule = schedule_of(config.parallel, static_cast<int>(devices.size()));
+    std::vector<double> seconds;
     const auto layers =
-        measured_layers(config, model, empty_batch(layout, micro_batch_size(config, group.size())), group);
+        measured_layers(config, model, empty_batch(layout, micro_batch_size(config, group.size())), seconds, group);
     const auto cuts = cuts_of(config, model, layers, schedule.stages);
     const auto replica = [&] { return make_model(config.model, layout, task.outputs(), config.train.seed); };
     return std::make_unique<pipeline::DevicePipeline>(model, replica, devices, schedule, cuts);

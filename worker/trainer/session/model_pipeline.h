@@ -22,10 +22,11 @@ namespace ddprun::trainer {
 
 bool has_device_pipeline(const TrainConfig::Parallel& config);
 
-// Returns the times of layers for such an input, measured by rank 0, for a pipeline that is cut by them, or balanced;
-// otherwise none. Collective.
+// Returns the times of layers for such an input, for a pipeline that is cut by them, or balanced; otherwise none.
+// seconds: those that this rank knows from an earlier group, or empty; those of the first rank that knows some count,
+// otherwise what rank 0 measures, and all ranks know them afterwards. Collective.
 std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model, const Tensor& input,
-                                             ProcessGroup& all);
+                                             std::vector<double>& seconds, ProcessGroup& all);
 
 // With parallel.pipeline: makes the stages of this rank, cut at parallel.split or by the times of layers. Collective.
 // Throws Errc::usage naming key and value.

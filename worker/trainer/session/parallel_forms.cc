@@ -65,7 +65,8 @@ std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, Ten
 std::vector<pipeline::Layer> layers_of(const FormsContext& of, const ContextParallel* context) {
   if (of.config.parallel.pipeline == 1) return {};
   const Tensor input = empty_batch(of.layout, micro_batch_size(of.config, of.group.size()));
-  return measured_layers(of.config, *of.state.model, context ? context->own_positions(input) : input, of.group);
+  return measured_layers(of.config, *of.state.model, context ? context->own_positions(input) : input,
+                         of.state.layer_seconds, of.group);
 }
 
 std::unique_ptr<pipeline::PipelinedDataParallel> make_pipelined(const FormsContext& of,

@@ -14,6 +14,7 @@ StepBackup::StepBackup(TrainState& state, std::function<void(std::int64_t step)>
 void StepBackup::begin_step() {
   const auto buffers = state_.model->named_buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) buffers_[i].copy_from(buffers[i].second);
+  hook_.save();
 }
 
 void StepBackup::undo_step() {
@@ -22,6 +23,7 @@ void StepBackup::undo_step() {
     Tensor target = buffers[i].second;
     target.copy_from(buffers_[i]);
   }
+  hook_.undo();
 }
 
 void StepBackup::end_step(const StepResult& result) {

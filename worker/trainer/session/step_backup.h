@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "worker/checkpoint/run_state.h"
+#include "worker/trainer/session/hook_memory.h"
 #include "worker/trainer/session/session.h"
 #include "worker/trainer/state/train_state.h"
 
@@ -19,15 +20,21 @@ struct LastStep {
   bool events_done = false;                    // at all ranks
 };
 
-// A backup of the training loop with which a run can go on in another process group: the model's buffers, which passes
-// change, as they were before the step in progress, and the last step that is done.
+// A backup of the training loop with which a run can go on in another process group: what passes change, the model's
+// buffers and the states of a communication hook, as it was before the step in progress, and the last step that is
+// done.
 //
-// Ownership: the state outlives this object, which has memory of its own for a copy of the buffers. Threads: one at a
-// time. Errors: none of its own.
+// Ownership: the state outlives this object, and a session its begin_session() to end_session(). It has memory of its
+// own for copies. Threads: one at a time. Errors: those of the session's group.
 class StepBackup {
  public:
   // on_applied: called after each step with its number.
   StepBackup(TrainState& state, std::function<void(std::int64_t step)> on_applied);
+
+  // A rank that has got the state from another one first calls forget_hook(). Collective.
+  void begin_session(Session& session) { hook_.begin(session.own_state(), session.group()); }
+  void end_session() { hook_.end(); }
+  void forget_hook() { hook_.forget(); }
 
   void begin_step();
   // To be called when the step has failed: restores the state before it. Gradients are no part of it.
@@ -48,6 +55,7 @@ class StepBackup {
   TrainState& state_;
   const std::function<void(std::int64_t step)> on_applied_;
   std::vector<Tensor> buffers_;  // as they were before the step, in the model's order
+  HookMemory hook_;
   std::optional<LastStep> last_;
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/checkpoint/run_state.h"
 #include "worker/data/dataset.h"
@@ -38,6 +39,9 @@ struct TrainState {
   std::optional<optim::OutlierFilter> outliers;  // set with optim.skip_outliers
   checkpoint::RunState run;                      // step, position in the data, seed, settings
   ShardGradients shards;  // train.shards: what this rank has of the step in progress; no part of a checkpoint
+  // The times by which the layers of a pipeline are divided among stages; empty until a session has measured them. A
+  // later group needs the same ones, since ranks hold parts of the state by stages.
+  std::vector<double> layer_seconds;
   // To be called before parameters, optimizer state or averages change: waits for those who read them on another
   // thread, as a checkpoint does that is saved in the background. They read no buffers.
   std::function<void()> await_readers = [] {};

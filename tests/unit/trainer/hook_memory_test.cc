@@ -1,0 +1,108 @@
+#include "worker/trainer/session/hook_memory.h"
+
+#include <optional>
+
+#include "worker/trainer/session/step_backup.h"
+#include "tests/support/catch.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/sessions.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using namespace ddprun::trainer;
+
+namespace {
+
+struct States {
+  std::vector<float> error;
+  std::vector<std::int64_t> passes;
+
+  // The memory stays.
+  void set(float first, float second, std::int64_t count) {
+    error.assign({first, second});
+    passes.assign({count});
+  }
+  std::vector<HookState> states() { return {{"error", span_of(error)}, {"passes", span_of(passes)}}; }
+};
+
+// Makes steps; the one after so many is interrupted once all gradients are computed, if fails_after is given.
+void make_steps(Session& session, StepBackup& backup, int count, std::optional<int> fails_after = {}) {
+  for (int i = 0; i < count; ++i) {
+    if (fails_after == i)
+      session.listen_to_phases([&](profiler::Phase phase, auto, auto) {
+        if (phase == &StepTimes::backward) session.group().abort("a rank was lost");
+      });
+    backup.begin_step();
+    try {
+      backup.end_step(session.step(false));
+    } catch (const Error&) {
+      backup.undo_step();
+      return;
+    }
+  }
+}
+
+std::string digest_of(Session& session) {
+  return parameter_digest([&](const auto& visitor) { session.visit_parameters(visitor); });
+}
+
+}  // namespace
+
+TEST_CASE("a rank without the states of a hook gets the mean of the others', and their integers") {
+  std::vector<States> ranks(3);
+  std::vector<HookMemory> memories(3);
+  const auto in_group = [&](const std::function<void(std::size_t rank, ProcessGroup & group)>& body) {
+    run_ranks(3, [&](ProcessGroup& group) { body(static_cast<std::size_t>(group.rank()), group); });
+  };
+  in_group([&](std::size_t rank, ProcessGroup& group) {
+    ranks[rank].set(1, 2, 3);
+    memories[rank].begin(ranks[rank].states(), group);
+  });
+  for (const auto& each : ranks) CHECK(each.error == std::vector<float>{1, 2});  // no rank had any before
+  in_group([&](std::size_t rank, ProcessGroup& group) {
+    ranks[rank].set(0.1F, static_cast<float>(rank), 7);
+    memories[rank].end();
+    if (rank == 0) memories[rank].forget();
+    ranks[rank].set(0, 0, 0);
+    memories[rank].begin(ranks[rank].states(), group);
+  });
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    CHECK(ranks[rank].error == std::vector{0.1F, rank == 0 ? 1.5F : static_cast<float>(rank)});
+    CHECK(ranks[rank].passes == std::vector<std::int64_t>{7});
+  }
+}
+
+TEST_CASE("a step that has failed is made again in another group with the same error of the hook") {
+  const std::string hook = GENERATE("int4", "topk", "onebit", "powersgd", "batched_powersgd");
+  CAPTURE(hook);
+  const TrainingJob job(
+      "[model]\nname = mlp\nhidden = 40\n[data]\nname = digits\nsamples = 64\ntest_samples = 8\n"
+      "[train]\nepochs = 4\nbatch_size = 4\n[parallel]\nhook = " +
+      hook + (hook == "onebit" ? "\nfreeze_step = 2\n[optim]\nname = adam\n" : "\n"));
+  const auto train = [&](std::optional<int> fails_after) {
+    std::vector<std::string> digests(2);
+    std::vector<std::unique_ptr<Replica>> replicas(2);
+    std::vector<std::unique_ptr<StepBackup>> backups(2);
+    for (const int steps : {6, 12}) {
+      run_ranks(2, [&](ProcessGroup& group) {
+        const auto rank = static_cast<std::size_t>(group.rank());
+        if (!replicas[rank]) {
+          replicas[rank] = std::make_unique<Replica>(job);
+          backups[rank] = std::make_unique<StepBackup>(replicas[rank]->state, [](std::int64_t) {});
+        }
+        auto& replica = *replicas[rank];
+        const auto session = make_session(
+            {.config = replica.config, .datasets = replica.datasets, .task = *replica.task, .recovers = true},
+            replica.state, group);
+        backups[rank]->begin_session(*session);
+        const auto left = steps - static_cast<int>(replica.state.run.step);
+        make_steps(*session, *backups[rank], left, steps == 6 ? fails_after : std::nullopt);
+        if (steps == 12) digests[rank] = digest_of(*session);
+        backups[rank]->end_session();
+      });
+    }
+    CHECK(digests[0] == digests[1]);
+    return digests[0];
+  };
+  CHECK(train(4) == train(std::nullopt));
+}

@@ -1,0 +1,72 @@
+#include "worker/trainer/session/hook_memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "worker/comm/collectives.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Adds up in double: the mean of equal values has their bits.
+void share_mean(const Span& span, bool own, int holders, ProcessGroup& group) {
+  auto* const values = static_cast<float*>(span.data);
+  std::vector<double> sums(span.count);
+  if (own) std::copy_n(values, sums.size(), sums.begin());
+  allreduce(group, sums);
+  if (!own) std::ranges::transform(sums, values, [&](double sum) { return static_cast<float>(sum / holders); });
+}
+
+}  // namespace
+
+void HookMemory::begin(std::vector<HookState> states, ProcessGroup& group) {
+  states_.clear();
+  if (states.empty()) return;
+  const bool own = fits(states);
+  std::vector<std::int64_t> have(static_cast<std::size_t>(group.size()));
+  have[static_cast<std::size_t>(group.rank())] = own ? 1 : 0;
+  allreduce(group, have);
+  const auto holders = static_cast<int>(std::ranges::count(have, 1));
+  const auto first = static_cast<int>(std::ranges::find(have, 1) - have.begin());
+  for (std::size_t i = 0; i < states.size() && holders > 0; ++i) {
+    const Span& span = states[i].span;
+    if (own) std::memcpy(span.data, saved_[i].bytes.data(), span.bytes());
+    if (holders == group.size()) continue;
+    if (span.dtype == DType::float32)
+      share_mean(span, own, holders, group);
+    else
+      group.broadcast(span, first, {.blocking = true});
+  }
+  states_ = std::move(states);
+  save();
+}
+
+bool HookMemory::fits(const std::vector<HookState>& states) const {
+  return std::ranges::equal(states, saved_, [](const HookState& state, const Saved& saved) {
+    return state.name == saved.name && state.span.bytes() == saved.bytes.size();
+  });
+}
+
+void HookMemory::save() {
+  saved_.resize(states_.size());
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const Span& span = states_[i].span;
+    saved_[i].name = states_[i].name;
+    saved_[i].bytes.resize(span.bytes());
+    std::memcpy(saved_[i].bytes.data(), span.data, span.bytes());
+  }
+}
+
+void HookMemory::undo() {
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    std::memcpy(states_[i].span.data, saved_[i].bytes.data(), saved_[i].bytes.size());
+}
+
+void HookMemory::end() {
+  if (!states_.empty()) save();
+  states_.clear();
+}
+
+}  // namespace ddprun::trainer
