@@ -282,6 +282,50 @@ TEST_CASE("where ranks have parts of the state, nodes that leave hand theirs ove
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
 }
 
+TEST_CASE("a node that is lost while the others restore the state of a lost one is another lost node") {
+  auto overrides = same_steps;
+  for (const char* each : {"--data.samples=3200", "--model.name=mlp", "--model.hidden=1024 1024", "--optim.name=adam",
+                           "--parallel.zero=1", "--checkpoint.peers=1"})
+    overrides.emplace_back(each);
+  Job job("1:3", "60", {"--max_restarts=0"}, overrides);
+  auto& a = job.start();
+  auto& b = job.start();
+  auto& c = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(20);
+  const auto groups = [&] { return occurrences(a.out() + a.err(), "info: back end"); };
+  const int groups_before = groups();
+  b.signal(SIGKILL);
+  a.wait_until([&] { return groups() > groups_before; }, "another group, in which the state is restored", bound);
+  c.signal(SIGKILL);
+  const auto output = output_of(a);
+  WARN("killed " << (occurrences(output, "in generation 1 of their group") == 0 ? "within" : "after") << " it");
+  CHECK(occurrences(output, "new round") == 0);
+  CHECK(recorded_steps(job.training) == first_steps(160));
+  CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+}
+
+TEST_CASE(
+    "SIGTERM to all nodes at once, with train.preempt_signal = TERM: the state is saved, and the exit code is 75") {
+  const std::string zero = GENERATE("0", "1");
+  CAPTURE(zero);
+  auto overrides = same_steps;
+  for (const std::string& each : {std::string("--train.preempt_signal=TERM"), "--parallel.zero=" + zero,
+                                  std::string("--checkpoint.every_steps=100000")})
+    overrides.push_back(each);
+  Job job("1:3", "60", {"--max_restarts=0"}, overrides);
+  auto& a = job.start();
+  auto& b = job.start();
+  auto& c = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(20);
+  for (const auto* each : {&c, &b, &a}) each->signal(SIGTERM);
+  const auto output = output_of(a, 75) + output_of(b, 75) + output_of(c, 75);
+  CHECK(job.training.checkpoints() == 1);
+  CHECK(occurrences(output, "new round") == 0);
+  CHECK(job.training.marker.processes() == 0);
+}
+
 TEST_CASE("nodes leave and join again and again while the worker of the first keeps its process") {
   auto overrides = same_steps;
   overrides.back() = "--data.samples=32000";

@@ -76,6 +76,8 @@ ddprun_process_test(recovery_sharded_test
   TIMEOUT 600)
 add_dependencies(recovery_sharded_test ddprun-worker)
 target_compile_definitions(recovery_sharded_test PRIVATE DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>")
+ddprun_process_test(restoration_kills_test SOURCES restoration_kills_test.cc LIBS ddprun::common Boost::json TIMEOUT 300)
+add_dependencies(restoration_kills_test ddprun-worker)
 ddprun_process_test(node_changes_test SOURCES node_changes_test.cc LIBS ddprun::common Boost::json TIMEOUT 600)
 add_dependencies(node_changes_test ddprun-worker)
 target_compile_definitions(node_changes_test PRIVATE DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>")
