@@ -167,12 +167,12 @@ TEST_CASE("an allreduce works on registered memory, on other memory, and on both
 TEST_CASE("staged operations are right at every place of the slots, written through the caches and past them") {
   const auto size = GENERATE(2, 3);
   const auto make = [](GroupOptions options) {
-    options.config.staging_bytes = 128 << 10;
+    options.config.staging_bytes = 512 << 10;
     return comm::make_shm_group(options);
   };
   auto groups = contract::make_groups(make, size, contract::test_timeout);
   const auto rounds = [](ProcessGroup& group) {
-    for (const auto& [count, number] : {std::pair{4'200U, 48}, {9'001U, 24}, {100'003U, 8}}) {
+    for (const auto& [count, number] : {std::pair{4'200U, 200}, {40'001U, 48}, {200'003U, 24}}) {
       StagedRound round(group, count);
       for (int i = 0; i < number; ++i) round.run(i);
     }

@@ -18,8 +18,9 @@ constexpr std::size_t slot_bytes = 4096;
 struct TwoRanks {
   SegmentLayout layout{SharedSegment::create(SegmentLayout::bytes_for(2, slot_bytes)), 2, slot_bytes};
   std::atomic<bool> interrupted = false;
-  Phases one{layout, 0, interrupted};
-  Phases other{layout, 1, interrupted};
+  ProcessorSharing sharing_of_one{layout, 0}, sharing_of_other{layout, 1};
+  Phases one{layout, 0, interrupted, sharing_of_one};
+  Phases other{layout, 1, interrupted, sharing_of_other};
 };
 
 using Step = std::pair<std::size_t, std::size_t>;  // stage and chunk

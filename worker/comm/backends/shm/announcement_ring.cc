@@ -7,12 +7,13 @@
 
 namespace ddprun::comm {
 
-AnnouncementRing::AnnouncementRing(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted)
+AnnouncementRing::AnnouncementRing(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted,
+                                   ProcessorSharing& sharing)
     : layout_(layout),
       rank_(rank),
       interrupted_(interrupted),
       spin_policy_(layout.spin_policy()),
-      sharing_(layout, rank),
+      sharing_(sharing),
       own_entries_(layout.rank(rank).announcements.data()) {
   for_each_peer(layout.ranks(), rank, [&](int r) { peers_.push_back({r, &layout.rank(r)}); });
 }
@@ -58,6 +59,7 @@ void AnnouncementRing::announce(const Call& call, PayloadKind kind) {
   own.call = call.sequence ^ call.fingerprint;
   own.retired = static_cast<std::uint32_t>(retired_);
   own.payload_kind = kind;
+  sharing_.record_own();
   own.announced.increment();
   ++announced_;
 }

@@ -29,7 +29,8 @@ namespace ddprun::comm {
 // rank calls something else (CallsDiffer).
 class AnnouncementRing {
  public:
-  AnnouncementRing(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted);
+  AnnouncementRing(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted,
+                   ProcessorSharing& sharing);
 
   // Returns whether another round can be announced now, which is true whenever all announced rounds are retired.
   // The reason why round f, the one after the retired rounds, always has a free entry: a rank that announced round
@@ -114,7 +115,7 @@ class AnnouncementRing {
   const int rank_;
   const std::atomic<bool>& interrupted_;
   const SpinPolicy spin_policy_;
-  mutable ProcessorSharing sharing_;
+  ProcessorSharing& sharing_;
   Announcement* const own_entries_;
   std::array<std::uint64_t, ring_entries> sequences_{};  // those of the collectives that this rank announced there
   std::vector<Peer> peers_;

@@ -81,15 +81,16 @@ bool FutexCounter::try_wait(std::uint32_t target, const WaitLimits& limits) {
 }
 
 void FutexCounter::wait_briefly(std::uint32_t target, const SpinPolicy& policy) {
-  if (reached(target) || spin_loop(target, policy, nullptr)) return;
+  if (reached(target) || spin_loop(target, policy, std::nullopt)) return;
   const CountedSleeper sleeper(sleepers_);
   sleep(target, later_sleep);
 }
 
-bool FutexCounter::spin_loop(std::uint32_t target, const SpinPolicy& policy, const WaitingRanks* ranks) const {
+bool FutexCounter::spin_loop(std::uint32_t target, const SpinPolicy& policy,
+                             const std::optional<WaitingRanks>& ranks) const {
   for (int i = 0; i < policy.spins; ++i) {
     if (reached(target)) return true;
-    if (i == spins_before_look && ranks != nullptr && !ranks->own.may_spin(ranks->peer)) break;
+    if (i == spins_before_look && ranks && !ranks->own.may_spin(ranks->peer)) break;
     pause_processor();
   }
   for (int i = 0; i < policy.yields; ++i) {

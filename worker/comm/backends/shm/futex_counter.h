@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <ctime>
+#include <optional>
 
 #include "common/deadline.h"
 #include "worker/comm/backends/shm/last_processor.h"
@@ -32,7 +33,7 @@ struct WaitingRanks {
 struct WaitLimits {
   const std::atomic<bool>& interrupted;
   const std::atomic<PeerState>& peer;  // the rank that is waited for
-  WaitingRanks ranks;
+  std::optional<WaitingRanks> ranks;   // none: it spins wherever they run
   SpinPolicy spin_policy;
   Deadline deadline;
 };
@@ -67,8 +68,8 @@ class FutexCounter {
   bool try_wait(std::uint32_t target, const WaitLimits& limits);
   // Returns whether the counter reached target while spinning as long as the policy allows; never sleeps. It yields
   // instead of spinning where both ranks run on the same processor.
-  bool spin(std::uint32_t target, const SpinPolicy& policy, const WaitingRanks& ranks) const {
-    return reached(target) || spin_loop(target, policy, &ranks);
+  bool spin(std::uint32_t target, const SpinPolicy& policy, const std::optional<WaitingRanks>& ranks) const {
+    return reached(target) || spin_loop(target, policy, ranks);
   }
   // Returns once the counter has reached target, or after a short sleep: for callers that wait for other events too.
   // Only for counters that are incremented by increment_shared().
@@ -77,7 +78,7 @@ class FutexCounter {
   void wake() noexcept;
 
  private:
-  bool spin_loop(std::uint32_t target, const SpinPolicy& policy, const WaitingRanks* ranks) const;
+  bool spin_loop(std::uint32_t target, const SpinPolicy& policy, const std::optional<WaitingRanks>& ranks) const;
   void wake_sleepers() {
     if (sleepers_.load(std::memory_order_relaxed) != 0) wake();
   }

@@ -5,9 +5,11 @@
 namespace ddprun::comm {
 
 // Stores only what is new, so that the line stays in the caches of those that read it.
-void LastProcessor::record() {
-  const auto now = static_cast<std::uint32_t>(::sched_getcpu() + 1);
+int LastProcessor::record() {
+  const int processor = ::sched_getcpu();
+  const auto now = static_cast<std::uint32_t>(processor + 1);
   if (number_plus_one_.load(std::memory_order_relaxed) != now) number_plus_one_.store(now, std::memory_order_relaxed);
+  return processor;
 }
 
 std::optional<int> LastProcessor::number() const {

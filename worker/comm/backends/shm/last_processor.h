@@ -6,12 +6,12 @@
 
 namespace ddprun::comm {
 
-// The processor on which a rank ran when it last waited for some time, in memory shared by processes. Zeroed memory is
-// a processor that is not known.
+// The processor on which a rank ran last, by its own account, in memory shared by processes. Zeroed memory is a
+// processor that is not known.
 class LastProcessor {
  public:
-  // Records the calling thread's processor. Only the owner calls it; any of its threads.
-  void record();
+  // Records the calling thread's processor and returns it. Only the owner calls it.
+  int record();
   // Returns it by the kernel's number.
   std::optional<int> number() const;
 

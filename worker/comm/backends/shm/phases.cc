@@ -10,16 +10,17 @@ bool Phases::can_start_early() const {
 }
 
 void Phases::end() {
+  sharing_.record_own();
   layout_.rank(rank_).phases.increment();
   ++completed_;
   last_read_other_parity_ = false;
 }
 
 void Phases::await_all() {
-  if (completed_ == 0) return;
   for_each_peer(layout_.ranks(), rank_, [&](int r) {
     auto& peer = layout_.rank(r);
-    peer.phases.wait(completed_, {interrupted_, peer.peer_state, {sharing_, peer.processor}, spin_policy_, deadline_});
+    peer.phases.wait(completed_,
+                     {interrupted_, peer.peer_state, WaitingRanks{sharing_, peer.processor}, spin_policy_, deadline_});
   });
 }
 

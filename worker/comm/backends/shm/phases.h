@@ -21,12 +21,12 @@ namespace ddprun::comm {
 // AnnouncementRing has checked before that all ranks call the same operation.
 class Phases {
  public:
-  Phases(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted)
+  Phases(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted, ProcessorSharing& sharing)
       : layout_(layout),
         rank_(rank),
         interrupted_(interrupted),
         spin_policy_(layout.spin_policy()),
-        sharing_(layout, rank) {}
+        sharing_(sharing) {}
 
   // Sets the deadline of all later calls.
   void set_deadline(Deadline deadline) { deadline_ = deadline; }
@@ -74,7 +74,7 @@ class Phases {
   const int rank_;
   const std::atomic<bool>& interrupted_;
   const SpinPolicy spin_policy_;
-  ProcessorSharing sharing_;
+  ProcessorSharing& sharing_;
 
   std::uint32_t completed_ = 0;          // phases
   bool started_early_ = false;           // the first step of the next pipeline is done

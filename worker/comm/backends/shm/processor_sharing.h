@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 
 #include "worker/comm/backends/shm/last_processor.h"
@@ -13,13 +12,15 @@ namespace ddprun::comm {
 // work, the kernel places ranks so and leaves them there: two ranks beside ten busy processes took 350 us for an
 // allreduce of 64 KiB on one processor, 18 us on two.
 //
-// A thread's affinity mask is as before once it has moved. References the layout. Any thread may call may_spin().
+// A thread that has moved has the affinity mask that it had before. References the layout. One thread at a time.
 class ProcessorSharing {
  public:
   ProcessorSharing(const SegmentLayout& layout, int rank) : layout_(layout), own_(layout.rank(rank).processor) {}
 
-  // Returns whether the calling thread may go on spinning while it waits for that peer: the peer ran elsewhere when it
-  // last waited, or this thread has moved away.
+  // Tells the others where the calling thread runs: before it does anything that they wait for.
+  void record_own() { own_.record(); }
+  // Returns whether the calling thread may go on spinning while it waits for that peer: the peer is not known to run on
+  // the same processor, or this thread has moved away.
   bool may_spin(const LastProcessor& peer);
 
  private:
@@ -31,7 +32,7 @@ class ProcessorSharing {
 
   const SegmentLayout& layout_;
   LastProcessor& own_;
-  std::atomic<Clock::time_point> next_move_{Clock::time_point::min()};
+  Clock::time_point next_move_ = Clock::time_point::min();
 };
 
 }  // namespace ddprun::comm

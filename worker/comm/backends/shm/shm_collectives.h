@@ -5,6 +5,7 @@
 #include "worker/comm/backends/shm/announcement_ring.h"
 #include "worker/comm/backends/shm/direct_collectives.h"
 #include "worker/comm/backends/shm/inline_collectives.h"
+#include "worker/comm/backends/shm/processor_sharing.h"
 #include "worker/comm/backends/shm/staged_collectives.h"
 #include "worker/comm/execution/transport.h"
 
@@ -19,10 +20,11 @@ class ShmCollectives final : public NonblockingCollectives {
   ShmCollectives(const SegmentLayout& layout, int rank, const OwnRegions& regions, const std::atomic<bool>& interrupted)
       : rank_(rank),
         cores_are_taken_(layout.cores_are_taken()),
-        ring_(layout, rank, interrupted),
+        sharing_(layout, rank),
+        ring_(layout, rank, interrupted, sharing_),
         inline_(layout.ranks(), rank, ring_),
         direct_(layout.ranks(), rank, ring_, regions),
-        staged_(layout, rank, interrupted) {}
+        staged_(layout, rank, interrupted, sharing_) {}
 
   // Announces the collective if that needs no waiting. REQUIRES: no started collective is unfinished.
   void announce(const Collective& collective) noexcept override;
@@ -52,6 +54,7 @@ class ShmCollectives final : public NonblockingCollectives {
 
   const int rank_;
   const bool cores_are_taken_;
+  ProcessorSharing sharing_;
   AnnouncementRing ring_;
   InlineCollectives inline_;
   DirectCollectives direct_;

@@ -237,7 +237,6 @@ ShmTransfers::ShmTransfers(const SegmentLayout& layout, int rank, const std::ato
       rank_(rank),
       interrupted_(interrupted),
       spin_policy_(layout.spin_policy()),
-      sharing_(layout, rank),
       send_locks_(index(layout.ranks())),
       receive_locks_(index(layout.ranks())) {}
 

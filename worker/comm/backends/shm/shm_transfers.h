@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "worker/comm/backends/shm/processor_sharing.h"
 #include "worker/comm/backends/shm/segment_layout.h"
 #include "worker/comm/execution/transport.h"
 
@@ -40,8 +39,7 @@ class ShmTransfers {
   class ReceiveTransfer;
 
   WaitLimits limits(int peer, Deadline deadline) const {
-    auto& other = layout_.rank(peer);
-    return {interrupted_, other.peer_state, {sharing_, other.processor}, spin_policy_, deadline};
+    return {interrupted_, layout_.rank(peer).peer_state, std::nullopt, spin_policy_, deadline};
   }
 
   // Source, tag and number of a message: see Offer.
@@ -62,7 +60,6 @@ class ShmTransfers {
   const int rank_;
   const std::atomic<bool>& interrupted_;
   const SpinPolicy spin_policy_;
-  mutable ProcessorSharing sharing_;
 
   std::mutex mutex_;                                                        // guards the maps; locked after any other
   std::map<std::pair<int, std::int64_t>, std::uint64_t> sends_, receives_;  // (peer, tag): how many so far

@@ -17,10 +17,11 @@ namespace ddprun::comm {
 // StagedExchanges throw.
 class StagedCollectives {
  public:
-  StagedCollectives(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted)
+  StagedCollectives(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted,
+                    ProcessorSharing& sharing)
       : layout_(layout),
         rank_(rank),
-        phases_(layout, rank, interrupted),
+        phases_(layout, rank, interrupted, sharing),
         area_(layout),
         exchanges_(layout, rank, phases_, area_),
         inputs_(layout.ranks()) {}

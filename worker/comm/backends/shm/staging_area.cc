@@ -27,11 +27,12 @@ StagingArea::Places StagingArea::places_of(const Operation& operation) const {
   const auto space = sections ? layout_.section_bytes() : layout_.slot_bytes();
   const auto chunk = sections ? chunk_of_slot / ranks / cache_line_bytes * cache_line_bytes : chunk_of_slot;
   const auto largest = std::min(space, std::max(chunk, cache_line_bytes));
-  auto needed = operation.count * size_of(operation.dtype);
-  if (operation.kind == OpKind::allreduce) needed = divide_up(needed, ranks);  // the largest slice
+  auto needed = written_bytes(operation, operation.count * size_of(operation.dtype));
   if (operation.unequal() || needed == 0 || needed > largest) needed = largest;
   const auto bytes = round_up(needed, cache_line_bytes);
-  return {bytes, space / bytes};
+  const auto count = space / bytes;
+  // An allreduce of one chunk has three phases: with a multiple of three it would use every third place alone.
+  return {bytes, operation.kind == OpKind::allreduce && count % 3 == 0 ? count - 1 : count};
 }
 
 }  // namespace ddprun::comm

@@ -20,7 +20,7 @@ namespace ddprun::comm {
 // A slot has room for several chunks, which use one place after the other: a line is written again only after it has
 // left the caches near the cores that read it, which is several times as quick. A chunk is small enough to stay in the
 // nearest caches until it is read, and so that a rank reads one while another writes the next; it is large enough that
-// the phase that it takes (0.5 us) does not count.
+// the phase that it takes (0.5 us with two ranks) does not count.
 //
 // References the layout. One thread at a time.
 class StagingArea {
@@ -33,7 +33,7 @@ class StagingArea {
     const auto& operation = collective.operation;
     places_ = places_of(operation);
     const auto bytes = operation.own_parts() ? 0 : operation.count * size_of(operation.dtype);  // the same at all ranks
-    const auto chunks = std::max<std::size_t>(1, bytes / places_.bytes);
+    const auto chunks = std::max<std::size_t>(1, written_bytes(operation, bytes) / places_.bytes);
     kind_ = {operation.kind, bytes, static_cast<std::uint32_t>(divide_up(2 * places_.count, chunks))};
     choice_ = policy_.choose(kind_);
     if (!choice_.measured) return part();
@@ -73,6 +73,11 @@ class StagingArea {
     std::size_t bytes = cache_line_bytes, count = 1;
   };
   Places places_of(const Operation& operation) const;
+  // Returns what an operation on that many bytes writes to a slot, or to each of its sections, with all its chunks.
+  std::size_t written_bytes(const Operation& operation, std::size_t bytes) const {
+    const auto ranks = static_cast<std::size_t>(layout_.ranks());
+    return operation.kind == OpKind::allreduce ? divide_up(bytes, ranks) : bytes;  // the largest slice
+  }
   // Every second phase uses the same slot.
   std::size_t offset_in(std::uint32_t phase) const { return phase / 2 % places_.count * places_.bytes; }
 

@@ -40,10 +40,9 @@ class WritePolicy {
   // Records the end of that operation. took: the time since all ranks had begun it.
   void end(const Kind& kind, Duration took);
 
-  // A series of trials of each way: a turn, after which the memory looks as if there were no other way, and the trials
-  // that are measured. Such series, of one way and then the other, begin after first_series times and second_series
-  // times as many operations, and at every multiple of series_interval times as many. Before the first the memory is
-  // new.
+  // A series consists of a turn, after which the memory looks as if there were no other way, and of the trials that are
+  // measured. A series of one way and one of the other begin after first_series and second_series times as many
+  // operations as a series has, and at every multiple of series_interval times as many.
   static constexpr std::uint32_t longest_turn = 128, measured_trials = 2;
   static constexpr std::uint32_t first_series = 1, second_series = 16, series_interval = 128;
 
