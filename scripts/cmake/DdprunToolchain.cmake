@@ -13,6 +13,18 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # Nobody puts functions of another library in the place of ours: so they can be inlined, position-independent or not.
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -fno-semantic-interposition")
+
+# ddprun_compile_quickly(TARGET): for a part that waits for processes and sockets. It runs no slower with -O1, and takes
+# 70 % of the compiler's time. The collection of garbage is a tenth of what GCC does where Asio is included.
+function(ddprun_compile_quickly target)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE --param=ggc-min-heapsize=524288)  # KiB
+  endif()
+endfunction()
+
 # The sanitizer builds: quick to compile, quick enough to run, lines in the reports.
 set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
 
