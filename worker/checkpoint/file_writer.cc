@@ -6,15 +6,13 @@
 #include <unistd.h>
 #include <vector>
 
+#include "common/io_error.h"
+
 namespace ddprun::checkpoint {
 namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 constexpr std::uint64_t window_bytes = std::uint64_t{32} << 20;
-
-[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
-  throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
-}
 
 [[noreturn]] void fail_reading(const char* what, const std::filesystem::path& path) {
   const int cause = errno;
@@ -43,7 +41,7 @@ void read_pieces(const std::filesystem::path& path, Consume&& consume) {
 FileWriter::FileWriter(const std::filesystem::path& path, DiskWatch* watch) : path_(path), watch_(watch) {
   request("create");
   fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd_) fail("create", path_);
+  if (!fd_) throw_io_error("create", path_);
 }
 
 void FileWriter::request(const char* what) {
@@ -71,7 +69,7 @@ void FileWriter::write_piece(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("write", path_);
+    if (n < 0) throw_io_error("write", path_);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
   if (written_ - flushed_ >= 2 * window_bytes) flush_window();
@@ -89,7 +87,7 @@ void FileWriter::flush_window() {
 
 FileDigest FileWriter::finish() {
   request("flush");
-  if (::fsync(fd_.get()) != 0) fail("flush", path_);
+  if (::fsync(fd_.get()) != 0) throw_io_error("flush", path_);
   request("close");
   fd_.reset();
   return {written_, hash_.hex()};
