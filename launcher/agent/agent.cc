@@ -422,8 +422,8 @@ class Agent {
   // in a round of other nodes.
   void report_recoverable() {
     const auto now = recoverable();
-    if (!now || told_recoverable_ == now || (!told_recoverable_ && !now->second)) return;
-    tell_recoverable(*now);
+    if (!now || reported_recoverable_ == now || (!reported_recoverable_ && !now->second)) return;
+    send_recoverable(*now);
   }
 
   // Until they can, a change of the nodes restarts all workers.
@@ -445,14 +445,14 @@ class Agent {
     return std::pair(round_->generation, std::ranges::find(able, false) == able.end());
   }
 
-  void tell_recoverable(std::pair<std::int64_t, bool> now) {
-    told_recoverable_ = now;
+  void send_recoverable(std::pair<std::int64_t, bool> now) {
+    reported_recoverable_ = now;
     backend_->rendezvous().report_recoverable(now.first, now.second);
   }
 
   // A server that was started while the workers ran knows nothing of them, and the other nodes what they knew before.
   void report_again() {
-    if (const auto now = recoverable()) tell_recoverable(*now);
+    if (const auto now = recoverable()) send_recoverable(*now);
     report_workers(training_.with_training(group_.reports()));
   }
 
@@ -702,8 +702,8 @@ class Agent {
   std::unique_ptr<FaultInjector> faults_;  // null: none are injected, or not yet
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
-  std::optional<Round> round_;                                     // the round whose workers were started last
-  std::optional<std::pair<std::int64_t, bool>> told_recoverable_;  // the last report_recoverable()
+  std::optional<Round> round_;                                         // the round whose workers were started last
+  std::optional<std::pair<std::int64_t, bool>> reported_recoverable_;  // the last report_recoverable()
   asio::steady_timer recoverable_timer_{loop_};
   int replaced_ = 0;  // number of workers that this node replaced by its own decision, in all rounds
   std::deque<AgentAction> queue_;

@@ -14,7 +14,7 @@
 #include "common/error.h"
 #include "common/host_port.h"
 #include "common/log.h"
-#include "rendezvous/membership/foreign_agent.h"
+#include "rendezvous/membership/incompatible_agent.h"
 #include "rendezvous/membership/relay_table.h"
 #include "rendezvous/membership/session_protocol.h"
 #include "rendezvous/succession/server_lease.h"
@@ -116,22 +116,22 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void key(SessionId id, const std::string& peer_address, std::string_view key, std::string_view value) {
-    auto agent = parse_foreign_agent(key, value);
+    auto agent = parse_incompatible_agent(key, value);
     if (!agent) return;
     agent->address = peer_address;
-    foreign_agents_[id] = *agent;
+    incompatible_agents_[id] = *agent;
     const auto found = jobs_.find(agent->run_id);
     if (found == jobs_.end()) return refuse_mixed_kinds(*agent);
     const JobPtr job = found->second;
     if (deposed(job)) return;
     const bool fixed_ranks = job->membership.policy().fixed_ranks;
-    if (fixed_ranks && agent->kind == ForeignAgent::Kind::static_) return;
+    if (fixed_ranks && agent->kind == IncompatibleAgent::Kind::static_) return;
     if (!fixed_ranks) deliver(job, job->membership.conflict(now(), conflict_text(*agent)));
-    refuse_foreign(*agent);
+    refuse_incompatible(*agent);
   }
 
   void close(SessionId id) {
-    close_foreign(id);
+    close_incompatible(id);
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     const Session session = std::move(found->second);
@@ -157,7 +157,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     for (auto& [run_id, job] : jobs_) job->timer.cancel();
     jobs_.clear();
     sessions_.clear();
-    foreign_agents_.clear();
+    incompatible_agents_.clear();
     refused_agents_.clear();
   }
 
@@ -211,7 +211,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const JobPtr job = found->second;
     if (deposed(job)) return;
     job->lease->ended(now(), node);
-    tell_confirmed(job);
+    announce_confirmed(job);
     if (job->gathering && job->lease->may_decide(now())) gather(job);
   }
 
@@ -223,32 +223,32 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   // ---- agents of another rendezvous
 
   // torchrun's c10d and static agents do not share a run id either.
-  void refuse_mixed_kinds(const ForeignAgent& agent) {
-    for (const auto& [other_id, other] : foreign_agents_)
+  void refuse_mixed_kinds(const IncompatibleAgent& agent) {
+    for (const auto& [other_id, other] : incompatible_agents_)
       if (other.run_id == agent.run_id && other.kind != agent.kind && (other.ddprun || agent.ddprun)) {
-        const ForeignAgent ours = other.ddprun ? other : agent;
-        tell_static_agents(ours.run_id, conflict_text(other.ddprun ? agent : other));
-        return refuse_foreign(agent);
+        const IncompatibleAgent ours = other.ddprun ? other : agent;
+        notify_static_agents(ours.run_id, conflict_text(other.ddprun ? agent : other));
+        return refuse_incompatible(agent);
       }
   }
 
   // Throws to have the connection closed, except for a ddprun agent, which reads the reason from the store.
-  void refuse_foreign(const ForeignAgent& agent) {
+  void refuse_incompatible(const IncompatibleAgent& agent) {
     if (!agent.ddprun) throw Error(Errc::usage, refusal_text(agent));
-    tell_static_agents(agent.run_id, refusal_text(agent));
+    notify_static_agents(agent.run_id, refusal_text(agent));
   }
 
-  void tell_static_agents(const std::string& run_id, const std::string& reason) {
-    for (const auto& [id, agent] : foreign_agents_)
+  void notify_static_agents(const std::string& run_id, const std::string& reason) {
+    for (const auto& [id, agent] : incompatible_agents_)
       if (agent.ddprun && agent.run_id == run_id) refused_agents_.insert(id);
     sender_.set_key(static_refusal_wire_key(run_id), reason);
   }
 
-  void close_foreign(SessionId id) {
-    const auto agent = foreign_agents_.extract(id);
+  void close_incompatible(SessionId id) {
+    const auto agent = incompatible_agents_.extract(id);
     if (agent.empty()) return;
     const bool last = std::none_of(refused_agents_.begin(), refused_agents_.end(), [&](SessionId other) {
-      return other != id && foreign_agents_.at(other).run_id == agent.mapped().run_id;
+      return other != id && incompatible_agents_.at(other).run_id == agent.mapped().run_id;
     });
     if (refused_agents_.erase(id) == 0) return;
     if (last) sender_.erase_key(static_refusal_wire_key(agent.mapped().run_id));
@@ -260,12 +260,12 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     if (policy.fixed_ranks) return false;
     const auto job = jobs_.find(policy.run_id);
     if (job != jobs_.end() && job->second->membership.has_formed()) return false;
-    const auto other = std::find_if(foreign_agents_.begin(), foreign_agents_.end(),
+    const auto other = std::find_if(incompatible_agents_.begin(), incompatible_agents_.end(),
                                     [&](const auto& entry) { return entry.second.run_id == policy.run_id; });
-    if (other == foreign_agents_.end()) return false;
-    const ForeignAgent agent = other->second;
+    if (other == incompatible_agents_.end()) return false;
+    const IncompatibleAgent agent = other->second;
     refuse(id, conflict_text(agent));
-    if (agent.ddprun) tell_static_agents(agent.run_id, refusal_text(agent));
+    if (agent.ddprun) notify_static_agents(agent.run_id, refusal_text(agent));
     return true;
   }
 
@@ -338,7 +338,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const std::optional<SessionId> superseded =
         before == job->sessions.end() ? std::nullopt : std::optional(before->second);
     job->sessions[join.node.id] = id;
-    if (job->lease) tell_server(job, id);
+    if (job->lease) announce_server(job, id);
     if (job->gathering) {
       if (superseded) sender_.close(*superseded);
       job->held[join.node.id] = join;
@@ -381,10 +381,10 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void begin_lease(const JobPtr& job, const std::string& own_node) {
     const auto& policy = job->membership.policy();
     job->lease.emplace(own_node, lease_length(policy), first_sets_[policy.run_id]);
-    for (const auto& [node, session] : job->sessions) tell_server(job, session);
+    for (const auto& [node, session] : job->sessions) announce_server(job, session);
   }
 
-  void tell_server(const JobPtr& job, SessionId session) {
+  void announce_server(const JobPtr& job, SessionId session) {
     sender_.send(session, encode(ServerFrame{SessionServer{.name = job->lease->server(),
                                                            .decides = job->lease->may_decide(now()),
                                                            .sent_us = to_us(now())}}));
@@ -394,11 +394,11 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const JobPtr job = session.job;
     if (!job->lease) return;
     job->lease->acknowledged(session.node, std::min(now(), from_us(frame.sent_us)), frame.known);
-    tell_confirmed(job);
+    announce_confirmed(job);
     if (job->gathering && job->lease->may_decide(now())) gather(job);
   }
 
-  void tell_confirmed(const JobPtr& job) {
+  void announce_confirmed(const JobPtr& job) {
     const auto confirmed = job->lease->take_confirmed();
     if (!confirmed) return;
     const auto frame = encode(ServerFrame{ElectorateConfirmed{*confirmed}});
@@ -603,7 +603,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void deliver(const JobPtr& job, MembershipMessages messages) {
     for (auto& message : messages)
       std::visit([&](auto& what) { post(job, message.to, std::move(what)); }, message.what);
-    if (job->lease) tell_confirmed(job);
+    if (job->lease) announce_confirmed(job);
     if (job->gathering) return;
     if (job->membership.ended() || job->membership.empty())
       retire(job);
@@ -675,8 +675,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   const MembershipHubOptions options_;
   std::map<std::string, JobPtr> jobs_;  // by run id; jobs that have not ended
   std::map<SessionId, Session> sessions_;
-  std::map<SessionId, ForeignAgent> foreign_agents_;  // by connection
-  std::set<SessionId> refused_agents_;                // those of foreign_agents_ notified by static_refusal_key
+  std::map<SessionId, IncompatibleAgent> incompatible_agents_;  // by connection
+  std::set<SessionId> refused_agents_;  // those of incompatible_agents_ notified by static_refusal_key
   struct Moved {
     HostPort address;
     Membership::Time until{};

@@ -49,8 +49,8 @@ class MembershipHub final : public SessionHub {
   void on_open(SessionId session, const SessionPeer& peer) override;
   void on_frame(SessionId session, std::string frame) override;
   void on_close(SessionId session) override;
-  // Recognises agents of another rendezvous by the keys that they write (foreign_agent.h). If they use the run id of a
-  // c10d job, both sides are refused.
+  // Recognises agents of another rendezvous by the keys that they write (incompatible_agent.h). If they use the run id
+  // of a c10d job, both sides are refused.
   void on_key(SessionId connection, const std::string& peer_address, std::string_view key,
               std::string_view value) override;
 

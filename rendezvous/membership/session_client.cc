@@ -452,7 +452,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   void handle(ServerBeat&& frame) {
-    note_answer();
+    record_answer();
     acknowledge(frame.sent_us);
   }
   void handle(SessionServer&& frame) {
@@ -597,7 +597,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   void start_heartbeats() {
     established_ = true;
-    note_answer();
+    record_answer();
     watchdog_.cancel();
     liveness_clock_.advance(StallAwareClock::Clock::now());
     last_heard_ = liveness_clock_.elapsed();
@@ -618,7 +618,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   std::chrono::milliseconds heartbeat_timeout() const { return policy_.heartbeat_timeout(); }
 
   // The server answers JOIN and each heartbeat, in their order: it knew this node when that was sent.
-  void note_answer() {
+  void record_answer() {
     if (unanswered_.empty()) return;
     known_at_ = unanswered_.front();
     unanswered_.pop_front();

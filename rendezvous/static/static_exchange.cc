@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/printable.h"
-#include "rendezvous/membership/foreign_agent.h"
+#include "rendezvous/membership/incompatible_agent.h"
 #include "rendezvous/membership/membership_text.h"
 
 namespace ddprun {

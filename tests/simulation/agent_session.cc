@@ -93,12 +93,12 @@ void AgentSession::handle_frame(const Packet& packet) {
   liveness_clock_.advance(simulation_.time.now());
   last_heard_ = liveness_clock_.elapsed();
   if (!std::exchange(established_, true)) {
-    note_answer();
+    record_answer();
     process_->after(policy_.keep_alive_interval,
                     [self = shared_from_this(), attempt = attempts_] { self->beat(attempt); });
   }
   const ServerFrame& frame = *packet.frame;
-  if (std::holds_alternative<ServerBeat>(frame)) return note_answer();
+  if (std::holds_alternative<ServerBeat>(frame)) return record_answer();
   if (const auto* refused = std::get_if<JoinRefused>(&frame)) return fail(Errc::usage, refused->text);
   if (const auto* dropped = std::get_if<NodeDropped>(&frame)) {
     end_round();
@@ -193,7 +193,7 @@ void AgentSession::end_session(Errc code, const std::string& why) {
 
 // ---- the lease, as that of SessionClient
 
-void AgentSession::note_answer() {
+void AgentSession::record_answer() {
   if (unanswered_.empty()) return;
   known_at_ = unanswered_.front();
   unanswered_.pop_front();

@@ -42,7 +42,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   Duration next_lease();
   void end_lease();
   void end_round() { in_round_ = kept_ = false; }
-  void note_answer();
+  void record_answer();
 
   Simulation& simulation_;
   const ProcessPtr process_;

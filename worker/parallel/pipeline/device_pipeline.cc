@@ -129,7 +129,7 @@ class DevicePipeline::Impl {
     for (const Stage& stage : stages_)
       if (schedule_.rank_of(stage.number) == rank) own.push_back(stage);
     channels_.push_back(std::make_unique<DeviceChannel>(exchange_, rank, devices_[static_cast<std::size_t>(rank)]));
-    executors_.push_back(std::make_unique<Executor>(schedule_, rank, std::move(own), *channels_.back()));
+    executors_.push_back(std::make_unique<StageExecutor>(schedule_, rank, std::move(own), *channels_.back()));
   }
 
   void follow_mode() {
@@ -160,7 +160,7 @@ class DevicePipeline::Impl {
   std::vector<Copy> copies_;
   DeviceExchange exchange_;
   std::vector<std::unique_ptr<DeviceChannel>> channels_;
-  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::unique_ptr<StageExecutor>> executors_;
   DeviceThreads threads_;
 };
 

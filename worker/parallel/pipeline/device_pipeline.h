@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "worker/nn/module.h"
-#include "worker/parallel/pipeline/executor.h"
 #include "worker/parallel/pipeline/schedule.h"
+#include "worker/parallel/pipeline/stage_executor.h"
 #include "worker/tensor/device.h"
 
 namespace ddprun::pipeline {

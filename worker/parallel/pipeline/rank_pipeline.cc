@@ -65,7 +65,7 @@ RankPipeline::RankPipeline(nn::Module& model, const std::vector<std::size_t>& cu
       channel_(group),
       executor_(schedule, group.rank(), of_rank(stages_, schedule, group.rank()), channel_) {
   place(model);
-  drop_foreign(model);
+  drop_other_stages(model);
 }
 
 void RankPipeline::place(const nn::Module& model) {
@@ -85,7 +85,7 @@ void RankPipeline::place(const nn::Module& model) {
   for (const auto& [name, buffer] : model.named_buffers()) add(name, buffer);
 }
 
-void RankPipeline::drop_foreign(nn::Module& model) {
+void RankPipeline::drop_other_stages(nn::Module& model) {
   optim::NamedParameters own = parameters_of(executor_.stages());
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (contains(own, name)) {

@@ -11,8 +11,8 @@
 #include "worker/nn/module.h"
 #include "worker/optim/optimizer.h"
 #include "worker/parallel/data_parallelism.h"
-#include "worker/parallel/pipeline/executor.h"
 #include "worker/parallel/pipeline/group_channel.h"
+#include "worker/parallel/pipeline/stage_executor.h"
 #include "worker/parallel/pipeline/tied_parameters.h"
 #include "worker/parallel/sharding/parameter_placements.h"
 #include "worker/parallel/stage_pass.h"
@@ -39,7 +39,7 @@ void allocate_memory(Variable parameter);
 //
 // Ownership: model and group outlive this object; the model is of no use after it.
 // Threads: one at a time. All ranks call the same methods in the same order.
-// Errors: Errc::usage for a stage without trainable parameters; those of Executor.
+// Errors: Errc::usage for a stage without trainable parameters; those of StageExecutor.
 class RankPipeline {
  public:
   RankPipeline(nn::Module& model, const std::vector<std::size_t>& cuts, const Schedule& schedule, ProcessGroup& group);
@@ -75,7 +75,7 @@ class RankPipeline {
 
  private:
   void place(const nn::Module& model);
-  void drop_foreign(nn::Module& model);
+  void drop_other_stages(nn::Module& model);
 
   const Schedule schedule_;
   ProcessGroup& group_;
@@ -84,7 +84,7 @@ class RankPipeline {
   sharding::ParameterPlacements placements_;
   const TiedParameters tied_;
   GroupChannel channel_;
-  Executor executor_;
+  StageExecutor executor_;
   optim::NamedParameters parameters_;
   optim::NamedTensors buffers_;
   std::vector<std::string> names_of_other_stages_;

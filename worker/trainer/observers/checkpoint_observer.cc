@@ -195,7 +195,7 @@ class CheckpointObserver : public Observer {
                                                                 std::move(source), std::move(write_to_folders));
     } else {
       write_to_folders(content);
-      note_saved(checkpoint::BackgroundSave::Clock::now());
+      record_saved(checkpoint::BackgroundSave::Clock::now());
     }
   }
 
@@ -203,10 +203,10 @@ class CheckpointObserver : public Observer {
   void finish() {
     if (!under_way_) return;
     const auto save = std::exchange(under_way_, nullptr);  // its error is reported once
-    note_saved(save->result());
+    record_saved(save->result());
   }
 
-  void note_saved(checkpoint::BackgroundSave::Clock::time_point time) {
+  void record_saved(checkpoint::BackgroundSave::Clock::time_point time) {
     if (is_first_) all_.checkpoint_saved(saving_, time);
   }
 

@@ -11,7 +11,7 @@
 #include "worker/nn/models.h"
 #include "worker/nn/random_scope.h"
 #include "worker/optim/optimizer.h"
-#include "worker/parallel/pipeline/executor.h"
+#include "worker/parallel/pipeline/stage_executor.h"
 #include "tests/support/numerics.h"
 
 // Models, and a few steps of training, whole or by stages.

@@ -35,10 +35,10 @@ struct StepFunctions {
 // Threads: one at a time.
 // Errors: those of operations, functions and the channel, with the rank and the action that met them. The object cannot
 //   be used afterwards.
-class Executor {
+class StageExecutor {
  public:
   // stages: this rank's, ascending.
-  Executor(Schedule schedule, int rank, std::vector<Stage> stages, Channel& channel);
+  StageExecutor(Schedule schedule, int rank, std::vector<Stage> stages, Channel& channel);
 
   // Runs the forward and backward passes of all micro-batches: gradients are added to those of the stages' parameters.
   void train(const StepFunctions& step);

@@ -1,4 +1,4 @@
-#include "rendezvous/membership/foreign_agent.h"
+#include "rendezvous/membership/incompatible_agent.h"
 
 #include <fmt/format.h>
 
@@ -12,20 +12,20 @@ constexpr std::string_view role_info = "/torchelastic/role_info/";
 
 }  // namespace
 
-std::optional<ForeignAgent> parse_foreign_agent(std::string_view key, std::string_view value) {
+std::optional<IncompatibleAgent> parse_incompatible_agent(std::string_view key, std::string_view value) {
   if (key.starts_with(torchrun_c10d_prefix))
-    return ForeignAgent{.kind = ForeignAgent::Kind::torchrun_c10d,
-                        .run_id = std::string(key.substr(torchrun_c10d_prefix.size()))};
+    return IncompatibleAgent{.kind = IncompatibleAgent::Kind::torchrun_c10d,
+                             .run_id = std::string(key.substr(torchrun_c10d_prefix.size()))};
   const auto at = key.rfind(role_info);
   if (at == std::string_view::npos || at == 0 || !key.starts_with('/')) return std::nullopt;
-  return ForeignAgent{.kind = ForeignAgent::Kind::static_,
-                      .run_id = std::string(key.substr(1, at - 1)),
-                      .ddprun = value.find("\"ddprun\"") != std::string_view::npos};
+  return IncompatibleAgent{.kind = IncompatibleAgent::Kind::static_,
+                           .run_id = std::string(key.substr(1, at - 1)),
+                           .ddprun = value.find("\"ddprun\"") != std::string_view::npos};
 }
 
-std::string conflict_text(const ForeignAgent& agent) {
+std::string conflict_text(const IncompatibleAgent& agent) {
   const std::string run_id = printable(agent.run_id);
-  if (agent.kind == ForeignAgent::Kind::torchrun_c10d)
+  if (agent.kind == IncompatibleAgent::Kind::torchrun_c10d)
     return fmt::format(
         "an agent of torchrun on {} uses run id '{}' at this endpoint with --rdzv_backend=c10d, whose protocol is "
         "torchrun's own: start ddprun on every node, or set --rdzv_backend=static and --node_rank on every node",
@@ -36,9 +36,9 @@ std::string conflict_text(const ForeignAgent& agent) {
       agent.address, run_id);
 }
 
-std::string refusal_text(const ForeignAgent& agent) {
+std::string refusal_text(const IncompatibleAgent& agent) {
   const std::string run_id = printable(agent.run_id);
-  if (agent.kind == ForeignAgent::Kind::torchrun_c10d)
+  if (agent.kind == IncompatibleAgent::Kind::torchrun_c10d)
     return fmt::format(
         "torchrun's --rdzv_backend=c10d cannot join run id '{}', which a ddprun agent uses: start ddprun on every "
         "node, "

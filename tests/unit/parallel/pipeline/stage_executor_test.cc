@@ -1,4 +1,4 @@
-#include "worker/parallel/pipeline/executor.h"
+#include "worker/parallel/pipeline/stage_executor.h"
 
 #include <mutex>
 #include <set>
@@ -47,7 +47,7 @@ Learnt learn_stages(const Plan& plan, ProcessGroup& group) {
   const auto own = own_stages(stages, schedule, group.rank());
   const auto parameters = parameters_of(own);
   GroupChannel channel(group);
-  Executor executor(schedule, group.rank(), own, channel);
+  StageExecutor executor(schedule, group.rank(), own, channel);
   const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.1}, parameters);
   Learnt learnt;
   for (int s = 0; s < steps; ++s) {
@@ -120,8 +120,8 @@ TEST_CASE("a model is evaluated by stages") {
     const auto model = make(which);
     const Schedule schedule = plan_schedule(ScheduleKind::interleaved, {2, 2, 2});
     GroupChannel channel(group);
-    Executor executor(schedule, group.rank(),
-                      own_stages(make_stages(*model, even_cuts(*model, 4)), schedule, group.rank()), channel);
+    StageExecutor executor(schedule, group.rank(),
+                           own_stages(make_stages(*model, even_cuts(*model, 4)), schedule, group.rank()), channel);
     std::vector<double> losses;
     for (int m = 0; m < 5; ++m) executor.evaluate(m, step_functions(which, 0, 5, losses));
     channel.finish();
@@ -137,7 +137,7 @@ TEST_CASE("a shape that changes is an error that names stage, micro-batch and ra
                                 const auto model = make(which);
                                 const Schedule schedule = plan_schedule(ScheduleKind::gpipe, {2, 2, 1});
                                 GroupChannel channel(group);
-                                Executor executor(
+                                StageExecutor executor(
                                     schedule, group.rank(),
                                     own_stages(make_stages(*model, even_cuts(*model, 2)), schedule, group.rank()),
                                     channel);

@@ -1,4 +1,4 @@
-#include "worker/parallel/pipeline/executor.h"
+#include "worker/parallel/pipeline/stage_executor.h"
 
 #include <algorithm>
 
@@ -20,14 +20,14 @@ Tensor one(const Variable& scalar) {
 
 }  // namespace
 
-Executor::Executor(Schedule schedule, int rank, std::vector<Stage> stages, Channel& channel)
+StageExecutor::StageExecutor(Schedule schedule, int rank, std::vector<Stage> stages, Channel& channel)
     : schedule_(std::move(schedule)), rank_(rank), stages_(std::move(stages)), channel_(channel) {}
 
-const Stage& Executor::stage(int number) const {
+const Stage& StageExecutor::stage(int number) const {
   return *std::ranges::find(stages_, number, &Stage::number);
 }
 
-void Executor::train(const StepFunctions& step) {
+void StageExecutor::train(const StepFunctions& step) {
   auto actions = schedule_.actions.at(static_cast<std::size_t>(rank_));
   const int joined = std::max(step.micro_batches, step.most_micro_batches);
   std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= joined; });
@@ -38,7 +38,7 @@ void Executor::train(const StepFunctions& step) {
   channel_.finish();
 }
 
-void Executor::evaluate(int micro_batch, const StepFunctions& step) {
+void StageExecutor::evaluate(int micro_batch, const StepFunctions& step) {
   const NoGradScope no_grad;
   for (const Stage& own : stages_) {
     run({ActionKind::forward, own.number, micro_batch}, step);
@@ -46,7 +46,7 @@ void Executor::evaluate(int micro_batch, const StepFunctions& step) {
   }
 }
 
-void Executor::run(const Action& action, const StepFunctions& step) {
+void StageExecutor::run(const Action& action, const StepFunctions& step) {
   try {
     if (!step.around) return compute(action, step);
     step.around(action, [&] {
@@ -57,7 +57,7 @@ void Executor::run(const Action& action, const StepFunctions& step) {
   }
 }
 
-void Executor::compute(const Action& action, const StepFunctions& step) {
+void StageExecutor::compute(const Action& action, const StepFunctions& step) {
   switch (action.kind) {
     case ActionKind::forward:
       return forward(action, step);
@@ -70,7 +70,7 @@ void Executor::compute(const Action& action, const StepFunctions& step) {
   }
 }
 
-void Executor::forward(const Action& action, const StepFunctions& step) {
+void StageExecutor::forward(const Action& action, const StepFunctions& step) {
   const auto scope = step.scope ? step.scope(action.micro_batch) : nullptr;
   Pass pass;
   Variable value;
@@ -91,7 +91,7 @@ void Executor::forward(const Action& action, const StepFunctions& step) {
   passes_[{action.stage, action.micro_batch}] = std::move(pass);
 }
 
-void Executor::backward(const Action& action, const StepFunctions& step) {
+void StageExecutor::backward(const Action& action, const StepFunctions& step) {
   const auto found = passes_.find({action.stage, action.micro_batch});
   const Tensor gradient = is_last(action.stage) ? one(found->second.result) : take(action, step);
   const Pass pass = std::move(found->second);
@@ -100,7 +100,7 @@ void Executor::backward(const Action& action, const StepFunctions& step) {
   hand_over_gradient(action, pass.input, step);
 }
 
-void Executor::backward_input(const Action& action, const StepFunctions& step) {
+void StageExecutor::backward_input(const Action& action, const StepFunctions& step) {
   Pass& pass = passes_.at({action.stage, action.micro_batch});
   // Nobody waits for the gradient of the first stage's input.
   if (!pass.input.requires_grad()) return backward(action, step);
@@ -110,7 +110,7 @@ void Executor::backward_input(const Action& action, const StepFunctions& step) {
   hand_over_gradient(action, pass.input, step);
 }
 
-void Executor::backward_weight(const Action& action) {
+void StageExecutor::backward_weight(const Action& action) {
   const auto found = passes_.find({action.stage, action.micro_batch});
   if (found == passes_.end()) return;
   found->second.divided->finish();
@@ -118,7 +118,7 @@ void Executor::backward_weight(const Action& action) {
 }
 
 // Returns the rank and the message of an action's input; none if it is from this rank, or from outside.
-std::optional<std::pair<int, Message>> Executor::awaited(const Action& action, const StepFunctions& step) const {
+std::optional<std::pair<int, Message>> StageExecutor::awaited(const Action& action, const StepFunctions& step) const {
   if (action.kind == ActionKind::backward_weight) return std::nullopt;
   const bool is_gradient = action.kind != ActionKind::forward;
   const int source = is_gradient ? action.stage + 1 : action.stage - 1;
@@ -135,17 +135,18 @@ std::optional<std::pair<int, Message>> Executor::awaited(const Action& action, c
   return std::pair{schedule_.rank_of(source), message};
 }
 
-void Executor::expect(const Action& action, const StepFunctions& step) {
+void StageExecutor::expect(const Action& action, const StepFunctions& step) {
   if (const auto from = awaited(action, step)) channel_.expect(from->first, from->second);
 }
 
-Tensor Executor::take(const Action& action, const StepFunctions& step) {
+Tensor StageExecutor::take(const Action& action, const StepFunctions& step) {
   if (const auto from = awaited(action, step)) return channel_.receive(from->first, from->second);
   return std::move(
       own_messages_.extract({{action.stage, action.micro_batch}, action.kind != ActionKind::forward}).mapped());
 }
 
-void Executor::hand_over(int stage, const Action& action, bool is_gradient, Tensor value, const StepFunctions& step) {
+void StageExecutor::hand_over(int stage, const Action& action, bool is_gradient, Tensor value,
+                              const StepFunctions& step) {
   const int rank = schedule_.rank_of(stage);
   if (rank == rank_) {
     own_messages_[{{stage, action.micro_batch}, is_gradient}] = std::move(value);
@@ -159,7 +160,7 @@ void Executor::hand_over(int stage, const Action& action, bool is_gradient, Tens
                 value);
 }
 
-void Executor::hand_over_gradient(const Action& action, const Variable& input, const StepFunctions& step) {
+void StageExecutor::hand_over_gradient(const Action& action, const Variable& input, const StepFunctions& step) {
   if (!input.requires_grad()) return;
   const Tensor& gradient = input.grad();
   hand_over(action.stage - 1, action, true, gradient.defined() ? gradient : Tensor::zeros_like(input.value()), step);
