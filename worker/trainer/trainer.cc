@@ -86,18 +86,16 @@ class Trainer::Impl {
     if (recovery_ && has_sharded_state(config)) copies_.emplace();
     is_used_ = context.group != nullptr;
     if (context.group) session_ = make_session(job_, state_, *context.group);
-    const bool is_first = rank_of(context) == 0;
     if (!config.checkpoint.dir.empty())
       checkpoints_.emplace(checkpoint::CheckpointOptions{
           .folder = config.checkpoint.dir,
-          .makes_folder = is_first,
+          .makes_folder = rank_of(context) == 0,
           .keep = config.checkpoint.keep,
           .timeout =
               std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(config.checkpoint.timeout))});
     observers_ = make_observers({.config = config,
                                  .progress = context.progress,
                                  .checkpoints = checkpoints_ ? &*checkpoints_ : nullptr,
-                                 .is_first = is_first,
                                  .preemption = context.preemption,
                                  .summary = summary_,
                                  .training_record = context.training_record,
@@ -241,6 +239,7 @@ class Trainer::Impl {
     if (resumed.catchup.repeats) backup_->undo_events();
     if (!session_) session_ = make_session(job_, state_, resumed.group);
     backup_->begin_session(*session_);
+    progress_.set_prints(session_->is_first());
     recovering_ = resumed.times;
     recovering_->noticed = noticed;
     recovering_->ready = Clock::now();

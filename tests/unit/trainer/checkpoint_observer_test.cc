@@ -76,7 +76,6 @@ class SavingRun {
         observer_(make_checkpoint_observer({.config = job.config(),
                                             .progress = progress_,
                                             .checkpoints = &checkpoints_,
-                                            .is_first = true,
                                             .preemption = nullptr,
                                             .summary = summary_},
                                            listener_)) {

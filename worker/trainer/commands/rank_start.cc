@@ -98,7 +98,7 @@ int run_as_rank(const CommandContext& context, const char* command,
   const auto place = ask_mpi(context.place, group_timeout(config));
   const Device device = train_device(config, place);
   const auto products = generate_product_code();
-  Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
+  Progress progress(stdout, config.train.log_every, place.rank == 0);
   const auto datasets =
       context.prepared ? std::move(context.prepared->datasets) : make_datasets(config, settings, registry);
   const bool recovers = std::string_view(command) == "train" && place.recovery && recovers_in_process(config) &&

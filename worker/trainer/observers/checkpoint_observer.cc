@@ -78,7 +78,6 @@ class CheckpointObserver : public Observer {
         prepares_memory_(copies_for_checkpoints(context.config)),
         saves_at_changes_(saves_at_changes),
         checkpoints_(*context.checkpoints),
-        is_first_(context.is_first),
         all_(all) {}
   // A run that has failed meanwhile does not ask for the result.
   ~CheckpointObserver() override {
@@ -103,6 +102,7 @@ class CheckpointObserver : public Observer {
 
   void session_started(Session& session) override {
     if (divided_) state_ends();
+    is_first_ = session.is_first();
     divide(session);
     prepare_memory(session.state());
     session.state().await_readers = [this] {
@@ -215,7 +215,7 @@ class CheckpointObserver : public Observer {
   bool prepares_memory_;  // at the next session
   const bool saves_at_changes_;
   checkpoint::Checkpoints& checkpoints_;
-  const bool is_first_;  // at rank 0
+  bool is_first_ = false;  // at rank 0 of the session
   Observer& all_;
   bool is_best_ = false;  // whether the evaluation after this step was the best one so far
   checkpoint::CopyMemory memory_;

@@ -17,7 +17,6 @@ struct ObserverContext {
   const TrainConfig& config;
   Progress& progress;
   checkpoint::Checkpoints* checkpoints;  // null if the run has no folder of them
-  bool is_first = false;                 // true for rank 0
   const PreemptionListener* preemption;  // null if this rank takes no requests
   Summary& summary;                      // to be filled in
   std::string training_record = {};      // WorkerEnv::training_record

@@ -95,8 +95,8 @@ std::string staleness_line(std::span<const std::int64_t> counts) {
   return fmt::format("steps by the staleness of their gradient: {}", fmt::join(parts, ", "));
 }
 
-Progress::Progress(std::FILE* file, std::int64_t log_every)
-    : file_(file), log_every_(log_every), terminal_(file && ::isatty(::fileno(file)) == 1) {}
+Progress::Progress(std::FILE* file, std::int64_t log_every, bool prints)
+    : file_(file), log_every_(log_every), terminal_(file && ::isatty(::fileno(file)) == 1), prints_(prints) {}
 
 Progress::~Progress() {
   if (!bar_drawn_) return;
@@ -108,7 +108,7 @@ void Progress::write(const std::string& text) {
 }
 
 bool Progress::step(const ProgressState& state) {
-  if (!file_) return false;
+  if (!file_ || !prints_) return false;
   if (!terminal_) {
     const bool due = log_every_ > 0 && state.step / log_every_ > (state.step - state.steps) / log_every_;
     if (due) line(progress_line(state));
@@ -124,7 +124,7 @@ bool Progress::step(const ProgressState& state) {
 
 // One write erases the bar and prints the line: between two writes an empty row would be visible.
 void Progress::line(const std::string& text) {
-  if (!file_) return;
+  if (!file_ || !prints_) return;
   write(fmt::format("{}{}\n", bar_drawn_ ? erase_bar : "", text));
   bar_drawn_ = false;
 }

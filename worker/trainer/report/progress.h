@@ -50,16 +50,18 @@ std::string staleness_line(std::span<const std::int64_t> counts);
 // Returns a text such as "3 s", "2 min 05 s" or "1 h 04 min".
 std::string duration_text(std::chrono::duration<double> duration);
 
-// Prints the progress of a run: on a terminal a bar that is redrawn, elsewhere a line every log_every steps. Ranks that
-// print nothing pass a null file. A write that fails does not end the training; error() reports it. Not thread-safe.
+// Prints the progress of a run: on a terminal a bar that is redrawn, elsewhere a line every log_every steps. A write
+// that fails does not end the training; error() reports it. Not thread-safe.
 class Progress {
  public:
-  // file: usually stdout, or null for silence; outlives this object. log_every 0: no lines.
-  Progress(std::FILE* file, std::int64_t log_every);
+  // file: usually stdout, or null for silence; outlives this object. log_every 0: no lines. prints: this rank does.
+  Progress(std::FILE* file, std::int64_t log_every, bool prints = true);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  // Whether this rank prints from now on.
+  void set_prints(bool prints) { prints_ = prints; }
   // Returns whether it has printed a line.
   bool step(const ProgressState& state);
   // Prints a line of its own, above the bar if there is one.
@@ -73,6 +75,7 @@ class Progress {
   std::FILE* file_;
   std::int64_t log_every_;
   bool terminal_;
+  bool prints_;
   bool bar_drawn_ = false;
   int error_ = 0;
   std::chrono::steady_clock::time_point drawn_at_{};
