@@ -31,6 +31,8 @@ struct FormerRound {
   std::string master_addr;  // and the address of its workers' store
   std::uint16_t master_port = 0;
   std::uint64_t group_generation = 0;  // and Round::group_generation
+  std::vector<std::string> workers;    // RoundMember::workers of this node
+  std::uint16_t store_port = 0;        // what it has passed to Rendezvous::ready()
 };
 
 // The information that a node sends when it joins.
@@ -79,6 +81,8 @@ struct RoundMember {
   int group_rank = 0;      // rank of the node among nodes
   int nproc = 1;
   int first_rank = 0;  // global rank of its local rank 0
+  // The names of its workers in their process group (recovery/recovery_keys.h), by local rank; none before the start.
+  std::vector<std::string> workers = {};
 };
 
 // The difference between the commands of a round's nodes (membership/node_commands.h).
@@ -187,8 +191,8 @@ struct JobResult {
 };
 
 // Events for an agent. Order within a round: RoundProposed, then this node calls ready(), then RoundStarted, or only
-// RoundChanged for a node that joins a round that runs; while it runs, any number of RoundChanged and the four about
-// replacements. After ContactBroken the next round event is another
+// RoundChanged for a node that joins a round that runs, which calls ready() then; while it runs, any number of
+// RoundChanged and the four about replacements. After ContactBroken the next round event is another
 // RoundProposed, or RoundResumed if this node has called keep_round(). A node that has left by ask_to_leave() gets no
 // event of a round before it calls join() again.
 struct RendezvousWaiting {  // a message for the user: what the rendezvous waits for, and which nodes are missing
@@ -217,7 +221,9 @@ struct WorkersReplaced {  // replace those of these workers that are this node's
   std::uint64_t group_generation = 0;  // that begins with the replacements
 };
 // The round has other nodes from now on. A newcomer starts its workers, once those of earlier rounds have ended; all
-// other nodes keep theirs, which have the ranks of this round.
+// other nodes keep theirs, which have the ranks of this round. If the node that served the workers' store is lost,
+// group rank 0 is one of those that stay, and serves another one, which is empty, at the port that it has passed to
+// ready().
 struct RoundChanged {
   Round round;
   std::vector<int> newcomers;  // their group ranks
@@ -270,7 +276,8 @@ class Rendezvous {
 
   virtual void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) = 0;
   // This node runs no workers and can start generation. Group rank 0 passes the port of the workers' store: its own, or
-  // the one reserved for worker 0.
+  // the one reserved for worker 0. Another node passes the port of the one that it serves if that is lost;
+  // 0: it serves none.
   virtual void ready(std::int64_t generation, std::uint16_t worker_store_port) = 0;
   // All local workers of generation exited with 0. JobEnded follows when those of all nodes have.
   virtual void report_success(std::int64_t generation) = 0;

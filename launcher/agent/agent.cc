@@ -45,6 +45,7 @@
 #include "launcher/workers/guardian_watch.h"
 #include "launcher/workers/process_evidence.h"
 #include "launcher/workers/watchdog.h"
+#include "rendezvous/recovery/store_notice.h"
 
 namespace ddprun {
 namespace {
@@ -89,6 +90,7 @@ class Agent {
         logs_(make_log_folder(spec)),
         watchdog_(make_watchdog(spec)),
         training_(loop_, spec.node.nproc),
+        store_notice_(make_store_notice(spec)),
         attached_(loop_, {.refusal = [this](int rank) { return no_such_rank(rank); },
                           .unseen = [this](int rank) { return group_.unseen_streams(local_rank_of(rank)); },
                           .relay = [this](const RelayMessage& message) { return relay(message); }}),
@@ -154,6 +156,14 @@ class Agent {
             spec.keep_logs ? Temporary::kept : Temporary::removable};
   }
 
+  static std::unique_ptr<StoreNotice> make_store_notice(const AgentSpec& spec) try {
+    const bool moves = spec.restarts.single_workers && spec.restarts.asks_server;
+    return moves ? std::make_unique<StoreNotice>() : nullptr;
+  } catch (const Error& error) {
+    log::warn("workers are restarted if the node of their store is lost: {}", error.what());
+    return nullptr;
+  }
+
   std::unique_ptr<Watchdog> make_watchdog(const AgentSpec& spec) {
     if (!spec.watchdog) return nullptr;
     auto pipe = std::filesystem::path(spec.watchdog_pipe);
@@ -205,6 +215,7 @@ class Agent {
     auto group = spec.group;
     if (watchdog_) group.exported.timer_file = watchdog_->pipe().string();
     group.exported.training_memory = training_.address();
+    if (store_notice_) group.exported.store_notice = store_notice_->address();
     group.output.seen = [this](int rank, Console::Stream stream, std::string_view bytes) {
       attached_.feed(rank, stream, bytes);
     };
@@ -317,12 +328,16 @@ class Agent {
         spec_.policy.agent_store && (backend_->serves_workers() ? backend_->is_host() : action.serves_store);
     check_descriptor_limit(spec_, {.connections_of_workers = serves_workers ? action.world_size : 0,
                                    .sessions = backend_->is_host() ? action.nodes - 1 : 0});
+    const bool provides = action.serves_store || (store_notice_ && spec_.policy.agent_store);
     backend_->rendezvous().ready(action.generation,
-                                 action.serves_store
-                                     ? store_.provide(action.master_address, backend_->serves_workers(), accept_bound(),
-                                                      [this](const Error& e) { act(state_.on_fault(e)); })
-                                     : 0);
+                                 provides ? store_.provide(action.address, backend_->serves_workers(), accept_bound(),
+                                                           [this](const Error& e) { act(state_.on_fault(e)); })
+                                          : 0);
   }
+
+  // Workers of the job may be replaced, and its nodes change, while the others run, by the rendezvous server's
+  // decision.
+  bool decides_with_server() const { return spec_.restarts.single_workers && spec_.restarts.asks_server; }
 
   milliseconds accept_bound() const { return std::min(spec_.policy.join_timeout, accept_timeout); }
 
@@ -332,7 +347,8 @@ class Agent {
       training_.clear();
       remove_token_file();
       store_.answer_for(*round_, backend_->serves_workers());
-      group_.start(action.round, store_.serves(*round_) ? control_->path().string() : "");
+      if (store_notice_) store_notice_->tell("", 0);
+      group_.start(action.round, store_socket());
       attached_.round_started();
       if (spec_.policy.agent_store) hint_.start();
       store_.probe(*round_, backend_->serves_workers());
@@ -439,8 +455,7 @@ class Agent {
 
   // Returns the generation, and whether its workers can recover; none if this agent does not report it.
   std::optional<std::pair<std::int64_t, bool>> recoverable() {
-    const bool asked = spec_.restarts.single_workers && spec_.restarts.asks_server;
-    if (!asked || !round_ || !store_.serves(*round_)) return std::nullopt;
+    if (!decides_with_server() || !round_ || !store_.serves(*round_)) return std::nullopt;
     const auto able = store_.able(*round_, state_.members());
     return std::pair(round_->generation, std::ranges::find(able, false) == able.end());
   }
@@ -464,8 +479,10 @@ class Agent {
   void execute(const ChangeRound& action) {
     const int former_rank = self().first_rank;
     const bool has_lost = has_lost_members(*round_, action.change);
+    const bool store_moves = round_->store() != action.change.round.store();
     round_ = action.change.round;
-    group_.change_round(*round_);
+    group_.change_round(*round_, store_socket());
+    if (store_moves) follow_store();
     attached_.round_changed(self().first_rank - former_rank);
     if (!store_.serves(*round_)) return;
     if (store_.is_over(*round_)) {
@@ -479,6 +496,17 @@ class Agent {
                                                     fmt::format("rank {} cannot recover", unable - able.begin()));
     store_.announce(action.change, action.members, has_lost);
   }
+
+  // The node of the workers' store is lost, and group rank 0 of the round serves another one.
+  void follow_store() {
+    if (store_.serves(*round_)) store_.take_over();
+    store_.answer_for(*round_, backend_->serves_workers());
+    store_.probe(*round_, backend_->serves_workers());
+    if (store_notice_) store_notice_->tell(round_->master_addr, round_->master_port);
+    await_recoverable();
+  }
+
+  std::string store_socket() const { return store_.serves(*round_) ? control_->path().string() : ""; }
 
   // The living workers wait for the members of the next generation, in which the replacements join.
   void execute(const ReplaceWorkers& action) {
@@ -689,6 +717,7 @@ class Agent {
   LogFolder logs_;
   std::unique_ptr<Watchdog> watchdog_;  // null: not enabled
   TrainingWatch training_;
+  const std::unique_ptr<StoreNotice> store_notice_;  // null: the workers' store stays where it is
   AttachedClients attached_;
   RemoteSignals remote_signals_;
   NodeUsageMeter usage_;

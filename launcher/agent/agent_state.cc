@@ -26,6 +26,15 @@ bool answers(const WorkersReplaced& decided, const AgentAction& report) {
          });
 }
 
+PrepareRound preparation_of(const Round& round) {
+  const auto& self = round.members.at(static_cast<std::size_t>(round.self));
+  return {.generation = round.generation,
+          .nodes = static_cast<int>(round.members.size()),
+          .world_size = round.world_size,
+          .serves_store = self.group_rank == 0,
+          .address = self.address};
+}
+
 // Returns whether a node that has asked to leave gets no answer that is of use.
 bool ends_question(const RendezvousEvent& event) {
   return std::holds_alternative<RoundProposed>(event) || std::holds_alternative<ContactBroken>(event);
@@ -57,12 +66,7 @@ AgentActions AgentState::on_event(const RendezvousWaiting& event) {
 }
 
 AgentActions AgentState::on_event(const RoundProposed& event) {
-  const auto& self = event.round.members.at(static_cast<std::size_t>(event.round.self));
-  proposed_ = {.generation = event.round.generation,
-               .nodes = static_cast<int>(event.round.members.size()),
-               .world_size = event.round.world_size,
-               .serves_store = self.group_rank == 0,
-               .master_address = self.address};
+  proposed_ = preparation_of(event.round);
   forget_reports();
   AgentActions actions;
   // The reason names the root cause. A failure of this node that is neither that nor its consequence gets its own line.
@@ -93,11 +97,7 @@ AgentActions AgentState::start_workers(const Round& round) {
   workers_running_ = true;
   stopping_ = false;
   AgentActions actions;
-  const auto store = round.store();
-  if (!worker_store_.empty() && worker_store_ != store)
-    actions.push_back(Announce{Kind::info, fmt::format("the workers' store of generation {} is at {}, no longer at {}",
-                                                       round.generation, store, worker_store_)});
-  worker_store_ = store;
+  note_store(round, actions);
   auto difference = command_difference_text(round, command_);
   if (!difference.empty() && difference != command_difference_) actions.push_back(Announce{Kind::warning, difference});
   command_difference_ = std::move(difference);
@@ -114,7 +114,7 @@ AgentActions AgentState::on_event(const RoundChanged& event) {
     forget_reports();
     recoverable_ = true;  // otherwise there is no such change
     replacements_.begin(round);
-    return workers_running_ ? stop_workers({}) : join_round();
+    return workers_running_ ? stop_outdated_workers(round.generation) : join_round();
   }
   if (joining_) {
     replacements_.change(event);
@@ -125,22 +125,39 @@ AgentActions AgentState::on_event(const RoundChanged& event) {
   replacements_.change(event);
   nodes_ = round.members.size();
   group_rank_ = round.self;
-  return {
+  AgentActions actions{
       Announce{Kind::warning, fmt::format("{}: generation {} goes on with {} and {}, and the same workers on the "
                                           "nodes that stay",
                                           event.reason, round.generation, count_text(static_cast<int>(nodes_), "node"),
-                                          count_text(round.world_size, "worker"))},
-      ChangeRound{event, replacements_.members()}};
+                                          count_text(round.world_size, "worker"))}};
+  note_store(round, actions);
+  actions.push_back(ChangeRound{event, replacements_.members()});
+  return actions;
+}
+
+// The others go on with another store than that of this node's workers, and learn of it once these have ended. A signal
+// that asks them to save their state would reach the others, too.
+AgentActions AgentState::stop_outdated_workers(std::int64_t generation) {
+  if (current_ != generation || group_rank_ != 0 || std::exchange(stopping_, true)) return stop_workers({});
+  return {StopWorkers{.signal_number = SIGKILL, .ends_round = true}};
+}
+
+void AgentState::note_store(const Round& round, AgentActions& actions) {
+  auto store = round.store();
+  if (!worker_store_.empty() && worker_store_ != store)
+    actions.push_back(Announce{Kind::info, fmt::format("the workers' store of generation {} is at {}, no longer at {}",
+                                                       round.generation, store, worker_store_)});
+  worker_store_ = std::move(store);
 }
 
 // No worker of an earlier round is left.
 AgentActions AgentState::join_round() {
   const auto joining = *std::exchange(joining_, std::nullopt);
-  auto actions = start_workers(joining.round);
-  actions.insert(actions.begin(),
-                 Announce{Kind::info, fmt::format("this node joins generation {}, which runs, as node "
-                                                  "{} of {}",
-                                                  joining.round.generation, joining.round.self, nodes_)});
+  auto starting = start_workers(joining.round);
+  AgentActions actions{Announce{Kind::info, fmt::format("this node joins generation {}, which runs, as node {} of {}",
+                                                        joining.round.generation, joining.round.self, nodes_)},
+                       preparation_of(joining.round)};
+  actions.insert(actions.end(), starting.begin(), starting.end());
   if (const auto since = std::exchange(joined_since_, std::nullopt)) {
     nodes_ = since->round.members.size();
     group_rank_ = since->round.self;

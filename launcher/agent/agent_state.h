@@ -13,12 +13,12 @@
 namespace ddprun {
 
 // The actions that AgentState asks of the agent, to be executed in order.
-struct PrepareRound {  // call Rendezvous::ready(), after the workers' store is up if this node serves it
+struct PrepareRound {  // call Rendezvous::ready(), after the workers' store is up if this node serves one
   std::int64_t generation = 0;
   int nodes = 0;
   int world_size = 0;
-  bool serves_store = false;   // true for group rank 0: the workers of the round connect to this node
-  std::string master_address;  // if so, this node's address, as the other nodes dial it
+  bool serves_store = false;  // true for group rank 0: the workers of the round connect to this node
+  std::string address;        // of this node, as the other nodes dial it
 };
 struct StartWorkers {
   Round round;
@@ -139,6 +139,8 @@ class AgentState {
   AgentActions on_event(const ContactLost& event);
   AgentActions start_workers(const Round& round);
   AgentActions join_round();
+  AgentActions stop_outdated_workers(std::int64_t generation);
+  void note_store(const Round& round, AgentActions& actions);
   AgentActions replace_workers(const std::vector<WorkerFailure>& failures);
   AgentActions replace_as(ReplaceWorkers replace, const std::vector<WorkerFailure>& failures) const;
   bool trains(std::int64_t generation) const;

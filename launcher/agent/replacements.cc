@@ -5,33 +5,35 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/membership/worker_names.h"
 #include "rendezvous/recovery/recovery_keys.h"
 
 namespace ddprun {
+namespace {
+
+// Back ends in which rounds do not change name no workers.
+std::vector<std::string> names_of(const Round& round) {
+  std::vector<std::string> names;
+  for (auto member : round.members) {
+    if (member.workers.empty()) name_workers(member, round.group_generation);
+    names.insert(names.end(), member.workers.begin(), member.workers.end());
+  }
+  return names;
+}
+
+}  // namespace
 
 void Replacements::begin(const Round& round) {
   group_rank_ = round.self;
-  nodes_ = round.members;
   restarts_of_rounds_ = round.restarts_used;
   generation_ = round.group_generation;
-  members_.clear();
-  for (int rank = 0; rank < round.world_size; ++rank) members_.push_back(member_name(rank, generation_));
+  members_ = names_of(round);
 }
 
 void Replacements::change(const RoundChanged& change) {
-  const auto& round = change.round;
-  std::vector<std::string> members;
-  for (const auto& node : round.members) {
-    const auto former = std::ranges::find(nodes_, node.node_id, &RoundMember::node_id);
-    const bool stays = former != nodes_.end() && !change.joins(node.group_rank);
-    for (int local_rank = 0; local_rank < node.nproc; ++local_rank)
-      members.push_back(stays ? members_.at(static_cast<std::size_t>(former->first_rank + local_rank))
-                              : member_name(node.first_rank + local_rank, round.group_generation));
-  }
-  members_ = std::move(members);
-  nodes_ = round.members;
-  group_rank_ = round.self;
-  generation_ = round.group_generation;
+  members_ = names_of(change.round);
+  group_rank_ = change.round.self;
+  generation_ = change.round.group_generation;
 }
 
 Survivors Replacements::survivors(const std::vector<WorkerFailure>& failures,

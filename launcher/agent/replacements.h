@@ -56,7 +56,7 @@ class Replacements {
   void begin(const Round& round);
   // The round has other nodes, while the workers of this one run on.
   void change(const RoundChanged& change);
-  // The names of the workers, by rank; those of other nodes are known to a node that has been there from the start.
+  // The names of the workers, by rank.
   const std::vector<std::string>& members() const { return members_; }
 
   // Returns the condition of the node's other workers to be reported with failures; stopped unless the rendezvous
@@ -84,8 +84,7 @@ class Replacements {
   ReplaceWorkers replace_in(std::uint64_t generation, const std::vector<WorkerFailure>& failures);
 
   RestartRules rules_;
-  int group_rank_ = 0;              // of this node
-  std::vector<RoundMember> nodes_;  // of the round
+  int group_rank_ = 0;  // of this node
   int restarts_of_rounds_ = 0;
   int replaced_ = 0;  // replacements in all rounds
   std::uint64_t generation_ = 0;

@@ -46,6 +46,7 @@ std::uint16_t WorkersStore::provide(const std::string& address, bool at_endpoint
   if (!spec_.policy.agent_store) return port_.emplace().port();
   if (at_endpoint) return 0;
   announced_ = 0;
+  taken_over_ = false;
   server_ = std::make_unique<StoreServer>(
       loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.workers});
   server_->on_accept_failure(accept_bound, std::move(on_failure));
@@ -84,7 +85,7 @@ std::vector<bool> WorkersStore::able(const Round& round, const std::vector<std::
   const RecoveryKeys keys{round.generation};
   for (const auto& member : members) {
     const auto announced = server_->find(on_wire(keys.able(member)));
-    able.push_back(announced ? announced == "1" : joins_later(member));
+    able.push_back(announced ? announced == "1" : taken_over_ || joins_later(member));
   }
   return able;
 }

@@ -19,7 +19,8 @@
 namespace ddprun {
 
 // This node's part in the store to which the workers of a round connect: group rank 0 serves it, or keeps a port free
-// for worker 0, which does; the other nodes confirm to whom their sockets belong, and check that they reach it.
+// for worker 0, which does; the other nodes confirm to whom their sockets belong, and check that they reach it. Where a
+// round goes on without its group rank 0, each of them has a store that is empty, in case it is the next one.
 //
 // Ownership: owns server, port and connections; borrows the loop and the specification, which must outlive it.
 // Threads: single-threaded on the loop. Errors: provide() throws Errc::io.
@@ -27,7 +28,8 @@ class WorkersStore {
  public:
   WorkersStore(boost::asio::io_context& loop, const AgentSpec& spec) : loop_(loop), spec_(spec), timer_(loop) {}
 
-  // Provides the store for the next round, in which this node is group rank 0 and others dial it at this address.
+  // Provides the store for the next round, in which this node is group rank 0, or may become it, and others dial it at
+  // this address.
   // Returns the port; 0 when the endpoint's own store serves the workers. The server listens only where workers
   // connect. StoreServer::on_accept_failure() calls on_failure.
   std::uint16_t provide(const std::string& address, bool at_endpoint, std::chrono::milliseconds accept_bound,
@@ -41,6 +43,9 @@ class WorkersStore {
   void adopt(std::uint16_t port, UniqueFd connection, const std::string& sent);
   // Call once the workers of a round run: warns if this node cannot reach their store.
   void probe(const Round& round, bool at_endpoint);
+
+  // This node has become group rank 0 of a round that runs, whose workers can recover unless they say otherwise.
+  void take_over() { taken_over_ = true; }
 
   // Returns by rank whether a worker of the round can recover, as announced in its store; empty if another node serves
   // it. members: the names of the workers, by rank.
@@ -75,6 +80,7 @@ class WorkersStore {
   std::unique_ptr<StoreProbe> probe_;           // probes a store elsewhere
   std::unique_ptr<SocketConfirmer> confirmer_;  // for a store on another host
   std::uint64_t announced_ = 0;                 // the newest generation of the round's workers
+  bool taken_over_ = false;                     // the store is not the first one of the round
   boost::asio::steady_timer timer_;             // runs while a generation waits for the workers that join in it
 };
 

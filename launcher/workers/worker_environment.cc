@@ -8,6 +8,7 @@
 #include "rendezvous/progress/training_memory.h"
 #include "rendezvous/recovery/recovery_keys.h"
 #include "rendezvous/recovery/standby_socket.h"
+#include "rendezvous/recovery/store_notice.h"
 #include "rendezvous/store/local_socket.h"
 #include "rendezvous/trust/token_descriptor.h"
 
@@ -50,6 +51,10 @@ Environment shared_environment(const Environment& agent, const WorkerEnvSpec& sp
             rendezvous::store_socket_value(spec.store_socket, round.master_port));
   else
     env.unset(rendezvous::store_socket_variable);
+  if (!spec.store_notice.empty())
+    env.set(std::string(store_notice_variable), spec.store_notice);
+  else
+    env.unset(store_notice_variable);
   if (spec.pmi) {
     for (const auto* name : variables_of_other_starters) env.unset(name);
     env.set("PMI_SIZE", world_size);

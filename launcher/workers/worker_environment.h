@@ -24,8 +24,9 @@ struct WorkerEnvSpec {
   bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees only one GPU
   // The Unix socket at which this node's agent serves the workers' store (local_socket.h); empty: none.
   std::string store_socket;
-  int token_descriptor = -1;                // the job's token, which the workers inherit; -1: none
-  bool pmi = false;                         // the launcher serves PMI-1 to the workers
+  std::string store_notice;   // where the agent tells of the store's moves (store_notice.h); empty: nowhere
+  int token_descriptor = -1;  // the job's token, which the workers inherit; -1: none
+  bool pmi = false;           // the launcher serves PMI-1 to the workers
   std::optional<std::uint64_t> recovery{};  // DDPRUN_RECOVERY; none: single workers are not replaced
   bool agent_store = true;  // an agent serves the store at the master address; false: worker rank 0 does
 };

@@ -379,8 +379,9 @@ void WorkerGroup::start(const Round& round, const std::string& store_socket) {
   self.report_changes(reports());
 }
 
-void WorkerGroup::change_round(const Round& round) {
+void WorkerGroup::change_round(const Round& round, const std::string& store_socket) {
   impl_->round = round;
+  impl_->spec.exported.store_socket = store_socket;
   if (impl_->output) impl_->output->renumber(impl_->self().first_rank);
 }
 

@@ -74,8 +74,8 @@ class WorkerGroup {
   // those that were started. store_socket: WorkerEnvSpec::store_socket. If the round runs already, the workers join in
   // its Round::group_generation.
   void start(const Round& round, const std::string& store_socket = {});
-  // The workers that run have the ranks of this round from now on.
-  void change_round(const Round& round);
+  // The workers that run have the ranks of this round from now on. store_socket: that of workers which start later.
+  void change_round(const Round& round, const std::string& store_socket);
   // Starts another process to replace a worker that has failed; the others continue to run. The rest of its process
   // group is killed. generation is the first one of the process group that the new worker is a member of
   // (DDPRUN_RECOVERY). Throws as start() does.

@@ -11,6 +11,7 @@
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/node_commands.h"
 #include "rendezvous/membership/rank_assignment.h"
+#include "rendezvous/membership/worker_names.h"
 
 namespace ddprun {
 namespace {
@@ -143,8 +144,11 @@ MembershipMessages Membership::ready(Time now, const std::string& id, std::int64
   record_activity(now, id);
   if (Node* node = current_member(id, generation, Phase::proposed)) {
     node->ready = true;
+    node->store_port = worker_store_port;
     if (node->rank == 0) worker_store_port_ = worker_store_port;
     if (all_members(&Node::ready)) start_round(now);
+  } else if (Node* joining = current_member(id, generation, Phase::running)) {
+    joining->store_port = worker_store_port;
   }
   return take_messages();
 }
@@ -172,7 +176,8 @@ MembershipMessages Membership::leave(Time now, const std::string& id, const std:
   liveness_clock_.advance(now);
   away_.erase(id);
   if (nodes_.contains(id))
-    remove(now, {id}, fmt::format("node {} left: {}", nodes_.at(id).info.host, reason), Pending::cause);
+    remove(now, {id}, fmt::format("node {} left: {}", nodes_.at(id).info.host, reason), Pending::cause,
+           Departure::left);
   return take_messages();
 }
 
@@ -185,7 +190,7 @@ MembershipMessages Membership::leave_asked(Time now, const std::string& id, cons
   Node& node = nodes_.at(id);
   node.leaves_when_asked = true;
   away_.insert(id);
-  remove(now, {id}, fmt::format("node {} left: {}", node.info.host, reason), Pending::cause);
+  remove(now, {id}, fmt::format("node {} left: {}", node.info.host, reason), Pending::cause, Departure::left);
   auto messages = take_messages();
   messages.insert(messages.begin(), {{id}, LeaveAnswered{.refusal = {}, .round_goes_on = phase_ == Phase::running}});
   return messages;
@@ -310,10 +315,14 @@ bool Membership::record_departure(Time now, const Node& node) {
 }
 
 // Removes nodes as one change: the loss of a rack leads to one new round, not to one per node.
-void Membership::remove(Time now, const std::vector<std::string>& lost, const std::string& why, Pending failures) {
-  const bool goes_on = can_change_members();
+// The workers of a node that leaves would wait in its store for a change of the round, so that stays where it is.
+void Membership::remove(Time now, const std::vector<std::string>& gone, const std::string& why, Pending failures,
+                        Departure departure) {
+  const bool store_leaves = departure == Departure::left && !round_.members.empty() &&
+                            std::ranges::find(gone, round_.members.front().node_id) != gone.end();
+  const bool goes_on = can_change_members() && !store_leaves;
   bool changes_round = false;
-  for (const auto& id : lost) {
+  for (const auto& id : gone) {
     const Node& node = nodes_.at(id);
     changes_round |= record_departure(now, node);
     if (node.rank && former_ranks_.size() < max_former_ranks) former_ranks_[id] = *node.rank;
@@ -364,7 +373,10 @@ void Membership::continue_forming(Time now) {
 
 void Membership::propose(Time now, const std::string& why) {
   const std::vector<std::string> ids = select_members(static_cast<std::size_t>(policy_.max_nodes));
-  for (auto& [id, node] : nodes_) node.member = node.ready = node.succeeded = node.failed = false;
+  for (auto& [id, node] : nodes_) {
+    node.member = node.ready = node.succeeded = node.failed = false;
+    node.store_port = 0;
+  }
   round_ = make_round(ids, next_generation_++);
   phase_ = Phase::proposed;
   phase_since_ = now;
@@ -438,6 +450,7 @@ void Membership::start_round(Time now) {
   phase_ = Phase::running;
   phase_since_ = now;
   for (auto& [id, node] : nodes_) node.workers.clear();
+  for (auto& member : round_.members) name_workers(member, round_.group_generation);
   ready_deadline_.reset();
   round_.master_addr = round_.members.front().address;
   round_.master_port = worker_store_port_;

@@ -43,9 +43,10 @@ struct MembershipOptions {
 // that they can recover, answers that all have. Otherwise the failure leads to a proposal or to the end.
 //
 // If that node has reported that all workers can recover, a running round also loses and gains nodes while the workers
-// of the others run: a node that is lost or leaves, if group rank 0 and enough others stay, and a node that joins below
-// the maximum. The round keeps its generation and the store of its workers; the other nodes get new ranks. Otherwise
-// such a change leads to a proposal.
+// of the others run: a node that is lost or leaves, if enough others stay, and a node that joins below the maximum. The
+// round keeps its generation; the other nodes get new ranks. The store of its workers stays where it is, unless its
+// node is lost: then the next one by rank that has named a port in ready() becomes group rank 0 and serves another
+// store. If group rank 0 leaves, or no node has named a port, the change leads to a proposal.
 //
 // Nodes that rejoin at a new server report their last round: the next generation is above the highest reported, the
 // restarts used are the most reported, and nodes keep their ranks. If some report that their workers still run, no
@@ -71,12 +72,13 @@ class Membership {
   // If the node has joined before, this replaces its old session.
   MembershipMessages join(Time now, const NodeInfo& info, const JobPolicy& policy, const SessionAddresses& addresses);
   // This server has been elected. Nodes join until continue_round(): those of the former server's round that can come
-  // are there. It goes on without the others if their workers still run and can recover, and group rank 0 is there;
-  // otherwise there is another round. why is for messages.
+  // are there. It goes on without the others if their workers still run and can recover, and group rank 0 is there or
+  // another node can serve the workers' store; otherwise there is another round. why is for messages.
   void await_nodes() { gathering_ = true; }
   MembershipMessages continue_round(Time now, const std::string& why);
-  // The node runs no workers of an earlier round and is ready for this one. worker_store_port counts for the node with
-  // group rank 0; it is 0 if the endpoint's store serves the workers.
+  // The node runs no workers of an earlier round and is ready for this one, or joins it while it runs.
+  // worker_store_port: of the workers' store if it has group rank 0, or if that node is lost; 0: it serves none, or the
+  // endpoint's store serves the workers.
   MembershipMessages ready(Time now, const std::string& node, std::int64_t generation, std::uint16_t worker_store_port);
   // All workers of the node have exited with 0.
   MembershipMessages success(Time now, const std::string& node, std::int64_t generation);
@@ -153,8 +155,9 @@ class Membership {
       WorkerReport now;
       Time since{};
     };
-    std::vector<Worker> workers;  // the round's workers by local rank, as far as reported
-    int replaced = 0;             // the number of workers that were replaced, in all rounds
+    std::vector<Worker> workers;   // the round's workers by local rank, as far as reported
+    int replaced = 0;              // the number of workers that were replaced, in all rounds
+    std::uint16_t store_port = 0;  // of the workers' store here, in the round; 0: it serves none
     std::optional<NodeUsage> usage = {};
   };
   using Nodes = std::map<std::string, Node>;
@@ -174,19 +177,25 @@ class Membership {
   void resume_round(Time now);
   void begin_resumed(Time now, const std::vector<std::string>& ids, const FormerRound& former);
   std::vector<std::string> nodes_of_kept_round() const;
-  void resume_without_lost(Time now, const std::vector<std::string>& ids, const std::string& why);
+  void resume_without_lost(Time now, std::vector<std::string> ids, const std::string& why);
   std::int64_t generation_here(const FormerRound& former) const;
   std::string flapping_text(const std::string& host) const;
   void record_activity(Time now, const std::string& node);
   Node* current_member(const std::string& node, std::int64_t generation, Phase phase);
   // The relation of failures that have been reported but not judged to the loss of a node.
   enum class Pending { consequence, cause };
-  void remove(Time now, const std::vector<std::string>& lost, const std::string& why, Pending failures);
+  enum class Departure { lost, left };
+  void remove(Time now, const std::vector<std::string>& gone, const std::string& why, Pending failures,
+              Departure departure = Departure::lost);
   void change_round(Time now, const std::string& why, Pending failures = Pending::consequence);
   bool can_change_members() const;
   bool lose_members(const std::string& why);
   void gain_members(const std::string& why);
   void change_members(std::size_t most, const std::string& why);
+  bool can_serve_store(const std::string& id) const;
+  std::string store_host() const;
+  bool place_store(const Round& former);
+  void lead_with(const std::string& first, std::vector<std::string>& ids);
   void renumber_failures(const Round& former, const std::set<std::string>& joining);
   void start_forming(Time now, const std::string& why);
   void continue_forming(Time now);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/worker_names.h"
 
 namespace ddprun {
 
@@ -13,13 +14,12 @@ bool Membership::can_change_members() const {
   return phase_ == Phase::running && recoverable_ && !judgement_due_ && !any_member_done();
 }
 
-// The members that are gone are no members any more. Returns false if the round cannot go on without them: the workers'
-// store was at one of them, or too few nodes are left. Nodes without a part in the round join it as far as the minimum
+// The members that are gone are no members any more. Returns false if the round cannot go on without them: no other can
+// serve the workers' store, or too few nodes are left. Nodes without a part in the round join it as far as the minimum
 // asks for, and then as far as there is room: the workers of the others wait for the former alone.
 // REQUIRES: can_change_members(), before
 bool Membership::lose_members(const std::string& why) {
-  const auto first = nodes_.find(round_.members.front().node_id);
-  if (first == nodes_.end() || !first->second.member || !has_min_nodes()) return false;
+  if (store_host().empty() || !has_min_nodes()) return false;
   change_members(static_cast<std::size_t>(std::max(member_count(), policy_.min_nodes)), why);
   gain_members("a spare node takes part");
   return true;
@@ -31,8 +31,37 @@ void Membership::gain_members(const std::string& why) {
     change_members(static_cast<std::size_t>(policy_.max_nodes), why);
 }
 
+bool Membership::can_serve_store(const std::string& id) const {
+  const auto node = nodes_.find(id);
+  return node != nodes_.end() && node->second.member && node->second.store_port != 0;
+}
+
+// Returns the member at which the workers' store is from now on: where it was, if that node stays; empty: at none.
+std::string Membership::store_host() const {
+  const auto& first = round_.members.front().node_id;
+  if (const auto node = nodes_.find(first); node != nodes_.end() && node->second.member) return first;
+  const auto next = std::ranges::find_if(round_.members, [&](const auto& one) { return can_serve_store(one.node_id); });
+  return next == round_.members.end() ? "" : next->node_id;
+}
+
+// The node gets group rank 0 in the round of these nodes.
+void Membership::lead_with(const std::string& first, std::vector<std::string>& ids) {
+  nodes_.at(first).rank = 0;
+  std::ranges::stable_partition(ids, [&](const auto& id) { return id == first; });
+}
+
+// Where group rank 0 is another node than before, it serves another store. Returns whether it does.
+bool Membership::place_store(const Round& former) {
+  const auto& first = round_.members.front();
+  const bool moves = first.node_id != former.members.front().node_id;
+  round_.master_addr = moves ? first.address : former.master_addr;
+  round_.master_port = moves ? nodes_.at(first.node_id).store_port : former.master_port;
+  return moves;
+}
+
 void Membership::change_members(std::size_t most, const std::string& why) {
-  const auto ids = select_members(most);
+  auto ids = select_members(most);
+  lead_with(store_host(), ids);
   std::set<std::string> joining;
   for (const auto& id : ids) {
     Node& node = nodes_.at(id);
@@ -43,10 +72,10 @@ void Membership::change_members(std::size_t most, const std::string& why) {
   }
   const Round former = std::move(round_);
   round_ = make_round(ids, former.generation);
-  round_.master_addr = former.master_addr;
-  round_.master_port = former.master_port;
   round_.group_generation = former.group_generation + 1;
   renumber_failures(former, joining);
+  keep_names(round_, former, joining);
+  const bool moves = place_store(former);
   RoundChanged change{.round = round_, .newcomers = {}, .reason = why};
   std::vector<std::string> to;
   for (const auto& member : round_.members) {
@@ -54,6 +83,7 @@ void Membership::change_members(std::size_t most, const std::string& why) {
     to.push_back(member.node_id);
   }
   post(std::move(to), std::move(change));
+  if (moves && !asking_.empty()) post({round_.members.front().node_id}, RecoveryAsked{round_.generation});
 }
 
 // Failures whose replacement is not decided yet are those of nodes that have other ranks now, have gone, or have come

@@ -9,6 +9,7 @@
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/worker_failure.h"
+#include "rendezvous/membership/worker_names.h"
 
 namespace ddprun {
 namespace {
@@ -111,10 +112,12 @@ void Membership::replace_failed() {
   for (auto& failure : failures_) failure.last_lines.clear();  // they are on its node
   std::vector<std::string> to;
   for (const auto& member : round_.members) to.push_back(member.node_id);
-  post(std::move(to), WorkersReplaced{.generation = round_.generation,
-                                      .restarts_used = restarts_used_,
-                                      .failures = std::exchange(failures_, {}),
-                                      .group_generation = ++round_.group_generation});
+  WorkersReplaced replaced{.generation = round_.generation,
+                           .restarts_used = restarts_used_,
+                           .failures = std::exchange(failures_, {}),
+                           .group_generation = ++round_.group_generation};
+  rename_replaced(round_, replaced);
+  post(std::move(to), std::move(replaced));
   forget_failures();
 }
 

@@ -9,6 +9,7 @@
 
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/worker_names.h"
 
 namespace ddprun {
 
@@ -72,6 +73,12 @@ void Membership::resume_round(Time now) {
 
 void Membership::begin_resumed(Time now, const std::vector<std::string>& ids, const FormerRound& former) {
   round_ = make_round(ids, former.generation);
+  for (auto& member : round_.members) {
+    Node& node = nodes_.at(member.node_id);
+    member.workers = node.info.former->workers;
+    if (static_cast<int>(member.workers.size()) != member.nproc) name_workers(member, 0);
+    node.store_port = node.info.former->store_port;
+  }
   round_.group_generation = former.group_generation;
   round_.master_addr = former.master_addr;
   round_.master_port = former.master_port;
@@ -98,7 +105,8 @@ MembershipMessages Membership::continue_round(Time now, const std::string& why) 
   return take_messages();
 }
 
-// Returns the nodes whose workers still run in the former server's last round, if it can go on with them alone.
+// Returns the nodes whose workers still run in the former server's last round, if it can go on with them alone: the
+// workers' store is at one of them, or can be.
 std::vector<std::string> Membership::nodes_of_kept_round() const {
   std::vector<std::string> ids;
   const FormerRound* round = nullptr;
@@ -112,17 +120,27 @@ std::vector<std::string> Membership::nodes_of_kept_round() const {
       return {};
     ids.push_back(id);
   }
-  const bool goes_on = round && nodes_.contains(round->first) && next_generation_ == round->generation + 1 &&
-                       static_cast<int>(ids.size()) >= policy_.min_nodes;
+  const bool has_store = std::ranges::any_of(
+      ids, [&](const auto& id) { return id == round->first || nodes_.at(id).info.former->store_port != 0; });
+  const bool goes_on =
+      has_store && next_generation_ == round->generation + 1 && static_cast<int>(ids.size()) >= policy_.min_nodes;
   return goes_on ? ids : std::vector<std::string>();
 }
 
-void Membership::resume_without_lost(Time now, const std::vector<std::string>& ids, const std::string& why) {
+void Membership::resume_without_lost(Time now, std::vector<std::string> ids, const std::string& why) {
   for (const auto& id : ids) nodes_.at(id).rank = nodes_.at(id).info.former->group_rank;
+  std::ranges::sort(ids, {}, [&](const auto& id) { return *nodes_.at(id).rank; });
   const FormerRound former = *nodes_.at(ids.front()).info.former;
+  const auto first = std::ranges::find_if(
+      ids, [&](const auto& id) { return id == former.first || nodes_.at(id).info.former->store_port != 0; });
+  lead_with(std::string(*first), ids);
   begin_resumed(now, ids, former);
   recoverable_ = true;  // otherwise no node would have kept it
   if (former.nodes > static_cast<int>(ids.size())) {
+    if (ids.front() != former.first) {
+      round_.master_addr = round_.members.front().address;
+      round_.master_port = nodes_.at(ids.front()).store_port;
+    }
     ++round_.group_generation;
     std::vector<std::string> to;
     for (const auto& member : round_.members) to.push_back(member.node_id);

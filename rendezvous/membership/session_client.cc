@@ -30,6 +30,7 @@
 #include "common/stall_aware_clock.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/session_protocol.h"
+#include "rendezvous/membership/worker_names.h"
 #include "rendezvous/store/async_authenticate.h"
 #include "rendezvous/store/backoff.h"
 #include "rendezvous/store/host_lookup.h"
@@ -81,6 +82,11 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   void start() {
     if (options_.choice) options_.choice->begin(self_, policy_);
     asio::co_spawn(loop_, run(shared_from_this()), asio::detached);
+  }
+
+  void ready(std::int64_t generation, std::uint16_t worker_store_port) {
+    store_port_ = worker_store_port;
+    send(SessionReady{generation, worker_store_port});
   }
 
   void redial() {
@@ -207,7 +213,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
                                  .restarts_used = round_->restarts_used,
                                  .nodes = 0,
                                  .first = {},
-                                 .master_addr = {}};
+                                 .master_addr = {},
+                                 .workers = {}};
     const auto lease = next_lease();
     join_deadline_ = Deadline::in(std::max<Clock::duration>(options_.rejoin_timeout, lease));
     emit(ContactBroken{
@@ -257,6 +264,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     self.former->master_addr = round_->master_addr;
     self.former->master_port = round_->master_port;
     self.former->group_generation = round_->group_generation;
+    self.former->workers = round_->members.at(static_cast<std::size_t>(round_->self)).workers;
+    self.former->store_port = store_port_;
     return self;
   }
 
@@ -457,6 +466,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
   void handle(SessionServer&& frame) {
     may_have_successor_ = true;
+    server_node_ = frame.name.node;
     acknowledge(frame.sent_us);
   }
   void handle(ServerMoved&& frame) {
@@ -494,7 +504,9 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     end_round();
     end_reason_ = frame.text;
   }
+  // A node that leaves in order with the workers' store takes the round with it.
   void handle(SessionShutdown&& frame) {
+    if (round_ && round_->members.front().node_id == server_node_) end_round();
     end_reason_ = fmt::format("it shuts down ({})", frame.reason);
     server_ends_ = true;
   }
@@ -505,6 +517,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
       throw make_error(Errc::protocol, "generation {} identifies this node as {}", frame.round.generation,
                        frame.round.members[self].host);
     round_ = frame.round;
+    store_port_ = 0;
     end_round();
     adopt(frame.round);
     emit(std::move(frame));
@@ -513,6 +526,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     if (!round_ || round_->generation != frame.generation) return;
     round_->master_addr = std::move(frame.master_addr);
     round_->master_port = frame.master_port;
+    for (auto& member : round_->members) name_workers(member, round_->group_generation);
     in_round_ = true;
     emit(RoundStarted{*round_});
   }
@@ -522,6 +536,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
       throw make_error(Errc::protocol, "a change of generation {} identifies this node as {}", frame.round.generation,
                        frame.round.members[self].host);
     round_ = frame.round;
+    if (frame.joins(round_->self)) store_port_ = 0;
     end_round();
     in_round_ = true;
     adopt(frame.round);
@@ -538,8 +553,9 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   void handle(RecoveryAsked&& frame) { emit(std::move(frame)); }
   void handle(WorkersReplaced&& frame) {
     if (!round_ || round_->generation != frame.generation) return;
-    round_->restarts_used = frame.restarts_used;  // a rejoin reports both
+    round_->restarts_used = frame.restarts_used;  // a rejoin reports all of it
     round_->group_generation = frame.group_generation;
+    rename_replaced(*round_, frame);
     emit(std::move(frame));
   }
   void handle(ReplacementRefused&& frame) {
@@ -718,6 +734,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   HostPort target_{options_.host, options_.port};  // that is dialled
   bool own_ = false;                               // the server there is in this process
   bool dialling_ = false;
+  std::string server_node_;          // of the last server that has named itself
   bool server_ends_ = false;         // it has said so
   bool may_have_successor_ = false;  // the server of this session, which has named itself
   std::int64_t seen_us_ = 0;         // of the last frame that this node has acknowledged
@@ -759,6 +776,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   bool closed_ = false;                    // this join is over
   std::optional<std::string> end_reason_;  // why this session is ending
   std::optional<Round> round_;             // the latest proposed
+  std::uint16_t store_port_ = 0;           // passed to ready() for it
   std::string lost_reason_;                // why the previous session was lost; empty in the first
   std::string last_problem_;               // the problem of the last attempt
   std::string reported_problem_;
@@ -782,7 +800,7 @@ void SessionClient::redial() {
 }
 
 void SessionClient::ready(std::int64_t generation, std::uint16_t worker_store_port) {
-  if (session_) session_->send(SessionReady{generation, worker_store_port});
+  if (session_) session_->ready(generation, worker_store_port);
 }
 
 void SessionClient::report_success(std::int64_t generation) {

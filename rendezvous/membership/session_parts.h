@@ -36,14 +36,23 @@ void serialize(Codec& codec, Field<Codec, std::vector<std::string>> command) {
              [&](auto& word) { codec.text("word of a command", word, SessionLimits::name); });
 }
 
+// The names of a node's workers, all or none.
+template <class Codec>
+void serialize_names(Codec& codec, Field<Codec, std::vector<std::string>> names, int nproc) {
+  codec.list("names of workers", names, 0, static_cast<std::size_t>(nproc),
+             [&](auto& name) { codec.text("name of a worker", name, SessionLimits::name); });
+}
+
 // ---- a node that joins
 
+// nproc: of the node.
 template <class Codec>
-void serialize(Codec& codec, Field<Codec, std::optional<FormerRound>> round) {
+void serialize(Codec& codec, Field<Codec, std::optional<FormerRound>> round, int nproc) {
   std::int64_t generation = round ? round->generation : -1;
   codec.integer("former generation", generation, -1, SessionLimits::generation);
   if (generation < 0) return;
-  if constexpr (Codec::reads) round = FormerRound{.generation = generation, .first = {}, .master_addr = {}};
+  if constexpr (Codec::reads)
+    round = FormerRound{.generation = generation, .first = {}, .master_addr = {}, .workers = {}};
   codec.integer("former group rank", round->group_rank, 0, SessionLimits::nodes - 1);
   codec.integer("former restarts", round->restarts_used);
   codec.integer("former nodes", round->nodes, 0, SessionLimits::nodes);
@@ -55,6 +64,8 @@ void serialize(Codec& codec, Field<Codec, std::optional<FormerRound>> round) {
   codec.text("former master address", round->master_addr, SessionLimits::name);
   codec.integer("former master port", round->master_port);
   codec.integer("former group generation", round->group_generation, 0, SessionLimits::generation);
+  codec.integer("former store port", round->store_port);
+  serialize_names(codec, round->workers, nproc);
 }
 
 template <class Codec>
@@ -68,7 +79,7 @@ void serialize(Codec& codec, Field<Codec, NodeInfo> node) {
   serialize(codec, node.command);
   codec.integer("port for elections", node.port);
   codec.flag("serves", node.serves);
-  serialize(codec, node.former);
+  serialize(codec, node.former, node.nproc);
   if constexpr (Codec::reads) {
     if (node_rank >= 0) node.node_rank = node_rank;
     if (node.id.empty()) throw make_error(Errc::protocol, "session frame: the node id is empty");

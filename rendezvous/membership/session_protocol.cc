@@ -216,6 +216,7 @@ void serialize(Codec& codec, Field<Codec, RoundChanged> change) {
   codec.text("master address", change.round.master_addr, Limits::name);
   codec.integer("master port", change.round.master_port);
   codec.integer("group generation", change.round.group_generation, 1, Limits::generation);
+  for (auto& member : change.round.members) serialize_names(codec, member.workers, member.nproc);
   const auto nodes = static_cast<int>(change.round.members.size());
   int least = 0;  // in order, so that each change has one encoding
   codec.list("newcomer count", change.newcomers, 0, change.round.members.size(), [&](auto& newcomer) {

@@ -30,6 +30,7 @@ void AgentSession::start() {
 }
 
 void AgentSession::send(const NodeFrame& frame) {
+  if (const auto* ready = std::get_if<SessionReady>(&frame)) store_port_ = ready->worker_store_port;
   if (established_ && !closed_) connection_->send(Connection::client, {.bytes = encode(frame)});
 }
 
@@ -60,8 +61,10 @@ void AgentSession::attempt() {
     const Round& round = std::get<RoundProposed>(*proposal_).round;
     self_now.former->nodes = static_cast<int>(round.members.size());
     self_now.former->first = round.members.front().node_id;
-    self_now.former->master_addr = round.members.front().address;
+    self_now.former->master_addr = store_.host;
+    self_now.former->master_port = store_.port_or(0);
     self_now.former->group_generation = group_generation_;
+    self_now.former->store_port = store_port_;
   }
   unanswered_ = {simulation_.time.now()};
   connection_->send(Connection::client, {.bytes = encode(NodeFrame{SessionJoin{self_now, policy_}}), .index = number});
@@ -114,6 +117,7 @@ void AgentSession::handle_frame(const Packet& packet) {
     restarts_used_ = proposed->round.restarts_used;
     group_generation_ = 0;
     own_index_ = packet.index;
+    store_port_ = 0;
     RoundProposed own = *proposed;
     own.round.self = own_index_;
     return handler_(packet.job, std::move(own));
@@ -124,6 +128,7 @@ void AgentSession::handle_frame(const Packet& packet) {
     round.self = own_index_;
     round.master_addr = started->master_addr;
     round.master_port = started->master_port;
+    store_ = {round.master_addr, round.master_port};
     in_round_ = true;
     return handler_(packet.job, RoundStarted{std::move(round)});
   }
@@ -135,6 +140,8 @@ void AgentSession::handle_frame(const Packet& packet) {
     own.round.self = own_index_;
     restarts_used_ = own.round.restarts_used;
     group_generation_ = own.round.group_generation;
+    if (own.joins(own_index_)) store_port_ = 0;
+    store_ = {own.round.master_addr, own.round.master_port};
     proposal_ = std::make_shared<const ServerFrame>(RoundProposed{own.round, own.reason});
     return handler_(packet.job, std::move(own));
   }

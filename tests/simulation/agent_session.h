@@ -70,6 +70,8 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   int own_index_ = 0;
   int restarts_used_ = 0;  // of the latest round, replacements included
   std::uint64_t group_generation_ = 0;
+  HostPort store_;                // of the workers of the latest round
+  std::uint16_t store_port_ = 0;  // of the one that this node serves, or would
 };
 
 inline constexpr std::uint16_t rendezvous_port = 29400;

@@ -25,7 +25,7 @@ void InvariantChecker::Counts::add(const Counts& other) {
   for (const auto field :
        {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::results, &Counts::successes,
         &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins, &Counts::replaced, &Counts::kept,
-        &Counts::resumed, &Counts::lost, &Counts::gained, &Counts::left})
+        &Counts::resumed, &Counts::lost, &Counts::gained, &Counts::moved, &Counts::left})
     this->*field += other.*field;
 }
 
@@ -136,7 +136,7 @@ void InvariantChecker::check_ranks(int number, const Job& job, const std::vector
   if (job.rounds.empty()) return;
   const Round& last = job.rounds.rbegin()->second.round;
   require(round.generation > last.generation, "generation {} after {}", round.generation, last.generation);
-  check_places(job, last, round);
+  check_places(job, last, round, "");
 }
 
 void InvariantChecker::check_layout(const Job& job, const std::vector<std::string>& to, const Round& round) {
@@ -157,9 +157,11 @@ void InvariantChecker::check_layout(const Job& job, const std::vector<std::strin
     require(i < round.members.size() && to[i] == round.members[i].node_id, "{} gets another node's index", to[i]);
 }
 
-void InvariantChecker::check_places(const Job& job, const Round& before, const Round& now) {
+// first: a node that may have got group rank 0 instead of its own; or empty.
+void InvariantChecker::check_places(const Job& job, const Round& before, const Round& now, const std::string& first) {
   for (const auto& old : before.members)
-    if (job.stayed.contains(old.node_id) && old.group_rank < static_cast<int>(now.members.size()))
+    if (old.node_id != first && job.stayed.contains(old.node_id) &&
+        old.group_rank < static_cast<int>(now.members.size()))
       require(now.members[static_cast<std::size_t>(old.group_rank)].node_id == old.node_id, "{} lost group rank {}",
               old.node_id, old.group_rank);
 }
@@ -170,12 +172,17 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
   require(job.rounds.rbegin()->first == round.generation, "a change of a round that is not the latest");
   RoundFacts& facts = job.rounds.rbegin()->second;
   check_layout(job, to, round);
-  check_places(job, facts.round, round);
+  check_places(job, facts.round, round, round.members.front().node_id);
   const auto last =
       std::max(facts.versions.rbegin()->first, facts.replacements.empty() ? 0 : facts.replacements.rbegin()->first);
   require(round.group_generation == last + 1, "generation {} of the group follows {}", round.group_generation, last);
-  require(round.members.front().node_id == facts.round.members.front().node_id,
-          "a round goes on without its first node");
+  const auto& first = round.members.front().node_id;
+  const auto& former_first = facts.round.members.front().node_id;
+  require(!what.joins(0), "node {} serves the workers' store of a round that it joins", first);
+  const bool moves = first != former_first;
+  require(!moves || !job.present.contains(former_first) || facts.members.contains(former_first),
+          "the workers' store leaves node {}, which stays", former_first);
+  counts_.moved += moves;
   std::set<std::string> staying;
   for (const auto& member : round.members) {
     if (what.joins(member.group_rank)) {

@@ -61,6 +61,7 @@ class InvariantChecker {
     int resumed = 0;     // rounds that went on at another server
     int lost = 0;        // rounds that went on without a node
     int gained = 0;      // rounds that went on with another node
+    int moved = 0;       // rounds that went on with another store of the workers
     int left = 0;        // nodes that asked to leave a round that went on
 
     void add(const Counts& other);
@@ -132,7 +133,7 @@ class InvariantChecker {
   void on(int, const std::vector<std::string>&, const RendezvousWaiting&) {}
   void check_ranks(int number, const Job& job, const std::vector<std::string>& to, const Round& round) const;
   static void check_layout(const Job& job, const std::vector<std::string>& to, const Round& round);
-  static void check_places(const Job& job, const Round& before, const Round& now);
+  static void check_places(const Job& job, const Round& before, const Round& now, const std::string& first);
   // Returns the job in which the round was formed that these nodes have been in.
   int former_job(int number, std::int64_t generation, const std::vector<std::string>& members) const;
   void check_leases(const Job& job) const;

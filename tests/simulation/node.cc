@@ -150,9 +150,10 @@ void Node::stop_store(Agent& agent) {
 }
 
 void Node::execute(Agent& agent, const PrepareRound& action) {
-  if (!action.serves_store || !spec_.lasting_store) stop_store(agent);
+  const bool provides = action.serves_store || spec_.rules.single_workers;
+  if (!provides || !spec_.lasting_store) stop_store(agent);
   if (!agent.store) agent.store_port = 0;
-  if (action.serves_store && !agent.store) {
+  if (provides && !agent.store) {
     agent.store = std::make_shared<WorkerStore>(agent.process);
     agent.store_port = static_cast<std::uint16_t>(first_store_port + lives_ * store_ports +
                                                   simulation_.random.between(0, store_ports - 1));
@@ -224,9 +225,13 @@ void Node::execute(Agent& agent, const ChangeRound& action) {
   const auto& round = action.change.round;
   simulation_.note(spec_.name, "goes on in generation {} with {} nodes", round.generation, round.members.size());
   simulation_.checker.round_changed(*agent.facts, agent.job, round);
+  const bool store_moves = agent.round.store() != round.store();
   agent.round = round;
   agent.self = round.members.at(static_cast<std::size_t>(round.self));
-  for (const auto& worker : agent.workers) worker->expect_newcomers();
+  for (const auto& worker : agent.workers) {
+    worker->expect_newcomers();
+    if (store_moves) worker->follow_store(round.master_addr, round.master_port);
+  }
   if (agent.self.group_rank == 0 && simulation_.random.one_in(16))
     agent.session->send(SessionRecovery{round.generation, "rank 1 cannot recover"});
 }

@@ -27,9 +27,10 @@ void sweep_and_check_reach(std::uint64_t first, std::uint64_t last) {
   CHECK(result.counts.replaced > 100);
   CHECK(result.counts.reads > 1000);
   CHECK(result.counts.kept > 20);
-  CHECK(result.counts.resumed > 5);
+  CHECK(result.counts.resumed > 3);
   CHECK(result.counts.lost > 20);
   CHECK(result.counts.gained > 20);
+  CHECK(result.counts.moved > 2);
 }
 
 }  // namespace

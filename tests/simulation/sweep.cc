@@ -18,10 +18,11 @@ std::string SweepResult::text() const {
   std::string text = fmt::format(
       "{} schedules: {} rounds proposed, {} started, {} nodes dropped, {} failures, {} job results ({} successes), {} "
       "servers started by agents, {} sessions lost and redialled, {} superseded, {} workers replaced, {} keys read, {} "
-      "times without a server, {} rounds resumed, {} that lost and {} that gained nodes while they ran, {} nodes left",
+      "times without a server, {} rounds resumed, {} that lost and {} that gained nodes while they ran, {} with "
+      "another store, {} nodes left",
       schedules, counts.proposals, counts.starts, counts.drops, counts.failures, counts.results, counts.successes,
       counts.servers, counts.rejoins, counts.superseded, counts.replaced, counts.reads, counts.kept, counts.resumed,
-      counts.lost, counts.gained, counts.left);
+      counts.lost, counts.gained, counts.moved, counts.left);
   for (const auto& line : broken) text += "\n" + line;
   return text;
 }

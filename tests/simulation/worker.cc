@@ -36,7 +36,8 @@ Worker::Worker(Simulation& simulation, Host& host, const FindHost& find_host, co
                Plan plan, Exited exited)
     : simulation_(simulation),
       host_(host),
-      master_(find_host(environment.get("MASTER_ADDR").value())),
+      find_host_(find_host),
+      master_(&find_host(environment.get("MASTER_ADDR").value())),
       job_(job),
       plan_(plan),
       exited_(std::move(exited)),
@@ -68,15 +69,22 @@ void Worker::lose_power() {
 
 void Worker::dial() {
   const std::weak_ptr<Worker> weak = weak_from_this();
-  connection_ = Connection::dial(simulation_.time, simulation_.random, host_, process_, master_, port_,
+  const int number = ++dials_;
+  connection_ = Connection::dial(simulation_.time, simulation_.random, host_, process_, *master_, port_,
                                  {.packet =
-                                      [weak](const Packet& packet) {
-                                        if (const auto self = weak.lock()) self->handle_packet(packet.bytes);
+                                      [weak, number](const Packet& packet) {
+                                        const auto self = weak.lock();
+                                        if (self && self->dials_ == number) self->handle_packet(packet.bytes);
                                       },
                                   .closed =
-                                      [weak] {
-                                        if (const auto self = weak.lock()) self->broken();
+                                      [weak, number] {
+                                        const auto self = weak.lock();
+                                        if (self && self->dials_ == number) self->broken();
                                       }});
+  if (step_ == Step::done) {
+    send(encode(ValidateRequest{}));
+    return count();
+  }
   const auto own = fmt::format("{}/{}/{}", job_, generation_, rank_);
   send(encode(ValidateRequest{}) + encode(LastWillRequest{key("lost"), own}) +
        encode(SetRequest{key(fmt::format("rank/{}", rank_)), own}));
@@ -86,8 +94,26 @@ void Worker::send(const std::string& bytes) {
   connection_->send(Connection::client, {.bytes = bytes});
 }
 
-// Redials a store that has not started; exits if the connection is lost.
+void Worker::follow_store(const std::string& address, std::uint16_t port) {
+  master_ = &find_host_(address);
+  port_ = port;
+  moved_ = true;
+  if (dials_ == 0) return;
+  received_.clear();
+  connection_ = nullptr;
+  ++dials_;
+  if (step_ == Step::done || step_ == Step::will) return dial();
+  if (step_ != Step::work) finish(gave_up);
+}
+
+// Redials a store that has not started; exits if the connection is lost before it works.
 void Worker::broken() {
+  if (step_ == Step::work || step_ == Step::done) {
+    moved_ = false;
+    connection_ = nullptr;
+    ++dials_;
+    return;
+  }
   if (step_ != Step::will) return finish(gave_up);
   process_->after(redial_after, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->dial();
@@ -148,8 +174,14 @@ void Worker::work() {
     if (self->plan_.exit_code != 0) return self->finish(self->plan_.exit_code);
     self->step_ = Step::done;
     self->process_->after(give_up_after, [self] { self->finish(gave_up); });
-    self->send(encode(AddRequest{self->key("done"), 1}) + encode(ClearLastWillRequest{}));
+    self->count();
   });
+}
+
+// A store that is lost is not asked before another one is there.
+void Worker::count() {
+  if (connection_) return send(encode(AddRequest{key("done"), 1}) + encode(ClearLastWillRequest{}));
+  if (moved_) dial();
 }
 
 void Worker::finish(int exit_code) {

@@ -36,7 +36,7 @@ struct PeerList;
 //
 // Ownership: owns the current group and its own connections to the store. Destroying it leaves the group, and tells the
 // other members.
-// Threads: one thread at a time calls reconfigure(); any thread may call lost(), survivors(), change() and abort().
+// Threads: one thread at a time calls reconfigure(); any thread may call the others.
 // Errors: as each method says; lost(), survivors() and change() throw what the store throws.
 // Units: as in GroupOptions.
 class ElasticGroup {
@@ -74,6 +74,9 @@ class ElasticGroup {
   // a newcomer); and the newcomers, the same at every member: those that were not in the last group that any member was
   // in, so all of them in a first group.
   MembershipChange change();
+
+  // The store is another one from now on: agreements and queries that follow connect to it.
+  void store_moved() { forget_store(); }
 
   // The current group. Throws Errc::usage before the first reconfigure(), and after one that failed once all had
   // agreed.

@@ -1,11 +1,18 @@
 #include "worker/comm/elastic_world.h"
 
+#include <chrono>
+
 #include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/recovery/store_notice.h"
 #include "worker/comm/bootstrap/job_store.h"
 #include "worker/comm/bootstrap/local_address.h"
 
 namespace ddprun {
 namespace {
+
+// How long a store is dialled before this process asks whether it has moved; later ones take twice as long.
+constexpr std::chrono::seconds first_dial{1};
 
 const WorkerEnv& require_agent_store(const WorkerEnv& env) {
   if (!env.use_agent_store)
@@ -13,12 +20,19 @@ const WorkerEnv& require_agent_store(const WorkerEnv& env) {
   return env;
 }
 
+std::unique_ptr<const StoreNoticeReader> open_notice(const WorkerEnv& env) try {
+  return env.store_notice.empty() ? nullptr : std::make_unique<const StoreNoticeReader>(env.store_notice);
+} catch (const Error& error) {
+  log::debug("this process does not learn where the store moves: {}", error.what());
+  return nullptr;
+}
+
 }  // namespace
 
 ElasticWorld::ElasticWorld(const InitOptions& options, const std::string& prefix, const std::string& self)
     : env_(require_agent_store(options.env)),
-      credentials_(comm::job_credentials(env_)),
       config_(comm::with_local_address(options.config, options.env)),
+      notice_(open_notice(env_)),
       group_(std::make_unique<ElasticGroup>(
           options.backend,
           GroupOptions{.connect_store = [this] { return connect(); },
@@ -27,8 +41,39 @@ ElasticWorld::ElasticWorld(const InitOptions& options, const std::string& prefix
                        .beside_store = comm::is_this_host(options.env.master_addr, options.env.master_port)},
           self)) {}
 
+ElasticWorld::~ElasticWorld() = default;
+
+WorkerEnv ElasticWorld::env_now() const {
+  auto env = env_;
+  if (!notice_) return env;
+  const auto place = notice_->read().place;
+  if (place.host.empty()) return env;
+  env.master_addr = place.host;
+  env.master_port = place.port_or(0);
+  env.store_socket.clear();  // it names the port of the store before
+  return env;
+}
+
+// A store that is being dialled may be lost with its host, which then answers no more.
 std::shared_ptr<Store> ElasticWorld::connect() const {
-  return comm::connect_job_store(env_, config_, credentials_);
+  const auto deadline = comm::deadline_after(config_.timeout);
+  for (auto longest = first_dial;; longest *= 2) {
+    const auto env = env_now();
+    const auto bound = notice_ ? earlier(deadline, Deadline::in(longest)) : deadline;
+    try {
+      return comm::connect_job_store(env, config_, comm::job_credentials(env), bound);
+    } catch (const Error& error) {
+      if (error.code() != Errc::timeout || deadline.expired()) throw;
+    }
+  }
+}
+
+std::uint32_t ElasticWorld::store_moves() const {
+  return notice_ ? notice_->read().moves : 0;
+}
+
+void ElasticWorld::await_store_move(std::uint32_t moves, Deadline deadline) const {
+  notice_->await_move(moves, deadline);
 }
 
 }  // namespace ddprun

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "common/deadline.h"
 #include "rendezvous/store/store.h"
 #include "worker/comm/elastic_group.h"
 #include "worker/comm/init.h"
@@ -10,26 +12,40 @@
 namespace ddprun {
 
 class Credentials;
+class StoreNoticeReader;
 
 // This process's membership of a job whose process group is formed again while it runs, and whose store a launcher
 // serves: init_process_group() for an ElasticGroup.
 //
-// Ownership: owns the group. Threads: those of ElasticGroup; any thread may call connect().
+// The launcher may serve the store elsewhere once its node is lost (store_notice.h): an empty one, so that all members
+// form a group of a higher generation by it. Those that use the former store get errors of a lost connection.
+//
+// Ownership: owns the group. Threads: those of ElasticGroup; any thread may call the others.
 // Errors: the constructor throws Errc::usage for options that no group can have, and for a job whose rank 0 serves the
 // store, which then ends with that process.
 class ElasticWorld {
  public:
   // prefix: the beginning of the keys of all generations. self: this process's name among the members.
   ElasticWorld(const InitOptions& options, const std::string& prefix, const std::string& self);
+  ~ElasticWorld();
 
   ElasticGroup& group() { return *group_; }
-  // Makes a new client of the job's store, with a connection of its own. Throws what TcpStore throws.
+  // Makes a new client of the job's store, with a connection of its own, to where the store is now. Throws what
+  // TcpStore throws.
   std::shared_ptr<Store> connect() const;
+  // Returns whether the launcher tells where the store is.
+  bool store_may_move() const { return notice_ != nullptr; }
+  // Returns how often the store has moved.
+  std::uint32_t store_moves() const;
+  // Waits until the store has moved more often, or the deadline has passed. REQUIRES: store_may_move()
+  void await_store_move(std::uint32_t moves, Deadline deadline) const;
 
  private:
+  WorkerEnv env_now() const;
+
   const WorkerEnv env_;
-  const std::shared_ptr<const Credentials> credentials_;  // null if no token is sent
   const CommConfig config_;
+  const std::unique_ptr<const StoreNoticeReader> notice_;  // null: the store stays where it is
   const std::unique_ptr<ElasticGroup> group_;
 };
 

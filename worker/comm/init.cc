@@ -66,7 +66,9 @@ class JoinedWorld : public World {
   const WorkerEnv& env() const override { return env_; }
 
  private:
-  std::shared_ptr<TcpStore> connect() const { return comm::connect_job_store(env_, config_, credentials_); }
+  std::shared_ptr<TcpStore> connect() const {
+    return comm::connect_job_store(env_, config_, credentials_, comm::deadline_after(config_.timeout));
+  }
   std::string left_key(int rank) const { return worker_prefix(env_.restart_count) + "/left/" + std::to_string(rank); }
   std::string group_prefix() const { return worker_prefix(env_.restart_count) + "/group/0/"; }
   void make_group(const InitOptions& options);

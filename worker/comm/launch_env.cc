@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "rendezvous/progress/training_memory.h"
 #include "rendezvous/recovery/recovery_keys.h"
+#include "rendezvous/recovery/store_notice.h"
 #include "rendezvous/store/local_socket.h"
 #include "rendezvous/trust/token_descriptor.h"
 #include "worker/comm/backends/mpi/mpi_address.h"
@@ -132,6 +133,7 @@ WorkerEnv WorkerEnv::from(const Environment& environment) {
       rendezvous::store_socket_path(environment.get(rendezvous::store_socket_variable).value_or(""), env.master_port);
   env.token_descriptor = number(environment, token_descriptor_variable, 0, any, "a descriptor").value_or(-1);
   env.recovery = number(environment, recovery_variable, 0, any, "a number, 0 or more");
+  env.store_notice = environment.get(store_notice_variable).value_or("");
   env.run_id = environment.get("TORCHELASTIC_RUN_ID").value_or("none");
   env.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   env.training_record = environment.get(training_record_variable).value_or("");

@@ -29,6 +29,7 @@ struct WorkerEnv {
   // DDPRUN_RECOVERY: the first generation of the process group that this worker is a member of, where the launcher
   // replaces single workers; otherwise not set.
   std::optional<int> recovery{};
+  std::string store_notice;       // where the launcher tells of the store's moves (store_notice.h); empty: it stays
   std::string network_interface;  // GLOO_SOCKET_IFNAME, one name or several; empty for the one that routes to the store
 
   // Reads RANK and WORLD_SIZE; if they are absent, the variables of Open MPI, of PMI (MPICH, Intel MPI), of MVAPICH, of

@@ -1,10 +1,13 @@
 #include "launcher/agent/agent_state.h"
 
 #include <csignal>
+#include <set>
+#include <string>
 
 #include <fmt/ranges.h>
 
 #include "rendezvous/membership/worker_failure.h"
+#include "rendezvous/membership/worker_names.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -485,10 +488,11 @@ namespace {
 struct AskingFixture {
   explicit AskingFixture(RestartScope scope = RestartScope::automatic)
       : state({}, {.scope = scope, .single_workers = true, .asks_server = true, .max_restarts = 3}) {
-    Round round = round_of(4);
+    round = round_of(4);
     round.members.push_back({.node_id = "b", .host = "b", .group_rank = 1, .nproc = 2, .first_rank = 2});
     round.world_size = 4;
     round.self = 1;
+    for (auto& member : round.members) name_workers(member, 0);
     state.on(RoundProposed{round, "why"});
     state.on(RoundStarted{round});
   }
@@ -502,6 +506,7 @@ struct AskingFixture {
     WorkersReplaced event{
         .generation = 4, .restarts_used = restarts_used, .failures = {}, .group_generation = ++group_generation};
     for (const int rank : ranks) event.failures.push_back(failure_of(rank));
+    rename_replaced(round, event);
     return state.on(event);
   }
 
@@ -517,10 +522,17 @@ struct AskingFixture {
     event.round.world_size = 2 * static_cast<int>(nodes.size());
     event.round.self = self;
     event.round.group_generation = ++group_generation;
+    std::set<std::string> joining;
+    for (const int newcomer : newcomers) joining.insert(nodes[static_cast<std::size_t>(newcomer)]);
+    keep_names(event.round, round, joining);
+    event.round.master_addr = store;
+    round = event.round;
     return state.on(event);
   }
 
   AgentState state;
+  Round round;        // as the server knows it
+  std::string store;  // the host of its workers' store
   std::uint64_t group_generation = 0;
 };
 
@@ -536,14 +548,23 @@ TEST_CASE("the workers of a node run on in a round with other nodes, and keep th
   CHECK(f.killed(3) == "failure 4 of rank 3, others run");
 }
 
+TEST_CASE("the workers of a node run on in a round whose store is elsewhere, and the agent says where") {
+  AskingFixture f;
+  f.store = "10.0.0.2";
+  const auto actions = f.changed({"b"}, 0);
+  CHECK(names(actions) == "go on as 0 of 1: 2.0 3.0");
+  CHECK_THAT(announced(actions), Catch::Contains("the workers' store of generation 4 is at 10.0.0.2:0, no longer at "));
+}
+
 TEST_CASE("a node that joins a round that runs starts its workers once those of earlier rounds have ended") {
   AskingFixture f;
   CHECK(names(f.state.on(ContactBroken{"lost"})) == "stop 15");
   CHECK(names(f.changed({"a", "c", "b"}, 2, {2})).empty());
   CHECK(names(f.changed({"a", "b"}, 1)).empty());
   const auto actions = f.state.on_workers_stopped();
-  CHECK(names(actions) == "start 4; go on as 1 of 2: 0.1 1.1 4.1 5.1");
-  CHECK(std::get<StartWorkers>(actions.at(1)).round.group_generation == 1);
+  CHECK(names(actions) == "prepare 4; start 4; go on as 1 of 2: 0.0 1.0 4.1 5.1");
+  CHECK_FALSE(std::get<PrepareRound>(actions.at(1)).serves_store);
+  CHECK(std::get<StartWorkers>(actions.at(2)).round.group_generation == 1);
   CHECK_THAT(announced(actions), Catch::Contains("this node joins generation 4, which runs, as node 2 of 3"));
   CHECK(f.killed(3) == "failure 4 of rank 3, others run");
 }
@@ -552,11 +573,18 @@ TEST_CASE("a node without workers joins a round that runs at once, unless anothe
   AskingFixture f;
   f.state.on(ContactBroken{"lost"});
   CHECK(names(f.state.on_workers_stopped()).empty());
-  CHECK(names(f.changed({"a", "b"}, 1, {1})) == "start 4");
+  CHECK(names(f.changed({"a", "b"}, 1, {1})) == "prepare 4; start 4");
   f.state.on(ContactBroken{"lost"});
   f.changed({"a", "b"}, 1, {1});
   f.state.on(RoundProposed{round_of(5), "why"});
   CHECK(names(f.state.on_workers_stopped()) == "prepare 5");
+}
+
+TEST_CASE("a node that has lost the workers' store to another one kills the workers that have not joined there") {
+  AskingFixture f;
+  f.changed({"b"}, 0);
+  CHECK(names(f.changed({"c", "b"}, 1, {1})) == "stop 9");
+  CHECK(names(f.state.on_workers_stopped()) == "prepare 4; start 4");
 }
 
 TEST_CASE("a change of a round that is not this node's changes nothing") {

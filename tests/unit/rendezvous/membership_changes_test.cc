@@ -59,23 +59,96 @@ TEST_CASE("a round goes on without a node whose heartbeats stop, and without sev
   CHECK(job.changed.at("d").round.group_generation == 1);
 }
 
-TEST_CASE("the loss of the node of the workers' store, or of too many, leads to another round") {
+TEST_CASE("the loss of too many nodes leads to another round") {
   auto job = able_job({"a", "b", "c"}, 4, 2);
-  SECTION("that node") {
-    job.lose("a");
-    CHECK(job.changed.empty());
-    CHECK(job.proposals == 2);
-  }
-  SECTION("too many") {
-    job.lose("b");
-    CHECK(job.proposals == 1);
+  job.lose("b");
+  CHECK(job.proposals == 1);
+  job.lose("c");
+  CHECK(job.proposals == 1);
+  CHECK(job.membership().forming());
+  job.join("d");
+  job.pass(1s);
+  CHECK(job.proposals == 2);
+}
+
+TEST_CASE("the node of the workers' store is lost: the next one by rank gets group rank 0 and serves another") {
+  Job job({.min_nodes = 1, .max_nodes = 4, .max_restarts = 3, .last_call = 1s});
+  for (const auto& host : {"a", "b", "c", "d"}) job.join(host, std::nullopt, 2);
+  job.pass(1s);
+  job.ready("a", 4001);
+  job.ready("b", 0);  // it serves none
+  job.ready("c", 4003);
+  job.ready("d", 4004);
+  job.say_recoverable("a", true);
+  CHECK(job.started.at("b").store() == "10.0.0.1:4001");
+  job.lose("a");
+  CHECK(job.proposals == 1);
+  REQUIRE(job.changed.size() == 3);
+  const auto& round = job.changed.at("b").round;
+  CHECK(nodes_of(round) == Names{"c", "b", "d"});
+  CHECK(round.store() == "10.0.0.3:4003");
+  CHECK(round.generation == 0);
+  CHECK(round.group_generation == 1);
+  CHECK(round.members.at(0).workers == Names{"4.0", "5.0"});
+  CHECK(round.members.at(1).workers == Names{"2.0", "3.0"});
+  SECTION("and the next one") {
     job.lose("c");
-    CHECK(job.proposals == 1);
-    CHECK(job.membership().forming());
-    job.join("d");
-    job.pass(1s);
-    CHECK(job.proposals == 2);
+    CHECK(nodes_of(job.changed.at("b").round) == Names{"d", "b"});
+    CHECK(job.changed.at("b").round.store() == "10.0.0.4:4004");
+    SECTION("until none is left that serves one") {
+      job.lose("d");
+      CHECK(job.proposals == 2);
+      CHECK(job.started.size() == 0);
+    }
   }
+  SECTION("which may be one that has come later") {
+    job.join("e");
+    const auto& joined = job.changed.at("e").round;
+    CHECK(joined.members.at(3).workers == Names{"6.2"});
+    CHECK(joined.members.at(0).workers == Names{"4.0", "5.0"});
+    job.ready_to_join("e", 4005);
+    for (const auto& host : {"c", "d"}) job.lose(host);
+    CHECK(nodes_of(job.changed.at("b").round) == Names{"e", "b"});
+    CHECK(job.changed.at("b").round.store() == "10.0.0.4:4005");
+    CHECK(job.changed.at("b").round.members.at(0).workers == Names{"6.2"});
+  }
+  SECTION("which keeps the names of workers that were replaced") {
+    job.lose_worker("d", 4, Survivors::run, 1);
+    job.answer("c");
+    REQUIRE(job.replaced["b"].size() == 1);
+    job.lose("c");
+    CHECK(job.changed.at("b").round.members.at(0).workers == Names{"6.0", "5.2"});
+  }
+}
+
+TEST_CASE("a question to the lost node of the workers' store goes to the next one") {
+  auto job = able_job({"a", "b", "c"});
+  job.lose_worker("c", 2);
+  CHECK(job.asked == Names{"a"});
+  job.lose("a");
+  CHECK(job.asked == Names{"a", "b"});
+  job.answer("b");
+  REQUIRE(job.replaced["b"].size() == 1);
+  CHECK(job.replaced["b"].front().failures.front().group_rank == 1);
+}
+
+TEST_CASE("a spare gets no group rank 0 of a round that runs, nor does a node that asks for it") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3});
+  for (const auto& host : {"a", "b"}) job.join(host);
+  job.ready_all();
+  job.say_recoverable("a", true);
+  job.join("c", 0);
+  job.lose("a");
+  CHECK(job.proposals == 1);
+  CHECK(nodes_of(job.changed.at("c").round) == Names{"b", "c"});
+  CHECK(job.changed.at("c").newcomers == std::vector{1});
+}
+
+TEST_CASE("a node that leaves in order with the workers' store ends the round") {
+  auto job = able_job({"a", "b", "c"});
+  job.leave("a");
+  CHECK(job.changed.empty());
+  CHECK(job.proposals == 2);
 }
 
 TEST_CASE("a round whose workers have not announced that they can recover does not go on with other nodes") {
@@ -84,7 +157,7 @@ TEST_CASE("a round whose workers have not announced that they can recover does n
     job.say_recoverable("a", false);
   }
   SECTION("because it is another one than they did so in") {
-    job.lose("a");
+    job.leave("a");
     job.ready_all();
   }
   const int before = job.proposals;
@@ -149,8 +222,9 @@ TEST_CASE("a node that opens a new session joins the round again, which has gone
   CHECK(job.changed.at("b").joins(2));
   CHECK(job.changed.at("b").round.group_generation == 2);
   job.join("a");
-  CHECK(job.proposals == 2);
-  CHECK(job.ranks() == std::map<std::string, int>{{"a", 0}, {"c", 1}, {"b", 2}});
+  CHECK(job.proposals == 1);
+  CHECK(nodes_of(job.changed.at("c").round) == Names{"c", "b", "a"});
+  CHECK(job.changed.at("a").joins(2));
 }
 
 TEST_CASE("a node that asks leaves, and learns whether the round goes on") {
@@ -292,6 +366,33 @@ TEST_CASE("an elected server continues a round without the lost node, if the wor
   CHECK(change.round.master_addr == "10.0.0.2");
 }
 
+TEST_CASE("an elected server continues a round with another store of the workers, if theirs was at the lost node") {
+  const auto serving = [](int group_rank, std::uint16_t store_port, const std::string& name) {
+    auto former = kept(group_rank, "a", 1);
+    former.store_port = store_port;
+    former.workers = {name};
+    return former;
+  };
+  Job job(JobPolicy{.min_nodes = 1, .max_nodes = 3, .last_call = 30s});
+  job.elected();
+  job.rejoin("c", serving(2, 4003, "2.0"));
+  job.rejoin("b", serving(1, 4002, "1.1"));
+  job.continue_round();
+  CHECK(job.proposals == 0);
+  CHECK(job.resumed.size() == 2);
+  const auto& round = job.changed.at("c").round;
+  CHECK(nodes_of(round) == Names{"b", "c"});
+  CHECK(round.store() == "10.0.0.2:4002");
+  CHECK(round.group_generation == 2);
+  CHECK(round.members.at(0).workers == Names{"1.1"});
+  CHECK(round.members.at(1).workers == Names{"2.0"});
+  SECTION("and the same holds for the next loss") {
+    job.lose("b");
+    CHECK(job.changed.at("c").round.store() == "10.0.0.2:4003");
+    CHECK(job.changed.at("c").round.group_generation == 3);
+  }
+}
+
 TEST_CASE("an elected server forms another round at once, if the workers of the round cannot go on") {
   Job job(JobPolicy{.min_nodes = 2, .max_nodes = 3, .last_call = 30s});
   job.elected();
@@ -299,7 +400,7 @@ TEST_CASE("an elected server forms another round at once, if the workers of the 
     job.rejoin("b", {.generation = 4, .group_rank = 1, .first = {}, .master_addr = {}});
     job.rejoin("c", {.generation = 4, .group_rank = 2, .first = {}, .master_addr = {}});
   }
-  SECTION("their store was at the lost node") {
+  SECTION("their store was at the lost node, and no other can serve one") {
     job.rejoin("b", kept(1, "a"));
     job.rejoin("c", kept(2, "a"));
   }

@@ -55,8 +55,13 @@ class Job {
     for (const auto& host : hosts) join(host);
     ready_all();
   }
-  void ready(const std::string& node) {
-    deliver(membership_.ready(now_, node, proposed.at(node).round.generation, 4000));
+  // store_port: of the workers' store that the node serves, or would.
+  void ready(const std::string& node, std::uint16_t store_port = 4000) {
+    deliver(membership_.ready(now_, node, proposed.at(node).round.generation, store_port));
+  }
+  // The node is ready for the round that it joins while it runs.
+  void ready_to_join(const std::string& node, std::uint16_t store_port) {
+    deliver(membership_.ready(now_, node, membership_.generation(), store_port));
   }
   void ready_all() {
     const auto all = proposed;

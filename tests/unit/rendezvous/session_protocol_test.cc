@@ -137,6 +137,7 @@ RoundChanged example_change() {
   change.round.master_addr = "10.0.0.1";
   change.round.master_port = 4000;
   change.round.group_generation = 3;
+  for (auto& member : change.round.members) member.workers.assign(static_cast<std::size_t>(member.nproc), "1.2");
   return change;
 }
 
@@ -199,13 +200,23 @@ TEST_CASE("every field of a round that a node has kept survives encoding, and it
   const auto encoded = [](const FormerRound& former) {
     return encode(NodeFrame(SessionJoin{.node = {.id = "b-1", .former = former}}));
   };
-  const auto join = std::get<SessionJoin>(decode_node_frame(encoded({7, 2, 2, 3, "a-1", "10.0.0.1", 4711})));
+  const auto join =
+      std::get<SessionJoin>(decode_node_frame(encoded({7, 2, 2, 3, "a-1", "10.0.0.1", 4711, 5, {"2.3"}, 4712})));
   REQUIRE(join.node.former);
   CHECK(join.node.former->nodes == 3);
   CHECK(join.node.former->first == "a-1");
   CHECK(join.node.former->master_addr == "10.0.0.1");
   CHECK(join.node.former->master_port == 4711);
+  CHECK(join.node.former->group_generation == 5);
+  CHECK(join.node.former->workers == std::vector<std::string>{"2.3"});
+  CHECK(join.node.former->store_port == 4712);
   CHECK_THROWS_AS(decode_node_frame(encoded({7, 3, 2, 3, "a-1", "10.0.0.1", 4711})), Error);
+}
+
+TEST_CASE("the names of a round's workers survive encoding") {
+  const auto change = std::get<RoundChanged>(decode_server_frame(encode(ServerFrame(example_change()))));
+  for (const auto& member : change.round.members)
+    CHECK(member.workers == std::vector<std::string>(static_cast<std::size_t>(member.nproc), "1.2"));
 }
 
 TEST_CASE("every field of a worker's training survives encoding") {

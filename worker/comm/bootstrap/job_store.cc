@@ -18,13 +18,13 @@ std::shared_ptr<const Credentials> job_credentials(const WorkerEnv& env) {
 }
 
 std::shared_ptr<TcpStore> connect_job_store(const WorkerEnv& env, const CommConfig& config,
-                                            std::shared_ptr<const Credentials> credentials) {
+                                            std::shared_ptr<const Credentials> credentials, Deadline deadline) {
   return std::make_shared<TcpStore>(TcpStoreOptions{.host = env.master_addr,
                                                     .port = env.master_port,
                                                     .grace = store_grace(config),
                                                     .credentials = std::move(credentials),
                                                     .local_socket = env.store_socket},
-                                    deadline_after(config.timeout));
+                                    deadline);
 }
 
 CommConfig with_local_address(CommConfig config, const WorkerEnv& env) {

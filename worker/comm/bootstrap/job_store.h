@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 
+#include "common/deadline.h"
 #include "rendezvous/store/tcp_store.h"
 #include "rendezvous/trust/credentials.h"
 #include "worker/comm/comm_config.h"
@@ -16,9 +17,9 @@ std::chrono::milliseconds store_grace(const CommConfig& config);
 // The job's token, for a store that an agent on another host serves; null elsewhere: on this host the kernel says whose
 // this process is, and a worker whose descriptor a program in between has closed is known to this host's agent.
 std::shared_ptr<const Credentials> job_credentials(const WorkerEnv& env);
-// Makes a client with a connection of its own. Throws what TcpStore throws, within the timeout.
+// Makes a client with a connection of its own. Throws what TcpStore throws, by the deadline.
 std::shared_ptr<TcpStore> connect_job_store(const WorkerEnv& env, const CommConfig& config,
-                                            std::shared_ptr<const Credentials> credentials);
+                                            std::shared_ptr<const Credentials> credentials, Deadline deadline);
 // Returns config with the address at which other ranks reach this one, where it has none.
 CommConfig with_local_address(CommConfig config, const WorkerEnv& env);
 

@@ -46,6 +46,7 @@ Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound,
       bound_(bound),
       copy_bound_(options.config.timeout),
       world_(options, keys_.groups(), self_),
+      store_moves_(world_.store_moves()),
       store_(world_.connect()),
       state_(self_, {}, joined_in_ > 0 ? joined_in_ - 1 : 0, std::move(layout)),
       able_(joined_in_ > 0) {}
@@ -85,7 +86,6 @@ void Recovery::watch_for_end() {
                        if (!set) return;
                        over_ = true;
                        world_.group().abort_before(std::numeric_limits<std::uint64_t>::max(), "the run is done");
-                       store_->wake();
                      });
 }
 
@@ -193,13 +193,37 @@ RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
   std::chrono::milliseconds bound = plan_bound;
   if (request.newer_than < joined_in_) bound = std::max(bound, copy_bound_);  // it waits for others that join, too
   if (request.lacks_members) bound = std::max(bound, bound_);
-  try {
-    store_->wait({keys_.members(request.newer_than + 1)}, Deadline::in(bound));
-  } catch (const Error& error) {
-    if (error.code() != Errc::timeout) throw;
-    return state_.on_no_plan();
-  }
+  if (!await_key(keys_.members(request.newer_than + 1), Deadline::in(bound))) return state_.on_no_plan();
   return state_.on_plan(newest_plan());
+}
+
+// Returns whether the key is set by the deadline, in the store as it is then: one that is lost is served by another
+// node later. One that answers no more is left once the other is there.
+bool Recovery::await_key(const std::string& key, Deadline deadline) {
+  constexpr std::chrono::milliseconds interval{200};
+  while (!over_) {
+    if (world_.store_moves() != store_moves_) connect_to_store();
+    const auto end = earlier(deadline, Deadline::in(interval));
+    try {
+      store_->wait({key}, end);
+      return true;
+    } catch (const Error& error) {
+      const bool answers = error.code() == Errc::timeout && end.expired();
+      if (!answers && !world_.store_may_move()) throw;
+      if (!answers) world_.await_store_move(store_moves_, deadline);
+    }
+    if (deadline.expired()) return false;
+  }
+  return false;
+}
+
+void Recovery::connect_to_store() {
+  const auto moves = world_.store_moves();
+  store_ = world_.connect();
+  store_moves_ = moves;
+  world_.group().store_moved();
+  if (able_) announce();
+  if (end_watch_) watch_for_end();
 }
 
 MembershipPlan Recovery::newest_plan() {

@@ -85,6 +85,8 @@ class Recovery {
   std::optional<Resumed> go_on(State::Request request, const Copy& copy);
   State::Request execute(const State::Request& request, const Copy& copy);
   State::Request await_plan(const State::AwaitPlan& request);
+  bool await_key(const std::string& key, Deadline deadline);
+  void connect_to_store();
   State::Request compare_positions_of_all(const Holdings& own);
   void watch_for_end();
   Deadline deadline_of(const Catchup& catchup) const;
@@ -98,6 +100,7 @@ class Recovery {
   const std::string self_;  // this process's name among the members
   const std::chrono::milliseconds bound_, copy_bound_;
   ElasticWorld world_;
+  std::uint32_t store_moves_;  // when store_ was connected
   std::shared_ptr<Store> store_;
   RecoveryState state_;
   std::vector<std::string> members_;  // of the last group, by rank

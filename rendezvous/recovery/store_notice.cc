@@ -1,0 +1,119 @@
+#include "rendezvous/recovery/store_notice.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+#include <climits>
+#include <fmt/format.h>
+
+#include "common/error.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t host_words = 32;  // a host name has at most 253 bytes
+
+// A sequence lock: the number is odd while the rest changes. Each word is atomic, so that a reader may run at the same
+// time. The number is also the futex on which readers sleep.
+struct Page {
+  std::atomic<std::uint32_t> sequence;  // twice the number of moves
+  std::atomic<std::uint32_t> port;
+  std::atomic<std::uint64_t> host[host_words];
+};
+static_assert(sizeof(Page) <= 4096 && std::atomic<std::uint64_t>::is_always_lock_free &&
+              sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+std::size_t page_size() {
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+Page& at(const SharedPages& pages) {
+  return *reinterpret_cast<Page*>(pages.data());
+}
+
+// Sleeps while the number is the one seen, at most until the deadline, and no longer than a while.
+void sleep(const std::atomic<std::uint32_t>& sequence, std::uint32_t seen, Deadline deadline) {
+  const auto left = std::clamp<std::chrono::nanoseconds>(deadline.remaining(), std::chrono::nanoseconds(0),
+                                                         std::chrono::milliseconds(100));
+  const timespec longest{.tv_sec = 0, .tv_nsec = static_cast<long>(left.count())};
+  ::syscall(SYS_futex, &sequence, FUTEX_WAIT, seen, &longest, nullptr, 0);
+}
+
+}  // namespace
+
+StoreNotice::StoreNotice() : file_(::memfd_create("ddprun-store-notice", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+  const auto bytes = page_size();
+  if (!file_ || ::fchmod(file_.get(), S_IRUSR | S_IWUSR) != 0 ||
+      ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0)
+    throw make_error(Errc::io, "cannot create {} bytes of shared memory: {}", bytes, errno_text(errno));
+  // The size is sealed, so no access can end in SIGBUS.
+  ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  page_ = SharedPages(file_.get(), 0, bytes);
+}
+
+std::string StoreNotice::address() const {
+  return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.get());
+}
+
+void StoreNotice::tell(const std::string& host, std::uint16_t port) {
+  std::uint64_t words[host_words] = {};
+  if (host.size() >= sizeof words) throw make_error(Errc::usage, "the address '{}' is too long", host);
+  std::memcpy(words, host.data(), host.size());
+  Page& page = at(page_);
+  const auto before = page.sequence.load(std::memory_order_relaxed);
+  page.sequence.store(before + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  page.port.store(port, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < host_words; ++i) page.host[i].store(words[i], std::memory_order_relaxed);
+  page.sequence.store(before + 2, std::memory_order_release);
+  ::syscall(SYS_futex, &page.sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+StoreNoticeReader::StoreNoticeReader(const std::string& address) {
+  const UniqueFd file(::open(address.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file) throw make_error(Errc::io, "cannot open {}: {}", address, errno_text(errno));
+  if (::lseek(file.get(), 0, SEEK_END) < static_cast<off_t>(page_size()))
+    throw make_error(Errc::io, "{} is not the memory of an agent", address);
+  page_ = SharedPages(file.get(), 0, page_size());
+}
+
+// The writer needs less than a microsecond.
+StorePlace StoreNoticeReader::read() const {
+  const Page& page = at(page_);
+  while (true) {
+    const auto before = page.sequence.load(std::memory_order_acquire);
+    std::uint64_t words[host_words];
+    for (std::size_t i = 0; i < host_words; ++i) words[i] = page.host[i].load(std::memory_order_relaxed);
+    const auto port = page.port.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (before % 2 == 0 && page.sequence.load(std::memory_order_relaxed) == before) {
+      const auto* text = reinterpret_cast<const char*>(words);
+      return {.moves = before / 2,
+              .place = {.host = std::string(text, ::strnlen(text, sizeof words)),
+                        .port = static_cast<std::uint16_t>(port)}};
+    }
+    std::this_thread::yield();
+  }
+}
+
+bool StoreNoticeReader::await_move(std::uint32_t moves, Deadline deadline) const {
+  const Page& page = at(page_);
+  while (read().moves <= moves) {
+    if (deadline.expired()) return false;
+    sleep(page.sequence, 2 * moves, deadline);
+  }
+  return true;
+}
+
+}  // namespace ddprun

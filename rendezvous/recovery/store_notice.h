@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/deadline.h"
+#include "common/host_port.h"
+#include "common/unique_fd.h"
+#include "rendezvous/progress/training_memory.h"
+
+// Memory in which an agent tells its workers where their store is, after its node was lost and another one serves it: a
+// memfd of one page that the workers map. A worker learns of it while nothing else connects it to its agent.
+namespace ddprun {
+
+// DDPRUN_STORE_NOTICE: where a worker opens it, StoreNotice::address().
+inline constexpr std::string_view store_notice_variable = "DDPRUN_STORE_NOTICE";
+
+struct StorePlace {
+  std::uint32_t moves = 0;  // so often has it been told
+  HostPort place;           // without a host: where the environment says
+};
+
+// The agent's side. Threads: one at a time. The memory exists until the agent and all workers have ended.
+class StoreNotice {
+ public:
+  // Throws Errc::io.
+  StoreNotice();
+
+  std::string address() const;  // "/proc/<process>/fd/<descriptor>"
+  // The store is there from now on. An empty host: where the environment of the next workers says.
+  void tell(const std::string& host, std::uint16_t port);
+
+ private:
+  UniqueFd file_;
+  SharedPages page_;
+};
+
+// A worker's side. Threads: any.
+class StoreNoticeReader {
+ public:
+  // Throws Errc::io if it cannot be opened from here, as in a container with a PID namespace of its own.
+  explicit StoreNoticeReader(const std::string& address);
+
+  StorePlace read() const;
+  // Returns whether the store has moved more often than `moves` by the deadline.
+  bool await_move(std::uint32_t moves, Deadline deadline) const;
+
+ private:
+  SharedPages page_;
+};
+
+}  // namespace ddprun
