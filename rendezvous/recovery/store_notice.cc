@@ -29,6 +29,7 @@ constexpr std::size_t host_words = 32;  // a host name has at most 253 bytes
 struct Page {
   std::atomic<std::uint32_t> sequence;  // twice the number of moves
   std::atomic<std::uint32_t> port;
+  std::atomic<std::uint64_t> generation;
   std::atomic<std::uint64_t> host[host_words];
 };
 static_assert(sizeof(Page) <= 4096 && std::atomic<std::uint64_t>::is_always_lock_free &&
@@ -42,12 +43,17 @@ Page& at(const SharedPages& pages) {
   return *reinterpret_cast<Page*>(pages.data());
 }
 
-// Sleeps while the number is the one seen, at most until the deadline, and no longer than a while.
+// Sleeps while the number is the one seen, at most until the deadline, and no longer than a while, should a wake-up
+// come before the sleep.
 void sleep(const std::atomic<std::uint32_t>& sequence, std::uint32_t seen, Deadline deadline) {
   const auto left = std::clamp<std::chrono::nanoseconds>(deadline.remaining(), std::chrono::nanoseconds(0),
-                                                         std::chrono::milliseconds(100));
+                                                         std::chrono::milliseconds(500));
   const timespec longest{.tv_sec = 0, .tv_nsec = static_cast<long>(left.count())};
   ::syscall(SYS_futex, &sequence, FUTEX_WAIT, seen, &longest, nullptr, 0);
+}
+
+void wake_all(const std::atomic<std::uint32_t>& sequence) {
+  ::syscall(SYS_futex, &sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace
@@ -66,7 +72,7 @@ std::string StoreNotice::address() const {
   return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.get());
 }
 
-void StoreNotice::tell(const std::string& host, std::uint16_t port) {
+void StoreNotice::tell(const std::string& host, std::uint16_t port, std::uint64_t generation) {
   std::uint64_t words[host_words] = {};
   if (host.size() >= sizeof words) throw make_error(Errc::usage, "the address '{}' is too long", host);
   std::memcpy(words, host.data(), host.size());
@@ -75,9 +81,10 @@ void StoreNotice::tell(const std::string& host, std::uint16_t port) {
   page.sequence.store(before + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   page.port.store(port, std::memory_order_relaxed);
+  page.generation.store(generation, std::memory_order_relaxed);
   for (std::size_t i = 0; i < host_words; ++i) page.host[i].store(words[i], std::memory_order_relaxed);
   page.sequence.store(before + 2, std::memory_order_release);
-  ::syscall(SYS_futex, &page.sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  wake_all(page.sequence);
 }
 
 StoreNoticeReader::StoreNoticeReader(const std::string& address) {
@@ -96,24 +103,30 @@ StorePlace StoreNoticeReader::read() const {
     std::uint64_t words[host_words];
     for (std::size_t i = 0; i < host_words; ++i) words[i] = page.host[i].load(std::memory_order_relaxed);
     const auto port = page.port.load(std::memory_order_relaxed);
+    const auto generation = page.generation.load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (before % 2 == 0 && page.sequence.load(std::memory_order_relaxed) == before) {
       const auto* text = reinterpret_cast<const char*>(words);
-      return {.moves = before / 2,
-              .place = {.host = std::string(text, ::strnlen(text, sizeof words)),
-                        .port = static_cast<std::uint16_t>(port)}};
+      return {
+          .moves = before / 2,
+          .place = {.host = std::string(text, ::strnlen(text, sizeof words)), .port = static_cast<std::uint16_t>(port)},
+          .generation = generation};
     }
     std::this_thread::yield();
   }
 }
 
-bool StoreNoticeReader::await_move(std::uint32_t moves, Deadline deadline) const {
+bool StoreNoticeReader::await_move(std::uint32_t moves, Deadline deadline, const std::stop_token& stop) const {
   const Page& page = at(page_);
   while (read().moves <= moves) {
-    if (deadline.expired()) return false;
+    if (deadline.expired() || stop.stop_requested()) return false;
     sleep(page.sequence, 2 * moves, deadline);
   }
   return true;
+}
+
+void StoreNoticeReader::wake() const {
+  wake_all(at(page_).sequence);
 }
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -17,8 +18,9 @@ namespace ddprun {
 inline constexpr std::string_view store_notice_variable = "DDPRUN_STORE_NOTICE";
 
 struct StorePlace {
-  std::uint32_t moves = 0;  // so often has it been told
-  HostPort place;           // without a host: where the environment says
+  std::uint32_t moves = 0;       // so often has it been told
+  HostPort place;                // without a host: where the environment says
+  std::uint64_t generation = 0;  // the first one of the workers' process group that is formed by it
 };
 
 // The agent's side. Threads: one at a time. The memory exists until the agent and all workers have ended.
@@ -28,8 +30,9 @@ class StoreNotice {
   StoreNotice();
 
   std::string address() const;  // "/proc/<process>/fd/<descriptor>"
-  // The store is there from now on. An empty host: where the environment of the next workers says.
-  void tell(const std::string& host, std::uint16_t port);
+  // The store is there from this generation of the workers' process group on. An empty host: where the environment of
+  // the next workers says.
+  void tell(const std::string& host, std::uint16_t port, std::uint64_t generation);
 
  private:
   UniqueFd file_;
@@ -43,8 +46,9 @@ class StoreNoticeReader {
   explicit StoreNoticeReader(const std::string& address);
 
   StorePlace read() const;
-  // Returns whether the store has moved more often than `moves` by the deadline.
-  bool await_move(std::uint32_t moves, Deadline deadline) const;
+  // Returns whether the store has moved more often than `moves` by the deadline. wake() may end a wait early.
+  bool await_move(std::uint32_t moves, Deadline deadline, const std::stop_token& stop = {}) const;
+  void wake() const;
 
  private:
   SharedPages page_;

@@ -1,3 +1,4 @@
+#include <csignal>
 #include <optional>
 #include <string>
 #include <vector>
@@ -84,6 +85,29 @@ TEST_CASE("the node of the workers' store alone is lost: the server lives, and a
   CHECK(occurrences(output, "new round") == 0);
   CHECK(parameters_of(output) == expected);
   CHECK(recorded_steps(job.training) == first_steps(all_steps));
+  CHECK(job.training.marker.processes() == 0);
+}
+
+TEST_CASE(
+    "the agent of the workers' store is frozen while its worker trains: the others go on, and it joins them again") {
+  const auto overrides = same_bits("gloo");
+  const auto expected = undisturbed_digest(overrides);
+  NodeTraining job("2:3", "60,keep_alive_interval=1,keep_alive_max_attempt=2", {}, overrides);
+  auto& server = job.start({}, 2);
+  auto& first = job.start({}, 0);
+  auto& second = job.start({}, 1);
+  server.wait_for_err(able, bound);
+  job.wait_for_step(20);
+  const auto before = job.workers({&server, &second});
+  REQUIRE(before.size() == 2);
+  first.signal(SIGSTOP);
+  for (auto* agent : {&server, &second}) agent->wait_for_err(goes_on, bound);
+  first.signal(SIGCONT);
+  first.wait_for_err("this node joins generation 0, which runs, as node 2 of 3", bound);
+  CHECK(job.workers({&server, &second}) == before);
+  const auto output = output_of(server) + output_of(second) + output_of(first);
+  CHECK(occurrences(output, "new round") == 0);
+  CHECK(parameters_of(output) == expected);
   CHECK(job.training.marker.processes() == 0);
 }
 

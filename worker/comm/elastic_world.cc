@@ -39,9 +39,24 @@ ElasticWorld::ElasticWorld(const InitOptions& options, const std::string& prefix
                        .prefix = prefix,
                        .config = config_,
                        .beside_store = comm::is_this_host(options.env.master_addr, options.env.master_port)},
-          self)) {}
+          self)) {
+  if (!notice_) return;
+  move_watch_ =
+      std::jthread([this, moves = store_moves()](const std::stop_token& stop) { abort_at_moves(moves, stop); });
+}
 
-ElasticWorld::~ElasticWorld() = default;
+ElasticWorld::~ElasticWorld() {
+  move_watch_.request_stop();
+  if (notice_) notice_->wake();
+}
+
+void ElasticWorld::abort_at_moves(std::uint32_t moves, const std::stop_token& stop) {
+  while (notice_->await_move(moves, Deadline::never(), stop)) {
+    const auto now = notice_->read();
+    moves = now.moves;
+    group_->abort_before(now.generation, "the workers' store is served by another node");
+  }
+}
 
 WorkerEnv ElasticWorld::env_now() const {
   auto env = env_;

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <thread>
 
 #include "common/deadline.h"
 #include "rendezvous/store/store.h"
@@ -18,7 +20,8 @@ class StoreNoticeReader;
 // serves: init_process_group() for an ElasticGroup.
 //
 // The launcher may serve the store elsewhere once its node is lost (store_notice.h): an empty one, so that all members
-// form a group of a higher generation by it. Those that use the former store get errors of a lost connection.
+// form a group of a higher generation by it. Groups of lower ones are aborted then, since members may be gone of which
+// the former store tells no more.
 //
 // Ownership: owns the group. Threads: those of ElasticGroup; any thread may call the others.
 // Errors: the constructor throws Errc::usage for options that no group can have, and for a job whose rank 0 serves the
@@ -42,11 +45,13 @@ class ElasticWorld {
 
  private:
   WorkerEnv env_now() const;
+  void abort_at_moves(std::uint32_t moves, const std::stop_token& stop);
 
   const WorkerEnv env_;
   const CommConfig config_;
   const std::unique_ptr<const StoreNoticeReader> notice_;  // null: the store stays where it is
   const std::unique_ptr<ElasticGroup> group_;
+  std::jthread move_watch_;  // the last member, since it uses the others
 };
 
 }  // namespace ddprun

@@ -193,8 +193,21 @@ RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
   std::chrono::milliseconds bound = plan_bound;
   if (request.newer_than < joined_in_) bound = std::max(bound, copy_bound_);  // it waits for others that join, too
   if (request.lacks_members) bound = std::max(bound, bound_);
-  if (!await_key(keys_.members(request.newer_than + 1), Deadline::in(bound))) return state_.on_no_plan();
-  return state_.on_plan(newest_plan());
+  const auto deadline = Deadline::in(bound);
+  while (await_key(keys_.members(request.newer_than + 1), deadline)) {
+    auto plan = newest_plan();
+    if (!plan.members.empty() || !others_go_on(deadline)) return state_.on_plan(plan);
+  }
+  return state_.on_no_plan();
+}
+
+// The agent with the store has stopped the workers. It may have lost contact with the others, which go on by another
+// store then; otherwise this process's agent stops it.
+bool Recovery::others_go_on(Deadline deadline) {
+  constexpr std::chrono::seconds move_bound{2};
+  if (!world_.store_may_move()) return false;
+  world_.await_store_move(store_moves_, earlier(deadline, Deadline::in(move_bound)));
+  return world_.store_moves() != store_moves_;
 }
 
 // Returns whether the key is set by the deadline, in the store as it is then: one that is lost is served by another

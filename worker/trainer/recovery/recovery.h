@@ -86,6 +86,7 @@ class Recovery {
   State::Request execute(const State::Request& request, const Copy& copy);
   State::Request await_plan(const State::AwaitPlan& request);
   bool await_key(const std::string& key, Deadline deadline);
+  bool others_go_on(Deadline deadline);
   void connect_to_store();
   State::Request compare_positions_of_all(const Holdings& own);
   void watch_for_end();
