@@ -8,12 +8,22 @@
 #include "worker/checkpoint/helper_thread.h"
 
 namespace ddprun::checkpoint {
+namespace {
 
-void DiskWatch::request(std::string what) {
+constexpr int slices = 10;  // of the time limit
+
+}  // namespace
+
+void DiskWatch::request(std::string what, const std::function<void()>& read) {
   const std::lock_guard lock(mutex_);
   if (abandoned_after_.count() > 0) refuse();
+  if (read) read();
   what_ = std::move(what);
-  since_ = Clock::now();
+  ++requests_;
+}
+
+void DiskWatch::wait_for_end(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds time) {
+  ended_.wait_for(lock, time, [this] { return !is_running_; });
 }
 
 void DiskWatch::run_on_thread(std::function<void()> act, std::shared_ptr<DiskWatch> self,
@@ -33,7 +43,13 @@ void DiskWatch::run_on_thread(std::function<void()> act, std::shared_ptr<DiskWat
     throw;
   }
   std::unique_lock lock(mutex_);
-  while (is_running_ && Clock::now() < since_ + limit) ended_.wait_until(lock, since_ + limit);
+  // A clock would count the time in which this process is stopped, which is no fault of the disk.
+  const auto slice = std::chrono::ceil<std::chrono::milliseconds>(limit / static_cast<double>(slices));
+  for (int unanswered = 0; is_running_ && unanswered < slices;) {
+    const auto before = requests_;
+    wait_for_end(lock, slice);
+    unanswered = requests_ == before ? unanswered + 1 : 0;
+  }
   if (is_running_) {
     abandoned_after_ = limit;
     thread.detach();

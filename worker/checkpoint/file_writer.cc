@@ -44,21 +44,23 @@ FileWriter::FileWriter(const std::filesystem::path& path, DiskWatch* watch) : pa
   if (!fd_) throw_io_error("create", path_);
 }
 
-void FileWriter::request(const char* what) {
-  if (watch_) watch_->request(fmt::format("{} {}", what, path_.string()));
+void FileWriter::request(const char* what, const std::function<void()>& read) {
+  if (watch_)
+    watch_->request(fmt::format("{} {}", what, path_.string()), read);
+  else if (read)
+    read();
 }
 
 void FileWriter::write(std::string_view bytes) {
   write(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
-// Memory that is to be written belongs to a caller who may have gone while the disk did not answer: request() throws
-// then, before the memory is read.
+// Memory that is to be written belongs to a caller who may leave when the disk does not answer, but not while it is
+// hashed. What the system makes of memory that is gone is an error of write(), or what a file of no checkpoint has.
 void FileWriter::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(bytes.size(), piece_bytes));
-    request("write");
-    hash_.update(piece);
+    request("write", [&] { hash_.update(piece); });
     write_piece(piece);
     bytes = bytes.subspan(piece.size());
   }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,7 +41,7 @@ class FileWriter {
   FileDigest finish();
 
  private:
-  void request(const char* what);
+  void request(const char* what, const std::function<void()>& read = {});  // as DiskWatch has it
   void write_piece(std::span<const std::byte> bytes);
   void flush_window();
 
