@@ -27,10 +27,13 @@ void make_folder(const fs::path& folder) {
   if (status) throw make_error(Errc::io, "cannot create folder {}: {}", folder.string(), status.message());
 }
 
-void remove_or_warn(const fs::path& folder) {
+// Returns what is in a folder; nothing if it cannot be listed.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
   std::error_code status;
-  fs::remove_all(folder, status);
-  if (status) log::warn("cannot remove {}: {}", folder.string(), status.message());
+  for (fs::directory_iterator at(folder, status), end; !status && at != end; at.increment(status))
+    entries.push_back(at->path());
+  return entries;
 }
 
 Manifest read_manifest(const fs::path& checkpoint) {
@@ -49,40 +52,9 @@ std::vector<std::string> names_of_files(const fs::path& checkpoint) {
   return names;
 }
 
-// Throws InaccessibleFile if one of the files exists and cannot be opened or read.
-void check_accessible(const fs::path& checkpoint) {
-  for (const auto& name : names_of_files(checkpoint)) {
-    try {
-      check_readable(checkpoint / name);
-    } catch (const InaccessibleFile&) {
-      throw;
-    } catch (const Error&) {
-      // a missing file: the checkpoint is torn
-    }
-  }
-}
-
-bool is_accessible(const fs::path& checkpoint) {
-  try {
-    check_accessible(checkpoint);
-  } catch (const InaccessibleFile&) {
-    return false;
-  }
-  return true;
-}
-
 void rename_folder(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
     throw make_error(Errc::io, "cannot rename {} to {}: {}", from.string(), to.string(), errno_text(errno));
-}
-
-// Removes a folder; it is renamed first, so that a half removed folder never looks like a checkpoint.
-void retire(const fs::path& folder) {
-  const auto aside = folder.parent_path() / (std::string(aside_prefix) + folder.filename().string() + "-old");
-  if (::rename(folder.c_str(), aside.c_str()) != 0)
-    log::warn("cannot rename {}: {}", folder.string(), errno_text(errno));
-  else
-    remove_or_warn(aside);
 }
 
 // Gives each folder the other's name at once. Returns false if the file system cannot do that.
@@ -113,6 +85,10 @@ void CheckpointFolder::request(std::string_view what) const {
   options_.before(what);
 }
 
+void CheckpointFolder::request(std::string_view what, const fs::path& path) const {
+  watch_->request(fmt::format("{} {}", what, path.string()));
+}
+
 FileDigest CheckpointFolder::write_file(const fs::path& path, const std::function<void(FileWriter&)>& write) const {
   FileWriter out(path, watch_.get());
   write(out);
@@ -130,7 +106,7 @@ fs::path CheckpointFolder::replaced_of(const std::string& name) const {
 }
 
 void CheckpointFolder::begin(const std::string& name) const {
-  watch_->request(fmt::format("use {}", options_.folder.string()));
+  request("use", options_.folder);
   make_folder(options_.folder);
   remove_leftovers();
   check_replaceable(options_.folder / name);
@@ -138,7 +114,13 @@ void CheckpointFolder::begin(const std::string& name) const {
   make_folder(aside_of(name));
 }
 
+void CheckpointFolder::flush_folder(const fs::path& folder) const {
+  request("flush", folder);
+  sync_folder(folder);
+}
+
 void CheckpointFolder::check_replaceable(const fs::path& target) const {
+  request("find", target);
   if (!fs::exists(target)) return;
   try {
     check_accessible(target);
@@ -146,6 +128,30 @@ void CheckpointFolder::check_replaceable(const fs::path& target) const {
     throw make_error(Errc::io, "cannot save {}: a checkpoint of that name exists and cannot be read ({}); move it away",
                      target.string(), e.what());
   }
+}
+
+// Throws InaccessibleFile if one of the files exists and cannot be opened or read.
+void CheckpointFolder::check_accessible(const fs::path& checkpoint) const {
+  request("read", checkpoint / manifest_name);
+  for (const auto& name : names_of_files(checkpoint)) {
+    request("read", checkpoint / name);
+    try {
+      check_readable(checkpoint / name);
+    } catch (const InaccessibleFile&) {
+      throw;
+    } catch (const Error&) {
+      // a missing file: the checkpoint is torn
+    }
+  }
+}
+
+bool CheckpointFolder::is_accessible(const fs::path& checkpoint) const {
+  try {
+    check_accessible(checkpoint);
+  } catch (const InaccessibleFile&) {
+    return false;
+  }
+  return true;
 }
 
 FileDigests CheckpointFolder::write_whole(const fs::path& aside, const Content& content) const {
@@ -179,7 +185,7 @@ FileDigests CheckpointFolder::write_part(const std::string& name, int rank, cons
   };
   write(part_file(rank), tensors);
   if (!content.hook.empty()) write(hook_file, content.hook);
-  sync_folder(aside_of(name));
+  flush_folder(aside_of(name));
   return files;
 }
 
@@ -208,9 +214,14 @@ void CheckpointFolder::publish(const std::string& name) const {
   const auto aside = aside_of(name), target = options_.folder / name;
   request("publish");
   const bool replaces = fs::exists(target);
+  request("rename", aside);
   if (!replaces || !exchange(aside, target)) {
-    if (replaces) rename_folder(target, replaced_of(name));
+    if (replaces) {
+      request("rename", target);
+      rename_folder(target, replaced_of(name));
+    }
     try {
+      request("rename", aside);
       rename_folder(aside, target);
     } catch (const Error&) {
       if (replaces) rename_folder(replaced_of(name), target);
@@ -220,14 +231,20 @@ void CheckpointFolder::publish(const std::string& name) const {
   try {
     request("flush the rename");
     sync_folder(options_.folder);
+    request("use", target);  // not if this act is abandoned
   } catch (...) {
-    withdraw(name);
+    undo_publish(name);
     throw;
   }
 }
 
 void CheckpointFolder::withdraw(const std::string& name) const {
-  watch_->request(fmt::format("withdraw {}", (options_.folder / name).string()));
+  request("withdraw", options_.folder / name);
+  undo_publish(name);
+}
+
+// Makes no request, as an act that was abandoned while it published takes that back.
+void CheckpointFolder::undo_publish(const std::string& name) const {
   const auto aside = aside_of(name), target = options_.folder / name;
   try {
     if (fs::exists(aside) && exchange(aside, target)) return;
@@ -245,15 +262,36 @@ void CheckpointFolder::remove_older(const std::string& name, const UnsureCheckpo
 }
 
 void CheckpointFolder::remove_leftovers() const {
-  watch_->request(fmt::format("remove an unfinished checkpoint in {}", options_.folder.string()));
+  request("list", options_.folder);
+  for (const auto& path : entries_of(options_.folder))
+    if (path.filename().string().starts_with(aside_prefix)) remove(path);
+}
+
+void CheckpointFolder::remove(const fs::path& path) const {
   std::error_code status;
-  for (const auto& entry : fs::directory_iterator(options_.folder, status)) {
-    if (entry.path().filename().string().starts_with(aside_prefix)) remove_or_warn(entry.path());
+  request("list", path);
+  for (const auto& entry : entries_of(path)) {
+    request("remove", entry);
+    fs::remove_all(entry, status);
   }
+  request("remove", path);
+  fs::remove_all(path, status);
+  if (status) log::warn("cannot remove {}: {}", path.string(), status.message());
+}
+
+// Removes a checkpoint; it is renamed first, so that a half removed folder never looks like a checkpoint.
+void CheckpointFolder::retire(const fs::path& checkpoint) const {
+  const auto aside = replaced_of(checkpoint.filename().string());
+  request("rename", checkpoint);
+  if (::rename(checkpoint.c_str(), aside.c_str()) != 0)
+    log::warn("cannot rename {}: {}", checkpoint.string(), errno_text(errno));
+  else
+    remove(aside);
 }
 
 void CheckpointFolder::prune(std::int64_t saved_step, const UnsureCheckpoints& unsure) const {
   int kept = 0;
+  request("list", options_.folder);
   for (const auto& [step, folder] : step_folders(options_.folder)) {
     if (step > saved_step) continue;  // it is of an earlier run, and is replaced when this run reaches its step
     if (unsure.inaccessible.contains(folder) || !is_accessible(folder)) continue;

@@ -43,7 +43,8 @@ struct UnsureCheckpoints {
 };
 
 // The acts of Checkpoints on the disk, where they are described. Each of their requests to the disk is named to the
-// watch before. Immutable, so that an act that is abandoned may share it.
+// watch before, so an act that is abandoned changes nothing more, but for taking back what it was publishing.
+// Immutable, so that such an act may share it.
 class CheckpointFolder {
  public:
   CheckpointFolder(CheckpointOptions options, std::shared_ptr<DiskWatch> watch);
@@ -60,12 +61,19 @@ class CheckpointFolder {
 
  private:
   void request(std::string_view what) const;
+  void request(std::string_view what, const std::filesystem::path& path) const;
   FileDigest write_file(const std::filesystem::path& path, const std::function<void(FileWriter&)>& write) const;
   FileDigests write_whole(const std::filesystem::path& aside, const Content& content) const;
   void write_rest(const std::string& name, Manifest manifest, const RunState& state) const;
   std::filesystem::path aside_of(const std::string& name) const;
   std::filesystem::path replaced_of(const std::string& name) const;
+  void flush_folder(const std::filesystem::path& folder) const;
   void check_replaceable(const std::filesystem::path& target) const;
+  void check_accessible(const std::filesystem::path& checkpoint) const;
+  bool is_accessible(const std::filesystem::path& checkpoint) const;
+  void undo_publish(const std::string& name) const;
+  void remove(const std::filesystem::path& path) const;
+  void retire(const std::filesystem::path& checkpoint) const;
   void prune(std::int64_t saved_step, const UnsureCheckpoints& unsure) const;
 
   const CheckpointOptions options_;

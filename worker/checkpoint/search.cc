@@ -194,7 +194,7 @@ StepFolders step_folders(const fs::path& folder) {
     if (const auto step = step_of(entry.path())) all.emplace_back(*step, entry.path());
   }
   if (status && status != std::errc::no_such_file_or_directory)
-    throw make_error(Errc::io, "cannot list {}: {}", folder.string(), status.message());
+    throw InaccessibleFile(fmt::format("cannot list {}: {}", folder.string(), status.message()));
   std::sort(all.rbegin(), all.rend());
   return all;
 }

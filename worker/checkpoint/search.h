@@ -43,7 +43,8 @@ struct Found {
 
 // Folders of checkpoints, with their steps.
 using StepFolders = std::vector<std::pair<std::int64_t, std::filesystem::path>>;
-// Returns those in a folder, newest first; none if it does not exist. Throws Errc::io if it cannot be listed.
+// Returns those in a folder, newest first; none if it does not exist. Throws InaccessibleFile if it cannot be
+// listed.
 StepFolders step_folders(const std::filesystem::path& folder);
 
 // Does an act at each process, and returns what each has returned, by rank. Throws InaccessibleFile, or Errc::io, if an

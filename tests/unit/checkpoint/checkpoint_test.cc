@@ -1,15 +1,21 @@
 #include "worker/checkpoint/checkpoint.h"
 
+#include <chrono>
+#include <fcntl.h>
 #include <functional>
+#include <future>
 #include <map>
+#include <memory>
 #include <set>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/atomic_file.h"
 #include "common/error.h"
+#include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -294,11 +300,28 @@ TEST_CASE("a folder that cannot be listed is an error, not an empty one") {
   const int status = in_child([&] {
     become_ordinary_user(dir.path());
     std::filesystem::permissions(dir.path(), std::filesystem::perms::none);
-    const auto error = error_of([&] { Checkpoints({.folder = dir.path()}).newest(); });
+    std::string error;
+    try {
+      Checkpoints({.folder = dir.path()}).newest();
+    } catch (const InaccessibleFile& e) {
+      error = e.what();
+    }
     std::filesystem::permissions(dir.path(), std::filesystem::perms::owner_all);
     require(error == "cannot list " + dir.path().string() + ": Permission denied", error);
   });
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
+TEST_CASE("a large file has what was written") {
+  TempDir dir;
+  const std::string piece(std::size_t{1} << 20, 'x');
+  FileWriter out(dir / "file");
+  for (int i = 0; i < 70; ++i) out.write(piece);
+  const auto written = out.finish();
+  const auto read = digest_of_file(dir / "file");
+  CHECK(written.bytes == 70 * piece.size());
+  CHECK(read.bytes == written.bytes);
+  CHECK(read.sha256 == written.sha256);
 }
 
 TEST_CASE("a process killed at any act of a save leaves the newest checkpoint readable") {
@@ -393,4 +416,27 @@ TEST_CASE("a folder that cannot be made is an error naming it, before anything i
   write_file_atomically(dir / "file", "x");
   CHECK_THROWS_WITH(Checkpoints({.folder = dir / "file/sub"}),
                     Catch::Contains("cannot create folder " + (dir / "file/sub").string()));
+}
+
+TEST_CASE("an act that a disk does not answer is an error naming the file, and changes nothing later") {
+  const auto act = GENERATE(0, 1);  // begin() and remove_older()
+  TempDir dir;
+  for (const std::int64_t step : {1, 2}) save(dir.path(), step);
+  // A pipe to which nobody writes: it cannot be opened for reading.
+  const auto pipe = dir / "step_000001/manifest.json";
+  std::filesystem::remove(pipe);
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const auto error = "cannot read " + pipe.string() + ": the disk has not answered for 2s (checkpoint.timeout)";
+  std::promise<void> ended;
+  {
+    const std::shared_ptr<void> in_use(nullptr, [&](void*) { ended.set_value(); });
+    Checkpoints checkpoints(
+        {.folder = dir.path(), .keep = 1, .before = [in_use](std::string_view) {}, .timeout = std::chrono::seconds(2)});
+    if (act == 0) CHECK_THROWS_WITH(checkpoints.begin("step_000001"), error);
+    if (act == 1) CHECK_THROWS_WITH(checkpoints.remove_older("step_000002"), error);
+    CHECK_THROWS_WITH(checkpoints.begin("best"), error);
+  }
+  REQUIRE(UniqueFd(::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC)));  // the disk answers
+  REQUIRE(ended.get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+  CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000002"});
 }
