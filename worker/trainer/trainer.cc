@@ -11,6 +11,7 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/comm/error_file.h"
 #include "worker/trainer/config/recovery_settings.h"
+#include "worker/trainer/config/run_settings.h"
 #include "worker/trainer/loop.h"
 #include "worker/trainer/observers/observers.h"
 #include "worker/trainer/recovery/part_copies.h"
@@ -87,12 +88,10 @@ class Trainer::Impl {
     is_used_ = context.group != nullptr;
     if (context.group) session_ = make_session(job_, state_, *context.group);
     if (!config.checkpoint.dir.empty())
-      checkpoints_.emplace(checkpoint::CheckpointOptions{
-          .folder = config.checkpoint.dir,
-          .makes_folder = rank_of(context) == 0,
-          .keep = config.checkpoint.keep,
-          .timeout =
-              std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(config.checkpoint.timeout))});
+      checkpoints_.emplace(checkpoint::CheckpointOptions{.folder = config.checkpoint.dir,
+                                                         .makes_folder = rank_of(context) == 0,
+                                                         .keep = config.checkpoint.keep,
+                                                         .timeout = disk_timeout(config.checkpoint)});
     observers_ = make_observers({.config = config,
                                  .progress = context.progress,
                                  .checkpoints = checkpoints_ ? &*checkpoints_ : nullptr,

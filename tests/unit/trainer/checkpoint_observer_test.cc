@@ -1,3 +1,4 @@
+#include <chrono>
 #include <future>
 #include <map>
 #include <set>
@@ -6,6 +7,7 @@
 
 #include "common/atomic_file.h"
 #include "common/error.h"
+#include "worker/trainer/config/run_settings.h"
 #include "worker/trainer/observers/observers.h"
 #include "worker/trainer/recovery/state_copy.h"
 #include "worker/trainer/session/replicas.h"
@@ -255,4 +257,15 @@ TEST_CASE("readers of the state are awaited before it is replaced by that of ano
     if (awaited != before) throw std::runtime_error("the state changed before its readers were awaited");
     if (group.rank() == 1 && parameter_digest(*replica.state.model) == before) throw std::runtime_error("no copy");
   });
+}
+
+TEST_CASE("no time limit of the disk is rounded to none") {
+  TrainConfig::Checkpoint config;
+  const auto timeout_of = [&](double seconds) {
+    config.timeout = seconds;
+    return disk_timeout(config);
+  };
+  CHECK(timeout_of(0).count() == 0);
+  CHECK(timeout_of(1e-5).count() == 1);
+  CHECK(timeout_of(600) == std::chrono::minutes(10));
 }

@@ -32,6 +32,10 @@ bool copies_for_checkpoints(const TrainConfig& config) {
   return !config.checkpoint.dir.empty() && config.checkpoint.background && config.parallel.strategy != "local_sgd";
 }
 
+std::chrono::milliseconds disk_timeout(const TrainConfig::Checkpoint& config) {
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(config.timeout));
+}
+
 optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
   optim::LrScheduleOptions options{.name = o.schedule,
                                    .lr = o.lr,

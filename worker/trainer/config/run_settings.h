@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "worker/data/epoch_plan.h"
@@ -18,6 +19,9 @@ std::int64_t micro_batch_size(const TrainConfig& config, int ranks);
 
 // Returns whether the state is copied for checkpoints, because an update may come before they are written.
 bool copies_for_checkpoints(const TrainConfig& config);
+
+// Returns checkpoint.timeout. 0 is for ever, which no other value is rounded to.
+std::chrono::milliseconds disk_timeout(const TrainConfig::Checkpoint& config);
 
 // run_length: the run's length in optim.schedule_unit.
 optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& optim, std::int64_t run_length);

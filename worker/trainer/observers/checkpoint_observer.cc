@@ -154,7 +154,7 @@ class CheckpointObserver : public Observer {
 
   // Collective.
   PartsFolder parts_folder(ProcessGroup& group) const {
-    return {.checkpoints = &checkpoints_, .is_keeper = is_first_in_folder(config_.dir, group)};
+    return {.checkpoints = &checkpoints_, .is_keeper = is_first_in_folder(config_.dir, group, disk_timeout(config_))};
   }
 
   // Collective.

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <span>
 #include <sstream>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "common/error.h"
 #include "common/host_port.h"
 #include "common/random.h"
+#include "worker/checkpoint/disk_watch.h"
 #include "worker/checkpoint/file_writer.h"
 #include "worker/comm/collectives.h"
 #include "worker/comm/comm_config.h"
@@ -66,21 +69,36 @@ FileDigests files_in(const std::vector<std::string>& answers) {
 
 }  // namespace
 
-bool is_first_in_folder(const std::filesystem::path& folder, ProcessGroup& group) {
+bool is_first_in_folder(const std::filesystem::path& folder, ProcessGroup& group, std::chrono::milliseconds timeout) {
   const auto nonce = broadcast_bytes(group, random_hex(8), 0);
-  const auto probe_of = [&](int rank) { return folder / fmt::format(".writing-probe-{}-{}", nonce, rank); };
-  const auto own = probe_of(group.rank());
-  all_do(group, [&] {
+  std::vector<std::filesystem::path> probes;  // of the ranks up to this one
+  for (int rank = 0; rank <= group.rank(); ++rank)
+    probes.push_back(folder / fmt::format(".writing-probe-{}-{}", nonce, rank));
+  const auto watch = std::make_shared<checkpoint::DiskWatch>();
+  const auto all_ask_disk = [&](const std::function<void()>& act) {
+    all_do(group, [&] {
+      checkpoint::DiskWatch::run(watch, timeout, act);
+      return std::string();
+    });
+  };
+  all_ask_disk([watch, folder, own = probes.back()] {
+    watch->request("use " + folder.string());
     std::filesystem::create_directories(folder);
-    checkpoint::FileWriter(own).finish();
-    return std::string();
+    checkpoint::FileWriter(own, watch.get()).finish();
   });
-  int first = 0;
-  while (first < group.rank() && !std::filesystem::exists(probe_of(first))) ++first;
-  all_do(group, [] { return std::string(); });
-  std::error_code ignored;
-  std::filesystem::remove(own, ignored);
-  return first == group.rank();
+  const auto is_first = std::make_shared<bool>(true);
+  all_ask_disk([watch, probes, is_first] {
+    for (const auto& probe : std::span(probes).first(probes.size() - 1)) {
+      watch->request("find " + probe.string());
+      *is_first = *is_first && !std::filesystem::exists(probe);
+    }
+  });
+  all_ask_disk([watch, own = probes.back()] {
+    watch->request("remove " + own.string());
+    std::error_code ignored;
+    std::filesystem::remove(own, ignored);
+  });
+  return *is_first;
 }
 
 void save_parts(const PartsFolder& folder, ProcessGroup& group, const std::string& name, const checkpoint::Content& own,

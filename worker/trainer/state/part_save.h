@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 
@@ -16,8 +17,9 @@ struct PartsFolder {
 };
 
 // Returns whether no rank before this one sees the same folder, which is made if it is missing: each leaves a file in
-// it for a moment. Collective. Errors: Errc::io naming the file; those of the group.
-bool is_first_in_folder(const std::filesystem::path& folder, ProcessGroup& group);
+// it for a moment. timeout: how long the disk may take to answer (checkpoint::CheckpointOptions). Collective. Errors:
+// Errc::io naming the file; those of the group.
+bool is_first_in_folder(const std::filesystem::path& folder, ProcessGroup& group, std::chrono::milliseconds timeout);
 
 // Saves a checkpoint to which each rank writes its part, as name (checkpoint::Checkpoints). Once all files are on all
 // disks the keepers publish them, and once all have done that they remove older ones: a rank that dies at any time, or
