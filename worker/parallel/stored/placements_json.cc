@@ -230,12 +230,13 @@ class Reader {
   // still take time.
   void take_bytes(const std::string& name, const std::vector<std::int64_t>& shape, DType dtype) {
     std::uint64_t bytes = size_of(dtype);
+    bool fits = bytes <= bytes_left_;
     for (const auto extent : shape) {
       if (extent < 0) refuse("shape");
-      if (__builtin_mul_overflow(bytes, std::max<std::uint64_t>(static_cast<std::uint64_t>(extent), 1), &bytes) ||
-          bytes > bytes_left_)
-        refuse_tensor(name, "takes more bytes than the parts have");
+      const auto factor = std::max<std::uint64_t>(static_cast<std::uint64_t>(extent), 1);
+      fits = fits && !__builtin_mul_overflow(bytes, factor, &bytes) && bytes <= bytes_left_;
     }
+    if (!fits) refuse_tensor(name, "takes more bytes than the parts have");
     if (std::ranges::count(shape, 0) == 0) bytes_left_ -= bytes;
   }
 

@@ -97,6 +97,9 @@ TEST_CASE("placements of more than the parts can hold are an error") {
                     "placements.json: member ranks is 8, expected at most 7, the number of parts");
   CHECK_THROWS_WITH(read({.ranks = 8, .bytes = bytes - 1}),
                     "placements.json: tensor m.momentum takes more bytes than the parts have");
+  constexpr std::uint64_t before_scalar = 2 * 6 * 4 + 5 * 2;
+  CHECK_THROWS_WITH(read({.ranks = 8, .bytes = before_scalar + 7}),
+                    "placements.json: tensor c takes more bytes than the parts have");
 }
 
 TEST_CASE("each part has one writer, which has it, and all ranks write about as much") {
