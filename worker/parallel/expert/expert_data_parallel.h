@@ -52,7 +52,6 @@ class ExpertDataParallel final : public DataParallelism {
   void sync_buffers() override { others_.sync_buffers(); }
   // Experts are visited with this rank's values.
   void visit_parameters(const Visitor& visit) override;
-  // Copies everything else from rank 0, and experts from the first of the ranks that have them.
 
   std::chrono::nanoseconds waited() const override { return of_experts_.waited() + others_.waited(); }
   std::chrono::nanoseconds starting() const override { return of_experts_.starting() + others_.starting(); }
