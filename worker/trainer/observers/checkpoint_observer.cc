@@ -38,11 +38,12 @@ void save_whole(checkpoint::Checkpoints& checkpoints, Targets targets, const che
   if (targets.newest) checkpoints.save(content);
 }
 
-// Returns the memory that a copy of these tensors takes.
+// Returns the memory that a copy of these tensors takes. Those on a device are copied from it in any case.
 std::size_t copied_bytes(const WholeState& whole) {
   std::size_t sum = 0;
   for (const auto* tensors : {&whole.model, &whole.optimizer, &whole.averages})
-    for (const auto& [name, tensor] : *tensors) sum += round_up(tensor.bytes(), checkpoint::copy_alignment);
+    for (const auto& [name, tensor] : *tensors)
+      if (tensor.device().type == DeviceType::cpu) sum += round_up(tensor.bytes(), checkpoint::copy_alignment);
   return sum;
 }
 

@@ -69,7 +69,7 @@ std::size_t SavedParts::copied_bytes() const {
   for (const Kind kind : stored::all_kinds) {
     const auto& stored = stored_.of(kind);
     for (std::size_t i = 0; i < stored.tensors.size(); ++i)
-      if (stored.is_written_by(rank_, i))
+      if (stored.is_written_by(rank_, i) && parts_of(parts_, kind).own()[i].device().type == DeviceType::cpu)
         sum += round_up(static_cast<std::size_t>(stored.tensors[i].local_bytes(rank_)), checkpoint::copy_alignment);
   }
   return sum;
