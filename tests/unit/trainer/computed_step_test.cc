@@ -141,6 +141,7 @@ TEST_CASE("the figures of few blocks and stages, scaled, are those of all") {
                                                 {64, "pipeline = 4\nmicro_batches = 16\ntensor = 2\nzero = 1\n"},
                                                 {64, "pipeline = 8\nmicro_batches = 4\n"},
                                                 {64, "pipeline = 8\nmicro_batches = 16\nschedule = gpipe\n"},
+                                                {64, "pipeline = 8\nmicro_batches = 16\nschedule = zero_bubble\n"},
                                                 {64, "pipeline = 8\nmicro_batches = 32\n"}}) {
     INFO(parallel);
     const TrainingJob job(gpt + "[train]\nglobal_batch_size = 512\n[parallel]\n" + parallel);

@@ -218,26 +218,35 @@ std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
 
 void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
   const auto datasets = make_datasets(config, settings, registry);
-  const auto layouts = layouts_of(ranks, config.model.experts > 0);
-  auto steps = compute_all(layouts.size(), [&](std::size_t i) {
-    return step_of(layouts[i], config, settings, datasets.train->layout(), ranks, registry);
-  });
+  auto layouts = layouts_of(ranks, config.model.experts > 0);
   std::vector<LayoutPlan> plans;
   std::map<std::string, MeasuredStep> measured;
   FittingAxes fitting;
   Bubbles bubbles;
-  for (const Layout& layout : layouts) {
-    if (!fitting.may_fit(layout)) continue;
-    const auto measure = [&](const SmallJob& job) {
-      const auto known = measured.find(key_of(job));
-      if (known != measured.end()) return known->second;
-      log::info("plan: layout {} of {}: {}", &layout - layouts.data() + 1, layouts.size(), to_string(layout));
-      return measured[key_of(job)] = measure_step(job.config, datasets, job.ranks, registry);
-    };
-    plans.push_back(plan_of(layout, config, datasets.train->layout(), ranks, registry, measure,
-                            steps[static_cast<std::size_t>(&layout - layouts.data())], bubbles));
-    fitting.note(plans.back());
-  }
+  const auto add_plans = [&](std::size_t begin, std::size_t end) {
+    auto steps = compute_all(end - begin, [&](std::size_t i) {
+      return step_of(layouts[begin + i], config, settings, datasets.train->layout(), ranks, registry);
+    });
+    for (std::size_t i = begin; i < end; ++i) {
+      if (!fitting.may_fit(layouts[i])) continue;
+      const auto measure = [&](const SmallJob& job) {
+        const auto known = measured.find(key_of(job));
+        if (known != measured.end()) return known->second;
+        log::info("plan: layout {} of {}: {}", i + 1, layouts.size(), to_string(layouts[i]));
+        return measured[key_of(job)] = measure_step(job.config, datasets, job.ranks, registry);
+      };
+      plans.push_back(
+          plan_of(layouts[i], config, datasets.train->layout(), ranks, registry, measure, steps[i - begin], bubbles));
+      fitting.note(plans.back());
+    }
+  };
+  // Products of axes come last, and those of an axis that does not fit are not even computed.
+  const auto first_product =
+      std::ranges::find_if(layouts, [](const Layout& layout) { return axes_of(layout).size() > 1; });
+  const auto begin_of_products = static_cast<std::size_t>(first_product - layouts.begin());
+  add_plans(0, begin_of_products);
+  std::erase_if(layouts, [&](const Layout& layout) { return axes_of(layout).size() > 1 && !fitting.may_fit(layout); });
+  add_plans(begin_of_products, layouts.size());
   if (std::ranges::none_of(plans, [](const auto& plan) { return plan.step.has_value(); }))
     throw make_error(Errc::usage, "no layout of {} ranks fits: {}", ranks, plans.front().reason);
   std::string text;
