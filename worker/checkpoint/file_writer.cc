@@ -14,6 +14,11 @@ namespace {
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 constexpr std::uint64_t window_bytes = std::uint64_t{32} << 20;
 
+// Returns whether an error is that of a disk. Other ones are of a system that does not know the call.
+bool is_of_disk(int error) {
+  return error == EIO || error == ENOSPC || error == EDQUOT;
+}
+
 [[noreturn]] void fail_reading(const char* what, const std::filesystem::path& path) {
   const int cause = errno;
   const bool certainly_missing = cause == ENOENT || cause == ENOTDIR || cause == EISDIR || cause == ELOOP;
@@ -78,12 +83,14 @@ void FileWriter::write_piece(std::span<const std::byte> bytes) {
 }
 
 // Waits until the disk has written an earlier window, and lets it begin the next one: so no request takes longer than
-// one of them, not even the last. Errors are left to fsync().
+// one of them, not even the last. The system tells an error of the disk once: fsync() does not repeat it.
 void FileWriter::flush_window() {
   constexpr unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   request("flush");
   ::sync_file_range(fd_.get(), static_cast<off64_t>(flushed_ + window_bytes), window_bytes, SYNC_FILE_RANGE_WRITE);
-  ::sync_file_range(fd_.get(), static_cast<off64_t>(flushed_), window_bytes, all);
+  if (::sync_file_range(fd_.get(), static_cast<off64_t>(flushed_), window_bytes, all) != 0 &&
+      (is_of_disk(errno) || ::fdatasync(fd_.get()) != 0))
+    throw_io_error("flush", path_);
   flushed_ += window_bytes;
 }
 
