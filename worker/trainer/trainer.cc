@@ -137,7 +137,7 @@ class Trainer::Impl {
   // Trains until the run has ended in some group.
   Summary train_and_recover() {
     std::string reason = "this process joins the others";
-    bool changes = false;  // all ranks go on in another group without a failure
+    bool changes = false;  // all ranks know that the members change: one that is to leave does so in order
     auto noticed = Clock::now();
     if (session_) recovery_->on_applied(state_.run.step);
     if (session_) backup_->begin_session(*session_);
@@ -149,7 +149,8 @@ class Trainer::Impl {
     while (true) {
       try {
         if (!session_) {
-          const auto resumed = changes ? recovery_->change(copy()) : recovery_->recover(reason, copy());
+          const auto resumed =
+              std::exchange(changes, false) ? recovery_->change(copy()) : recovery_->recover(reason, copy());
           if (!resumed) return {.steps = state_.run.step, .left = true};
           begin(*resumed, reason, noticed);
         }
@@ -158,15 +159,14 @@ class Trainer::Impl {
           recovery_->finish();
           return *summary;
         }
-        noticed = Clock::now();
-        if (copies_) hand_over();
-        reason = "the nodes of the job have changed";
         changes = true;
+        noticed = Clock::now();
+        reason = "the nodes of the job have changed";
+        if (copies_) hand_over();
       } catch (const Error& error) {
         if (!is_consequence(error.code()) || !recovery_->is_able()) throw;
         if (session_ && !recovering_) noticed = Clock::now();  // a failure within a recovery is part of it
         reason = error.what();
-        changes = false;
       }
       leave_group();
     }
