@@ -161,6 +161,7 @@ void PartCopies::hand_over(const std::vector<bool>& stays) {
     }
   }
   for (auto& each : transfers) each.wait();
+  std::erase_if(copies_, [](const Copy& each) { return each.held.applied; });  // those of an earlier call
   std::ranges::move(inherited, std::back_inserter(copies_));
 }
 

@@ -35,7 +35,8 @@ class PartCopies {
   };
   Cost keep(double steps);
   // To be called between two steps before ranks leave the group in order: those give the parts that no other rank has
-  // to some that stay. stays: by rank. Collective.
+  // to some that stay. stays: by rank; if others are to leave after a first call, a second one replaces what it has
+  // given. Collective.
   void hand_over(const std::vector<bool>& stays);
   // Returns whether some rank's parts of the state are nowhere else.
   bool has_sole_parts() const;

@@ -1,5 +1,6 @@
 #include "worker/trainer/recovery/part_copies.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -167,9 +168,10 @@ TEST_CASE("a group of fewer ranks gets other parts of the same state") {
 
 TEST_CASE("parts of ranks that leave in order are with those that stay, and no step is repeated") {
   const std::string zero = GENERATE("1", "2", "3");
-  const std::vector<bool> stays =
-      GENERATE(std::vector{true, false, true, true}, std::vector{true, false, false, false});
-  CAPTURE(zero, stays);
+  const std::vector<bool> stays = GENERATE(std::vector{true, false, true, true}, std::vector{true, false, false, true},
+                                           std::vector{true, false, false, false});
+  const bool twice = GENERATE(false, true);  // others are told to leave once the first one has handed over
+  CAPTURE(zero, stays, twice);
   const TrainingJob job(of_pictures + "[parallel]\nzero = " + zero + "\n");
   Copies copies(4);
   run_ranks(4, [&](ProcessGroup& group) {
@@ -179,12 +181,16 @@ TEST_CASE("parts of ranks that leave in order are with those that stay, and no s
     const auto session = session_of(rank, group);
     own->begin(*session, true);
     make_steps(*session, rank.backup, 5);
+    if (twice) own->hand_over({true, false, true, true});
     own->hand_over(stays);
     own->set_aside();
   });
   for (std::size_t rank = 4; rank-- > 0;)
     if (!stays[rank]) copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(rank));
-  const auto catchup = compare_positions(holdings_of(copies));
+  const auto holdings = holdings_of(copies);
+  for (const auto& each : holdings)
+    for (const auto& held : each.held) CHECK(std::ranges::count(each.held, held) == 1);
+  const auto catchup = compare_positions(holdings);
   REQUIRE(catchup);
   CHECK(catchup->step == 5);
   CHECK(catchup->from == StateSource::applied);
