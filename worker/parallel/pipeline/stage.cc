@@ -136,6 +136,13 @@ std::vector<std::size_t> cuts_at(nn::Module& model, const std::vector<std::strin
   return cuts;
 }
 
+std::vector<Layer> layers_of(nn::Module& model) {
+  const auto pieces = model.pieces();
+  std::vector<Layer> layers;
+  for (const std::size_t place : places(pieces)) layers.push_back({.piece = place, .name = pieces[place].name});
+  return layers;
+}
+
 std::vector<Layer> measured_layers(nn::Module& model, const Tensor& input) {
   const auto pieces = model.pieces();
   const NoGradScope no_grad;
@@ -144,8 +151,7 @@ std::vector<Layer> measured_layers(nn::Module& model, const Tensor& input) {
   std::vector<double> seconds(pieces.size(), std::numeric_limits<double>::infinity());
   for (int i = 0; i < 3; ++i) time_pieces(pieces, input, seconds);
   model.train(trains);
-  std::vector<Layer> layers;
-  for (const std::size_t place : places(pieces)) layers.push_back({.piece = place, .name = pieces[place].name});
+  auto layers = layers_of(model);
   for (std::size_t p = 0; p < pieces.size(); ++p)
     std::prev(std::ranges::upper_bound(layers, p, {}, &Layer::piece))->seconds += seconds[p];
   return layers;

@@ -36,7 +36,9 @@ struct Layer {
   std::string name;       // the name of that piece
   double seconds = 0;     // time of a forward pass
 };
-// Returns the layers with the times of an input's passes, the fastest of three. Times differ by rank: one measures.
+// Returns the layers, without times.
+std::vector<Layer> layers_of(nn::Module& model);
+// Returns the layers with the times of an input's passes, the fastest of three. Times differ by rank: one's count.
 std::vector<Layer> measured_layers(nn::Module& model, const Tensor& input);
 // Returns the first layer of each stage but the first. Throws Errc::usage for a cut within a layer.
 std::vector<std::size_t> layer_cuts(const std::vector<Layer>& layers, const std::vector<std::size_t>& cuts);

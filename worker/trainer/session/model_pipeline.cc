@@ -60,12 +60,14 @@ std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Modu
                                              std::vector<double>& seconds, ProcessGroup& all) {
   const auto& p = config.parallel;
   if (p.micro_batches == 0 || !(p.split.empty() || p.balance)) return {};
-  auto layers = pipeline::measured_layers(model, input);
   std::vector<std::int64_t> first{seconds.empty() ? all.size() : all.rank()};
   allreduce(all, first, ReduceOp::min);
-  if (seconds.empty())
+  const bool known = first[0] < all.size();
+  auto layers = known ? pipeline::layers_of(model) : pipeline::measured_layers(model, input);
+  if (!known)
     for (const auto& layer : layers) seconds.push_back(layer.seconds);
-  all.broadcast(span_of(seconds), first[0] < all.size() ? static_cast<int>(first[0]) : 0, {.blocking = true});
+  seconds.resize(layers.size());
+  all.broadcast(span_of(seconds), known ? static_cast<int>(first[0]) : 0, {.blocking = true});
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i].seconds = seconds[i];
   return layers;
 }

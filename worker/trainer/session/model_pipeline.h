@@ -23,8 +23,9 @@ namespace ddprun::trainer {
 bool has_device_pipeline(const TrainConfig::Parallel& config);
 
 // Returns the times of layers for such an input, for a pipeline that is cut by them, or balanced; otherwise none.
-// seconds: those that this rank knows from an earlier group, or empty; those of the first rank that knows some count,
-// otherwise what rank 0 measures, and all ranks know them afterwards. Collective.
+// seconds: those that this rank knows from an earlier group, or empty. If some rank knows them, those of the first such
+// rank count, and nothing is measured; otherwise all ranks measure, and those of rank 0 count. Set at all ranks.
+// Collective.
 std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model, const Tensor& input,
                                              std::vector<double>& seconds, ProcessGroup& all);
 
