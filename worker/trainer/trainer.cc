@@ -237,7 +237,8 @@ class Trainer::Impl {
   void begin(const Recovery::Resumed& resumed, const std::string& reason, Clock::time_point noticed) {
     if (resumed.catchup.repeats) backup_->undo_events();
     if (!session_) session_ = make_session(job_, state_, resumed.group);
-    backup_->begin_session(*session_);
+    if (!backup_->begin_session(*session_) && resumed.catchup.step > 0 && session_->is_first())
+      log::warn("no rank has what the hook (parallel.hook) keeps from step to step any more: it begins anew");
     progress_.set_prints(session_->is_first());
     recovering_ = resumed.times;
     recovering_->noticed = noticed;

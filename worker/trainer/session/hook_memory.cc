@@ -21,9 +21,9 @@ void share_mean(const Span& span, bool own, int holders, ProcessGroup& group) {
 
 }  // namespace
 
-void HookMemory::begin(std::vector<HookState> states, ProcessGroup& group) {
+bool HookMemory::begin(std::vector<HookState> states, ProcessGroup& group) {
   states_.clear();
-  if (states.empty()) return;
+  if (states.empty()) return true;
   const bool own = fits(states);
   std::vector<std::int64_t> have(static_cast<std::size_t>(group.size()));
   have[static_cast<std::size_t>(group.rank())] = own ? 1 : 0;
@@ -41,6 +41,7 @@ void HookMemory::begin(std::vector<HookState> states, ProcessGroup& group) {
   }
   states_ = std::move(states);
   save();
+  return holders > 0;
 }
 
 bool HookMemory::fits(const std::vector<HookState>& states) const {

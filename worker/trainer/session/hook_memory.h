@@ -18,8 +18,8 @@ class HookMemory {
  public:
   // states: those of the hook of a new group, the same at all ranks but for their values. Gives them the values that
   // they had in the group before. A rank that has none gets the mean over those that have, and their integers; if no
-  // rank has any, the states stay as they are. Collective, unless there are no states.
-  void begin(std::vector<HookState> states, ProcessGroup& group);
+  // rank has any, the states stay as they are, and the result is false. Collective, unless there are no states.
+  bool begin(std::vector<HookState> states, ProcessGroup& group);
   // To be called before each step.
   void save();
   // To be called if it has failed: gives the states the values before it.

@@ -31,8 +31,9 @@ class StepBackup {
   // on_applied: called after each step with its number.
   StepBackup(TrainState& state, std::function<void(std::int64_t step)> on_applied);
 
-  // A rank that has got the state from another one first calls forget_hook(). Collective.
-  void begin_session(Session& session) { hook_.begin(session.own_state(), session.group()); }
+  // A rank that has got the state from another one first calls forget_hook(). Returns false if the hook has states, and
+  // no rank has those of an earlier group. Collective.
+  bool begin_session(Session& session) { return hook_.begin(session.own_state(), session.group()); }
   void end_session() { hook_.end(); }
   void forget_hook() { hook_.forget(); }
 
