@@ -231,8 +231,11 @@ TEST_CASE("nodes that come one after the other join once the workers of all of t
 
 TEST_CASE("a checkpoint after whose step nodes join or leave is not made again") {
   auto overrides = same_steps;
-  for (const char* each : {"--data.samples=8000", "--checkpoint.every_steps=1", "--checkpoint.keep=1"})
-    overrides.emplace_back(each);
+  const std::string zero = GENERATE("0", "1");
+  CAPTURE(zero);
+  for (const std::string& each : {"--parallel.zero=" + zero, std::string("--data.samples=8000"),
+                                  std::string("--checkpoint.every_steps=1"), std::string("--checkpoint.keep=1")})
+    overrides.push_back(each);
   Job job("1:2", "1", {}, overrides);
   SaveWatch watch(job.training.folder / "checkpoints");
   auto& a = job.start();
@@ -282,27 +285,45 @@ TEST_CASE("where ranks have parts of the state, nodes that leave hand theirs ove
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
 }
 
-TEST_CASE("a node that is lost while the others restore the state of a lost one is another lost node") {
-  auto overrides = same_steps;
-  for (const char* each : {"--data.samples=3200", "--model.name=mlp", "--model.hidden=1024 1024", "--optim.name=adam",
-                           "--parallel.zero=1", "--checkpoint.peers=1"})
-    overrides.emplace_back(each);
+namespace {
+
+// Kills one of three nodes, and another one once the others have a group again, and checks how the job ends. Returns
+// whether the state was not restored yet: the worker of the first, which has parts of it, is stopped until then, but
+// may be so too late.
+bool is_lost_within_restoration(const Words& overrides) {
   Job job("1:3", "60", {"--max_restarts=0"}, overrides);
   auto& a = job.start();
   auto& b = job.start();
   auto& c = job.start();
   a.wait_for_err(able, bound);
   job.wait_for_step(20);
+  const auto workers = job.workers();
+  REQUIRE(workers.contains(&a));
   const auto groups = [&] { return occurrences(a.out() + a.err(), "info: back end"); };
   const int groups_before = groups();
   b.signal(SIGKILL);
   a.wait_until([&] { return groups() > groups_before; }, "another group, in which the state is restored", bound);
+  ::kill(workers.at(&a), SIGSTOP);
   c.signal(SIGKILL);
+  ::kill(workers.at(&a), SIGCONT);
   const auto output = output_of(a);
-  WARN("killed " << (occurrences(output, "in generation 1 of their group") == 0 ? "within" : "after") << " it");
   CHECK(occurrences(output, "new round") == 0);
   CHECK(recorded_steps(job.training) == first_steps(160));
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+  return occurrences(output, "in generation 1 of their group") == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a node that is lost while the others restore the state of a lost one is another lost node") {
+  auto overrides = same_steps;
+  for (const char* each : {"--data.samples=3200", "--model.name=mlp", "--model.hidden=1024 1024", "--optim.name=adam",
+                           "--parallel.zero=1", "--checkpoint.peers=1"})
+    overrides.emplace_back(each);
+  constexpr int most_attempts = 10;
+  bool within = false;
+  for (int attempt = 0; attempt < most_attempts && !within; ++attempt) within = is_lost_within_restoration(overrides);
+  CHECK(within);
 }
 
 TEST_CASE(

@@ -8,6 +8,8 @@ using namespace ddprun::testing;
 
 namespace {
 
+constexpr int most_attempts = 10;
+
 // A state that takes some ten milliseconds to copy.
 Words job_of(const Training& training, const Words& launch, const Words& more) {
   Words all{"--standalone", "--nproc_per_node=4"};
@@ -27,6 +29,35 @@ std::string undisturbed_digest(const Words& more) {
   return parameters_of(result.out);
 }
 
+// Kills rank 2, and a second rank once the others have a group again, and checks how the job ends. Returns whether the
+// state was not restored yet: rank 0, without which it cannot be, is stopped until then, but may be so too late.
+bool is_killed_within_restoration(const Words& layout, int second, const std::string& expected) {
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}, layout), training.marker.variables());
+  wait_for_step(child, training, 10);
+  auto workers = workers_by_rank(training);
+  REQUIRE(workers.size() == ranks);
+  const pid_t source = workers.at(0);
+  const auto groups = [&] { return occurrences(child.out() + child.err(), "info: back end"); };
+  const int groups_before = groups();
+  ::kill(workers.at(2), SIGKILL);
+  child.wait_until([&] { return groups() > groups_before; }, "another group, in which the state is restored", bound);
+  ::kill(source, SIGSTOP);
+  if (second == 2) workers = workers_by_rank(training);
+  REQUIRE(workers.contains(second));
+  ::kill(workers.at(second), SIGKILL);
+  ::kill(source, SIGCONT);
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out) == expected);
+  CHECK(recorded_steps(training) == first_steps(30));
+  CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
+  CHECK(occurrences(result.err, "new round") == 0);
+  CHECK(training.marker.processes() == 0);
+  return occurrences(result.out + result.err, "in generation 1 of their group") == 0;
+}
+
 }  // namespace
 
 TEST_CASE("a rank that is killed while the state is restored is another lost rank: the run ends with the same bits") {
@@ -36,26 +67,8 @@ TEST_CASE("a rank that is killed while the state is restored is another lost ran
   CAPTURE(layout, second);
   const auto expected = undisturbed_digest(layout);
   REQUIRE(expected.size() == 64);
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=2"}, layout), training.marker.variables());
-  wait_for_step(child, training, 10);
-  const auto before = workers_by_rank(training);
-  REQUIRE(before.size() == ranks);
-  const auto groups = [&] { return occurrences(child.out() + child.err(), "info: back end"); };
-  const int groups_before = groups();
-  ::kill(before.at(2), SIGKILL);
-  child.wait_until([&] { return groups() > groups_before; }, "another group, in which the state is restored", bound);
-  const auto now = workers_by_rank(training);
-  REQUIRE(now.contains(second));
-  ::kill(now.at(second), SIGKILL);
-  const auto result = child.wait(bound);
-  INFO(result.out + result.err);
-  const bool within = occurrences(result.out + result.err, "in generation 1 of their group") == 0;
-  WARN("rank " << second << " was killed " << (within ? "within" : "after") << " the restoration");
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out) == expected);
-  CHECK(recorded_steps(training) == first_steps(30));
-  CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
-  CHECK(occurrences(result.err, "new round") == 0);
-  CHECK(training.marker.processes() == 0);
+  bool within = false;
+  for (int attempt = 0; attempt < most_attempts && !within; ++attempt)
+    within = is_killed_within_restoration(layout, second, expected);
+  CHECK(within);
 }
