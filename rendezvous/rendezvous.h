@@ -33,6 +33,7 @@ struct FormerRound {
   std::uint64_t group_generation = 0;  // and Round::group_generation
   std::vector<std::string> workers;    // RoundMember::workers of this node
   std::uint16_t store_port = 0;        // what it has passed to Rendezvous::ready()
+  bool done = false;                   // its workers have ended by themselves, which no server may have been told
 };
 
 // The information that a node sends when it joins.
@@ -300,8 +301,8 @@ class Rendezvous {
   // WorkersRecoverable follows on every node. c10d only: other back ends do nothing.
   virtual void report_recoverable(std::int64_t /*generation*/, bool /*able*/) {}
   // This node leaves its workers running although the contact is broken; call it while ContactBroken with a lease is
-  // handled.
-  virtual void keep_round() {}
+  // handled, and again with done = true once its workers have ended by themselves.
+  virtual void keep_round(bool /*done*/) {}
   // The workers of a round that was kept, and has not been resumed, do not run any more. ContactBroken follows if there
   // is a session.
   virtual void give_up_round() {}

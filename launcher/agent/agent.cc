@@ -471,7 +471,7 @@ class Agent {
     report_workers(training_.with_training(group_.reports()));
   }
 
-  void execute(const KeepRound&) { backend_->rendezvous().keep_round(); }
+  void execute(const KeepRound& action) { backend_->rendezvous().keep_round(action.done); }
   void execute(const GiveUpRound&) { backend_->rendezvous().give_up_round(); }
 
   // The workers of a node that has come join after the start of their process, those of a node that has gone leave

@@ -121,6 +121,8 @@ AgentActions AgentState::on_event(const RoundChanged& event) {
     joined_since_ = event;
     return {};
   }
+  if (gets_store_when_done(round))
+    return {AnswerRecovery{round.generation, "the workers of the node that would serve the store are done"}};
   if (!trains(round.generation)) return {};
   replacements_.change(event);
   nodes_ = round.members.size();
@@ -133,6 +135,11 @@ AgentActions AgentState::on_event(const RoundChanged& event) {
   note_store(round, actions);
   actions.push_back(ChangeRound{event, replacements_.members()});
   return actions;
+}
+
+// The server did not know yet that this node is done. The others wait for a group in which its workers are.
+bool AgentState::gets_store_when_done(const Round& round) const {
+  return is_done() && current_ == round.generation && round.self == 0 && round.store() != worker_store_;
 }
 
 // The others go on with another store than that of this node's workers, and learn of it once these have ended. A signal
@@ -249,9 +256,8 @@ AgentActions AgentState::on_join_request(const std::string& who) {
 
 // They have ended only if they are done: those that were stopped wait for another round.
 bool AgentState::trains_on(const ContactBroken& event) const {
-  const bool done = !workers_running_ && !reports_.empty();
   return event.lease.count() > 0 && recoverable_ && nodes_ > 1 && current_ && !joining_ && !proposed_ && !stopping_ &&
-         !away_ && !end_ && (workers_running_ || done);
+         !away_ && !end_ && (workers_running_ || is_done());
 }
 
 // Other nodes may continue without this one once the lease has ended, so its workers must stop then. One that is away
@@ -262,7 +268,7 @@ AgentActions AgentState::on_event(const ContactBroken& event) {
     return {
         Announce{Kind::warning, fmt::format("{}; the workers of generation {} train on for at most {:.1f} s without it",
                                             event.text, *current_, std::chrono::duration<double>(event.lease).count())},
-        KeepRound{}};
+        KeepRound{.done = !workers_running_}};
   }
   forget_reports();
   away_ = false;
@@ -288,6 +294,13 @@ AgentActions AgentState::on_event(const RoundResumed& event) {
 AgentActions AgentState::report(AgentAction what) {
   reports_.push_back(what);
   return kept_ ? AgentActions() : AgentActions{std::move(what)};
+}
+
+// A server that does not know that these workers have ended would go on without a lost node.
+AgentActions AgentState::report_end(AgentAction what) {
+  auto actions = report(std::move(what));
+  if (kept_) actions.push_back(KeepRound{.done = true});
+  return actions;
 }
 
 // The round does not go on.
@@ -359,14 +372,14 @@ AgentActions AgentState::on_workers_succeeded() {
   if (end_ || away_ || joining_) return on_workers_stopped();
   // A round that was proposed meanwhile can be prepared at once.
   if (proposed_) return {*proposed_};
-  return report(ReportSuccess{current_.value_or(0)});
+  return report_end(ReportSuccess{current_.value_or(0)});
 }
 
 AgentActions AgentState::on_workers_preempted() {
   workers_running_ = false;
   if (end_ || away_ || joining_) return on_workers_stopped(true);
   if (proposed_) return {*proposed_};
-  return report(ReportPreempted{current_.value_or(0)});
+  return report_end(ReportPreempted{current_.value_or(0)});
 }
 
 AgentActions AgentState::on_workers_stopped(bool preempted) {

@@ -53,7 +53,9 @@ struct AnswerRecovery {  // whether the round's workers have announced that they
   std::int64_t generation = 0;
   std::string refusal;  // why they cannot, whatever they have announced; may be empty
 };
-struct KeepRound {};    // Rendezvous::keep_round()
+struct KeepRound {  // Rendezvous::keep_round()
+  bool done = false;
+};
 struct GiveUpRound {};  // Rendezvous::give_up_round()
 struct LeaveJob {
   std::string reason;
@@ -140,11 +142,14 @@ class AgentState {
   AgentActions start_workers(const Round& round);
   AgentActions join_round();
   AgentActions stop_outdated_workers(std::int64_t generation);
+  bool is_done() const { return !workers_running_ && !reports_.empty(); }
+  bool gets_store_when_done(const Round& round) const;
   void note_store(const Round& round, AgentActions& actions);
   AgentActions replace_workers(const std::vector<WorkerFailure>& failures);
   AgentActions replace_as(ReplaceWorkers replace, const std::vector<WorkerFailure>& failures) const;
   bool trains(std::int64_t generation) const;
   AgentActions report(AgentAction what);
+  AgentActions report_end(AgentAction what);
   void forget_reports();
   AgentActions end_by_failures(std::vector<WorkerFailure> failures, const std::string& why, int exit_code);
   bool may_leave_in_order() const;

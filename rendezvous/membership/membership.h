@@ -177,6 +177,7 @@ class Membership {
   void resume_round(Time now);
   void begin_resumed(Time now, const std::vector<std::string>& ids, const FormerRound& former);
   std::vector<std::string> nodes_of_kept_round() const;
+  bool none_done(const std::vector<std::string>& ids) const;
   void resume_without_lost(Time now, std::vector<std::string> ids, const std::string& why);
   std::int64_t generation_here(const FormerRound& former) const;
   std::string flapping_text(const std::string& host) const;

@@ -106,7 +106,7 @@ MembershipMessages Membership::continue_round(Time now, const std::string& why) 
 }
 
 // Returns the nodes whose workers still run in the former server's last round, if it can go on with them alone: the
-// workers' store is at one of them, or can be.
+// workers' store is at one of them, or can be. Workers that are done do not form another group with the others.
 std::vector<std::string> Membership::nodes_of_kept_round() const {
   std::vector<std::string> ids;
   const FormerRound* round = nullptr;
@@ -122,9 +122,14 @@ std::vector<std::string> Membership::nodes_of_kept_round() const {
   }
   const bool has_store = std::ranges::any_of(
       ids, [&](const auto& id) { return id == round->first || nodes_.at(id).info.former->store_port != 0; });
-  const bool goes_on =
-      has_store && next_generation_ == round->generation + 1 && static_cast<int>(ids.size()) >= policy_.min_nodes;
+  const auto count = static_cast<int>(ids.size());
+  const bool goes_on = has_store && next_generation_ == round->generation + 1 && count >= policy_.min_nodes &&
+                       (count == round->nodes || none_done(ids));
   return goes_on ? ids : std::vector<std::string>();
+}
+
+bool Membership::none_done(const std::vector<std::string>& ids) const {
+  return std::ranges::none_of(ids, [&](const auto& id) { return nodes_.at(id).info.former->done; });
 }
 
 void Membership::resume_without_lost(Time now, std::vector<std::string> ids, const std::string& why) {
@@ -146,7 +151,7 @@ void Membership::resume_without_lost(Time now, std::vector<std::string> ids, con
     for (const auto& member : round_.members) to.push_back(member.node_id);
     post(std::move(to), RoundChanged{.round = round_, .newcomers = {}, .reason = why});
   }
-  gain_members("a node takes part again");
+  if (none_done(ids)) gain_members("a node takes part again");
 }
 
 // The leases of the nodes that have not come back have ended: each began before this server did.

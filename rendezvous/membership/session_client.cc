@@ -96,9 +96,10 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   // Until the lease ends, JOIN says that this node's workers run.
-  void keep_round() {
+  void keep_round(bool done) {
     if (!round_) return;
     kept_ = true;
+    done_ = done;
     lease_timer_.expires_at(lease_end_);
     lease_timer_.async_wait([weak = weak_from_this()](error_code error) {
       const auto self = weak.lock();
@@ -266,6 +267,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     self.former->group_generation = round_->group_generation;
     self.former->workers = round_->members.at(static_cast<std::size_t>(round_->self)).workers;
     self.former->store_port = store_port_;
+    self.former->done = done_;
     return self;
   }
 
@@ -762,6 +764,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   Clock::time_point known_at_{};              // when the last one was sent that the server has answered
   Clock::time_point lease_end_{};             // for the round that was running when the contact broke
   bool kept_ = false;                         // this node's workers of that round run; no server has resumed it
+  bool done_ = false;                         // if so: they have ended by themselves
   bool in_round_ = false;                     // the server of this session knows that the round runs
   Deadline::Clock::time_point began_;
   Deadline join_deadline_;
@@ -842,8 +845,8 @@ void SessionClient::report_recoverable(std::int64_t generation, bool able) {
   if (session_) session_->send(WorkersRecoverable{generation, able});
 }
 
-void SessionClient::keep_round() {
-  if (session_) session_->keep_round();
+void SessionClient::keep_round(bool done) {
+  if (session_) session_->keep_round(done);
 }
 
 void SessionClient::give_up_round() {

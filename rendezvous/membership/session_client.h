@@ -73,7 +73,7 @@ class SessionClient final : public Rendezvous {
   void leave(const std::string& reason) override;
   void ask_to_leave(const std::string& reason) override;
   void report_recoverable(std::int64_t generation, bool able) override;
-  void keep_round() override;
+  void keep_round(bool done) override;
   void give_up_round() override;
   bool relays() const override { return true; }
   bool relay(const RelayMessage& message) override;

@@ -65,6 +65,7 @@ void serialize(Codec& codec, Field<Codec, std::optional<FormerRound>> round, int
   codec.integer("former master port", round->master_port);
   codec.integer("former group generation", round->group_generation, 0, SessionLimits::generation);
   codec.integer("former store port", round->store_port);
+  codec.flag("former workers done", round->done);
   serialize_names(codec, round->workers, nproc);
 }
 

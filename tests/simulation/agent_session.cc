@@ -65,6 +65,7 @@ void AgentSession::attempt() {
     self_now.former->master_port = store_.port_or(0);
     self_now.former->group_generation = group_generation_;
     self_now.former->store_port = store_port_;
+    self_now.former->done = done_;
   }
   unanswered_ = {simulation_.time.now()};
   connection_->send(Connection::client, {.bytes = encode(NodeFrame{SessionJoin{self_now, policy_}}), .index = number});
@@ -215,8 +216,9 @@ Duration AgentSession::next_lease() {
   return std::max<Duration>(0s, lease_end_ - simulation_.time.now());
 }
 
-void AgentSession::keep_round() {
+void AgentSession::keep_round(bool done) {
   kept_ = true;
+  done_ = done;
   process_->at(lease_end_, [weak = weak_from_this(), end = lease_end_] {
     const auto self = weak.lock();
     if (self && self->kept_ && self->lease_end_ == end && !self->closed_) self->end_lease();

@@ -25,7 +25,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   void start();
   void send(const NodeFrame& frame);
   void leave(const std::string& reason);
-  void keep_round();
+  void keep_round(bool done);
   void give_up_round();
   Time lease_end() const { return lease_end_; }
 
@@ -65,6 +65,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   Time known_at_{};
   Time lease_end_{};
   bool kept_ = false;
+  bool done_ = false;
   bool in_round_ = false;
   std::shared_ptr<const ServerFrame> proposal_;  // the latest; shared, since a round of many nodes is large
   int own_index_ = 0;

@@ -201,10 +201,10 @@ void Node::announce_once_they_work(const AgentPtr& agent, std::int64_t generatio
   });
 }
 
-void Node::execute(Agent& agent, const KeepRound&) {
+void Node::execute(Agent& agent, const KeepRound& action) {
   simulation_.note(spec_.name, "leaves the workers of generation {} running", agent.generation);
   if (agent.running > 0) simulation_.checker.workers_kept(agent.facts, agent.session->lease_end());
-  agent.session->keep_round();
+  agent.session->keep_round(action.done);
 }
 
 void Node::execute(Agent& agent, const GiveUpRound&) {

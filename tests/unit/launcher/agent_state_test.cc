@@ -49,7 +49,7 @@ struct Name {
   std::string operator()(const AnswerRecovery& a) const {
     return fmt::format("answer {}: '{}'", a.generation, a.refusal);
   }
-  std::string operator()(const KeepRound&) const { return "keep"; }
+  std::string operator()(const KeepRound& a) const { return a.done ? "keep, done" : "keep"; }
   std::string operator()(const GiveUpRound&) const { return "give up"; }
   std::string operator()(const LeaveJob&) const { return "leave"; }
   std::string operator()(const AskToLeave& a) const { return "ask to leave: " + a.reason; }
@@ -556,6 +556,14 @@ TEST_CASE("the workers of a node run on in a round whose store is elsewhere, and
   CHECK_THAT(announced(actions), Catch::Contains("the workers' store of generation 4 is at 10.0.0.2:0, no longer at "));
 }
 
+TEST_CASE("a node whose workers are done refuses to serve the store of the others") {
+  AskingFixture f;
+  f.state.on_workers_succeeded();
+  CHECK(names(f.changed({"a", "b"}, 1)).empty());
+  f.store = "10.0.0.2";
+  CHECK(names(f.changed({"b"}, 0)) == "answer 4: 'the workers of the node that would serve the store are done'");
+}
+
 TEST_CASE("a node that joins a round that runs starts its workers once those of earlier rounds have ended") {
   AskingFixture f;
   CHECK(names(f.state.on(ContactBroken{"lost"})) == "stop 15");
@@ -814,8 +822,8 @@ TEST_CASE("what happens to the workers while the server is away is reported when
     CHECK(names(f.resumed()).empty());  // it was decided on
   }
   SECTION("a success") {
-    CHECK(names(f.state.on_workers_succeeded()).empty());
-    CHECK(names(f.broken(1)) == "keep");
+    CHECK(names(f.state.on_workers_succeeded()) == "keep, done");
+    CHECK(names(f.broken(1)) == "keep, done");
     CHECK(names(f.resumed()) == "success 4");
   }
   SECTION("a failure after which the node stops its workers: the round does not go on") {
@@ -838,7 +846,7 @@ TEST_CASE("what was reported to a server that is lost, and not decided on, is re
   }
   SECTION("a success") {
     f.state.on_workers_succeeded();
-    CHECK(names(f.broken()) == "keep");
+    CHECK(names(f.broken()) == "keep, done");
     CHECK(names(f.resumed()) == "success 4");
   }
 }

@@ -408,6 +408,12 @@ TEST_CASE("an elected server forms another round at once, if the workers of the 
     job.rejoin("b", kept(0, "b", 1));
     job.rejoin("c", kept(2, "b", 2));
   }
+  SECTION("those of one node are done, so they form no group with the others") {
+    auto done = kept(2, "b", 1);
+    done.done = true;
+    job.rejoin("b", kept(0, "b", 1));
+    job.rejoin("c", done);
+  }
   CHECK(job.proposals == 0);
   job.continue_round();
   CHECK(job.resumed.empty());
@@ -415,6 +421,21 @@ TEST_CASE("an elected server forms another round at once, if the workers of the 
   REQUIRE(job.proposed.size() == 2);
   CHECK(job.proposed.at("b").round.generation == 5);
   CHECK(job.proposed.at("b").reason == "the server was lost");
+}
+
+TEST_CASE("an elected server resumes a round of which no node is lost, though workers are done, and adds none to it") {
+  Job job(JobPolicy{.min_nodes = 2, .max_nodes = 4, .last_call = 30s});
+  job.elected();
+  auto done = kept(1, "b", 1);
+  done.done = true;
+  job.rejoin("b", kept(0, "b", 1));
+  job.rejoin("c", kept(2, "b", 1));
+  job.rejoin("d", done);
+  job.join("e");
+  job.continue_round();
+  CHECK(job.resumed.size() == 3);
+  CHECK(job.changed.empty());
+  CHECK(job.proposals == 0);
 }
 
 TEST_CASE("an elected server waits for more nodes, if the minimum is not there") {

@@ -118,7 +118,7 @@ class Agent {
     kept_ = std::exchange(started, std::nullopt);
     broken = what.text;
     lease = what.lease;
-    if (keeps && lease > 0ms) rendezvous_.keep_round();
+    if (keeps && lease > 0ms) rendezvous_.keep_round(false);
   }
   void record(ContactLost what) { lost = what.error; }
 

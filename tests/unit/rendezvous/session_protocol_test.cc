@@ -201,7 +201,7 @@ TEST_CASE("every field of a round that a node has kept survives encoding, and it
     return encode(NodeFrame(SessionJoin{.node = {.id = "b-1", .former = former}}));
   };
   const auto join =
-      std::get<SessionJoin>(decode_node_frame(encoded({7, 2, 2, 3, "a-1", "10.0.0.1", 4711, 5, {"2.3"}, 4712})));
+      std::get<SessionJoin>(decode_node_frame(encoded({7, 2, 2, 3, "a-1", "10.0.0.1", 4711, 5, {"2.3"}, 4712, true})));
   REQUIRE(join.node.former);
   CHECK(join.node.former->nodes == 3);
   CHECK(join.node.former->first == "a-1");
@@ -210,6 +210,7 @@ TEST_CASE("every field of a round that a node has kept survives encoding, and it
   CHECK(join.node.former->group_generation == 5);
   CHECK(join.node.former->workers == std::vector<std::string>{"2.3"});
   CHECK(join.node.former->store_port == 4712);
+  CHECK(join.node.former->done);
   CHECK_THROWS_AS(decode_node_frame(encoded({7, 3, 2, 3, "a-1", "10.0.0.1", 4711})), Error);
 }
 
