@@ -328,11 +328,19 @@ class Agent {
         spec_.policy.agent_store && (backend_->serves_workers() ? backend_->is_host() : action.serves_store);
     check_descriptor_limit(spec_, {.connections_of_workers = serves_workers ? action.world_size : 0,
                                    .sessions = backend_->is_host() ? action.nodes - 1 : 0});
-    const bool provides = action.serves_store || (store_notice_ && spec_.policy.agent_store);
-    backend_->rendezvous().ready(action.generation,
-                                 provides ? store_.provide(action.address, backend_->serves_workers(), accept_bound(),
-                                                           [this](const Error& e) { act(state_.on_fault(e)); })
-                                          : 0);
+    backend_->rendezvous().ready(action.generation, provide_store(action));
+  }
+
+  // Returns what Rendezvous::ready() takes. A store that stands by for another node's ends nothing if it fails.
+  std::uint16_t provide_store(const PrepareRound& action) try {
+    if (!action.serves_store && !(store_notice_ && spec_.policy.agent_store)) return 0;
+    return store_.provide(action.address, backend_->serves_workers(), accept_bound(), [this](const Error& e) {
+      if (round_ && store_.serves(*round_)) act(state_.on_fault(e));
+    });
+  } catch (const Error& error) {
+    if (action.serves_store) throw;
+    log::warn("this node does not serve the workers' store if the node that does is lost: {}", error.what());
+    return 0;
   }
 
   // Workers of the job may be replaced, and its nodes change, while the others run, by the rendezvous server's
