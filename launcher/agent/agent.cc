@@ -355,7 +355,7 @@ class Agent {
       training_.clear();
       remove_token_file();
       store_.answer_for(*round_, backend_->serves_workers());
-      if (store_notice_) store_notice_->tell("", 0, 0);
+      if (store_notice_) store_notice_->set_place("", 0, 0);
       group_.start(action.round, store_socket());
       attached_.round_started();
       if (spec_.policy.agent_store) hint_.start();
@@ -510,7 +510,7 @@ class Agent {
     if (store_.serves(*round_)) store_.take_over();
     store_.answer_for(*round_, backend_->serves_workers());
     store_.probe(*round_, backend_->serves_workers());
-    if (store_notice_) store_notice_->tell(round_->master_addr, round_->master_port, round_->group_generation);
+    if (store_notice_) store_notice_->set_place(round_->master_addr, round_->master_port, round_->group_generation);
     await_recoverable();
   }
 

@@ -97,7 +97,7 @@ AgentActions AgentState::start_workers(const Round& round) {
   workers_running_ = true;
   stopping_ = false;
   AgentActions actions;
-  note_store(round, actions);
+  announce_store(round, actions);
   auto difference = command_difference_text(round, command_);
   if (!difference.empty() && difference != command_difference_) actions.push_back(Announce{Kind::warning, difference});
   command_difference_ = std::move(difference);
@@ -132,7 +132,7 @@ AgentActions AgentState::on_event(const RoundChanged& event) {
                                           "nodes that stay",
                                           event.reason, round.generation, count_text(static_cast<int>(nodes_), "node"),
                                           count_text(round.world_size, "worker"))}};
-  note_store(round, actions);
+  announce_store(round, actions);
   actions.push_back(ChangeRound{event, replacements_.members()});
   return actions;
 }
@@ -142,14 +142,14 @@ bool AgentState::gets_store_when_done(const Round& round) const {
   return is_done() && current_ == round.generation && round.self == 0 && round.store() != worker_store_;
 }
 
-// The others go on with another store than that of this node's workers, and learn of it once these have ended. A signal
-// that asks them to save their state would reach the others, too.
+// The others use another store than this node's workers. SIGTERM would ask all ranks of the old group to save their
+// state and stop, so these workers are killed.
 AgentActions AgentState::stop_outdated_workers(std::int64_t generation) {
   if (current_ != generation || group_rank_ != 0 || std::exchange(stopping_, true)) return stop_workers({});
   return {StopWorkers{.signal_number = SIGKILL, .ends_round = true}};
 }
 
-void AgentState::note_store(const Round& round, AgentActions& actions) {
+void AgentState::announce_store(const Round& round, AgentActions& actions) {
   auto store = round.store();
   if (!worker_store_.empty() && worker_store_ != store)
     actions.push_back(Announce{Kind::info, fmt::format("the workers' store of generation {} is at {}, no longer at {}",

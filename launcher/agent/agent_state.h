@@ -144,7 +144,7 @@ class AgentState {
   AgentActions stop_outdated_workers(std::int64_t generation);
   bool is_done() const { return !workers_running_ && !reports_.empty(); }
   bool gets_store_when_done(const Round& round) const;
-  void note_store(const Round& round, AgentActions& actions);
+  void announce_store(const Round& round, AgentActions& actions);
   AgentActions replace_workers(const std::vector<WorkerFailure>& failures);
   AgentActions replace_as(ReplaceWorkers replace, const std::vector<WorkerFailure>& failures) const;
   bool trains(std::int64_t generation) const;

@@ -72,7 +72,7 @@ std::string StoreNotice::address() const {
   return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.get());
 }
 
-void StoreNotice::tell(const std::string& host, std::uint16_t port, std::uint64_t generation) {
+void StoreNotice::set_place(const std::string& host, std::uint16_t port, std::uint64_t generation) {
   std::uint64_t words[host_words] = {};
   if (host.size() >= sizeof words) throw make_error(Errc::usage, "the address '{}' is too long", host);
   std::memcpy(words, host.data(), host.size());

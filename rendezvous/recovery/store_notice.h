@@ -32,7 +32,7 @@ class StoreNotice {
   std::string address() const;  // "/proc/<process>/fd/<descriptor>"
   // The store is there from this generation of the workers' process group on. An empty host: where the environment of
   // the next workers says.
-  void tell(const std::string& host, std::uint16_t port, std::uint64_t generation);
+  void set_place(const std::string& host, std::uint16_t port, std::uint64_t generation);
 
  private:
   UniqueFd file_;

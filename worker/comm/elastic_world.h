@@ -20,8 +20,8 @@ class StoreNoticeReader;
 // serves: init_process_group() for an ElasticGroup.
 //
 // The launcher may serve the store elsewhere once its node is lost (store_notice.h): an empty one, so that all members
-// form a group of a higher generation by it. Groups of lower ones are aborted then, since members may be gone of which
-// the former store tells no more.
+// form a group of a higher generation by it. Groups of lower ones are aborted then, since the former store may not say
+// which of their members are gone.
 //
 // Ownership: owns the group. Threads: those of ElasticGroup; any thread may call the others.
 // Errors: the constructor throws Errc::usage for options that no group can have, and for a job whose rank 0 serves the

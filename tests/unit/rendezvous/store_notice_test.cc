@@ -15,14 +15,14 @@ TEST_CASE("a worker reads where the store is, and how often it has moved") {
   const StoreNoticeReader worker(notice.address());
   CHECK(worker.read().moves == 0);
   CHECK(worker.read().place.host.empty());
-  notice.tell("fd00::7", 4711, 3);
+  notice.set_place("fd00::7", 4711, 3);
   CHECK(worker.read().moves == 1);
   CHECK(worker.read().place == HostPort{"fd00::7", 4711});
   CHECK(worker.read().generation == 3);
-  notice.tell("", 0, 0);
+  notice.set_place("", 0, 0);
   CHECK(worker.read().moves == 2);
   CHECK(worker.read().place.host.empty());
-  CHECK_THROWS_AS(notice.tell(std::string(300, 'a'), 1, 1), Error);
+  CHECK_THROWS_AS(notice.set_place(std::string(300, 'a'), 1, 1), Error);
 }
 
 TEST_CASE("a worker waits until the store has moved, or the deadline has passed") {
@@ -30,7 +30,7 @@ TEST_CASE("a worker waits until the store has moved, or the deadline has passed"
   const StoreNoticeReader worker(notice.address());
   CHECK_FALSE(worker.await_move(0, Deadline::in(1ms)));
   auto moved = std::async(std::launch::async, [&] { return worker.await_move(0, Deadline::in(60s)); });
-  notice.tell("10.0.0.1", 1, 1);
+  notice.set_place("10.0.0.1", 1, 1);
   CHECK(moved.get());
   CHECK(worker.await_move(0, Deadline::in(0s)));
   CHECK_FALSE(worker.await_move(1, Deadline::in(0s)));
@@ -52,7 +52,7 @@ TEST_CASE("a place is read as a whole while it changes") {
   const StoreNoticeReader worker(notice.address());
   std::jthread agent([&](const std::stop_token& stop) {
     for (std::uint16_t i = 1; !stop.stop_requested(); i = static_cast<std::uint16_t>(i % 200 + 1))
-      notice.tell(std::string(i, 'a'), i, i);
+      notice.set_place(std::string(i, 'a'), i, i);
   });
   for (int i = 0; i < 20000; ++i) {
     const auto place = worker.read().place;

@@ -215,9 +215,9 @@ bool Recovery::others_go_on(Deadline deadline) {
 bool Recovery::await_key(const std::string& key, Deadline deadline) {
   constexpr std::chrono::milliseconds interval{200};
   while (!over_) {
-    if (world_.store_moves() != store_moves_) connect_to_store();
     const auto end = earlier(deadline, Deadline::in(interval));
     try {
+      if (world_.store_moves() != store_moves_) connect_to_store();
       store_->wait({key}, end);
       return true;
     } catch (const Error& error) {
@@ -233,10 +233,10 @@ bool Recovery::await_key(const std::string& key, Deadline deadline) {
 void Recovery::connect_to_store() {
   const auto moves = world_.store_moves();
   store_ = world_.connect();
-  store_moves_ = moves;
   world_.group().store_moved();
   if (able_) announce();
   if (end_watch_) watch_for_end();
+  store_moves_ = moves;  // last: a store that falls silent meanwhile is connected to again
 }
 
 MembershipPlan Recovery::newest_plan() {
