@@ -83,11 +83,12 @@ TEST_CASE("all that a step changes is as before it when it is made again") {
 // The bits depend on what the lost rank had not sent, or on the speed of ranks. That all end with the same ones is
 // checked by the workers.
 TEST_CASE("with a hook that keeps an error, or with shares by speed, the others go on in their processes") {
-  const auto overrides = GENERATE(Words{"--parallel.hook=topk"}, Words{"--parallel.hook=int4"},
-                                  Words{"--parallel.hook=powersgd", "--parallel.start_powerSGD_iter=5"},
-                                  Words{"--parallel.hook=onebit", "--parallel.freeze_step=5", "--optim.name=adam"},
-                                  Words{"--parallel.balance=true"});
+  auto overrides = GENERATE(Words{"--parallel.hook=topk"}, Words{"--parallel.hook=int4"},
+                            Words{"--parallel.hook=powersgd", "--parallel.start_powerSGD_iter=5"},
+                            Words{"--parallel.hook=onebit", "--parallel.freeze_step=5", "--optim.name=adam"},
+                            Words{"--parallel.balance=true"});
   CAPTURE(overrides);
+  overrides.emplace_back("--recovery.mode=in_process");
   const Training training;
   Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
   for (const int rank : {2, 0}) {

@@ -28,6 +28,7 @@
 #include "worker/tensor/onednn/onednn_version.h"
 #include "worker/trainer/commands/command.h"
 #include "worker/trainer/commands/preparation.h"
+#include "worker/trainer/config/recovery_settings.h"
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/library_handlers.h"
 #include "worker/trainer/recovery/standby.h"
@@ -143,6 +144,7 @@ void read_settings(Settings& settings, const TrainConfig& config, const Argument
   apply(settings, arguments.overrides, Origin::command_line);
   settle_batch_size(settings, config);
   settle_device(settings, config);
+  settle_recovery(settings, config);
   const auto notices = settle_needs(settings, config, arguments.command.name);
   validate(config, settings);
   if (place.rank == 0)

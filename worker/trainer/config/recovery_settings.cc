@@ -17,7 +17,19 @@ namespace {
 // The hooks with a memory of each rank's own.
 constexpr std::array<std::string_view, 5> hooks_with_state{"int4", "topk", "onebit", "powersgd", "batched_powersgd"};
 
+// Returns the hook of the run that has such a memory; empty if there is none.
+std::string_view hook_with_state(const TrainConfig& config) {
+  const auto found =
+      std::ranges::find_if(hooks_with_state, [&](auto name) { return has_hook(config.parallel.hook, name); });
+  return found == hooks_with_state.end() ? std::string_view() : *found;
+}
+
 }  // namespace
+
+void settle_recovery(Settings& settings, const TrainConfig& config) {
+  if (settings.find("recovery.mode")->source.origin != Origin::fallback || hook_with_state(config).empty()) return;
+  settings.assign("recovery.mode", "restart", settings.find("parallel.hook")->source);
+}
 
 bool has_sharded_state(const TrainConfig& config) {
   const auto& p = config.parallel;
@@ -45,10 +57,9 @@ std::string why_not_in_process(const TrainConfig& config) {
   if (asks_for_cuda(config) || !p.devices.empty()) return "the model is on a device other than the CPU";
   if (config.dist.backend == "mpi" || config.dist.backend == "nccl")
     return fmt::format("with dist.backend = {} a group is not formed again", config.dist.backend);
-  const auto hook = std::ranges::find_if(hooks_with_state, [&](auto name) { return has_hook(p.hook, name); });
-  if (has_sharded_state(config) && hook != hooks_with_state.end())
+  if (has_sharded_state(config) && !hook_with_state(config).empty())
     return fmt::format("parallel.hook = {} keeps what a rank has not sent yet, which is no part of copies of its state",
-                       *hook);
+                       hook_with_state(config));
   if (!p.broadcast_buffers) return "with parallel.broadcast_buffers = false ranks have buffers of their own";
   if (!p.ignored_parameters.empty()) return "with parallel.ignored_parameters ranks have parameters of their own";
   if (p.balance && p.pipeline > 1)
