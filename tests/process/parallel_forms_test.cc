@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "tests/process/worker.h"
+#include "tests/support/processes.h"
 #include "tests/support/step_records.h"
 
 using namespace ddprun;
@@ -62,6 +63,14 @@ Words job_of(const ParallelForm& form, const TempDir& folder, const Words& optio
   return words;
 }
 
+// Returns the workers of a job with this text in their command lines. A process that stands by is none: it has no rank.
+std::vector<pid_t> ranks_of(const std::string& text) {
+  auto workers = processes_of("ddprun-worker", text);
+  std::erase_if(workers,
+                [](pid_t pid) { return proc_text(std::to_string(pid), "environ").find("RANK=") == std::string::npos; });
+  return workers;
+}
+
 // Runs a job of which one worker is killed, and which continues from a checkpoint.
 Child::Result killed_job(const ParallelForm& form) {
   const TempDir folder;
@@ -75,7 +84,7 @@ Child::Result killed_job(const ParallelForm& form) {
     return records.last_step() >= step;
   };
   job.wait_until([&] { return read_until(killed_at); }, "step " + std::to_string(killed_at), std::chrono::seconds(60));
-  const auto workers = processes_of("ddprun-worker", folder.path().string());
+  const auto workers = ranks_of(folder.path().string());
   REQUIRE(std::ssize(workers) == form.ranks);
   ::kill(workers.back(), SIGKILL);
   job.wait_until([&] { return read_until(steps); }, "the last step", std::chrono::seconds(60));
