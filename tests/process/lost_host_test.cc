@@ -16,7 +16,7 @@ constexpr const char* elected = "this node serves the rendezvous from now on";
 constexpr const char* goes_on = "generation 0 goes on with 2 nodes and 2 workers";
 constexpr const char* other_store = "the workers' store of generation 0 is at ";
 
-// The same parameters, whatever the number of ranks.
+// These settings give the same parameters with any number of ranks.
 Words same_bits(const std::string& backend) {
   auto overrides = same_steps;
   for (const std::string& each :

@@ -1,4 +1,4 @@
-// What agents do when their server is lost, frozen or shuts down.
+// These tests show what agents do when their server is lost, frozen or shuts down.
 #include <optional>
 #include <string>
 #include <vector>

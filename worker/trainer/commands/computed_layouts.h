@@ -10,7 +10,7 @@
 
 namespace ddprun::trainer {
 
-// What a job of a layout takes, if it can be computed; get() throws why the layout does not fit.
+// Holds what a job of a layout takes, if it can be computed; get() throws why the layout does not fit.
 using LayoutStep = std::future<std::optional<ComputedStep>>;
 
 // Calls compute for each index below count, on as many threads as there are processors, which have ended when it

@@ -140,7 +140,7 @@ PartCopies::Cost PartCopies::keep(double steps) {
   return {.copying = seconds[0], .steps = seconds[1]};
 }
 
-// What is given counts as applied by the rank that gets it, so no step is repeated.
+// The rank that gets a part has applied the same steps, so none is repeated.
 void PartCopies::hand_over(const std::vector<bool>& stays) {
   ProcessGroup& group = session_->group();
   const auto heirs = heirs_of(layout_->parts, stays);
