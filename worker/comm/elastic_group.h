@@ -75,8 +75,12 @@ class ElasticGroup {
   // in, so all of them in a first group.
   MembershipChange change();
 
-  // The store is another one from now on: agreements and queries that follow connect to it.
-  void store_moved() { forget_store(); }
+  // The store is another one from now on: groups, agreements and queries that follow connect to it. beside_store: as in
+  // GroupOptions. For the thread that forms the groups.
+  void store_moved(bool beside_store) {
+    base_.beside_store = beside_store;
+    forget_store();
+  }
 
   // The current group. Throws Errc::usage before the first reconfigure(), and after one that failed once all had
   // agreed.
@@ -104,7 +108,7 @@ class ElasticGroup {
   void forget_store();
 
   const std::string backend_;
-  const GroupOptions base_;
+  GroupOptions base_;
   const std::string self_;
   std::unique_ptr<comm::DepartureNotice> departure_notice_;  // used by reconfigure(); destroyed after the group
 

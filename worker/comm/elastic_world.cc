@@ -83,6 +83,11 @@ std::shared_ptr<Store> ElasticWorld::connect() const {
   }
 }
 
+bool ElasticWorld::is_beside_store() const {
+  const auto env = env_now();
+  return comm::is_this_host(env.master_addr, env.master_port);
+}
+
 std::uint32_t ElasticWorld::store_moves() const {
   return notice_ ? notice_->read().moves : 0;
 }

@@ -36,6 +36,8 @@ class ElasticWorld {
   // Makes a new client of the job's store, with a connection of its own, to where the store is now. Throws what
   // TcpStore throws.
   std::shared_ptr<Store> connect() const;
+  // Returns whether the store is on this host now.
+  bool is_beside_store() const;
   // Returns whether the launcher tells where the store is.
   bool store_may_move() const { return notice_ != nullptr; }
   // Returns how often the store has moved.

@@ -233,7 +233,7 @@ bool Recovery::await_key(const std::string& key, Deadline deadline) {
 void Recovery::connect_to_store() {
   const auto moves = world_.store_moves();
   store_ = world_.connect();
-  world_.group().store_moved();
+  world_.group().store_moved(world_.is_beside_store());
   if (able_) announce();
   if (end_watch_) watch_for_end();
   store_moves_ = moves;  // last: a store that falls silent meanwhile is connected to again
