@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <thread>
 #include <unistd.h>
 
 #include <climits>
@@ -24,13 +23,18 @@ namespace {
 
 constexpr std::size_t host_words = 32;  // a host name has at most 253 bytes
 
-// A sequence lock: the number is odd while the rest changes. Each word is atomic, so that a reader may run at the same
-// time. The number is also the futex on which readers sleep.
-struct Page {
-  std::atomic<std::uint32_t> sequence;  // twice the number of moves
+// Each word is atomic, since a reader may run while the agent writes.
+struct Slot {
   std::atomic<std::uint32_t> port;
   std::atomic<std::uint64_t> generation;
   std::atomic<std::uint64_t> host[host_words];
+};
+
+// The agent writes the slot that is not read, and then the number of moves, by which readers choose the slot. So an
+// agent that ends while it writes leaves a place that can be read. The number is also the futex on which readers sleep.
+struct Page {
+  std::atomic<std::uint32_t> moves;
+  Slot slots[2];
 };
 static_assert(sizeof(Page) <= 4096 && std::atomic<std::uint64_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
@@ -45,15 +49,15 @@ Page& at(const SharedPages& pages) {
 
 // Sleeps while the number is the one seen, at most until the deadline, and no longer than a while, should a wake-up
 // come before the sleep.
-void sleep(const std::atomic<std::uint32_t>& sequence, std::uint32_t seen, Deadline deadline) {
+void sleep(const std::atomic<std::uint32_t>& number, std::uint32_t seen, Deadline deadline) {
   const auto left = std::clamp<std::chrono::nanoseconds>(deadline.remaining(), std::chrono::nanoseconds(0),
                                                          std::chrono::milliseconds(500));
   const timespec longest{.tv_sec = 0, .tv_nsec = static_cast<long>(left.count())};
-  ::syscall(SYS_futex, &sequence, FUTEX_WAIT, seen, &longest, nullptr, 0);
+  ::syscall(SYS_futex, &number, FUTEX_WAIT, seen, &longest, nullptr, 0);
 }
 
-void wake_all(const std::atomic<std::uint32_t>& sequence) {
-  ::syscall(SYS_futex, &sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void wake_all(const std::atomic<std::uint32_t>& number) {
+  ::syscall(SYS_futex, &number, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace
@@ -77,14 +81,14 @@ void StoreNotice::set_place(const std::string& host, std::uint16_t port, std::ui
   if (host.size() >= sizeof words) throw make_error(Errc::usage, "the address '{}' is too long", host);
   std::memcpy(words, host.data(), host.size());
   Page& page = at(page_);
-  const auto before = page.sequence.load(std::memory_order_relaxed);
-  page.sequence.store(before + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  page.port.store(port, std::memory_order_relaxed);
-  page.generation.store(generation, std::memory_order_relaxed);
-  for (std::size_t i = 0; i < host_words; ++i) page.host[i].store(words[i], std::memory_order_relaxed);
-  page.sequence.store(before + 2, std::memory_order_release);
-  wake_all(page.sequence);
+  const auto next = page.moves.load(std::memory_order_relaxed) + 1;
+  Slot& slot = page.slots[next % 2];
+  std::atomic_thread_fence(std::memory_order_release);  // a reader that sees these words sees the last move, too
+  slot.port.store(port, std::memory_order_relaxed);
+  slot.generation.store(generation, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < host_words; ++i) slot.host[i].store(words[i], std::memory_order_relaxed);
+  page.moves.store(next, std::memory_order_release);
+  wake_all(page.moves);
 }
 
 StoreNoticeReader::StoreNoticeReader(const std::string& address) {
@@ -95,24 +99,23 @@ StoreNoticeReader::StoreNoticeReader(const std::string& address) {
   page_ = SharedPages(file.get(), 0, page_size());
 }
 
-// The writer needs less than a microsecond.
+// Reads again only where the store has moved meanwhile: the slot may be written again then.
 StorePlace StoreNoticeReader::read() const {
   const Page& page = at(page_);
   while (true) {
-    const auto before = page.sequence.load(std::memory_order_acquire);
+    const auto moves = page.moves.load(std::memory_order_acquire);
+    const Slot& slot = page.slots[moves % 2];
     std::uint64_t words[host_words];
-    for (std::size_t i = 0; i < host_words; ++i) words[i] = page.host[i].load(std::memory_order_relaxed);
-    const auto port = page.port.load(std::memory_order_relaxed);
-    const auto generation = page.generation.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < host_words; ++i) words[i] = slot.host[i].load(std::memory_order_relaxed);
+    const auto port = slot.port.load(std::memory_order_relaxed);
+    const auto generation = slot.generation.load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (before % 2 == 0 && page.sequence.load(std::memory_order_relaxed) == before) {
-      const auto* text = reinterpret_cast<const char*>(words);
-      return {
-          .moves = before / 2,
-          .place = {.host = std::string(text, ::strnlen(text, sizeof words)), .port = static_cast<std::uint16_t>(port)},
-          .generation = generation};
-    }
-    std::this_thread::yield();
+    if (page.moves.load(std::memory_order_relaxed) != moves) continue;
+    const auto* text = reinterpret_cast<const char*>(words);
+    return {
+        .moves = moves,
+        .place = {.host = std::string(text, ::strnlen(text, sizeof words)), .port = static_cast<std::uint16_t>(port)},
+        .generation = generation};
   }
 }
 
@@ -120,13 +123,13 @@ bool StoreNoticeReader::await_move(std::uint32_t moves, Deadline deadline, const
   const Page& page = at(page_);
   while (read().moves <= moves) {
     if (deadline.expired() || stop.stop_requested()) return false;
-    sleep(page.sequence, 2 * moves, deadline);
+    sleep(page.moves, moves, deadline);
   }
   return true;
 }
 
 void StoreNoticeReader::wake() const {
-  wake_all(at(page_).sequence);
+  wake_all(at(page_).moves);
 }
 
 }  // namespace ddprun

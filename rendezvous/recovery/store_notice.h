@@ -18,7 +18,7 @@ namespace ddprun {
 inline constexpr std::string_view store_notice_variable = "DDPRUN_STORE_NOTICE";
 
 struct StorePlace {
-  std::uint32_t moves = 0;       // so often has it been told
+  std::uint32_t moves = 0;       // the number of set_place() calls
   HostPort place;                // without a host: where the environment says
   std::uint64_t generation = 0;  // the first one of the workers' process group that is formed by it
 };
