@@ -36,7 +36,7 @@ struct PeerList;
 //
 // Ownership: owns the current group and its own connections to the store. Destroying it leaves the group, and tells the
 // other members.
-// Threads: one thread at a time calls reconfigure(); any thread may call the others.
+// Threads: one thread at a time calls reconfigure() and store_moved(); any thread may call the others.
 // Errors: as each method says; lost(), survivors() and change() throw what the store throws.
 // Units: as in GroupOptions.
 class ElasticGroup {
@@ -76,7 +76,7 @@ class ElasticGroup {
   MembershipChange change();
 
   // The store is another one from now on: groups, agreements and queries that follow connect to it. beside_store: as in
-  // GroupOptions. For the thread that forms the groups.
+  // GroupOptions.
   void store_moved(bool beside_store) {
     base_.beside_store = beside_store;
     forget_store();

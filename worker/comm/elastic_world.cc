@@ -70,13 +70,13 @@ WorkerEnv ElasticWorld::env_now() const {
 }
 
 // A store that is being dialled may be lost with its host, which then answers no more.
-std::shared_ptr<Store> ElasticWorld::connect() const {
-  const auto deadline = comm::deadline_after(config_.timeout);
+std::shared_ptr<Store> ElasticWorld::connect(Deadline bound) const {
+  const auto deadline = earlier(bound, comm::deadline_after(config_.timeout));
   for (auto longest = first_dial;; longest *= 2) {
     const auto env = env_now();
-    const auto bound = notice_ ? earlier(deadline, Deadline::in(longest)) : deadline;
+    const auto end = notice_ ? earlier(deadline, Deadline::in(longest)) : deadline;
     try {
-      return comm::connect_job_store(env, config_, comm::job_credentials(env), bound);
+      return comm::connect_job_store(env, config_, comm::job_credentials(env), end);
     } catch (const Error& error) {
       if (error.code() != Errc::timeout || deadline.expired()) throw;
     }

@@ -35,7 +35,7 @@ class ElasticWorld {
   ElasticGroup& group() { return *group_; }
   // Makes a new client of the job's store, with a connection of its own, to where the store is now. Throws what
   // TcpStore throws.
-  std::shared_ptr<Store> connect() const;
+  std::shared_ptr<Store> connect(Deadline bound = Deadline::never()) const;
   // Returns whether the store is on this host now.
   bool is_beside_store() const;
   // Returns whether the launcher tells where the store is.

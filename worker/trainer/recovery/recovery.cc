@@ -61,10 +61,16 @@ void Recovery::announce() {
   able_ = true;
 }
 
+// Writes to the store that the others read: it may have moved since this process used it last.
+void Recovery::publish(const std::string& key, const std::string& value) {
+  const auto store = world_.store_moves() == store_moves_ ? store_ : world_.connect(soon());
+  store->set(key, value, soon());
+}
+
 void Recovery::withdraw() noexcept {
   if (!std::exchange(able_, false)) return;
   try {
-    store_->set(keys_.able(self_), "0", soon());
+    publish(keys_.able(self_), "0");
   } catch (const Error& error) {
     log::debug("cannot withdraw from recovery: {}", error.what());
   }
@@ -72,7 +78,7 @@ void Recovery::withdraw() noexcept {
 
 void Recovery::finish() noexcept {
   try {
-    store_->set(keys_.over(), "1", soon());
+    publish(keys_.over(), "1");
   } catch (const Error& error) {
     log::debug("cannot tell that the run is done: {}", error.what());
   }

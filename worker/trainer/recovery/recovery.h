@@ -88,6 +88,7 @@ class Recovery {
   bool await_key(const std::string& key, Deadline deadline);
   bool others_go_on(Deadline deadline);
   void connect_to_store();
+  void publish(const std::string& key, const std::string& value);
   State::Request compare_positions_of_all(const Holdings& own);
   void watch_for_end();
   Deadline deadline_of(const Catchup& catchup) const;
