@@ -157,8 +157,7 @@ class Agent {
   }
 
   static std::unique_ptr<StoreNotice> make_store_notice(const AgentSpec& spec) try {
-    const bool moves = spec.restarts.single_workers && spec.restarts.asks_server;
-    return moves ? std::make_unique<StoreNotice>() : nullptr;
+    return decides_with_server(spec) ? std::make_unique<StoreNotice>() : nullptr;
   } catch (const Error& error) {
     log::warn("workers are restarted if the node of their store is lost: {}", error.what());
     return nullptr;
@@ -326,14 +325,19 @@ class Agent {
   void execute(const PrepareRound& action) {
     const bool serves_workers =
         spec_.policy.agent_store && (backend_->serves_workers() ? backend_->is_host() : action.serves_store);
-    check_descriptor_limit(spec_, {.connections_of_workers = serves_workers ? action.world_size : 0,
-                                   .sessions = backend_->is_host() ? action.nodes - 1 : 0});
+    check_descriptor_limit(action, serves_workers ? action.world_size : 0);
     backend_->rendezvous().ready(action.generation, provide_store(action));
+  }
+
+  void check_descriptor_limit(const PrepareRound& action, int connections_of_workers) const {
+    ddprun::check_descriptor_limit(spec_, {.connections_of_workers = connections_of_workers,
+                                           .sessions = backend_->is_host() ? action.nodes - 1 : 0});
   }
 
   // Returns what Rendezvous::ready() takes. A store that stands by for another node's ends nothing if it fails.
   std::uint16_t provide_store(const PrepareRound& action) try {
     if (!action.serves_store && !(store_notice_ && spec_.policy.agent_store)) return 0;
+    if (!action.serves_store) check_descriptor_limit(action, action.world_size);
     return store_.provide(action.address, backend_->serves_workers(), accept_bound(), [this](const Error& e) {
       if (round_ && store_.serves(*round_)) act(state_.on_fault(e));
     });
@@ -345,7 +349,9 @@ class Agent {
 
   // Workers of the job may be replaced, and its nodes change, while the others run, by the rendezvous server's
   // decision.
-  bool decides_with_server() const { return spec_.restarts.single_workers && spec_.restarts.asks_server; }
+  static bool decides_with_server(const AgentSpec& spec) {
+    return spec.restarts.single_workers && spec.restarts.asks_server;
+  }
 
   milliseconds accept_bound() const { return std::min(spec_.policy.join_timeout, accept_timeout); }
 
@@ -463,7 +469,7 @@ class Agent {
 
   // Returns the generation, and whether its workers can recover; none if this agent does not report it.
   std::optional<std::pair<std::int64_t, bool>> recoverable() {
-    if (!decides_with_server() || !round_ || !store_.serves(*round_)) return std::nullopt;
+    if (!decides_with_server(spec_) || !round_ || !store_.serves(*round_)) return std::nullopt;
     const auto able = store_.able(*round_, state_.members());
     return std::pair(round_->generation, std::ranges::find(able, false) == able.end());
   }
