@@ -69,9 +69,9 @@ TEST_CASE("the node of the workers' store alone is lost: the server lives, and a
   const auto overrides = same_bits("gloo");
   const auto expected = undisturbed_digest(overrides);
   NodeTraining job("2:3", "60", {}, overrides);
-  auto& server = job.start({}, 2);
-  auto& first = job.start({}, 0);
-  auto& second = job.start({}, 1);
+  auto& server = job.start({}, {.node_rank = 2});
+  auto& first = job.start({}, {.node_rank = 0});
+  auto& second = job.start({}, {.node_rank = 1});
   server.wait_for_err(able, bound);
   job.wait_for_step(20);
   const auto before = job.workers({&server, &second});
@@ -94,9 +94,9 @@ TEST_CASE(
   const auto overrides = same_bits("gloo");
   const auto expected = undisturbed_digest(overrides);
   NodeTraining job("2:3", "60,keep_alive_interval=1,keep_alive_max_attempt=2", {}, overrides);
-  auto& server = job.start({}, 2);
-  auto& first = job.start({}, 0);
-  auto& second = job.start({}, 1);
+  auto& server = job.start({}, {.node_rank = 2});
+  auto& first = job.start({}, {.node_rank = 0});
+  auto& second = job.start({}, {.node_rank = 1});
   server.wait_for_err(able, bound);
   job.wait_for_step(20);
   const auto before = job.workers({&server, &second});
@@ -130,7 +130,7 @@ TEST_CASE("a node that has come later serves the workers' store of those after i
     REQUIRE(before.size() == 2);
     job.wait_for_steps(20, agents.front());
     CHECK(job.workers(others) == before);
-    agents.push_back(&job.start({}, std::nullopt, true));
+    agents.push_back(&job.start({}, {.may_serve = true}));
     agents.back()->wait_for_err("this node joins generation 0", bound);
     agents.front()->wait_until([&] { return job.workers({agents.back()}).size() == 1; }, "the newcomer's worker",
                                bound);

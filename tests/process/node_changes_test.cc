@@ -6,142 +6,30 @@
 #include <sys/stat.h>
 
 #include "common/unique_fd.h"
-#include "tests/process/recorded_training.h"
+#include "tests/process/node_training.h"
 #include "tests/process/save_watch.h"
 #include "tests/support/catch.h"
-#include "tests/support/free_port.h"
 
 // Nodes that leave and join a training while the workers of the others keep their processes.
 using namespace ddprun::testing;
-
-namespace {
-
-constexpr const char* able = "all workers can recover: true";
-
-// A job of agents on this machine, each with one worker. Each writes a ledger of its own, as one of a host does.
-class Job {
- public:
-  // last_call: seconds for which the first round waits for more nodes than the minimum.
-  Job(std::string nnodes, std::string last_call, Words launch, Words overrides)
-      : nnodes_(std::move(nnodes)),
-        last_call_(std::move(last_call)),
-        launch_(std::move(launch)),
-        overrides_(std::move(overrides)) {}
-
-  // Starts an agent. The first one serves the rendezvous, and its node has rank 0.
-  // wait_for: with may_wait, a FIFO from which its worker reads a line before it executes its program; none if empty.
-  Child& start(const Words& more = {}, const std::string& wait_for = "") {
-    Words launch{"--nnodes=" + nnodes_,
-                 "--nproc_per_node=1",
-                 "--rdzv_backend=c10d",
-                 "--node_rank=" + std::to_string(agents_.size()),
-                 "--rdzv_endpoint=127.0.0.1:" + port_,
-                 "--rdzv_conf=last_call_timeout=" + last_call_ + ",is_host=" + (agents_.empty() ? "true" : "false"),
-                 "--shutdown_timeout=20"};
-    launch.insert(launch.end(), launch_.begin(), launch_.end());
-    launch.insert(launch.end(), more.begin(), more.end());
-    Words overrides{"--data.ledger=" + ledger(agents_.size()),
-                    "--metrics.file=" + (training.folder / "metrics.jsonl").string()};
-    overrides.insert(overrides.end(), overrides_.begin(), overrides_.end());
-    auto variables = training.marker.variables();
-    variables["LOGLEVEL"] = "DEBUG";
-    variables["WAIT_FOR"] = wait_for;
-    auto words = training.job(launch, overrides);
-    const Words waiting{"/bin/sh", "-c", "test -z \"$WAIT_FOR\" || read line < \"$WAIT_FOR\"; exec \"$0\" \"$@\"",
-                        DDPRUN_WORKER};
-    if (may_wait)
-      words.insert(words.begin() + 1 + static_cast<std::ptrdiff_t>(launch.size()), waiting.begin(), waiting.end());
-    agents_.push_back(std::make_unique<Child>(words, variables));
-    return *agents_.back();
-  }
-  Child& first() { return *agents_.front(); }
-
-  // The process of each agent's worker.
-  std::map<const Child*, pid_t> workers() const {
-    std::map<const Child*, pid_t> pids;
-    for (const pid_t pid : workers_of(training.marker)) {
-      const auto parent = parent_of(pid);
-      for (const auto& agent : agents_)
-        if (agent->pid() == parent) pids[agent.get()] = pid;
-    }
-    return pids;
-  }
-  void wait_for_step(std::int64_t step) { ddprun::testing::wait_for_step(first(), training, step); }
-  // Waits for so many more steps.
-  void wait_for_steps(std::int64_t count) { wait_for_step(recorded_steps(training).back() + count); }
-
-  // Returns what `ledger verify` says of the files of all agents.
-  std::string verified() const {
-    Words words{DDPRUN_WORKER, "ledger", "verify"};
-    for (std::size_t i = 0; i < agents_.size(); ++i)
-      if (std::filesystem::exists(ledger(i))) words.push_back(ledger(i));
-    const auto result = Child(words).wait(bound);
-    INFO(result.err);
-    CHECK(result.code == 0);
-    return result.out;
-  }
-
-  std::string ledger(std::size_t agent) const {
-    return (training.folder / ("ledger." + std::to_string(agent))).string();
-  }
-
-  Training training;
-  bool may_wait = false;  // the same for all agents
-
- private:
-  static pid_t parent_of(pid_t pid) {
-    const auto status = proc_text(std::to_string(pid), "status");
-    const auto at = status.find("PPid:");
-    return at == std::string::npos ? 0 : std::atoi(status.c_str() + at + 5);
-  }
-
-  const std::string nnodes_, last_call_;
-  const Words launch_, overrides_;
-  const std::string port_ = std::to_string(free_port());
-  std::list<std::unique_ptr<Child>> agents_;
-};
-
-}  // namespace
-
-namespace {
-
-// The job makes the same steps with any number of ranks.
-const Words same_steps{"--train.batch_size=0", "--train.global_batch_size=40", "--data.samples=16000"};
-constexpr std::int64_t all_steps = 800;
-
-std::string output_of(Child& agent, int code = 0) {
-  const auto result = agent.wait(bound);
-  INFO(result.out + result.err);
-  CHECK(result.code == code);
-  return result.out + result.err;
-}
-
-// Returns the processes of these agents' workers.
-std::map<const Child*, pid_t> workers_of_agents(const Job& job, const std::vector<const Child*>& agents) {
-  auto workers = job.workers();
-  std::erase_if(workers, [&](const auto& each) { return std::ranges::find(agents, each.first) == agents.end(); });
-  return workers;
-}
-
-}  // namespace
 
 TEST_CASE("when a node is lost, the workers of the others go on in their processes, and no sample is lost") {
   const Words backend{"--dist.backend=" + std::string(GENERATE("gloo", "shm"))};
   CAPTURE(backend);
   auto overrides = same_steps;
   overrides.insert(overrides.end(), backend.begin(), backend.end());
-  Job job("1:3", "60", {"--max_restarts=0"}, overrides);
+  NodeTraining job("1:3", "60", {"--max_restarts=0"}, overrides);
   auto& a = job.start();
   auto& b = job.start();
   auto& c = job.start();
   a.wait_for_err(able, bound);
   job.wait_for_step(5);
-  const auto before = workers_of_agents(job, {&a, &c});
+  const auto before = job.workers({&a, &c});
   REQUIRE(before.size() == 2);
   b.signal(SIGKILL);
   a.wait_for_err("generation 0 goes on with 2 nodes and 2 workers, and the same workers on the nodes that stay", bound);
   job.wait_for_steps(20);
-  CHECK(workers_of_agents(job, {&a, &c}) == before);
+  CHECK(job.workers({&a, &c}) == before);
   const auto output = output_of(a) + output_of(c);
   CHECK(occurrences(output, "new round") == 0);
   CHECK(recorded_steps(job.training) == first_steps(all_steps));
@@ -154,18 +42,18 @@ TEST_CASE("where ranks have parts of the state, those that stay get a lost node'
   const std::string zero = GENERATE("1", "3");
   for (const std::string& each : {"--parallel.zero=" + zero, std::string("--checkpoint.peers=1")})
     overrides.push_back(each);
-  Job job("1:3", "60", {"--max_restarts=0"}, overrides);
+  NodeTraining job("1:3", "60", {"--max_restarts=0"}, overrides);
   auto& a = job.start();
   auto& b = job.start();
   auto& c = job.start();
   a.wait_for_err(able, bound);
   job.wait_for_step(40);
-  const auto before = workers_of_agents(job, {&a, &c});
+  const auto before = job.workers({&a, &c});
   REQUIRE(before.size() == 2);
   b.signal(SIGKILL);
   a.wait_for_err("generation 0 goes on with 2 nodes and 2 workers, and the same workers on the nodes that stay", bound);
   job.wait_for_steps(20);
-  CHECK(workers_of_agents(job, {&a, &c}) == before);
+  CHECK(job.workers({&a, &c}) == before);
   const auto output = output_of(a) + output_of(c);
   CHECK(occurrences(output, "from copies in the memory of neighbours (checkpoint.peers)") == 1);
   CHECK(recorded_steps(job.training) == first_steps(all_steps));
@@ -177,19 +65,19 @@ TEST_CASE("a node that joins a training gets the state from the others, whose wo
   const std::string zero = GENERATE("0", "1", "3");
   CAPTURE(zero);
   overrides.push_back("--parallel.zero=" + zero);
-  Job job("1:3", "1", {}, overrides);
+  NodeTraining job("1:3", "1", {}, overrides);
   auto& a = job.start();
   a.wait_for_err(able, bound);
   std::vector<const Child*> agents{&a};
   for (int nodes = 2; nodes <= 3; ++nodes) {
     CAPTURE(nodes);
     job.wait_for_step(5 * nodes);
-    const auto before = workers_of_agents(job, agents);
+    const auto before = job.workers(agents);
     auto& added = job.start();
     const auto size = std::to_string(nodes);
     a.wait_for_err("generation 0 goes on with " + size + " nodes and " + size + " workers", bound);
     a.wait_for_err("in generation " + std::to_string(nodes - 1) + " of their group", bound);
-    CHECK(workers_of_agents(job, agents) == before);
+    CHECK(job.workers(agents) == before);
     agents.push_back(&added);
   }
   job.wait_for_steps(20);
@@ -206,7 +94,7 @@ TEST_CASE("a node that joins a training gets the state from the others, whose wo
 TEST_CASE("nodes that come one after the other join once the workers of all of them are ready") {
   auto overrides = same_steps;
   overrides.back() = "--data.samples=32000";
-  Job job("1:3", "1", {}, overrides);
+  NodeTraining job("1:3", "1", {}, overrides);
   job.may_wait = true;
   const auto fifo = (job.training.folder / "fifo").string();
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -214,7 +102,7 @@ TEST_CASE("nodes that come one after the other join once the workers of all of t
   auto& a = job.start();
   a.wait_for_err(able, bound);
   job.wait_for_step(5);
-  auto& b = job.start({}, fifo);
+  auto& b = job.start({}, {.wait_for = fifo});
   a.wait_for_err("generation 0 goes on with 2 nodes and 2 workers", bound);
   auto& c = job.start();
   a.wait_for_err("generation 0 goes on with 3 nodes and 3 workers", bound);
@@ -236,7 +124,7 @@ TEST_CASE("a checkpoint after whose step nodes join or leave is not made again")
   for (const std::string& each : {"--parallel.zero=" + zero, std::string("--data.samples=8000"),
                                   std::string("--checkpoint.every_steps=1"), std::string("--checkpoint.keep=1")})
     overrides.push_back(each);
-  Job job("1:2", "1", {}, overrides);
+  NodeTraining job("1:2", "1", {}, overrides);
   SaveWatch watch(job.training.folder / "checkpoints");
   auto& a = job.start();
   a.wait_for_err(able, bound);
@@ -266,7 +154,7 @@ TEST_CASE("where ranks have parts of the state, nodes that leave hand theirs ove
   for (const std::string& each :
        {"--parallel.zero=" + zero, std::string("--checkpoint.dir="), std::string("--checkpoint.every_steps=0")})
     overrides.push_back(each);
-  Job job("1:3", "60", {"--max_restarts=0"}, overrides);
+  NodeTraining job("1:3", "60", {"--max_restarts=0"}, overrides);
   auto& a = job.start();
   auto& b = job.start();
   auto& c = job.start();
@@ -291,7 +179,7 @@ namespace {
 // whether the state was not restored yet: the worker of the first, which has parts of it, is stopped until then, but
 // may be so too late.
 bool is_lost_within_restoration(const Words& overrides) {
-  Job job("1:3", "60", {"--max_restarts=0"}, overrides);
+  NodeTraining job("1:3", "60", {"--max_restarts=0"}, overrides);
   auto& a = job.start();
   auto& b = job.start();
   auto& c = job.start();
@@ -334,7 +222,7 @@ TEST_CASE(
   for (const std::string& each : {std::string("--train.preempt_signal=TERM"), "--parallel.zero=" + zero,
                                   std::string("--checkpoint.every_steps=100000")})
     overrides.push_back(each);
-  Job job("1:3", "60", {"--max_restarts=0"}, overrides);
+  NodeTraining job("1:3", "60", {"--max_restarts=0"}, overrides);
   auto& a = job.start();
   auto& b = job.start();
   auto& c = job.start();
@@ -350,17 +238,17 @@ TEST_CASE(
 TEST_CASE("nodes leave and join again and again while the worker of the first keeps its process") {
   auto overrides = same_steps;
   overrides.back() = "--data.samples=32000";
-  Job job("1:3", "60", {"--max_restarts=100"}, overrides);
+  NodeTraining job("1:3", "60", {"--max_restarts=100"}, overrides);
   auto& a = job.start();
   auto& b = job.start({"--chaos=leave:400ms,join:200ms;seed=1"});
   auto& c = job.start({"--chaos=leave:300ms,join:300ms,kill:2s;seed=2"});
   a.wait_for_err(able, bound);
-  const auto before = workers_of_agents(job, {&a});
+  const auto before = job.workers({&a});
   for (int i = 0; i < 3; ++i) {
     a.wait_for_err("goes on with 1 node", bound);
     a.wait_for_err("goes on with 2 nodes", bound);
   }
-  CHECK(workers_of_agents(job, {&a}) == before);
+  CHECK(job.workers({&a}) == before);
   const auto output = output_of(a);
   output_of(b);
   output_of(c);

@@ -18,6 +18,12 @@ namespace ddprun::testing {
 
 inline constexpr const char* able = "all workers can recover: true";
 
+struct NodeOptions {
+  std::optional<std::size_t> node_rank = std::nullopt;  // that its agent asks for; none: the number of agents before it
+  bool may_serve = false;     // the rendezvous at its endpoint; the first agent does in any case
+  std::string wait_for = {};  // with may_wait: a FIFO from which its worker reads a line before it starts; empty: none
+};
+
 // A job of agents on this machine, each with one worker. Each writes a ledger of its own, as one of a host does.
 class NodeTraining {
  public:
@@ -28,14 +34,13 @@ class NodeTraining {
         launch_(std::move(launch)),
         overrides_(std::move(overrides)) {}
 
-  // Starts an agent. The first one serves the rendezvous; later ones do so at its endpoint only if may_serve is set.
-  // node_rank: that it asks for; by default the number of agents before it.
-  Child& start(const Words& more = {}, std::optional<std::size_t> node_rank = std::nullopt, bool may_serve = false) {
-    const std::string is_host = agents_.empty() ? ",is_host=true" : may_serve ? "" : ",is_host=false";
+  // Starts an agent. The first one serves the rendezvous.
+  Child& start(const Words& more = {}, const NodeOptions& agent = {}) {
+    const std::string is_host = agents_.empty() ? ",is_host=true" : agent.may_serve ? "" : ",is_host=false";
     Words launch{"--nnodes=" + nnodes_,
                  "--nproc_per_node=1",
                  "--rdzv_backend=c10d",
-                 "--node_rank=" + std::to_string(node_rank.value_or(agents_.size())),
+                 "--node_rank=" + std::to_string(agent.node_rank.value_or(agents_.size())),
                  "--rdzv_endpoint=127.0.0.1:" + port_,
                  "--rdzv_conf=last_call_timeout=" + last_call_ + is_host,
                  "--shutdown_timeout=20"};
@@ -46,7 +51,13 @@ class NodeTraining {
     overrides.insert(overrides.end(), overrides_.begin(), overrides_.end());
     auto variables = training.marker.variables();
     variables["LOGLEVEL"] = "DEBUG";
-    agents_.push_back(std::make_unique<Child>(training.job(launch, overrides), variables));
+    variables["WAIT_FOR"] = agent.wait_for;
+    auto words = training.job(launch, overrides);
+    const Words waiting{"/bin/sh", "-c", "test -z \"$WAIT_FOR\" || read line < \"$WAIT_FOR\"; exec \"$0\" \"$@\"",
+                        DDPRUN_WORKER};
+    if (may_wait)
+      words.insert(words.begin() + 1 + static_cast<std::ptrdiff_t>(launch.size()), waiting.begin(), waiting.end());
+    agents_.push_back(std::make_unique<Child>(words, variables));
     return *agents_.back();
   }
   Child& first() { return *agents_.front(); }
@@ -89,16 +100,18 @@ class NodeTraining {
     return result.out;
   }
 
+  std::string ledger(std::size_t agent) const {
+    return (training.folder / ("ledger." + std::to_string(agent))).string();
+  }
+
   Training training;
+  bool may_wait = false;  // the same for all agents
 
  private:
   static pid_t parent_of(pid_t pid) {
     const auto status = proc_text(std::to_string(pid), "status");
     const auto at = status.find("PPid:");
     return at == std::string::npos ? 0 : std::atoi(status.c_str() + at + 5);
-  }
-  std::string ledger(std::size_t agent) const {
-    return (training.folder / ("ledger." + std::to_string(agent))).string();
   }
 
   const std::string nnodes_, last_call_;
