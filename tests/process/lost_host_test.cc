@@ -1,4 +1,5 @@
 #include <csignal>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,23 @@ std::string undisturbed_digest(const Words& overrides) {
   return digest;
 }
 
+// Three nodes that train: the first serves the workers' store, and the last the rendezvous.
+struct TrainingNodes {
+  TrainingNodes(const std::string& rendezvous, const Words& overrides) : job("2:3", rendezvous, {}, overrides) {
+    server.wait_for_err(able, bound);
+    job.wait_for_step(20);
+    before = workers_that_stay();
+    REQUIRE(before.size() == 2);
+  }
+  std::map<const Child*, pid_t> workers_that_stay() const { return job.workers({&server, &second}); }
+
+  NodeTraining job;
+  Child& server = job.start({}, {.node_rank = 2});
+  Child& first = job.start({}, {.node_rank = 0});
+  Child& second = job.start({}, {.node_rank = 1});
+  std::map<const Child*, pid_t> before;
+};
+
 }  // namespace
 
 TEST_CASE("the node that serves rendezvous and workers' store is lost: the others train on, and get the same bits") {
@@ -68,18 +86,12 @@ TEST_CASE("the node that serves rendezvous and workers' store is lost: the other
 TEST_CASE("the node of the workers' store alone is lost: the server lives, and a node that stays serves the next one") {
   const auto overrides = same_bits("gloo");
   const auto expected = undisturbed_digest(overrides);
-  NodeTraining job("2:3", "60", {}, overrides);
-  auto& server = job.start({}, {.node_rank = 2});
-  auto& first = job.start({}, {.node_rank = 0});
-  auto& second = job.start({}, {.node_rank = 1});
-  server.wait_for_err(able, bound);
-  job.wait_for_step(20);
-  const auto before = job.workers({&server, &second});
-  REQUIRE(before.size() == 2);
+  TrainingNodes nodes("60", overrides);
+  auto& [job, server, first, second, before] = nodes;
   NodeTraining::kill(first);
   for (auto* agent : {&server, &second}) agent->wait_for_err(goes_on, bound);
   job.wait_for_steps(50);
-  CHECK(job.workers({&server, &second}) == before);
+  CHECK(nodes.workers_that_stay() == before);
   const auto output = output_of(server) + output_of(second);
   CHECK(occurrences(output, elected) == 0);
   CHECK(occurrences(output, other_store) == 2);
@@ -93,23 +105,18 @@ TEST_CASE(
     "the agent of the workers' store is frozen while its worker trains: the others go on, and it joins them again") {
   const auto overrides = same_bits("gloo");
   const auto expected = undisturbed_digest(overrides);
-  NodeTraining job("2:3", "60,keep_alive_interval=1,keep_alive_max_attempt=2", {}, overrides);
-  auto& server = job.start({}, {.node_rank = 2});
-  auto& first = job.start({}, {.node_rank = 0});
-  auto& second = job.start({}, {.node_rank = 1});
-  server.wait_for_err(able, bound);
-  job.wait_for_step(20);
-  const auto before = job.workers({&server, &second});
-  REQUIRE(before.size() == 2);
+  TrainingNodes nodes("60,keep_alive_interval=1,keep_alive_max_attempt=2", overrides);
+  auto& [job, server, first, second, before] = nodes;
   first.signal(SIGSTOP);
   for (auto* agent : {&server, &second}) agent->wait_for_err(goes_on, bound);
   first.signal(SIGCONT);
   first.wait_for_err("this node joins generation 0, which runs, as node 2 of 3", bound);
-  CHECK(job.workers({&server, &second}) == before);
+  CHECK(nodes.workers_that_stay() == before);
   const auto output = output_of(server) + output_of(second) + output_of(first);
   CHECK(occurrences(output, other_store) >= 2);
   CHECK(occurrences(output, "new round") == 0);
   CHECK(parameters_of(output) == expected);
+  CHECK(recorded_steps(job.training) == first_steps(all_steps));
   CHECK(job.training.marker.processes() == 0);
 }
 
