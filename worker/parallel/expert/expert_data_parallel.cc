@@ -70,7 +70,6 @@ GradientBuckets ExpertDataParallel::buckets(const nn::Module& model, const Exper
 ExpertDataParallel::ExpertDataParallel(nn::Module& model, const ExpertParallel& experts, ProcessGroup& replicas,
                                        ProcessGroup& all, const DdpOptions& options, const MakeHook& make_hook)
     : model_(model),
-      experts_(experts),
       replicas_(replicas),
       all_(all),
       own_group_(&experts.group().group() == &all ? split(all, 0, all.rank()) : nullptr),

@@ -61,7 +61,6 @@ class ExpertDataParallel final : public DataParallelism {
   void divide();
 
   nn::Module& model_;
-  const ExpertParallel& experts_;
   ProcessGroup& replicas_;
   ProcessGroup& all_;
   const std::unique_ptr<ProcessGroup> own_group_;  // a group of all ranks; null where experts have another group
