@@ -223,7 +223,8 @@ void DistributedDataParallel::State::define_gradients() {
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
   check_ignored(model, options);
-  align_ranks(group, common(model.named_parameters(), options), common(model.named_buffers(), options));
+  if (options.init_sync)
+    align_ranks(group, common(model.named_parameters(), options), common(model.named_buffers(), options));
   state_ = std::make_unique<State>(model, group, options);
   if (options.shard_gradients) state_->shard();
   state_->install_hooks();

@@ -41,6 +41,9 @@ struct DdpOptions {
   bool shard_gradients = false;
   // The part of the model that this rank has if a pipeline spreads it over several.
   StageTensors stages = {};
+  // The constructor checks that all ranks have the same model, and copies rank 0's parameters and buffers to the
+  // others. If false, the user ensures that the ranks have the same model with the same values.
+  bool init_sync = true;
 };
 
 // The parameters whose gradients are averaged with these options, and their buckets. Pure: it looks only at names,
@@ -64,7 +67,7 @@ struct JoinOptions {
 //   loss(ddp.forward(inputs), targets).backward();   // returns with averaged gradients
 //   optimizer.step();
 //
-// The constructor checks that all ranks have the same model and copies rank 0's parameters and buffers to the others.
+// All ranks begin with the same model and values (DdpOptions::init_sync).
 // Every backward pass from the output of forward() then averages the gradients before it returns; communication
 // overlaps with the computation of the pass. Under no_sync() gradients accumulate locally.
 //

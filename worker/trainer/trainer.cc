@@ -236,7 +236,10 @@ class Trainer::Impl {
 
   void begin(const Recovery::Resumed& resumed, const std::string& reason, Clock::time_point noticed) {
     if (resumed.catchup.repeats) backup_->undo_events();
-    if (!session_) session_ = make_session(job_, state_, resumed.group);
+    if (!session_) {
+      state_.ranks_agree = true;
+      session_ = make_session(job_, state_, resumed.group);
+    }
     if (!backup_->begin_session(*session_) && resumed.catchup.step > 0 && session_->is_first())
       log::warn("no rank has what the hook (parallel.hook) keeps from step to step any more: it begins anew");
     progress_.set_prints(session_->is_first());

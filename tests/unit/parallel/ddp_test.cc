@@ -115,6 +115,20 @@ TEST_CASE("all ranks begin with rank 0's parameters and buffers") {
   });
 }
 
+TEST_CASE("without init_sync the ranks begin with their own parameters and buffers") {
+  run_ranks(2, [](ProcessGroup& group) {
+    const auto seed = 10 + static_cast<std::uint64_t>(group.rank());
+    const Net original(seed);
+    Net net(seed);
+    const DistributedDataParallel ddp(net, group, {.init_sync = false});
+    const auto expected = original.named_parameters();
+    const auto actual = net.named_parameters();
+    for (std::size_t p = 0; p < actual.size(); ++p)
+      require(values(actual[p].second.value()) == values(expected[p].second.value()), actual[p].first);
+    require(values(net.mean) == values(original.mean), "mean");
+  });
+}
+
 TEST_CASE("buckets count as gradients as long as they are there, casts as casts") {
   run_ranks(1, [](ProcessGroup& group) {
     const auto held = [](MemoryOwner owner) {

@@ -104,10 +104,11 @@ auto naming_keys_of_parallel(Act act) {
   }
 }
 
-std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, nn::Module& model, ProcessGroup& group,
-                                                  const StageTensors& stages = {}) {
+std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, const TrainState& state, nn::Module& model,
+                                                  ProcessGroup& group, const StageTensors& stages) {
   DdpOptions options = ddp_options(c);
   options.stages = stages;
+  options.init_sync = !state.ranks_agree;
   return naming_keys_of_parallel([&] {
     auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
     if (c.parallel.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group, device_of(model)));
@@ -115,10 +116,10 @@ std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, nn::Modu
   });
 }
 
-StageParallelism replicated(const TrainConfig& c) {
+StageParallelism replicated(const TrainConfig& c, const TrainState& state) {
   auto form = pipeline::distributed_stages(ddp_options(c));
-  form.make = [&c](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
-    return make_ddp(c, model, group, stages);
+  form.make = [&](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
+    return make_ddp(c, state, model, group, stages);
   };
   return form;
 }
@@ -195,7 +196,7 @@ std::unique_ptr<ShardSumHook> make_shard_sums(const TrainConfig& c, TrainState& 
 StageParallelism summed_by_shard(const TrainConfig& c, TrainState& state, ShardSumHook*& shard_sums) {
   return {.make =
               [&](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
-                auto ddp = make_ddp(c, model, group, stages);
+                auto ddp = make_ddp(c, state, model, group, stages);
                 auto hook = make_shard_sums(c, state, group);
                 shard_sums = hook.get();
                 ddp->register_comm_hook(std::move(hook));
@@ -213,7 +214,7 @@ StageParallelism data_parallel_form(const TrainConfig& c, TrainState& state, con
   if (c.parallel.strategy == "local_sgd") return local_steps(c);
   if (is_divided_among_cuda_devices(c.parallel)) return sole_rank();
   if (c.train.shards > 0) return summed_by_shard(c, state, shard_sums);
-  return replicated(c);
+  return replicated(c, state);
 }
 
 }  // namespace ddprun::trainer

@@ -42,6 +42,9 @@ struct TrainState {
   // The times by which the layers of a pipeline are divided among stages; empty until a session has measured them. A
   // later group needs the same ones, since ranks hold parts of the state by stages.
   std::vector<double> layer_seconds;
+  // True if the ranks of the next session's group have the same parameters already, as after a recovery: the session
+  // does not copy rank 0's.
+  bool ranks_agree = false;
   // To be called before parameters, optimizer state or averages change: waits for those who read them on another
   // thread, as a checkpoint does that is saved in the background. They read no buffers.
   std::function<void()> await_readers = [] {};
