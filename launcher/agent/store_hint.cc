@@ -60,9 +60,8 @@ void StoreHint::look() {
 std::string store_hint_text(int rank, pid_t process, const std::string& store) {
   return fmt::format(
       "rank {} (pid {}) has been trying for {} s to connect to an address at which nobody listens. If its script opens "
-      "a "
-      "store of its own (init_method='tcp://...'): PyTorch before 2.15 makes every rank a client there, because ddprun "
-      "serves the workers' store, at {}. Use init_method='env://', or start ddprun with --no_agent_store",
+      "a store of its own (init_method='tcp://...'): PyTorch before 2.15 makes every rank a client there, because "
+      "ddprun serves the workers' store, at {}. Use init_method='env://', or start ddprun with --no_agent_store",
       rank, process, ConnectWatch::limit.count(), store);
 }
 

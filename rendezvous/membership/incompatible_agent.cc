@@ -41,8 +41,7 @@ std::string refusal_text(const IncompatibleAgent& agent) {
   if (agent.kind == IncompatibleAgent::Kind::torchrun_c10d)
     return fmt::format(
         "torchrun's --rdzv_backend=c10d cannot join run id '{}', which a ddprun agent uses: start ddprun on every "
-        "node, "
-        "or set --rdzv_backend=static and --node_rank on every node",
+        "node, or set --rdzv_backend=static and --node_rank on every node",
         run_id);
   return fmt::format(
       "run id '{}' is in use at this endpoint with --rdzv_backend=c10d, this node has static: set the same "

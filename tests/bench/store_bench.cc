@@ -220,15 +220,11 @@ class StoreBench {
 Run store_bench(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
   subcommand.footer(
-      "One thread drives all connections, each with one request under way; servers that are compared take turns. echo "
-      "is the floor:\n"
-      "a thread that sends back what it receives. set is confirmed by a PING behind it; get is one round trip, two "
-      "with "
-      "--c10d; wait\n"
-      "is from one client's set to the other's answer; set_unanswered is the rate until the server has taken all in, "
-      "by TCPStore's client where there is one. "
-      "Redis is\n"
-      "measured where redis-server is on PATH; PyTorch's TCPStore (its Python client, a process a connection) where\n"
+      "One thread drives all connections, each with one request under way; servers that are compared take turns.\n"
+      "echo is the floor: a thread that sends back what it receives. set is confirmed by a PING behind it; get is one\n"
+      "round trip, two with --c10d; wait is from one client's set to the other's answer; set_unanswered is the rate\n"
+      "until the server has taken all in, by TCPStore's client where there is one. Redis is measured where\n"
+      "redis-server is on PATH; PyTorch's TCPStore (its Python client, a process a connection) where\n"
       "DDPRUN_TORCH_PYTHON names a Python that has torch.");
   subcommand.add_option("--connections", options->connections, "clients at once")
       ->delimiter(',')

@@ -58,8 +58,7 @@ TEST_CASE("a slow stage of a pipeline gives a layer away, and the run learns and
   const auto moved = output_of(balanced.run(60, more));
   const std::regex line(
       "step [0-9]+: layer 4 moves from stage 1 to stage 0: stages compute [0-9.]+, [0-9.]+ ms a step: the slowest "
-      "would "
-      "take [0-9.]+ ms in place of");
+      "would take [0-9.]+ ms in place of");
   CHECK(std::regex_search(moved, line));
   CHECK_THAT(output_of(balanced.run(steps, more)), Catch::Contains("going on from the checkpoint of step 60"));
   check_same_losses(job, balanced, steps);

@@ -118,8 +118,7 @@ std::string flops_line(const Summary& summary) {
 std::string overlap_line(const Overlap& overlap, const Summary& summary) {
   return fmt::format(
       "overlap of rank 0: of {:.2f} ms of communication a step at most {:.2f} can be hidden behind the computation, "
-      "and "
-      "{:.2f} were ({} % of that)",
+      "and {:.2f} were ({} % of that)",
       ms(overlap.communication, summary), ms(overlap.hideable, summary), ms(overlap.hidden, summary),
       percent(overlap.hidden, overlap.hideable));
 }

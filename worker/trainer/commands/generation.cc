@@ -160,8 +160,7 @@ Command generate_command() {
           .usage = "generate train.cfg [--section.key=value ...]",
           .help =
               "generate continues a text with the model of the newest checkpoint, or of model.weights; its keys are "
-              "those of "
-              "[generate].\n",
+              "those of [generate].\n",
           .run = generate};
 }
 

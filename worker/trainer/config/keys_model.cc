@@ -13,14 +13,12 @@ void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& regi
   s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
   s.add("model.dropout", m.dropout,
         {.help = "probability of dropping an activation: after a hidden layer of mlp; in gpt and transformer of the "
-                 "embeddings, the "
-                 "attention weights and the results of attention and MLP",
+                 "embeddings, the attention weights and the results of attention and MLP",
          .min = 0,
          .max = 0.99});
   s.add("model.stem", m.stem,
         {.help = "first layers of resnet18 and resnet50: cifar, 3x3 with stride 1, for small images; imagenet, 7x7 "
-                 "with stride 2 "
-                 "and max-pooling",
+                 "with stride 2 and max-pooling",
          .choices = texts(nn::resnet_stems())});
   s.add("model.channels", m.channels,
         {.help = "channels of the first layer of resnet18 and resnet50; the last one has 8 times as many, in resnet50 "

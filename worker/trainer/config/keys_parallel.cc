@@ -73,8 +73,7 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
         {.help = "ddp: each rank trains a replica on its part of the batch; data_parallel: with a replica "
                  "and a thread for each of parallel.devices; local_sgd: ranks step by their own gradients and average "
                  "their parameters now and then; parameter_server: each worker's gradient updates the parameters that "
-                 "servers "
-                 "have, without waiting for other workers",
+                 "servers have, without waiting for other workers",
          .choices = {"ddp", "data_parallel", "local_sgd", "parameter_server"}});
   s.add("parallel.local_sgd_period", p.local_sgd_period,
         {.help = "with parallel.strategy = local_sgd: steps from one average of the parameters to the next",

@@ -77,13 +77,11 @@ std::vector<Refusal> gradient_rows() {
         zero,
         pipeline},
        "it averages Adam's momentum, of whole parameters: there is no average of gradients to clip, to examine, to "
-       "scale "
-       "or to divide"},
+       "scale or to divide"},
       {{"parallel.hook", "other than fp16 and bf16", rounds_by_neighbours},
        {divided_gradients, tensor, expert},
        "it rounds a bucket as a whole: a parameter that ranks have beside different slices, or of which they have "
-       "parts "
-       "alone, would not stay the same at all of them"},
+       "parts alone, would not stay the same at all of them"},
       {zero,
        {find_unused, static_graph, ignored},
        "each rank updates ranges of buckets, of which every parameter needs its average"},
@@ -107,8 +105,7 @@ std::vector<Refusal> strategy_rows() {
       {{"parallel.strategy", "= local_sgd and parameter_server", is_asynchronous},
        {hook, sync_batch_norm, balance, fp16, ema, outliers},
        "each rank steps by gradients of its own: there is no average to round, and nothing on which all decide in "
-       "every "
-       "step"},
+       "every step"},
       {shards,
        {strategy,
         devices,
