@@ -29,22 +29,34 @@ report_crashes() {
 crash='(Thread|Address|Leak)Sanitizer: |: runtime error: |SIGSEGV|SIGABRT|SIGBUS|SIGILL|SIGFPE|Segmentation fault'
 crash+='|corrupted (size|double-linked)|double free|free\(\): |malloc\(\): |malloc_consolidate|terminate called|\*\*\*Exception'
 delayed_by_load() {  # build folder
-  local failed="$1/Testing/Temporary/LastTestsFailed.log"
+  local failed="$1/failed-tests"
   [ -s "$failed" ] || return 1
   echo "ci: failed in $1:"
   cut -d: -f2- "$failed"
   [ "$(wc -l <"$failed")" -le 5 ] || return 1
   [ ${#long_tests[@]} -eq 0 ] || return 1  # ten times a long test is too long
-  if grep -E "$crash" "$1/tests.log"; then  # the output of failed tests, and how each ended
+  if grep -E "$crash" "$1/failed-output"; then
     echo "ci: the above is a crash: not repeated"
     return 1
   fi
   echo "ci: the above run again ten times with nothing beside them"
+  cp "$failed" "$1/$last_failures"
   ctest --test-dir "$1" --rerun-failed --repeat until-fail:10 --output-on-failure || return 1
   echo "ci: DELAYED BY LOAD: the tests above passed ten times alone"
 }
 
-# The builds whose tests failed are in the list suspects, which this empties.
+readonly last_failures=Testing/Temporary/LastTestsFailed.log  # of ctest, which leaves it
+suspects=()  # the builds whose tests have failed
+
+forget_failures() { rm -f build*/"$last_failures" build*/failed-{tests,output}; }
+
+# Keeps which tests of a build have failed, and their output, until they are judged: others may run in it before.
+suspect() {  # build folder
+  cat "$1/$last_failures" >>"$1/failed-tests" 2>/dev/null || true
+  cat "$1/tests.log" >>"$1/failed-output"
+  [[ " ${suspects[*]} " == *" $1 "* ]] || suspects+=("$1")
+}
+
 judge_suspects() {
   local folder
   for folder in "${suspects[@]}"; do

@@ -1,5 +1,9 @@
 # The builds with sanitizers, which compile beside the stages before them, and their tests.
 
+# How long all tests of a preset take at most on two cores, in seconds.
+declare -rA sanitized_seconds=([tsan]=900 [asan]=1000)
+declare -A begun=()
+
 build_sanitized() {  # preset
   mkdir -p "build-$1"
   {
@@ -7,6 +11,18 @@ build_sanitized() {  # preset
     exec nice -n 19 ninja -C "build-$1" "$1_tests"
   } >"build-$1/setup.log" 2>&1 &
   building=$!
+}
+
+# Begins the build of the next preset that has its turn, if any.
+build_next_sanitized() {
+  local part
+  for part in "${parts[@]}"; do
+    if [[ -v sanitized_seconds[$part] && ! -v begun[$part] ]]; then
+      begun[$part]=1
+      build_sanitized "$part"
+      return
+    fi
+  done
 }
 
 # A build that takes longer than the run may is ended: no time is left for its tests then.
@@ -30,9 +46,6 @@ until_limit() {  # process
   kill "$1" 2>/dev/null
 }
 
-# How long all tests of a preset take at most on two cores, in seconds.
-declare -rA sanitized_seconds=([tsan]=900 [asan]=1000)
-
 # With less time than all take, each second, third, ... test runs; which ones depends on the commit.
 test_sanitized() {  # preset, seconds to use
   local preset=$1 seconds=$2 selection=() code=0
@@ -54,5 +67,5 @@ test_sanitized() {  # preset, seconds to use
     not_run "the rest of the tests of $preset" "no time was left"
     return
   fi
-  suspects+=("build-$preset")
+  suspect "build-$preset"
 }
