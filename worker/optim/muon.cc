@@ -9,11 +9,12 @@
 namespace ddprun::optim {
 namespace {
 
-bool is_matrix(const Shape& shape) {
-  return shape.size() == 2;
+// Weights of several experts are one parameter of three dimensions.
+bool has_matrices(std::string_view name, const Shape& shape) {
+  return !is_bias(name) && (shape.size() == 2 || shape.size() == 3);
 }
-bool is_not_matrix(const Shape& shape) {
-  return !is_matrix(shape);
+bool has_no_matrices(std::string_view name, const Shape& shape) {
+  return !has_matrices(name, shape);
 }
 
 template <class T>
@@ -56,7 +57,7 @@ void make_orthogonal(Tensor& x, double eps, std::int64_t steps) {
 }
 
 double adjusted_lr(double lr, const std::string& function, const Shape& shape) {
-  const auto rows = static_cast<double>(shape[0]), columns = static_cast<double>(shape[1]);
+  const auto rows = static_cast<double>(shape[shape.size() - 2]), columns = static_cast<double>(shape.back());
   if (function == "match_rms_adamw") return lr * 0.2 * std::sqrt(std::max(rows, columns));
   return lr * std::sqrt(std::max(1.0, rows / columns));
 }
@@ -65,9 +66,9 @@ double adjusted_lr(double lr, const std::string& function, const Shape& shape) {
 
 Muon::Muon(std::vector<ParameterGroup> groups, const OptimOptions& options)
     : Optimizer(std::move(groups), options),
-      momentum_(add_state("momentum_buffer", is_matrix)),
-      average_(add_state("exp_avg", is_not_matrix)),
-      square_average_(add_state("exp_avg_sq", is_not_matrix)) {}
+      momentum_(add_state("momentum_buffer", has_matrices)),
+      average_(add_state("exp_avg", has_no_matrices)),
+      square_average_(add_state("exp_avg_sq", has_no_matrices)) {}
 
 void Muon::update(const GroupStep& group) {
   const kernels::AdamStep step{.lr = group.lr,
@@ -78,7 +79,7 @@ void Muon::update(const GroupStep& group) {
                                .step = step_count(),
                                .decoupled = true};
   for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
-    if (!is_matrix(whole_shape(index))) {
+    if (!is_of_matrices(index)) {
       kernels::of(value).adam_step({&value, 1}, {&gradient, 1}, {&average_[index], 1}, {&square_average_[index], 1},
                                    step);
     } else if (!options().parts) {
@@ -94,18 +95,18 @@ void Muon::update(const GroupStep& group) {
 void Muon::update_matrices_of_parts(const GroupStep& group) {
   std::vector<Tensor> directions(group.end - group.begin);
   for_each(group, [&](std::size_t index, Tensor&, const Tensor& gradient) {
-    if (is_matrix(whole_shape(index))) directions[index - group.begin] = follow_momentum(gradient, momentum_[index]);
+    if (is_of_matrices(index)) directions[index - group.begin] = follow_momentum(gradient, momentum_[index]);
   });
   NamedTensors all;
   for (std::size_t i = group.begin; i < group.end; ++i) {
-    if (!is_matrix(whole_shape(i))) continue;
+    if (!is_of_matrices(i)) continue;
     Tensor& direction = directions[i - group.begin];
     if (!direction.defined()) direction = Tensor::zeros_like(momentum_[i]);
     all.emplace_back(name_of(i), direction);
   }
   options().parts->transform(group.number, all, [this](Tensor& whole) { orthogonalise(whole); });
   for_each(group, [&](std::size_t index, Tensor& value, const Tensor&) {
-    if (is_matrix(whole_shape(index))) subtract(index, value, directions[index - group.begin], group);
+    if (is_of_matrices(index)) subtract(index, value, directions[index - group.begin], group);
   });
 }
 
@@ -118,8 +119,16 @@ Tensor Muon::follow_momentum(const Tensor& gradient, Tensor& momentum) const {
   return direction;
 }
 
+bool Muon::is_of_matrices(std::size_t index) const {
+  return has_matrices(name_of(index), whole_shape(index));
+}
+
 void Muon::orthogonalise(Tensor& direction) const {
-  make_orthogonal(direction, options().eps, options().ns_steps);
+  if (direction.dim() == 2) return make_orthogonal(direction, options().eps, options().ns_steps);
+  for (std::int64_t i = 0; i < direction.shape()[0]; ++i) {
+    Tensor matrix = direction.select(0, i);
+    make_orthogonal(matrix, options().eps, options().ns_steps);
+  }
 }
 
 void Muon::subtract(std::size_t index, Tensor& value, const Tensor& direction, const GroupStep& group) const {

@@ -142,11 +142,11 @@ Tensor Optimizer::state_like(const Tensor& parameter) const {
   return zeros_in_file(parameter.shape(), parameter.dtype(), options_.offload);
 }
 
-std::vector<Tensor> Optimizer::add_state(const std::string& suffix, bool (*has)(const Shape&)) {
+std::vector<Tensor> Optimizer::add_state(const std::string& suffix, bool (*has)(std::string_view, const Shape&)) {
   std::vector<Tensor> tensors;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
-    if (has != nullptr && !has(whole_shape(i))) {
+    if (has != nullptr && !has(name, whole_shape(i))) {
       tensors.emplace_back();
       continue;
     }

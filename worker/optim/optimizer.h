@@ -76,8 +76,8 @@ class Optimizer {
 
   Optimizer(std::vector<ParameterGroup> groups, const OptimOptions& options);
   // Adds one zeroed state tensor like each parameter, in their order; undefined where has is given and returns false
-  // for the shape of the whole parameter.
-  std::vector<Tensor> add_state(const std::string& suffix, bool (*has)(const Shape&) = nullptr);
+  // for the parameter's name and whole shape.
+  std::vector<Tensor> add_state(const std::string& suffix, bool (*has)(std::string_view, const Shape&) = nullptr);
   // Adds one zeroed number, int64 and in host memory, for each parameter.
   std::vector<Tensor> add_counters(const std::string& suffix);
 

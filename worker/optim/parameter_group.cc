@@ -1,16 +1,10 @@
 #include "worker/optim/parameter_group.h"
 
-#include <string_view>
-
 namespace ddprun::optim {
-namespace {
 
-// Biases of several experts have two dimensions.
 bool is_bias(std::string_view name) {
   return name == "bias" || name.ends_with(".bias");
 }
-
-}  // namespace
 
 std::vector<Tensor> gradients_of(const NamedParameters& parameters) {
   std::vector<Tensor> gradients;

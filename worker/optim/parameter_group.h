@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,10 +28,13 @@ struct ParameterGroup {
 // Returns the gradients of those parameters that have one, in their order.
 std::vector<Tensor> gradients_of(const NamedParameters& parameters);
 
+// Returns whether the parameter of this path is a bias. Its dimensions do not tell: the biases of several experts are
+// one parameter of two dimensions.
+bool is_bias(std::string_view name);
+
 // Returns two groups: parameters of at least two dimensions (weights of linear layers and convolutions, embeddings),
-// with the optimizer's weight decay, and the others (biases, by name where there is one for each expert, and weights of
-// norms) with none. A group without parameters is left
-// out.
+// with the optimizer's weight decay, and the others (biases, and weights of norms) with none. A group without
+// parameters is left out.
 std::vector<ParameterGroup> split_one_dimensional(const NamedParameters& parameters);
 
 }  // namespace ddprun::optim

@@ -108,6 +108,34 @@ TEST_CASE("muon keeps a momentum of matrices and Adam's means of other parameter
   CHECK(muon->state()[2].first == "b.exp_avg_sq");
 }
 
+TEST_CASE("muon takes each matrix of a parameter of three dimensions by itself, and biases of experts as biases") {
+  Generator generator(7);
+  Tensor both = Tensor::empty({2, 3, 4});
+  fill_normal(both, 0, 1, generator);
+  Variable experts{both, true}, bias{Tensor::full({2, 3}, 1), true};
+  std::vector<Variable> alone;
+  for (const std::int64_t e : {0, 1}) alone.emplace_back(kernels::scale(both.select(0, e), 1), true);
+  const optim::OptimOptions options{.lr = 0.1, .momentum = 0.9};
+  const auto of_experts = optim::make_optimizer(
+      "muon", options, optim::NamedParameters{{"experts.weight", experts}, {"experts.bias", bias}});
+  const auto of_each =
+      optim::make_optimizer("muon", options, optim::NamedParameters{{"first", alone[0]}, {"second", alone[1]}});
+  REQUIRE(of_experts->state().size() == 3);
+  CHECK(of_experts->state()[1].first == "experts.bias.exp_avg");
+  for (int step = 0; step < 2; ++step) {
+    of_experts->zero_grad();
+    of_each->zero_grad();
+    add(sum(mul(experts, experts)), sum(bias)).backward();
+    for (const Variable& matrix : alone) sum(mul(matrix, matrix)).backward();
+    of_experts->step();
+    of_each->step();
+  }
+  auto expected = values(alone[0].value());
+  const auto second = values(alone[1].value());
+  expected.insert(expected.end(), second.begin(), second.end());
+  CHECK(values(experts.value()) == expected);
+}
+
 TEST_CASE("all matrices take part in muon's exchange of parts, also those without a gradient, which stay as they are") {
   struct Recorder final : optim::TensorParts {
     Shape whole_shape(const std::string&) const override { return {2, 3}; }

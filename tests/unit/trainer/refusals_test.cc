@@ -51,7 +51,6 @@ const std::map<std::string, std::string>& examples() {
       {"train.device = cuda", "[train]\ndevice = cuda\n"},
       {"optim.name other than adam and adamw", "[optim]\nname = sgd\n"},
       {"optim.name other than sgd, adam and adamw", "[optim]\nname = lamb\n"},
-      {"optim.name = muon", "[optim]\nname = muon\n"},
       {"optim.name = lamb, lars and muon", "[optim]\nname = lamb\n"},
       {"optim.clip_norm", "[optim]\nclip_norm = 1\n"},
       {"optim.clip_value", "[optim]\nclip_value = 1\n"},
