@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/progress/disagreement.h"
+
 namespace ddprun {
 namespace {
 
@@ -128,20 +130,15 @@ std::string waiting_text(const std::vector<Waiting>& waiting, std::uint64_t sequ
                      age_of(longest));
 }
 
-// The text for ranks whose operations of one number differ.
-std::string disagreement_text(const GroupProgress& group, std::uint64_t sequence) {
-  const RankRecord* first = nullptr;
-  bool differ = false;
-  std::vector<std::string> calls;
+// The text for ranks whose operations of one number differ; empty if none do.
+std::string disagreement_in(const GroupProgress& group, std::uint64_t sequence) {
+  std::vector<RankCall> calls;
   for (std::size_t rank = 0; rank < group.ranks.size(); ++rank) {
     const auto& record = *group.ranks[rank].record;
-    if (!record.inside || !record.operation || record.sequence != sequence) continue;
-    if (!first) first = &record;
-    if (first != &record && agree(*record.operation, *first->operation)) continue;
-    differ = differ || first != &record;
-    calls.push_back(fmt::format("{} calls {}", name_of_rank(rank, group.ranks[rank]), describe(*record.operation)));
+    if (record.inside && record.operation && record.sequence == sequence)
+      calls.push_back({name_of_rank(rank, group.ranks[rank]), *record.operation});
   }
-  return differ ? fmt::format("the ranks disagree on operation #{}: {}", sequence, join_some(calls)) : "";
+  return disagreement_text(sequence, calls);
 }
 
 // The ranks furthest behind among those that have not entered the operation in which others wait. Ranks that wait for
@@ -217,7 +214,7 @@ std::string diagnose(const GroupProgress& group) {
   });
   const auto late = find_late(group, newest->operation->sequence);
   if (!late.empty()) return lateness_text(group, waiting, late);
-  if (auto text = disagreement_text(group, newest->operation->sequence); !text.empty()) return text;
+  if (auto text = disagreement_in(group, newest->operation->sequence); !text.empty()) return text;
   return slow_text(group, waiting, *newest->operation);
 }
 

@@ -64,6 +64,16 @@ std::optional<GroupFailure> diagnose_comparison(const Stall& own, int peer, cons
   return diagnose({.size = 4, .identity = "pid 1 on host a", .comparisons = {{own, peer, record}}});
 }
 
+// Returns the failure that the records of other ranks prove, by rank, beside a collective of rank 0. more_may_follow:
+// of records.
+std::optional<GroupFailure> diagnose_calls(const Stall& own, const PeerRecords& records, int size = 2,
+                                           bool more_may_follow = false) {
+  auto collective = own_call(own, "pid 1 on host a");
+  for (const auto& [rank, record] : records) collective.add(rank, record);
+  collective.more_may_follow = more_may_follow;
+  return diagnose({.size = size, .collective = collective});
+}
+
 bool contains(const GroupFailure& failure, const std::string& text) {
   return failure.message.find(text) != std::string::npos;
 }
@@ -128,18 +138,16 @@ TEST_CASE("a rank disagrees that calls another operation under a number, in it o
   CHECK(inside(41, 3).newest() == 41);
   CHECK(RankRecord{.beat = 3}.newest() == std::nullopt);
   for (const auto& record : {inside(41, 3, 11), done}) {
-    const auto failure = diagnose_comparison(stall_at(41), 1, record);
+    const auto failure = diagnose_calls(stall_at(41), {{1, record}});
     REQUIRE(failure);
     CHECK(*failure ==
           GroupFailure{Errc::mismatch,
                        "the ranks disagree on operation #41: rank 0 (pid 1 on host a) calls allreduce(sum) of 10 "
                        "float32; rank 1 (pid 42 on host b) calls allreduce(sum) of 11 float32"});
-    CHECK_FALSE(diagnose_comparison(stall_at(40), 1, record));
-    CHECK_FALSE(diagnose_comparison(stall_at(42), 1, record));
-    CHECK_FALSE(diagnose_comparison(stall_at(41), 1, inside(41, 3)));
-    const auto overdue =
-        diagnose_overdue(stall_at(41), {beating(inside(41, 1)), beating(record), beating(inside(41, 1))});
-    CHECK(overdue == *failure);
+    CHECK_FALSE(diagnose_calls(stall_at(40), {{1, record}}));
+    CHECK_FALSE(diagnose_calls(stall_at(42), {{1, record}}));
+    CHECK_FALSE(diagnose_calls(stall_at(41), {{1, inside(41, 3)}}));
+    CHECK(diagnose_overdue(stall_at(41), {beating(inside(41, 1)), beating(record)}) == *failure);
   }
 }
 
@@ -147,8 +155,8 @@ TEST_CASE("a rank disagrees that called another operation some numbers ago") {
   auto ahead = inside(43, 3);
   ahead.operations = {{.sequence = 41, .state = RankOperation::State::done, .description = allreduce_of(12)},
                       {.sequence = 42, .state = RankOperation::State::done, .description = allreduce_of(10)}};
-  CHECK_FALSE(diagnose_comparison(stall_at(42), 1, ahead));
-  const auto failure = diagnose_comparison(stall_at(41), 1, ahead);
+  CHECK_FALSE(diagnose_calls(stall_at(42), {{1, ahead}}));
+  const auto failure = diagnose_calls(stall_at(41), {{1, ahead}});
   REQUIRE(failure);
   CHECK(failure->code == Errc::mismatch);
   CHECK(contains(*failure, "rank 1 (pid 42 on host b) calls allreduce(sum) of 12 float32"));
@@ -159,9 +167,48 @@ TEST_CASE("ranks agree on an exchange of unequal parts whatever the sizes of the
   own.operation = {.kind = "all_to_all", .dtype = "float32", .count = 10, .parts = 7};
   auto other = inside(41, 3);
   other.operation = {.kind = "all_to_all", .dtype = "float32", .count = 12, .parts = 9};
-  CHECK_FALSE(diagnose_comparison(own, 1, other));
+  CHECK_FALSE(diagnose_calls(own, {{1, other}}));
   other.operation->dtype = "int32";
-  CHECK(diagnose_comparison(own, 1, other));
+  CHECK(diagnose_calls(own, {{1, other}}));
+}
+
+TEST_CASE("of ranks that call different collectives those in the minority are named first") {
+  const auto message = [](const PeerRecords& records, int size) {
+    return diagnose_calls(stall_at(41), records, size).value().message;
+  };
+  CHECK(
+      message({{1, inside(41, 3)}, {2, inside(41, 3, 11)}, {3, inside(41, 3)}}, 4) ==
+      "the ranks disagree on operation #41: rank 2 (pid 42 on host b) calls allreduce(sum) of 11 float32; rank 0 (pid "
+      "1 on host a) and 2 others call allreduce(sum) of 10 float32");
+  CHECK(
+      message({{1, inside(41, 3, 11)}, {2, inside(41, 3, 11)}, {3, inside(41, 3, 12)}}, 4) ==
+      "the ranks disagree on operation #41: rank 0 (pid 1 on host a) calls allreduce(sum) of 10 float32; rank 3 (pid "
+      "42 on host b) calls allreduce(sum) of 12 float32; rank 1 (pid 42 on host b) and 1 other call allreduce(sum) of "
+      "11 float32");
+  auto barrier = inside(41, 3);
+  barrier.operation = OperationDescription{};
+  const auto halves = message({{1, barrier}, {2, barrier}, {3, inside(41, 3)}}, 4);
+  CHECK(
+      halves.starts_with("the ranks disagree on operation #41: rank 0 (pid 1 on host a), rank 3 (pid 42 on host b) "
+                         "call allreduce"));
+}
+
+TEST_CASE("ranks are called odd only once the calls of others cannot change it") {
+  const auto odd = inside(41, 3, 11), usual = inside(41, 3), late = outside(41, 3);
+  CHECK_FALSE(diagnose_calls(stall_at(41), {{1, odd}, {2, late}}, 3, true));
+  CHECK_FALSE(diagnose_calls(stall_at(41), {{1, odd}, {2, usual}, {3, late}}, 4, true));
+  CHECK(diagnose_calls(stall_at(41), {{1, odd}, {2, late}}, 3, false));
+  CHECK(diagnose_calls(stall_at(41), {{1, odd}, {2, usual}}, 3, true));
+  CHECK(diagnose_calls(stall_at(41), {{1, odd}, {2, usual}, {3, usual}, {4, late}}, 5, true));
+  const auto overdue = [&](bool calls_may_follow) {
+    return diagnose({.size = 3,
+                     .overdue = OverdueOperation{.own = stall_at(41),
+                                                 .observations = {beating(usual), beating(odd), beating(late)},
+                                                 .cause_may_follow = true,
+                                                 .calls_may_follow = calls_may_follow}});
+  };
+  CHECK_FALSE(overdue(true));
+  CHECK(overdue(false));
 }
 
 TEST_CASE("a rank that left is named rather than a silent one") {

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "rendezvous/store/memory_store.h"
+#include "worker/comm/health/disagreement_probe.h"
 #include "worker/comm/health/overdue_probe.h"
 #include "worker/comm/health/publisher.h"
 #include "worker/comm/health/transfer_probe.h"
@@ -78,6 +79,38 @@ TEST_CASE("a failed transport is overdue at once, and its cause may still follow
   const auto later = probe.look(failure.at + OverdueProbe::cause_delay, failure);
   REQUIRE(later);
   CHECK_FALSE(later->cause_may_follow);
+}
+
+TEST_CASE("once the calls of two ranks differ, those of all ranks are collected for a while") {
+  Group group;
+  DisagreementProbe probe(group.records, *group.log, 0, 1s);
+  group.log->begin({.kind = OpKind::barrier}, 7, 10min);
+  const auto calling = [](std::uint64_t sequence, const std::string& kind) {
+    return RankRecord{
+        .sequence = sequence, .inside = true, .operation = OperationDescription{.kind = kind, .count = 1}};
+  };
+  auto same = calling(7, "barrier");
+  same.operation->count = 0;
+  const auto now = OperationLog::Clock::now();
+  CHECK_FALSE(probe.look(now, std::nullopt, "pid 5"));
+  CHECK_FALSE(probe.look(now, calling(8, "broadcast"), "pid 5"));
+  CHECK_FALSE(probe.look(now, same, "pid 5"));
+
+  group.publish(1, calling(7, "broadcast"));
+  const auto early = probe.look(now, calling(7, "broadcast"), "pid 5");
+  REQUIRE(early);
+  CHECK(early->calls.size() == 2);
+  CHECK(early->calls.at(0).name == "rank 0 (pid 5)");
+  CHECK(early->more_may_follow);
+  group.publish(1, calling(9, "broadcast"));  // it goes on
+  group.publish(2, same);
+  const auto late = probe.look(now + 1s, calling(9, "broadcast"), "pid 5");
+  REQUIRE(late);
+  CHECK(late->calls.size() == 3);
+  CHECK_FALSE(late->more_may_follow);
+  const auto failure = diagnose({.rank = 0, .size = size, .collective = late});
+  REQUIRE(failure);
+  CHECK(failure->message.starts_with("the ranks disagree on operation #7: rank 1 (pid 1 on host ) calls broadcast"));
 }
 
 TEST_CASE("messages are compared with their partners' records once these can show them") {

@@ -102,8 +102,8 @@ TEST_CASE(
   auto other = in(2, 7, 9s);
   other.record->operation = OperationDescription{};
   CHECK(diagnosis_of({in(0, 7, 9s), in(1, 7, 9s), other}) ==
-        "the ranks disagree on operation #7: rank 0 (pid 70 on host a) calls allreduce(sum) of 100 float32; rank 2 "
-        "(pid 72 on host a) calls barrier");
+        "the ranks disagree on operation #7: rank 2 (pid 72 on host a) calls barrier; rank 0 (pid 70 on host a) and 1 "
+        "other call allreduce(sum) of 100 float32");
   CHECK(diagnosis_of({in(0, 7, 9s), in(1, 7, 9s), in(2, 7, 4s)}) ==
         "operation #7, allreduce(sum) of 100 float32: all ranks have entered it; 3 ranks wait in it, for up to 9.0 s; "
         "the "

@@ -22,14 +22,12 @@ void append(std::string& list, const std::string& item, const char* separator = 
   list += item;
 }
 
-// Returns what a rank called under the number of that collective, if its record says so and it is another operation.
-// The rank may have called more operations since.
-const OperationDescription* other_call(const Stall& stall, const RankRecord& record) {
-  const auto differs = [&](const OperationDescription& call) { return agree(call, stall.operation) ? nullptr : &call; };
-  if (record.newest() == stall.sequence) return differs(*record.operation);
+// Returns what a rank called under the number of a collective, if its record says so.
+std::optional<OperationDescription> call_under(std::uint64_t sequence, const RankRecord& record) {
+  if (record.newest() == sequence) return record.operation;
   for (const auto& each : record.operations)
-    if (!each.transfer() && each.sequence == stall.sequence) return differs(each.description);
-  return nullptr;
+    if (!each.transfer() && each.sequence == sequence) return each.description;
+  return std::nullopt;
 }
 
 // Returns what a rank is doing, as a clause that follows "it".
@@ -107,19 +105,21 @@ std::string name_late(const Stall& stall, const std::vector<Observation>& observ
   return names;
 }
 
-// identity: that of the stall's rank.
-std::optional<GroupFailure> diagnose_collective_mismatch(const Stall& stall, const std::string& identity,
-                                                         const PeerRecords& records) {
-  std::string names;
-  for (const auto& [rank, record] : records) {
-    if (!stall.concerns(rank)) continue;
-    if (const auto* call = other_call(stall, record))
-      append(names, fmt::format("{} calls {}", name_rank(rank, record), describe(*call)));
-  }
-  if (names.empty()) return std::nullopt;
-  return GroupFailure{Errc::mismatch,
-                      fmt::format("the ranks disagree on operation #{}: rank {} ({}) calls {}; {}", stall.sequence,
-                                  stall.rank, identity, describe(stall.operation), names)};
+std::optional<GroupFailure> diagnose_disagreement(const CollectiveCalls& collective, int size) {
+  std::vector<RankCall> calls;
+  for (const auto& [rank, call] : collective.calls) calls.push_back(call);
+  if (collective.more_may_follow && !odd_ranks_are_known(calls, static_cast<std::size_t>(size))) return std::nullopt;
+  auto text = disagreement_text(collective.sequence, calls);
+  if (text.empty()) return std::nullopt;
+  return GroupFailure{Errc::mismatch, std::move(text)};
+}
+
+// Returns the calls under the number of the overdue operation, as the ranks' latest records have them.
+CollectiveCalls latest_calls(const OverdueOperation& overdue, const std::string& identity, const PeerRecords& latest) {
+  auto collective = own_call(overdue.own, identity);
+  for (const auto& [rank, record] : latest) collective.add(rank, record);
+  collective.more_may_follow = overdue.calls_may_follow;
+  return collective;
 }
 
 // Finds that the partner is in a send or receive of the same number, ranks and tag, but of other elements.
@@ -135,12 +135,6 @@ std::optional<GroupFailure> diagnose_message_mismatch(const Stall& stall, const 
                                     describe(stall.operation), name_rank(peer, record), describe(each.description))};
   }
   return std::nullopt;
-}
-
-std::optional<GroupFailure> diagnose_comparison(const std::string& identity, const Comparison& comparison) {
-  const auto& [own, peer, record] = comparison;
-  if (own.partner() == Stall::all_ranks) return diagnose_collective_mismatch(own, identity, {{peer, record}});
-  return diagnose_message_mismatch(own, identity, peer, record);
 }
 
 // Returns the ranks that left without taking part in the operation. One whose next collective is a later one took part.
@@ -269,7 +263,7 @@ std::optional<GroupFailure> diagnose_overdue(const Facts& facts, const OverdueOp
     if (const auto& now = overdue.observations[static_cast<std::size_t>(r)].now) latest.emplace(r, *now);
   if (auto failure = diagnose_leavers(overdue.own, latest, facts.size)) return failure;
   if (overdue.own.partner() == Stall::all_ranks)
-    if (auto failure = diagnose_collective_mismatch(overdue.own, facts.identity, latest)) return failure;
+    if (auto failure = diagnose_disagreement(latest_calls(overdue, facts.identity, latest), facts.size)) return failure;
   if (overdue.cause_may_follow || !overdue.observed_long_enough) return std::nullopt;
   if (auto failure = diagnose_silent_partners(overdue)) return failure;
   if (auto failure = diagnose_lateness(overdue)) return failure;
@@ -299,6 +293,15 @@ std::string name_operation(const Stall& stall) {
   return fmt::format("{} #{}", describe(stall.operation), stall.sequence);
 }
 
+void CollectiveCalls::add(int rank, const RankRecord& record) {
+  if (auto call = call_under(sequence, record)) calls.try_emplace(rank, RankCall{name_rank(rank, record), *call});
+}
+
+CollectiveCalls own_call(const Stall& own, const std::string& identity) {
+  return {.sequence = own.sequence,
+          .calls = {{own.rank, {fmt::format("rank {} ({})", own.rank, identity), own.operation}}}};
+}
+
 // A rank that left before its process ended is no loss.
 std::optional<GroupFailure> diagnose(const Facts& facts) {
   for (const auto& [rank, record] : facts.ended)
@@ -309,8 +312,10 @@ std::optional<GroupFailure> diagnose(const Facts& facts) {
   }
   if (facts.silence)
     if (auto failure = diagnose_silence(facts.rank, *facts.silence)) return failure;
-  for (const auto& each : facts.comparisons)
-    if (auto failure = diagnose_comparison(facts.identity, each)) return failure;
+  if (facts.collective)
+    if (auto failure = diagnose_disagreement(*facts.collective, facts.size)) return failure;
+  for (const auto& [own, peer, record] : facts.comparisons)
+    if (auto failure = diagnose_message_mismatch(own, facts.identity, peer, record)) return failure;
   for (const auto& each : facts.departures)
     if (auto failure = diagnose_departure(facts, each)) return failure;
   if (facts.overdue) return diagnose_overdue(facts, *facts.overdue);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/progress/disagreement.h"
 #include "rendezvous/progress/rank_record.h"
 #include "worker/comm/health/group_failure.h"
 
@@ -44,7 +45,19 @@ struct Observation {
   std::optional<RankRecord> now;
 };
 
-// An operation of this rank beside the record of a peer that takes part in it.
+// What ranks call under the number of one collective.
+struct CollectiveCalls {
+  std::uint64_t sequence = 0;
+  std::map<int, RankCall> calls;  // by rank, as far as they are known
+  bool more_may_follow = false;   // other ranks may still publish theirs
+
+  // Adds the call of the rank, if its record has it and it is not known yet. The rank may have called more since.
+  void add(int rank, const RankRecord& record);
+};
+// Returns this rank's call alone. identity: "pid 42 on host b".
+CollectiveCalls own_call(const Stall& own, const std::string& identity);
+
+// A send or receive of this rank beside the record of its partner.
 struct Comparison {
   Stall own;
   int peer = 0;
@@ -72,6 +85,7 @@ struct OverdueOperation {
   double seconds_between = 0;              // the time between the two observations
   bool observed_long_enough = false;       // true if that tells a stopped heartbeat from a late one
   bool cause_may_follow = false;           // the transport failed a moment ago: the store may still report a death
+  bool calls_may_follow = false;           // or a moment ago: ranks may still publish what they call
   std::optional<std::string> store_error;  // set if the store did not answer; then there are no observations
 };
 
@@ -83,6 +97,7 @@ struct Facts {
   PeerRecords ended;                    // last records of ranks on this host whose processes ended
   std::optional<RankRecord> duplicate;  // under this rank's own key, but published by another process
   std::optional<Silence> silence;
+  std::optional<CollectiveCalls> collective;  // one in which this rank and another differ
   std::vector<Comparison> comparisons;
   std::vector<Departure> departures;
   // The time that a message of a peer that left may still arrive; none if the transport fails such a receive itself.
@@ -93,7 +108,8 @@ struct Facts {
 // Returns the failure that the facts prove, if any. The first that applies counts: a process that ended, a second
 // process of this rank, missing heartbeats (peer_lost), ranks that called different operations (mismatch), peers that
 // left while this rank depends on them (peer_lost). Then, for an overdue operation: the same once more, a rank that has
-// not entered it (timeout), or else the network (timeout or connection_lost).
+// not entered it (timeout), or else the network (timeout or connection_lost). Where ranks call different collectives,
+// the majority decides which are odd: they are named first, once that is known or no further calls can follow.
 std::optional<GroupFailure> diagnose(const Facts& facts);
 
 // Returns whether every rank that the operation depends on is among those that left before they took part.

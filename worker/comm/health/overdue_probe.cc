@@ -15,6 +15,7 @@ std::optional<OverdueOperation> OverdueProbe::look(Clock::time_point now,
   if (failure) {
     overdue.own.transport_error = failure->message;
     overdue.cause_may_follow = now < failure->at + cause_delay;
+    overdue.calls_may_follow = now < failure->at + window_;
   }
   try {
     if (!baseline_) baseline_ = records_.read_all();

@@ -21,17 +21,6 @@ milliseconds pass_interval_for(int size, milliseconds heartbeat_interval) {
   return std::min(std::clamp(milliseconds(2 * size), milliseconds(50), milliseconds(2000)), heartbeat_interval);
 }
 
-// Ranks that call different collectives under one number wait for each other for ever, or have finished them without
-// data from each other. This rank's own call of the neighbour's number is kept for a while.
-std::optional<Comparison> compare_with_neighbour(int rank, const OperationLog& operation_log,
-                                                 const NeighbourProbe& neighbour) {
-  const auto& record = neighbour.record();
-  const auto number = record ? record->newest() : std::nullopt;
-  const auto own = number ? operation_log.collective(*number) : std::nullopt;
-  if (!own) return std::nullopt;
-  return Comparison{stall_of(rank, *own, OperationLog::Clock::now()), neighbour.watched(), *record};
-}
-
 // A rank that left takes no part in the collective that this rank is in. Not every transport fails then.
 std::optional<Departure> departure_from_collective(int rank, const OperationLog& operation_log,
                                                    const PeerRecords& departed) {
@@ -54,6 +43,7 @@ PeerMonitor::PeerMonitor(const GroupOptions& options, std::string_view backend, 
       records_(store_, options_.prefix, options_.size, store_timeout_of(options_)),
       publisher_(store_, records_, options_, operation_log_),
       neighbour_(records_, options_.rank, options_.config.freeze_bound, heartbeat_of(options_.config)),
+      disagreement_(records_, operation_log_, options_.rank, window_),
       transfers_(records_, operation_log_, options_.rank, heartbeat_of(options_.config)),
       overdue_(records_, operation_log_, options_.rank, window_),
       store_host_{.rank = options_.store_host},
@@ -199,8 +189,7 @@ Facts PeerMonitor::collect(const Requests& requests, Clock::time_point now) {
   facts.silence = neighbour_.look(now, peers_known_);
   if (facts.silence && is_starved(*facts.silence)) facts.silence.reset();
   if (facts.silence) facts.silence->process_states = processes_.states();
-  if (auto comparison = compare_with_neighbour(options_.rank, operation_log_, neighbour_))
-    facts.comparisons.push_back(std::move(*comparison));
+  facts.collective = disagreement_.look(now, neighbour_.record(), identity());
   if (beats && peers_known_) transfers_.look(now, neighbour_.departed(), facts);
   if (auto departure = departure_from_collective(options_.rank, operation_log_, neighbour_.departed()))
     facts.departures.push_back(std::move(*departure));

@@ -15,6 +15,7 @@
 #include "rendezvous/store/store.h"
 #include "worker/comm/group_options.h"
 #include "worker/comm/health/diagnosis.h"
+#include "worker/comm/health/disagreement_probe.h"
 #include "worker/comm/health/local_processes.h"
 #include "worker/comm/health/neighbour_probe.h"
 #include "worker/comm/health/operation_log.h"
@@ -96,6 +97,7 @@ class PeerMonitor {
   RankRecords records_;
   Publisher publisher_;
   NeighbourProbe neighbour_;
+  DisagreementProbe disagreement_;
   TransferProbe transfers_;
   OverdueProbe overdue_;
   bool peers_known_ = false;
