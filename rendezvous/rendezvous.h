@@ -60,6 +60,7 @@ struct JobPolicy {
   bool agent_store = true;   // an agent serves the workers' store; otherwise worker rank 0 does
   bool mpi = false;          // the workers of all nodes are one MPI job, which the agents serve
   int max_restarts = 0;      // job-wide; failures count, membership changes do not
+  int spares = 0;            // nodes beyond max_nodes that stand by, each with a process for each of its local ranks
   // The time to wait for more nodes once min_nodes have joined.
   std::chrono::milliseconds last_call{std::chrono::seconds(30)};
   std::chrono::milliseconds join_timeout{std::chrono::seconds(600)};
@@ -70,8 +71,8 @@ struct JobPolicy {
   std::chrono::milliseconds heartbeat_timeout() const { return keep_alive_interval * keep_alive_max_attempt; }
 
   // Returns whether a job with too few nodes left waits for a replacement. A fixed number of nodes without restarts
-  // means that nothing may be started twice, so the loss of a node ends the job.
-  bool may_be_replaced() const { return min_nodes < max_nodes || max_restarts > 0; }
+  // or spares means that nothing may be started twice, so the loss of a node ends the job.
+  bool may_be_replaced() const { return min_nodes < max_nodes || max_restarts > 0 || spares > 0; }
 };
 
 struct RoundMember {
@@ -181,6 +182,11 @@ struct NodeReport {
   // Workers that this node replaced by its own decision, in all rounds; they count as restarts.
   int replaced = 0;
   std::optional<NodeUsage> usage = {};  // nullopt: nothing new
+  // A node of the round: whether all of its workers train, and say that a process may stand by for one of them
+  // (TrainingRecord). nullopt: nothing new.
+  std::optional<bool> wants_standby = {};
+  // A spare: whether all of its processes that stand by are ready. nullopt: nothing new.
+  std::optional<bool> stands_by = {};
 };
 
 // The result of a job, the same on every node.
@@ -211,6 +217,12 @@ struct RoundStarted {  // all members are ready: start the workers
 struct WorkersRecoverable {
   std::int64_t generation = 0;
   bool able = false;
+};
+// This node, which has no part in the round, is a spare: start a process for each of its local ranks that makes itself
+// ready to take the place of a worker (standby_socket.h). They stand by until this node joins a round or the job ends.
+struct StandbyAsked {
+  std::int64_t generation = 0;
+  int world_size = 0;  // of that round
 };
 struct RecoveryAsked {  // call answer_recovery(): this node serves the store of the round's workers
   std::int64_t generation = 0;
@@ -262,8 +274,8 @@ struct ContactLost {  // the rendezvous was lost for good, or refused this node;
   Error error;
 };
 using RendezvousEvent = std::variant<RendezvousWaiting, RoundProposed, RoundStarted, RoundChanged, WorkersRecoverable,
-                                     RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded,
-                                     ContactBroken, RoundResumed, ContactLost>;
+                                     StandbyAsked, RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered,
+                                     JobEnded, ContactBroken, RoundResumed, ContactLost>;
 
 // One agent's handle on the rendezvous.
 // Ownership: the RendezvousBackend (backend.h) owns it. The destructor closes the connection as a crash would.

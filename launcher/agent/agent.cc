@@ -26,6 +26,7 @@
 #include "launcher/agent/node_usage.h"
 #include "launcher/agent/own_record.h"
 #include "launcher/agent/requested_signals.h"
+#include "launcher/agent/spare_processes.h"
 #include "launcher/agent/store_hint.h"
 #include "launcher/agent/training_watch.h"
 #include "launcher/agent/workers_store.h"
@@ -109,6 +110,7 @@ class Agent {
                 .preempted = [this] { act(state_.on_workers_preempted()); },
                 .stopped = [this](bool preempted) { act(state_.on_workers_stopped(preempted)); },
                 .changed = [this](const auto& workers) { report_workers(workers); }}),
+        spare_(group_, spec.group.host, spec.node.nproc),
         hint_(loop_,
               {.running = [this] { return running_ranks(); },
                .waits = [this](int rank, pid_t pid) { log::warn("{}", store_hint_text(rank, pid, round_->store())); }}),
@@ -358,6 +360,7 @@ class Agent {
   void execute(const StartWorkers& action) {
     try {
       round_ = action.round;
+      spare_.hand_over();
       training_.clear();
       remove_token_file();
       store_.answer_for(*round_, backend_->serves_workers());
@@ -550,6 +553,10 @@ class Agent {
     return workers;
   }
 
+  void execute(const StandBy& action) {
+    spare_.keep(action);
+    report_spare();
+  }
   void execute(const StopWorkers& action) {
     if (action.ends_round && round_ && spec_.restarts.single_workers) store_.announce_end(*round_);
     group_.stop(action.signal_number, spec_.grace);
@@ -665,12 +672,25 @@ class Agent {
   // agent, which then reads what is new.
   void report_training() {
     training_.every(training_interval, [this] {
+      if (spare_.kept()) return report_spare();
       keep_standby();
       report_recoverable();
       report_node({.workers = training_.changed(group_.reports()),
                    .replaced = replaced_,
-                   .usage = usage_.read(std::chrono::steady_clock::now())});
+                   .usage = usage_.read(std::chrono::steady_clock::now()),
+                   .wants_standby = wants_standby()});
     });
+  }
+
+  // For the spares of the job.
+  std::optional<bool> wants_standby() const {
+    if (spec_.policy.spares == 0) return std::nullopt;
+    return training_.want_standby(group_.reports());
+  }
+
+  void report_spare() {
+    if (const auto ready = spare_.look())
+      backend_->rendezvous().report_node(round_ ? round_->generation : 0, {.workers = {}, .stands_by = ready});
   }
 
   // A program that knows how to stand by says so in its training record. Short jobs end before it is read.
@@ -682,6 +702,8 @@ class Agent {
   // Other nodes may still need the endpoint that this process serves: to receive the job result, or for another job.
   void execute(const Finish& action) {
     finish_ = action;
+    spare_.hand_over();
+    group_.keep_standby(false);
     faults_.reset();
     recoverable_timer_.cancel();
     attached_.finish(action.exit_code);
@@ -739,6 +761,7 @@ class Agent {
   asio::signal_set signals_;
   GuardianWatch guardian_watch_;
   WorkerGroup group_;
+  SpareProcesses spare_;
   StoreHint hint_;
   AgentState state_;
   WorkersStore store_;

@@ -183,6 +183,11 @@ AgentActions AgentState::on_event(const WorkersRecoverable& event) {
   return {};
 }
 
+// Workers of an earlier round may still be stopping.
+AgentActions AgentState::on_event(const StandbyAsked& event) {
+  return {StandBy{.generation = event.generation, .world_size = event.world_size}};
+}
+
 AgentActions AgentState::on_event(const RecoveryAsked& event) {
   return {AnswerRecovery{event.generation, trains(event.generation) ? "" : "the workers of its node 0 have stopped"}};
 }

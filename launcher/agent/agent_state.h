@@ -28,6 +28,11 @@ struct ChangeRound {
   RoundChanged change;
   std::vector<std::string> members;  // of the workers' process group, by rank; as far as this node knows them
 };
+// Keep a process ready for each local rank of this node, which takes part in no round yet.
+struct StandBy {
+  std::int64_t generation = 0;
+  int world_size = 0;
+};
 struct StopWorkers {  // signal, grace period, SIGKILL; AgentState::on_workers_stopped() follows
   int signal_number = 0;
   // No worker of the round is replaced any more, for which those that have lost one wait.
@@ -74,9 +79,9 @@ struct Finish {  // no worker runs any more: end the agent
   std::string last_line;                // for the log, after the summary; may be empty
 };
 using AgentAction =
-    std::variant<PrepareRound, StartWorkers, ChangeRound, ReplaceWorkers, StopWorkers, ReleaseWorkers, KillWorkers,
-                 ReportSuccess, ReportPreempted, RequestStop, ReportFailure, AnswerRecovery, KeepRound, GiveUpRound,
-                 LeaveJob, AskToLeave, JoinAgain, Announce, Finish>;
+    std::variant<PrepareRound, StartWorkers, ChangeRound, ReplaceWorkers, StandBy, StopWorkers, ReleaseWorkers,
+                 KillWorkers, ReportSuccess, ReportPreempted, RequestStop, ReportFailure, AnswerRecovery, KeepRound,
+                 GiveUpRound, LeaveJob, AskToLeave, JoinAgain, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
 // What a node does that leaves on request: it stops its workers as for a signal, and ends as after one or stays away
@@ -131,6 +136,7 @@ class AgentState {
   AgentActions on_event(const RoundStarted& event);
   AgentActions on_event(const RoundChanged& event);
   AgentActions on_event(const WorkersRecoverable& event);
+  AgentActions on_event(const StandbyAsked& event);
   AgentActions on_event(const RecoveryAsked& event);
   AgentActions on_event(const WorkersReplaced& event);
   AgentActions on_event(const ReplacementRefused& event);

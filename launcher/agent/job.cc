@@ -79,6 +79,19 @@ void check_faults(const FaultPlan& faults, const RendezvousChoice& choice) {
                      "--chaos: leave needs --rdzv_backend=c10d, whose server knows when enough nodes remain");
 }
 
+// Checks that workers of the job can go on when a spare takes the place of a lost node.
+void check_spares(const LaunchOptions& o, const RendezvousChoice& choice, const RestartRules& rules) {
+  if (choice.policy.spares == 0 || rules.single_workers) return;
+  const std::string given = choice.backend != RendezvousChoice::Backend::c10d
+                                ? "with --rdzv_backend=" + name_of(choice.backend)
+                            : o.restart == "all" ? "with --restart=all"
+                            : o.no_agent_store   ? "with --no_agent_store"
+                                                 : "with --mpi";
+  throw make_error(Errc::usage,
+                   "--spares = {}: {} all workers start again when a node is lost, so no process can stand by for one",
+                   choice.policy.spares, given);
+}
+
 RestartRules restart_rules(const LaunchOptions& o, const RendezvousChoice& choice) {
   const bool possible = choice.backend == RendezvousChoice::Backend::c10d && !o.no_agent_store && o.mpi == "none";
   if (o.restart == "failed" && !possible)
@@ -144,6 +157,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                          .pmi = o.mpi == "pmi1",
                          .agent_store = !o.no_agent_store};
   spec.restarts = restart_rules(o, choice);
+  check_spares(o, choice, spec.restarts);
   if (spec.restarts.single_workers && (spec.node.nproc > 1 || choice.policy.max_nodes > 1))
     spec.group.exported.recovery = 0;
   if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // throws now, not when workers start

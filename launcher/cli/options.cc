@@ -140,6 +140,11 @@ LaunchSettings::LaunchSettings() {
           .choices = {"none", "pmi1"}});
   define("max_restarts", o.max_restarts,
          {.help = "number of failures after which the job is restarted, counted for the whole job", .min = 0});
+  define("spares", o.spares,
+         {.help = "number of nodes beyond those of --nnodes that stand by to take the place of a lost one, each with a "
+                  "process for each of its workers that has made a step",
+          .min = 0,
+          .max = SessionLimits::nodes});
   define("restart", o.restart,
          {.help = "workers that a failure restarts: failed, those that failed, while the others keep their processes, "
                   "which they have to be able to; all; auto: failed where it is possible, else all",

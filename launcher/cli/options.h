@@ -31,6 +31,7 @@ struct LaunchOptions {
   bool require_auth = false;
   std::string mpi = "none";
   int max_restarts = 0;
+  int spares = 0;
   std::string restart = "auto";
   double monitor_interval = 0.1;
   std::filesystem::path log_dir;

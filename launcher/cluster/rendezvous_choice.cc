@@ -252,6 +252,12 @@ void refuse_identical_workers(const Environment& environment) {
                      "store, and with this variable torchrun's agents do not; unset it on every node");
 }
 
+[[noreturn]] void refuse_spares_of_one_node(int spares) {
+  throw make_error(Errc::usage,
+                   "--spares = {}: a job of one node needs --rdzv_endpoint=HOST:PORT, where its spares find it",
+                   spares);
+}
+
 std::string single_pod_notice() {
   return "this pod of a Kubernetes indexed Job is a separate job; for one job of all pods, set the variables that "
          "scripts/k8s/train.yaml sets; if one job per pod is intended, confirm it with --nnodes=1";
@@ -285,7 +291,11 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
   const bool rank_given = settings.is_set("node_rank") || conf.contains("rank");
 
   RendezvousChoice choice;
-  choice.policy = {.run_id = o.rdzv_id, .min_nodes = nodes.min, .max_nodes = nodes.max, .max_restarts = o.max_restarts};
+  choice.policy = {.run_id = o.rdzv_id,
+                   .min_nodes = nodes.min,
+                   .max_nodes = nodes.max,
+                   .max_restarts = o.max_restarts,
+                   .spares = o.spares};
   if (settings.origin("node_rank") != Origin::fallback) choice.node_rank = o.node_rank;
   if (!o.standalone) choice.backend = choose_backend(settings, rank_given);
   apply_conf(conf, choice);
@@ -299,7 +309,9 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
   if (o.standalone || (nodes.max == 1 && !endpoint_by_option)) {
     choice.standalone = true;
     choice.backend = RendezvousChoice::Backend::c10d;
+    if (!o.standalone && o.spares > 0) refuse_spares_of_one_node(o.spares);
     choice.policy.min_nodes = choice.policy.max_nodes = 1;
+    choice.policy.spares = 0;
     choice.node_rank.reset();
     if (!o.standalone && !settings.is_set("nnodes") && environment.get("JOB_COMPLETION_INDEX"))
       choice.notice = single_pod_notice();

@@ -30,8 +30,8 @@ std::string node_line(const JobStatus::Node& node) {
                          : fmt::format(", ranks {}-{}", node.first_rank, node.first_rank + node.nproc - 1);
   // The default heartbeat interval is a second.
   const auto silent = node.heard > std::chrono::seconds(3) ? ", last heartbeat " + age_text(node.heard) + " ago" : "";
-  return fmt::format("  {:<7} host {}{}{}, joined {} ago{}\n", name, node.host, address, ranks, age_text(node.since),
-                     silent);
+  return fmt::format("  {:<7} host {}{}{}{}, joined {} ago{}\n", name, node.host, address, ranks,
+                     node.warm ? ", warm" : "", age_text(node.since), silent);
 }
 
 // "training: step 120 of 630, epoch 2, loss 0.3210, 12345 samples/s, 25 s left"

@@ -103,8 +103,8 @@ void JobWatch::on(const RendezvousEvent& event) {
                           model_.round_started(now, e.round);
                         },
                         // The agent reports these as they are carried out, by workers_replaced().
-                        [&](const WorkersRecoverable&) {}, [&](const RecoveryAsked&) {}, [&](const WorkersReplaced&) {},
-                        [&](const ReplacementRefused&) {},
+                        [&](const WorkersRecoverable&) {}, [&](const StandbyAsked&) {}, [&](const RecoveryAsked&) {},
+                        [&](const WorkersReplaced&) {}, [&](const ReplacementRefused&) {},
                         [&](const LeaveAnswered& e) {
                           if (e.refusal.empty()) model_.left(now);
                         },

@@ -73,7 +73,9 @@ HostsJobSpec make_hosts_job_spec(const LaunchSettings& settings, const HostsOpti
       .hosts = named_hosts(options), .ssh = options.ssh, .program = program, .connection_id = random_hex(16)};
   const auto count = static_cast<int>(spec.hosts.size());
   spec.environment = environment;
-  spec.nnodes = settings.is_set("nnodes") ? o.nnodes : std::to_string(count);
+  if (o.spares >= count)
+    throw make_error(Errc::usage, "--spares = {}: expected less than the number of hosts, {}", o.spares, count);
+  spec.nnodes = settings.is_set("nnodes") ? o.nnodes : std::to_string(count - o.spares);
   const auto nodes = parse_node_count(spec.nnodes);
   if (nodes.min > count)
     throw make_error(Errc::usage, "--nnodes = {}: expected at most the number of hosts, {}", spec.nnodes, count);

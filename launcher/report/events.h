@@ -63,6 +63,7 @@ class EventReporter {
   void on_event(const RoundStarted& event);
   void on_event(const RoundChanged& event);
   void on_event(const WorkersRecoverable&) {}
+  void on_event(const StandbyAsked&) {}
   void on_event(const RecoveryAsked&) {}
   void on_event(const WorkersReplaced&) {}  // workers_replaced() has them
   void on_event(const ReplacementRefused&) {}

@@ -50,7 +50,7 @@ bool suits_all_workers(const WorkerCommand& command, const WorkerEnvSpec& export
 }
 
 void Standby::begin_round() {
-  process_.reset();
+  kill();
   losses_ = 0;
 }
 
@@ -72,14 +72,14 @@ void Standby::start(ProcessSpec spec,
   log::debug("no process stands by for a worker that is lost: {}", e.what());
 }
 
-bool Standby::is_usable() {
+bool Standby::ready() {
   if (!process_ || process_->stopped || process_->killed) return false;
   process_->ready = process_->ready || take_ready_report(process_->socket.get());
   return process_->ready;
 }
 
 std::optional<StartedProcess> Standby::adopt(const ProcessSpec& worker) {
-  if (!is_usable()) return std::nullopt;
+  if (!ready()) return std::nullopt;
   const std::array standard{worker.in < 0 ? STDIN_FILENO : worker.in, worker.out < 0 ? STDOUT_FILENO : worker.out,
                             worker.err < 0 ? STDERR_FILENO : worker.err};
   if (!bind(process_->started.pid, worker.cpus) ||

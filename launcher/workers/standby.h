@@ -19,7 +19,7 @@ namespace ddprun {
 // rank is the same for all of them.
 bool suits_all_workers(const WorkerCommand& command, const WorkerEnvSpec& exported, const Environment& environment);
 
-// The standby process of a node, or none: see standby_socket.h. It is no worker until it is adopted.
+// A standby process of a node, or none: see standby_socket.h. It is no worker until it is adopted.
 //
 // Ownership: owns the process, and its end of the socket; borrows the guardian. Destroying it does not end the process,
 // which ends itself at the end of file. Threads: single-threaded, on the main thread (see start_process()).
@@ -29,6 +29,7 @@ class Standby {
  public:
   explicit Standby(Guardian& guardian) : guardian_(guardian) {}
 
+  // Ends the process. Losses count anew.
   void begin_round();
   // Starts the process unless there is one. spec: as for a worker; what it says of environment and standard descriptors
   // is replaced. environment: called with the descriptor that the process inherits.
@@ -38,6 +39,8 @@ class Standby {
   std::optional<StartedProcess> adopt(const ProcessSpec& worker);
   // Call with each change of a child. Returns whether another process or the kernel has killed this one (SIGKILL).
   bool apply(const ProcessChange& change);
+  // Returns whether the process could be adopted now.
+  bool ready();
   // Ends the process by SIGKILL; apply() gets the change once it has ended.
   void kill();
 
@@ -49,8 +52,6 @@ class Standby {
     bool stopped = false;
     bool killed = false;
   };
-  bool is_usable();
-
   Guardian& guardian_;
   std::optional<Process> process_;
   int losses_ = 0;  // in this round

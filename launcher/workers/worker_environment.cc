@@ -131,9 +131,10 @@ std::span<const std::string> WorkerEnvironments::of(int local_rank, const std::s
 }
 
 std::span<const std::string> WorkerEnvironments::of_standby(const std::string& error_file, int descriptor) {
-  constexpr std::size_t longer_numbers = 64;  // those of the worker, its generation and its error file
+  // Numbers of the worker, its generation and its error file that are longer, and addresses that a spare does not know.
+  constexpr std::size_t longer_values = 320;
   const int last = round_.members.at(static_cast<std::size_t>(round_.self)).nproc - 1;
-  std::size_t room = longer_numbers;
+  std::size_t room = longer_values;
   for (const auto& [name, value] : own_variables(agent_, spec_, round_, last, error_file, -1))
     room += name.size() + value.size() + 2;
   entries_.resize(shared_);

@@ -16,7 +16,7 @@
 #include "launcher/workers/blocked_workers.h"
 #include "launcher/workers/leftovers.h"
 #include "launcher/workers/nonfatal_signal.h"
-#include "launcher/workers/standby.h"
+#include "launcher/workers/standby_pool.h"
 #include "launcher/workers/worker.h"
 #include "launcher/workers/worker_failures.h"
 #include "launcher/workers/worker_process.h"
@@ -80,7 +80,7 @@ struct WorkerGroup::Impl {
   BlockedWorkers blocked;
   MemoryEvidence memory;
   Leftovers leftovers;
-  Standby standby;
+  StandbyPool standby;
 
   Phase phase = Phase::idle;
   Round round;
@@ -95,7 +95,8 @@ struct WorkerGroup::Impl {
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
   ProcessSpec program_of(int local_rank) const;
   Worker make_worker(int local_rank, WorkerEnvironments& environments, std::uint64_t replacement = 0);
-  void start_standby();
+  bool may_stand_by() const;
+  void start_standbys(const Round& of_round, std::size_t count);
   void replace(Worker& worker, std::uint64_t generation);
   bool apply(const std::vector<ProcessChange>& changes);
   void report_changes(const std::vector<WorkerReport>& changed) const;
@@ -146,14 +147,20 @@ Worker WorkerGroup::Impl::make_worker(int local_rank, WorkerEnvironments& enviro
   return worker;
 }
 
-// It gets the processors of the first worker until it is adopted: OpenMP counts them where OMP_NUM_THREADS is not set.
-void WorkerGroup::Impl::start_standby() {
-  if (phase != Phase::running || any_ended_well() || !suits_all_workers(spec.command, spec.exported, spec.environment))
-    return;
-  if (memory.kills_whole_cgroup()) return;  // one more process may then end all workers
-  WorkerEnvironments environments(spec.environment, spec.exported, round);
-  const auto error_file = logs.error_file(round.generation, 0).string();
-  standby.start(program_of(0), [&](int descriptor) { return environments.of_standby(error_file, descriptor); });
+// Where the kernel kills whole cgroups for want of memory, one more process may end all workers.
+bool WorkerGroup::Impl::may_stand_by() const {
+  return suits_all_workers(spec.command, spec.exported, spec.environment) && !memory.kills_whole_cgroup();
+}
+
+// A process gets the processors of the worker with its index until it is adopted: OpenMP counts them where
+// OMP_NUM_THREADS is not set.
+void WorkerGroup::Impl::start_standbys(const Round& of_round, std::size_t count) {
+  if (!may_stand_by()) return;
+  WorkerEnvironments environments(spec.environment, spec.exported, of_round);
+  const auto error_file = logs.error_file(of_round.generation, 0).string();
+  standby.start(
+      count, [&](std::size_t index) { return program_of(static_cast<int>(index)); },
+      [&](int descriptor) { return environments.of_standby(error_file, descriptor); });
 }
 
 void WorkerGroup::Impl::replace(Worker& worker, std::uint64_t generation) {
@@ -355,7 +362,6 @@ void WorkerGroup::start(const Round& round, const std::string& store_socket) {
   self.round = round;
   self.spec.exported.store_socket = store_socket;
   self.leftovers.begin_round();
-  self.standby.begin_round();
   self.stop_signal = SIGTERM;
   self.kills = 0;
   self.awaiting_cause = false;
@@ -374,6 +380,7 @@ void WorkerGroup::start(const Round& round, const std::string& store_socket) {
   WorkerEnvironments environments(self.spec.environment, exported, self.round);
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank)
     self.workers.push_back(self.make_worker(local_rank, environments, round.group_generation));
+  self.standby.begin_round();
   self.guardian.confirm_groups();
   self.blocked.start();
   self.report_changes(reports());
@@ -393,10 +400,16 @@ void WorkerGroup::replace(int local_rank, std::uint64_t generation) {
 }
 
 void WorkerGroup::keep_standby(bool is_wanted) {
-  if (is_wanted)
-    impl_->start_standby();
-  else
-    impl_->standby.kill();
+  auto& self = *impl_;
+  if (!is_wanted) return self.standby.kill();
+  if (self.phase == Impl::Phase::running && !self.any_ended_well()) self.start_standbys(self.round, 1);
+}
+
+bool WorkerGroup::stand_by(const Round& round) {
+  auto& self = *impl_;
+  const auto count = self.spec.placement.workers.size();
+  if (self.phase == Impl::Phase::idle) self.start_standbys(round, count);
+  return self.standby.ready() >= count;
 }
 
 void WorkerGroup::stop(int signal_number, milliseconds grace) {

@@ -86,6 +86,10 @@ class WorkerGroup {
   // the first worker has ended well, and where the kernel kills all processes of the cgroup for want of memory. Reports
   // do not have the process, and the workers' end is its own. A process that is not wanted any more is ended.
   void keep_standby(bool is_wanted);
+  // On a node whose workers do not run: starts a process of the same kind for each local rank, as far as they are
+  // missing, of which start() makes workers where those join a round that runs. round: what is known of one in which
+  // this node would take part. Returns whether all are ready.
+  bool stand_by(const Round& round);
   // Sends the signal to every worker's process group and kills the remaining processes after the grace period. May be
   // repeated: the signal is sent again, and the first grace period stays in force.
   void stop(int signal_number, std::chrono::milliseconds grace);

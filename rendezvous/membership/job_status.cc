@@ -114,6 +114,7 @@ json::object to_object(const JobStatus::Node& node) {
                       {"heard_ms", node.heard.count()},
                       {"workers", std::move(workers)}};
   if (node.usage) object["usage"] = to_object(*node.usage);
+  if (node.warm) object["warm"] = true;
   return object;
 }
 
@@ -166,6 +167,7 @@ JobStatus::Node node_from(const json::object& object) {
                        .nproc = number<int>(object, "nproc"),
                        .since = age(object.at("since_ms")),
                        .heard = age(object.at("heard_ms"))};
+  node.warm = object.contains("warm");
   for (const auto& worker : object.at("workers").as_array()) node.workers.push_back(worker_from(worker.as_object()));
   if (const auto* usage = object.if_contains("usage")) node.usage = usage_from(usage->as_object());
   return node;

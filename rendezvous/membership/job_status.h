@@ -30,6 +30,7 @@ struct JobStatus {
     Age since{};  // since it joined
     Age heard{};  // since its last frame
     std::optional<NodeUsage> usage = {};
+    bool warm = false;  // a spare whose processes stand by for each of its local ranks
     std::vector<Worker> workers;
   };
 

@@ -79,6 +79,7 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
     report_command(info);
     announce({info.id});
   }
+  ask_spares();
   return take_messages();
 }
 
@@ -338,6 +339,7 @@ void Membership::remove(Time now, const std::vector<std::string>& gone, const st
       refuse_replacement(now, std::exchange(asking_, {}), "the node that serves the workers' store has left");
     finish_if_all_succeeded();
   }
+  ask_spares();
 }
 
 // ---- rounds
@@ -374,7 +376,7 @@ void Membership::continue_forming(Time now) {
 void Membership::propose(Time now, const std::string& why) {
   const std::vector<std::string> ids = select_members(static_cast<std::size_t>(policy_.max_nodes));
   for (auto& [id, node] : nodes_) {
-    node.member = node.ready = node.succeeded = node.failed = false;
+    node.member = node.ready = node.succeeded = node.failed = node.wants_standby = false;
     node.store_port = 0;
   }
   round_ = make_round(ids, next_generation_++);
@@ -392,15 +394,17 @@ void Membership::propose(Time now, const std::string& why) {
   post(std::move(to), RoundProposed{round_, why});
 }
 
-// Selects at most so many nodes: members of the last round, then of earlier rounds, as far as this server or the
-// nodes know, then in order of arrival. The first of several nodes that had a rank keeps it.
+// Selects at most so many nodes: members of the last round, then spares that stand by, then members of earlier rounds,
+// as far as this server or the nodes know, then in order of arrival. The first of several nodes that had a rank keeps
+// it.
 std::vector<std::string> Membership::select_members(std::size_t most) const {
   std::vector<const Nodes::value_type*> order;
   for (const auto& entry : nodes_) order.push_back(&entry);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     const Node& x = a->second;
     const Node& y = b->second;
-    return std::make_tuple(!x.member, -x.rank_of, x.arrival) < std::make_tuple(!y.member, -y.rank_of, y.arrival);
+    return std::make_tuple(!x.member, !x.stands_by, -x.rank_of, x.arrival) <
+           std::make_tuple(!y.member, !y.stands_by, -y.rank_of, y.arrival);
   });
   order.resize(std::min(order.size(), most));
   std::vector<std::string> ids;
@@ -427,6 +431,7 @@ Round Membership::make_round(const std::vector<std::string>& ids, std::int64_t g
   for (std::size_t i = 0; i < ids.size(); ++i) {
     Node& node = nodes_.at(ids[i]);
     node.member = true;
+    node.standby_asked = node.stands_by = false;  // it starts workers
     node.rank = ranks[i];
     node.rank_of = round.generation;
     round.members[static_cast<std::size_t>(ranks[i])] = {.node_id = ids[i],
@@ -602,9 +607,10 @@ bool Membership::has_min_nodes() const {
   return static_cast<int>(nodes_.size()) >= policy_.min_nodes;
 }
 
-// The job has a round and a fixed number of nodes, so that no further node may take part.
+// The job has a round, a fixed number of nodes and no spares, so that no further node may take part.
 bool Membership::is_full() const {
-  return policy_.min_nodes == policy_.max_nodes && (phase_ == Phase::proposed || phase_ == Phase::running);
+  return policy_.min_nodes == policy_.max_nodes && policy_.spares == 0 &&
+         (phase_ == Phase::proposed || phase_ == Phase::running);
 }
 
 int Membership::member_count() const {

@@ -53,9 +53,9 @@ struct MembershipOptions {
 // round is proposed until all nodes of that round have done so, and the round goes on, or the workers of the others
 // cannot run any more: a node stops them JobPolicy::heartbeat_timeout() after the last sign of a server.
 //
-// A node that comes to a full job waits as a spare if the number of nodes may vary. With a fixed number it is dropped:
-// at once if no node may be replaced, otherwise as soon as every member has been heard since, for it may replace one
-// whose loss has not been noticed yet.
+// A node that comes to a full job waits as a spare if the number of nodes may vary, or the job has JobPolicy::spares.
+// Otherwise it is dropped: at once if no node may be replaced, or as soon as every member has been heard since, for it
+// may replace one whose loss has not been noticed yet. Spares change no round; JobPolicy::spares of them stand by.
 //
 // Ownership: a value. Threads: not thread-safe. Errors: none thrown. The owner calls tick() no later than next_tick().
 class Membership {
@@ -109,8 +109,9 @@ class Membership {
   bool has_formed() const { return next_generation_ > 0; }
   // Ends the job at a user's request; `who` appears in the job result.
   MembershipMessages stop(Time now, const std::string& who);
-  // Updates what a node reports of itself, only for status().
-  void report(Time now, const std::string& node, std::int64_t generation, const NodeReport& report);
+  // Updates what a node reports of itself, for status(), and for spares: once all workers of the round want it, they
+  // stand by.
+  MembershipMessages report(Time now, const std::string& node, std::int64_t generation, const NodeReport& report);
   // Acts on deadlines that have passed.
   MembershipMessages tick(Time now);
   Time next_tick() const;
@@ -159,6 +160,9 @@ class Membership {
     int replaced = 0;              // the number of workers that were replaced, in all rounds
     std::uint16_t store_port = 0;  // of the workers' store here, in the round; 0: it serves none
     std::optional<NodeUsage> usage = {};
+    bool wants_standby = false;  // all of its workers of the round do
+    bool standby_asked = false;  // this spare has been asked to stand by
+    bool stands_by = false;      // and does
   };
   using Nodes = std::map<std::string, Node>;
 
@@ -193,6 +197,7 @@ class Membership {
   bool lose_members(const std::string& why);
   void gain_members(const std::string& why);
   void change_members(std::size_t most, const std::string& why);
+  void ask_spares();
   bool can_serve_store(const std::string& id) const;
   std::string store_host() const;
   bool place_store(const Round& former);

@@ -67,7 +67,7 @@ void Membership::change_members(std::size_t most, const std::string& why) {
     Node& node = nodes_.at(id);
     if (node.member) continue;
     joining.insert(id);
-    node.ready = node.succeeded = node.failed = false;
+    node.ready = node.succeeded = node.failed = node.wants_standby = false;
     node.workers.clear();
   }
   const Round former = std::move(round_);

@@ -538,7 +538,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     deliver(job, job->membership.preempted(now(), session.node, frame.generation));
   }
   void handle(SessionId, const Session& session, SessionNode& frame) {
-    session.job->membership.report(now(), session.node, frame.generation, frame.report);
+    const JobPtr job = session.job;
+    deliver(job, job->membership.report(now(), session.node, frame.generation, frame.report));
   }
   void handle(SessionId, const Session& session, SessionFailure& frame) {
     const JobPtr job = session.job;

@@ -20,7 +20,7 @@ struct NodeDropped {  // the node counts as lost; its session ends
 // position in `to` is its index in Round::members, so that the round is encoded once for all receivers.
 struct MembershipMessage {
   using What = std::variant<JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, RoundStarted, RoundChanged,
-                            RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded,
+                            StandbyAsked, RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered, JobEnded,
                             WorkersRecoverable, RoundResumed>;
   std::vector<std::string> to;  // node ids
   What what;

@@ -15,10 +15,13 @@ JobStatus::Age age(StallAwareClock::Duration duration) {
 
 }  // namespace
 
-void Membership::report(Time now, const std::string& id, std::int64_t generation, const NodeReport& report) {
+MembershipMessages Membership::report(Time now, const std::string& id, std::int64_t generation,
+                                      const NodeReport& report) {
   record_activity(now, id);
+  if (const auto spare = nodes_.find(id); spare != nodes_.end() && !spare->second.member)
+    spare->second.stands_by = report.stands_by.value_or(spare->second.stands_by) && spare->second.standby_asked;
   Node* node = current_member(id, generation, Phase::running);
-  if (!node) return;
+  if (!node) return take_messages();
   node->replaced = report.replaced;
   if (report.usage) node->usage = report.usage;
   for (const auto& status : report.workers) {
@@ -31,6 +34,9 @@ void Membership::report(Time now, const std::string& id, std::int64_t generation
     if (former.now.state == status.state) worker.since = former.since;
     if (!status.training) worker.now.training = former.now.training;
   }
+  if (report.wants_standby && std::exchange(node->wants_standby, *report.wants_standby) != *report.wants_standby)
+    ask_spares();
+  return take_messages();
 }
 
 JobStatus::Node Membership::status_of(Time now, const Node& node) const {
@@ -43,7 +49,8 @@ JobStatus::Node Membership::status_of(Time now, const Node& node) const {
                          .nproc = node.info.nproc,
                          .since = age(now - node.joined),
                          .heard = age(liveness_clock_.elapsed() - node.last_heard),
-                         .usage = node.usage};
+                         .usage = node.usage,
+                         .warm = !in_round && node.stands_by};
   if (in_round && node.rank && *node.rank < static_cast<int>(round_.members.size())) {
     const RoundMember& member = round_.members[static_cast<std::size_t>(*node.rank)];
     status.address = member.address;

@@ -22,6 +22,7 @@ std::optional<std::string> policy_difference(const JobPolicy& job, const JobPoli
   if (job.agent_store != node.agent_store)
     return differs("--no_agent_store", node.agent_store ? "off" : "on", job.agent_store ? "off" : "on");
   if (job.mpi != node.mpi) return differs("--mpi", node.mpi ? "on" : "off", job.mpi ? "on" : "off");
+  if (job.spares != node.spares) return differs("--spares", node.spares, job.spares);
   if (job.max_restarts != node.max_restarts) return differs("--max_restarts", node.max_restarts, job.max_restarts);
   if (job.last_call != node.last_call)
     return differs("last_call_timeout", duration_text(node.last_call), duration_text(job.last_call));

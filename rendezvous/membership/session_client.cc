@@ -552,6 +552,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     adopt(frame);
     emit(std::move(frame));
   }
+  void handle(StandbyAsked&& frame) { emit(frame); }
   void handle(RecoveryAsked&& frame) { emit(std::move(frame)); }
   void handle(WorkersReplaced&& frame) {
     if (!round_ || round_->generation != frame.generation) return;

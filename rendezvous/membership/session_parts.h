@@ -97,6 +97,7 @@ void serialize(Codec& codec, Field<Codec, JobPolicy> policy) {
   codec.flag("agent store", policy.agent_store);
   codec.flag("MPI", policy.mpi);
   codec.integer("max restarts", policy.max_restarts);
+  codec.integer("spares", policy.spares, 0, SessionLimits::nodes);
   codec.duration("last call", policy.last_call, 0, SessionLimits::milliseconds);
   codec.duration("join timeout", policy.join_timeout, 0, SessionLimits::milliseconds);
   codec.duration("keep-alive interval", policy.keep_alive_interval, 1, SessionLimits::keep_alive_milliseconds);
@@ -186,6 +187,9 @@ void serialize(Codec& codec, Field<Codec, NodeReport> report) {
   codec.list("worker count", report.workers, 0, SessionLimits::workers,
              [&](auto& worker) { serialize(codec, worker); });
   codec.optional("tells of its use", report.usage, [&](auto& usage) { serialize(codec, usage); });
+  codec.optional("tells of its workers' wish", report.wants_standby, [&](auto& wants) { codec.flag("wish", wants); });
+  codec.optional("tells of its processes that stand by", report.stands_by,
+                 [&](auto& ready) { codec.flag("stands by", ready); });
 }
 
 // ---- rounds

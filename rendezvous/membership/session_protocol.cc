@@ -31,7 +31,7 @@ constexpr std::tuple kinds{
     Kind<RoundProposed>{0x84}, Kind<SessionStarted>{0x85}, Kind<JobEnded>{0x86}, Kind<SessionShutdown>{0x87},
     Kind<RequestAnswer>{0x88}, Kind<RecoveryAsked>{0x89}, Kind<WorkersReplaced>{0x8A}, Kind<ReplacementRefused>{0x8B},
     Kind<LeaveAnswered>{0x8C}, Kind<RoundResumed>{0x8D}, Kind<RoundChanged>{0x8E}, Kind<SessionServer>{0x8F},
-    Kind<ElectorateConfirmed>{0x90}, Kind<ServerMoved>{0x91}, Kind<VoteReply>{0xC0},
+    Kind<ElectorateConfirmed>{0x90}, Kind<ServerMoved>{0x91}, Kind<StandbyAsked>{0x92}, Kind<VoteReply>{0xC0},
     // from both
     Kind<WorkersRecoverable>{0x11}, Kind<FollowRank>{0x30}, Kind<UnfollowRank>{0x31}, Kind<RankOutput>{0x32},
     Kind<OutputTaken>{0x33}, Kind<SignalRank>{0x34}, Kind<SignalAnswer>{0x35}};
@@ -224,6 +224,12 @@ void serialize(Codec& codec, Field<Codec, RoundChanged> change) {
     least = newcomer + 1;
   });
   codec.text("reason", change.reason, Limits::text);
+}
+
+template <class Codec>
+void serialize(Codec& codec, Field<Codec, StandbyAsked> asked) {
+  codec.integer("generation", asked.generation);
+  codec.integer("world size", asked.world_size, 1, Limits::nodes * Limits::workers);
 }
 
 template <class Codec>

@@ -136,11 +136,11 @@ struct SessionStarted {
 struct RequestAnswer {
   std::string jobs;  // JSON (job_status.h)
 };
-using ServerFrame =
-    std::variant<ServerBeat, SessionServer, ElectorateConfirmed, ServerMoved, VoteReply, JoinRefused, NodeDropped,
-                 RendezvousWaiting, RoundProposed, SessionStarted, RoundChanged, RecoveryAsked, WorkersReplaced,
-                 ReplacementRefused, LeaveAnswered, JobEnded, SessionShutdown, RequestAnswer, WorkersRecoverable,
-                 RoundResumed, FollowRank, UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
+using ServerFrame = std::variant<ServerBeat, SessionServer, ElectorateConfirmed, ServerMoved, VoteReply, JoinRefused,
+                                 NodeDropped, RendezvousWaiting, RoundProposed, SessionStarted, RoundChanged,
+                                 StandbyAsked, RecoveryAsked, WorkersReplaced, ReplacementRefused, LeaveAnswered,
+                                 JobEnded, SessionShutdown, RequestAnswer, WorkersRecoverable, RoundResumed, FollowRank,
+                                 UnfollowRank, RankOutput, OutputTaken, SignalRank, SignalAnswer>;
 
 // Texts beyond their limit are cut. REQUIRES: the other limits are kept.
 std::string encode(const NodeFrame& frame);

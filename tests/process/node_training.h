@@ -37,13 +37,11 @@ class NodeTraining {
   // Starts an agent. The first one serves the rendezvous.
   Child& start(const Words& more = {}, const NodeOptions& agent = {}) {
     const std::string is_host = agents_.empty() ? ",is_host=true" : agent.may_serve ? "" : ",is_host=false";
-    Words launch{"--nnodes=" + nnodes_,
-                 "--nproc_per_node=1",
-                 "--rdzv_backend=c10d",
-                 "--node_rank=" + std::to_string(agent.node_rank.value_or(agents_.size())),
-                 "--rdzv_endpoint=127.0.0.1:" + port_,
-                 "--rdzv_conf=last_call_timeout=" + last_call_ + is_host,
-                 "--shutdown_timeout=20"};
+    Words launch{
+        "--nnodes=" + nnodes_,           "--nproc_per_node=1",
+        "--rdzv_backend=c10d",           "--node_rank=" + std::to_string(agent.node_rank.value_or(agents_.size())),
+        "--rdzv_endpoint=" + endpoint(), "--rdzv_conf=last_call_timeout=" + last_call_ + is_host,
+        "--shutdown_timeout=20"};
     launch.insert(launch.end(), launch_.begin(), launch_.end());
     launch.insert(launch.end(), more.begin(), more.end());
     Words overrides{"--data.ledger=" + ledger(agents_.size()),
@@ -100,6 +98,15 @@ class NodeTraining {
     return result.out;
   }
 
+  // Of the rendezvous server.
+  std::string endpoint() const { return "127.0.0.1:" + port_; }
+
+  static pid_t parent_of(pid_t pid) {
+    const auto status = proc_text(std::to_string(pid), "status");
+    const auto at = status.find("PPid:");
+    return at == std::string::npos ? 0 : std::atoi(status.c_str() + at + 5);
+  }
+
   std::string ledger(std::size_t agent) const {
     return (training.folder / ("ledger." + std::to_string(agent))).string();
   }
@@ -108,12 +115,6 @@ class NodeTraining {
   bool may_wait = false;  // the same for all agents
 
  private:
-  static pid_t parent_of(pid_t pid) {
-    const auto status = proc_text(std::to_string(pid), "status");
-    const auto at = status.find("PPid:");
-    return at == std::string::npos ? 0 : std::atoi(status.c_str() + at + 5);
-  }
-
   const std::string nnodes_, last_call_;
   const Words launch_, overrides_;
   const std::string port_ = std::to_string(free_port());

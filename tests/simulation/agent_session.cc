@@ -146,6 +146,7 @@ void AgentSession::handle_frame(const Packet& packet) {
     proposal_ = std::make_shared<const ServerFrame>(RoundProposed{own.round, own.reason});
     return handler_(packet.job, std::move(own));
   }
+  if (const auto* asked = std::get_if<StandbyAsked>(&frame)) return handler_(packet.job, *asked);
   if (const auto* asked = std::get_if<RecoveryAsked>(&frame)) return handler_(packet.job, *asked);
   if (const auto* able = std::get_if<WorkersRecoverable>(&frame)) return handler_(packet.job, *able);
   if (const auto* resumed = std::get_if<RoundResumed>(&frame)) {

@@ -276,6 +276,14 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
   expect_delivery(number, to, "a round that goes on", [key](const AgentFacts& agent) { return agent.started >= key; });
 }
 
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const StandbyAsked& what) {
+  const Job& job = jobs_.at(static_cast<std::size_t>(number));
+  require(static_cast<int>(to.size()) <= job.policy.spares, "{} of {} spares stand by", to.size(), job.policy.spares);
+  for (const auto& id : to)
+    require(!job.rounds.at(what.generation).members.contains(id), "node {} of generation {} is to stand by", id,
+            what.generation);
+}
+
 void InvariantChecker::on(int number, const std::vector<std::string>& to, const RecoveryAsked& what) {
   const auto& round = jobs_.at(static_cast<std::size_t>(number)).rounds.at(what.generation).round;
   require(to.size() == 1 && to.front() == round.members.front().node_id, "a node other than group rank 0 is asked");

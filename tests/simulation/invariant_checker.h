@@ -121,6 +121,7 @@ class InvariantChecker {
   void on(int number, const std::vector<std::string>& to, const RoundProposed& what);
   void on(int number, const std::vector<std::string>& to, const RoundStarted& what);
   void on(int number, const std::vector<std::string>& to, const RoundChanged& what);
+  void on(int number, const std::vector<std::string>& to, const StandbyAsked& what);
   void on(int number, const std::vector<std::string>& to, const RecoveryAsked& what);
   void on(int number, const std::vector<std::string>& to, const WorkersReplaced& what);
   void on(int, const std::vector<std::string>&, const ReplacementRefused&) {}

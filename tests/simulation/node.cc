@@ -183,6 +183,7 @@ void Node::execute(Agent& agent, const StartWorkers& action) {
   }
   for (const auto& worker : agent.workers) worker->start();
   announce_recoverable(agent);
+  want_standby(agent_);
 }
 
 // In some rounds workers cannot recover.
@@ -198,6 +199,21 @@ void Node::announce_once_they_work(const AgentPtr& agent, std::int64_t generatio
     const bool all_work = std::ranges::all_of(agent->workers, [](const auto& worker) { return worker->works(); });
     if (!all_work) return announce_once_they_work(agent, generation);
     agent->session->send(WorkersRecoverable{generation, true});
+  });
+}
+
+// Once their first step is done.
+void Node::want_standby(const AgentPtr& agent) {
+  if (spec_.policy.spares == 0 || !spec_.rules.single_workers) return;
+  agent->process->after(simulation_.random.duration(0us, 5s), [agent, generation = agent->generation] {
+    if (agent->generation == generation && !agent->stopping)
+      agent->session->send(SessionNode{generation, {.workers = {}, .wants_standby = true}});
+  });
+}
+
+void Node::execute(Agent&, const StandBy& action) {
+  agent_->process->after(simulation_.random.duration(0us, 5s), [agent = agent_, generation = action.generation] {
+    agent->session->send(SessionNode{generation, {.workers = {}, .stands_by = true}});
   });
 }
 

@@ -87,6 +87,7 @@ class Node {
   void execute(Agent& agent, const PrepareRound& action);
   void execute(Agent& agent, const StartWorkers& action);
   void execute(Agent& agent, const ChangeRound& action);
+  void execute(Agent& agent, const StandBy& action);
   void execute(Agent& agent, const StopWorkers& action);
   void execute(Agent& agent, const KillWorkers& action);
   void execute(Agent& agent, const ReportSuccess& action);
@@ -104,6 +105,7 @@ class Node {
 
   void announce_recoverable(Agent& agent);
   void announce_once_they_work(const AgentPtr& agent, std::int64_t generation);
+  void want_standby(const AgentPtr& agent);
   Worker::Plan draw_plan();
   std::shared_ptr<Worker> make_worker(Agent& agent, int local_rank, const Worker::Plan& plan);
   void worker_exited(const AgentPtr& agent, int local_rank, int exit_code);

@@ -182,6 +182,12 @@ void Server::handle(SessionId id, const WorkersRecoverable& frame) {
           session.job->membership.recoverable(simulation_.time.now(), session.node, frame.generation, frame.able));
 }
 
+void Server::handle(SessionId id, const SessionNode& frame) {
+  const Session session = sessions_.at(id);
+  deliver(session.job,
+          session.job->membership.report(simulation_.time.now(), session.node, frame.generation, frame.report));
+}
+
 void Server::handle(SessionId id, const SessionLeave& frame) {
   const Session session = sessions_.at(id);
   simulation_.note(who, "receives LEAVE of {}", session.node);

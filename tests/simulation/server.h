@@ -48,6 +48,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
   void handle(SessionId id, const SessionFailure& frame);
   void handle(SessionId id, const SessionRecovery& frame);
   void handle(SessionId id, const WorkersRecoverable& frame);
+  void handle(SessionId id, const SessionNode& frame);
   void handle(SessionId id, const SessionLeave& frame);
   void handle(SessionId id, const LeaveRequest& frame);
   JobPtr job_for(const JobPolicy& policy);

@@ -69,6 +69,7 @@ JobPolicy SimulatedJob::draw_policy(const Schedule& schedule) {
   policy.last_call = (schedule.all_nodes ? 5'000 : random.between(0, 5'000)) * 1ms;
   policy.join_timeout = 60s;
   policy.keep_alive_interval = random.between(1, 3) * 1s;
+  policy.spares = schedule.all_nodes || policy.fixed_ranks ? 0 : random.between(0, 2);
   return policy;
 }
 

@@ -49,6 +49,7 @@ struct Name {
   std::string operator()(const AnswerRecovery& a) const {
     return fmt::format("answer {}: '{}'", a.generation, a.refusal);
   }
+  std::string operator()(const StandBy& a) const { return fmt::format("stand by {}: {}", a.generation, a.world_size); }
   std::string operator()(const KeepRound& a) const { return a.done ? "keep, done" : "keep"; }
   std::string operator()(const GiveUpRound&) const { return "give up"; }
   std::string operator()(const LeaveJob&) const { return "leave"; }
@@ -680,6 +681,14 @@ TEST_CASE("a failed worker that nobody can replace stops the others at once") {
   AskingFixture ends(RestartScope::failed);
   const auto actions = ends.state.on_workers_failed({AskingFixture::failure_of(2)}, {{.running = true}, {}});
   CHECK_THAT(announced(actions), Catch::Contains("the process of rank 2 still runs (--restart=failed)"));
+}
+
+TEST_CASE("a spare stands by when it is asked, and joins when its node takes the place of another") {
+  AgentState state;
+  CHECK(names(state.on(RendezvousWaiting{"this node is a spare"})).empty());
+  CHECK(names(state.on(StandbyAsked{4, 2})) == "stand by 4: 2");
+  state.on(JobEnded{{.success = true}});
+  CHECK(names(state.on(StandbyAsked{4, 2})).empty());
 }
 
 TEST_CASE("whether workers can recover is answered for the round that runs") {

@@ -48,7 +48,8 @@ JobStatus example() {
                 .since = 3840s,
                 .workers = {{{.local_rank = 0, .pid = 4711}, 123s},
                             {{.local_rank = 1, .pid = 4712, .state = State::ended, .signal_number = 9}, 4s}}},
-               {.host = "c", .state = "spare", .since = 12s, .heard = 4s}};
+               {.host = "c", .state = "spare", .since = 12s, .heard = 4s},
+               {.host = "d", .state = "spare", .since = 11s, .warm = true}};
   return job;
 }
 
@@ -60,7 +61,8 @@ TEST_CASE("the text of a job's status") {
         "  node 0  host a (10.0.0.1), ranks 0-1, joined 1 h 04 min ago\n"
         "    rank 0  pid 4711  running for 2 min 03 s\n"
         "    rank 1  pid 4712  ended by SIGKILL 4 s ago\n"
-        "  spare   host c, joined 12 s ago, last heartbeat 4 s ago\n");
+        "  spare   host c, joined 12 s ago, last heartbeat 4 s ago\n"
+        "  spare   host d, warm, joined 11 s ago\n");
 }
 
 TEST_CASE("the status of a job that trains says how far it is") {
@@ -89,7 +91,8 @@ TEST_CASE("an agent record survives a round trip through JSON, and invalid text 
   const std::string relays = ",\"relays\":true";
   text.erase(text.find(relays), relays.size());
   CHECK_FALSE(parse_agent_record(text).relays);  // of an older agent
-  CHECK(again.own.nodes.size() == 2);
+  CHECK(again.own.nodes.size() == 3);
+  CHECK(again.own.nodes.at(2).warm);
   CHECK_THROWS_AS(parse_agent_record("{}"), Error);
   CHECK_THROWS_AS(parse_agent_record("no"), Error);
 }

@@ -98,6 +98,9 @@ TEST_CASE("values that depend on the other nodes are shown as unknown") {
   CHECK(contains(elastic, "\n  0           ?     here"));
   CHECK(contains(elastic, "\n  WORLD_SIZE=?\n"));
   CHECK(contains(elastic, "\n  MASTER_ADDR=?\n"));
+  auto with_spares = spec_for(2, 2);
+  with_spares.policy.spares = 1;
+  CHECK(contains(preview(with_spares, choice), "  nodes       2, and up to 1 that stand by\n"));
 
   const auto fixed = preview(spec_for(3, 3), choice);
   CHECK(contains(fixed, "\n  RANK=?\n"));

@@ -33,6 +33,14 @@ TEST_CASE("one node without an endpoint is a standalone job") {
   CHECK_FALSE(choose({}, {{"PET_MASTER_PORT", "29500"}}).standalone);
 }
 
+TEST_CASE("a job of several nodes may have spares, one of a single node needs an endpoint for them") {
+  CHECK(choose({{"nnodes", "2"}, {"spares", "1"}}).policy.spares == 1);
+  CHECK(choose({{"spares", "1"}, {"rdzv_endpoint", "h"}}).policy.spares == 1);
+  CHECK(choose({{"spares", "1"}, {"standalone", "true"}}).policy.spares == 0);
+  CHECK_THROWS_WITH(choose({{"spares", "1"}}),
+                    Catch::Contains("--spares = 1: a job of one node needs --rdzv_endpoint"));
+}
+
 TEST_CASE("standalone ignores explicit values") {
   const auto choice =
       choose({{"standalone", "true"}, {"nnodes", "4"}, {"rdzv_endpoint", "h:1"}, {"rdzv_backend", "static"}});

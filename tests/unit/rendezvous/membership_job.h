@@ -94,6 +94,15 @@ class Job {
   void say_recoverable(const std::string& node, bool all) {
     deliver(membership_.recoverable(now_, node, membership_.generation(), all));
   }
+  // The node of the round reports that all of its workers want a process to stand by.
+  void want_standby(const std::string& node) {
+    deliver(membership_.report(now_, node, membership_.generation(), {.workers = {}, .wants_standby = true}));
+  }
+  // The spare reports whether its processes are ready.
+  void stand_by(const std::string& node, bool ready) {
+    deliver(membership_.report(now_, node, membership_.generation(), {.workers = {}, .stands_by = ready}));
+  }
+  JobStatus status() const { return membership_.status(now_); }
   void leave(const std::string& node) {
     forget(node);
     deliver(membership_.leave(now_, node, "SIGTERM"));
@@ -127,6 +136,7 @@ class Job {
   std::map<std::string, JobResult> ended;
   std::map<std::string, std::vector<WorkersReplaced>> replaced;  // all of them
   std::vector<std::string> asked, not_replaced;                  // the nodes, in order
+  std::vector<std::string> standby_asked;                        // the spares, in order
   std::map<std::string, bool> able;
   std::map<std::string, bool> goes_on_without;  // LeaveAnswered::round_goes_on
   std::map<std::string, std::int64_t> resumed;
@@ -160,6 +170,7 @@ class Job {
     started[node] = what.round;
     changed[node] = std::move(what);
   }
+  void record(const std::string& node, std::size_t, const StandbyAsked&) { standby_asked.push_back(node); }
   void record(const std::string& node, std::size_t, const RecoveryAsked&) { asked.push_back(node); }
   void record(const std::string& node, std::size_t, const WorkersReplaced& what) { replaced[node].push_back(what); }
   void record(const std::string& node, std::size_t, const ReplacementRefused&) { not_replaced.push_back(node); }

@@ -101,6 +101,7 @@ class Agent {
   }
   void record(RoundStarted what) { started = what.round; }
   void record(RoundChanged what) { started = std::move(what.round); }
+  void record(StandbyAsked) {}
   void record(RecoveryAsked what) { rendezvous_.answer_recovery(what.generation, ""); }
   void record(WorkersReplaced what) { replaced = std::move(what); }
   void record(ReplacementRefused) {}

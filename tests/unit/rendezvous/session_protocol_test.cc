@@ -27,7 +27,8 @@ NodeFrame example_join() {
                                 .max_nodes = 8,
                                 .agent_store = false,
                                 .mpi = true,
-                                .max_restarts = 3}};
+                                .max_restarts = 3,
+                                .spares = 2}};
 }
 
 RoundProposed example_round() {
@@ -123,7 +124,9 @@ std::vector<NodeFrame> own_node_frames() {
                                    {.local_rank = 2, .pid = 4712, .state = WorkerReport::State::ended, .exit_code = 7},
                                    {.local_rank = 3, .pid = 4713, .training = example_training()}},
                        .replaced = 2,
-                       .usage = example_usage()}},
+                       .usage = example_usage(),
+                       .wants_standby = true,
+                       .stands_by = false}},
           StatusRequest{"job"},
           StopRequest{"job", "root on host b"}};
 }
@@ -159,6 +162,7 @@ std::vector<ServerFrame> own_server_frames() {
           RequestAnswer{"{}"},
           WorkersRecoverable{7, true},
           RoundResumed{.generation = 7, .electorate = {.version = {2, 3}, .nodes = {"a", "b"}}, .confirmed = {2, 2}},
+          StandbyAsked{7, 16},
           RecoveryAsked{7},
           WorkersReplaced{7, 2, {example_failure()}, 3},
           ReplacementRefused{7},
@@ -239,7 +243,8 @@ TEST_CASE("every field of a worker's training survives encoding") {
 }
 
 TEST_CASE("every field of what a node tells of its machine survives encoding") {
-  const SessionNode frame{3, {.workers = {}, .replaced = 2, .usage = example_usage()}};
+  const SessionNode frame{
+      3, {.workers = {}, .replaced = 2, .usage = example_usage(), .wants_standby = false, .stands_by = true}};
   const auto node = std::get<SessionNode>(decode_node_frame(encode(NodeFrame(frame))));
   CHECK(node.report.replaced == 2);
   REQUIRE(node.report.usage);
@@ -251,6 +256,8 @@ TEST_CASE("every field of what a node tells of its machine survives encoding") {
   CHECK(node.report.usage->sent == 2e6);
   CHECK(node.report.usage->shared_memory == 16);
   CHECK(node.report.usage->shared_memory_used == 4);
+  CHECK(node.report.wants_standby == false);
+  CHECK(node.report.stands_by == true);
 }
 
 TEST_CASE("every field of a failure and a job result survives encoding") {
