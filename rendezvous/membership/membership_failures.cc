@@ -164,7 +164,10 @@ void Membership::check_failures(Time now) {
     const Node& node = entry.second;
     return !node.member || node.failed || node.succeeded;
   });
-  if (all_reported || (now >= *judgement_due_ && !any_member_suspect())) judge_failures(now);
+  // In a job that ends in any case, workers that name the peer which they have lost say more than its node's silence.
+  const bool name_lost_peers =
+      !policy_.may_be_replaced() && std::ranges::all_of(failures_, &WorkerFailure::consequence);
+  if (all_reported || (now >= *judgement_due_ && (name_lost_peers || !any_member_suspect()))) judge_failures(now);
 }
 
 void Membership::judge_failures(Time now) {

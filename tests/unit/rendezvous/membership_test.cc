@@ -817,6 +817,18 @@ TEST_CASE("in a job without restarts a failure observed before a loss is the cau
   }
 }
 
+TEST_CASE("workers that name a lost peer end a fixed job before its node counts as lost") {
+  const bool names_peer = GENERATE(true, false);
+  Job job({.min_nodes = 2, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.silence("b");
+  job.pass(3s);
+  job.fail("a", {.rank = 0, .exit_code = 5, .message = "rank 1 was lost", .consequence = names_peer});
+  job.pass(1s);
+  CHECK(job.ended.contains("a") == names_peer);
+  if (names_peer) CHECK(job.ended["a"].exit_code == 5);
+}
+
 TEST_CASE("a failure is not judged while another node is overdue") {
   Job job({.min_nodes = 1, .max_nodes = 2});
   job.join_and_start({"a", "b"});
