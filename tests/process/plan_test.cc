@@ -107,8 +107,10 @@ TEST_CASE("plan prints what ranks that divide the layers have and exchange") {
 TEST_CASE("plan predicts the bytes that a run over gloo sends, whatever of the model is divided or compressed") {
   const auto layout = GENERATE(values<Words>({{"--parallel.zero=0"},
                                               {"--parallel.zero=1"},
+                                              {"--parallel.zero=1", "--optim.name=muon"},
                                               {"--parallel.zero=2"},
                                               {"--parallel.zero=3"},
+                                              {"--parallel.tensor=2", "--optim.name=muon"},
                                               {"--parallel.zero=3", "--parallel.reshard_after_forward=false"},
                                               {"--parallel.hook=bf16"},
                                               {"--parallel.hook=int8"},

@@ -50,7 +50,7 @@ std::optional<std::size_t> sent_by(const TrainConfig& config, const RankUse& use
                            .experts = bytes(use.shared_experts)};
   const auto micro_batches = micro_batches_of_step(config, ranks / ranks_of_sample(p));
   const auto sent = bytes_sent_in_step(p, shared, micro_batches, ranks / ranks_of_model(p));
-  return sent ? std::optional(*sent + bytes(use.sent_within)) : std::nullopt;
+  return sent ? std::optional(*sent + bytes(use.sent_within + use.sent_for_update)) : std::nullopt;
 }
 
 ComputedStep step_of(const TrainConfig& config, const std::vector<RankUse>& stages, int ranks) {

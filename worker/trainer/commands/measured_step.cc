@@ -91,6 +91,7 @@ RankUse most(const RankUse& own, ProcessGroup& group) {
   result.shared_buffers = own.shared_buffers;
   result.shared_experts = own.shared_experts;
   result.sent_within = own.sent_within;
+  result.sent_for_update = own.sent_for_update;
   return result;
 }
 

@@ -63,7 +63,8 @@ RankUse rank_use(const TrainConfig& config, TrainSession& session, std::size_t a
           .shared_parameters = number(shared.parameters),
           .shared_buffers = number(shared.buffers),
           .shared_experts = number(shared.experts),
-          .sent_within = number(sent_within_replica(session.forms(), steps))};
+          .sent_within = number(sent_within_replica(session.forms(), steps)),
+          .sent_for_update = sent_for_update(config, session)};
 }
 
 }  // namespace ddprun::trainer

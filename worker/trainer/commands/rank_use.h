@@ -22,6 +22,7 @@ struct RankUse {
   double gathered = 0;     // at the peak, of parameters that are gathered for their use (parallel.zero = 3)
   double shared_parameters = 0, shared_buffers = 0, shared_experts = 0;  // SharedBytes
   double sent_within = 0;                                                // sent_within_replica()
+  double sent_for_update = 0;                                            // sent_for_update()
   double operations = 0;                                                 // of floating-point numbers; 0: not counted
 
   // Returns the bytes that exist at the peak of a step of a run that keeps no copies of its state.

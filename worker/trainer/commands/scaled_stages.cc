@@ -28,17 +28,10 @@ Weights weights_at(double x, double first, double second) {
   return {1 - share, share};
 }
 
-constexpr std::array in_memory{&RankUse::parameters,
-                               &RankUse::gradients,
-                               &RankUse::optimizer,
-                               &RankUse::averages,
-                               &RankUse::activations,
-                               &RankUse::gathered,
-                               &RankUse::shared_parameters,
-                               &RankUse::shared_buffers,
-                               &RankUse::shared_experts,
-                               &RankUse::copied,
-                               &RankUse::kept};
+constexpr std::array in_memory{&RankUse::parameters,        &RankUse::gradients,      &RankUse::optimizer,
+                               &RankUse::averages,          &RankUse::activations,    &RankUse::gathered,
+                               &RankUse::shared_parameters, &RankUse::shared_buffers, &RankUse::shared_experts,
+                               &RankUse::sent_for_update,   &RankUse::copied,         &RankUse::kept};
 constexpr std::array in_step{&RankUse::sent_within, &RankUse::operations};
 
 Stages combined(const Stages& a, const Stages& b, Weights memory, Weights step) {

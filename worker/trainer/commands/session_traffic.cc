@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
+
+#include "worker/trainer/session/update_parts.h"
 
 namespace ddprun::trainer {
 
@@ -26,6 +29,26 @@ std::size_t sent_within_replica(const ParallelForms& forms, std::size_t steps) {
   if (!forms.tensor) return sent;
   const TensorGroup& group = forms.tensor->group();
   return sent + *bytes_sent_in_step({}, {.parameters = group.bytes() / steps}, 1, group.size());
+}
+
+// Each element is sent once to the owner, and to each rank that has it.
+double sent_for_update(const TrainConfig& config, TrainSession& session) {
+  const auto state = config.optim.name == "muon" ? session.parts() : std::nullopt;
+  if (!state) return 0;
+  std::vector<sharding::PlacedTensor> matrices;
+  for (const auto& tensor : state->optimizer.tensors())
+    if (tensor.spec().name.ends_with(".momentum_buffer") && !is_whole(tensor.placement())) matrices.push_back(tensor);
+  const int ranks = session.group().size();
+  const auto owned = at_owners(matrices, ranks);
+  std::vector<bool> takes_part(static_cast<std::size_t>(ranks));
+  double sent = 0;
+  for (std::size_t i = 0; i < matrices.size(); ++i)
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto part = static_cast<double>(matrices[i].local_bytes(rank));
+      if (matrices[i].exists_at(rank)) takes_part[static_cast<std::size_t>(rank)] = true;
+      sent += owned[i].exists_at(rank) ? static_cast<double>(owned[i].local_bytes(rank)) - part : part;
+    }
+  return sent / static_cast<double>(std::max<std::int64_t>(1, std::ranges::count(takes_part, true)));
 }
 
 }  // namespace ddprun::trainer

@@ -8,18 +8,15 @@
 #include "worker/parallel/sharding/sharded_state.h"
 
 namespace ddprun::trainer {
-namespace {
 
 using sharding::NamedTensors;
 using sharding::PlacedTensor;
 using sharding::Placement;
 
-// Returns whether each rank of its stage has the whole tensor.
 bool is_whole(const Placement& placement) {
   return placement.shards.empty() && std::holds_alternative<sharding::Replicate>(placement.local);
 }
 
-// Returns the same tensors, each whole at one of so many ranks.
 std::vector<PlacedTensor> at_owners(const std::vector<PlacedTensor>& tensors, int ranks) {
   const std::string axis = "owner";
   const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{{axis, ranks}}, ranks);
@@ -33,8 +30,6 @@ std::vector<PlacedTensor> at_owners(const std::vector<PlacedTensor>& tensors, in
   }
   return all;
 }
-
-}  // namespace
 
 UpdateParts::UpdateParts(sharding::ParameterPlacements placements, std::vector<sharding::AxisGroup> axes,
                          ProcessGroup& all, ProcessGroup* stages)

@@ -13,8 +13,14 @@
 
 namespace ddprun::trainer {
 
+// Returns whether each rank of its stage has the whole tensor. Pure.
+bool is_whole(const sharding::Placement& placement);
+
+// Returns the same tensors, each whole at the one of so many ranks that has fewest elements of those before it. Pure.
+std::vector<sharding::PlacedTensor> at_owners(const std::vector<sharding::PlacedTensor>& tensors, int ranks);
+
 // The parts of parameters that ranks update, for optimizers that need to know of whole tensors. A matrix is transformed
-// at the rank that has fewest elements of others to transform.
+// at its owner.
 //
 // Ownership: the groups outlive it. Threads and errors: those of TensorParts and of the groups.
 class UpdateParts final : public optim::TensorParts {
