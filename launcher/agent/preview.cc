@@ -133,9 +133,8 @@ std::string rendezvous_text(const RendezvousChoice& choice) {
 }
 
 std::string nodes_text(const JobPolicy& policy) {
-  const auto text = policy.min_nodes == policy.max_nodes
-                        ? fmt::format("{}", policy.max_nodes)
-                        : fmt::format("{} to {}", policy.min_nodes, policy.max_nodes);
+  const auto text = policy.min_nodes == policy.max_nodes ? fmt::format("{}", policy.max_nodes)
+                                                         : fmt::format("{} to {}", policy.min_nodes, policy.max_nodes);
   return policy.spares > 0 ? fmt::format("{}, and up to {} that stand by", text, policy.spares) : text;
 }
 
