@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "common/host_port.h"
+#include "common/wall_clock.h"
 #include "launcher/control/status_text.h"
 #include "rendezvous/store/tcp_store.h"
 
@@ -14,10 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int max_ranks = 1'000'000;  // larger groups are taken for invalid records
-
-milliseconds since_epoch() {
-  return std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
-}
 
 // Parses a record's key and removes the prefix of the job's generation. A program may use a prefix of its own, which is
 // kept. Returns nullopt for keys of another generation.
@@ -37,7 +34,7 @@ std::optional<RankRecordKey> key_in(const std::string& own_prefix, const std::st
 // program's own prefix, which does not contain the generation.
 bool is_stale(const JobStatus& job, const RankRecord& record) {
   constexpr milliseconds allowance(5'000);
-  return job.phase == "running" && since_epoch() - record.time > job.since + allowance;
+  return job.phase == "running" && wall_clock() - record.time > job.since + allowance;
 }
 
 // The state of a worker's process if it does not run; otherwise empty.
@@ -50,7 +47,7 @@ std::string abnormal_state(const JobStatus& job, const RankRecord& record) {
 }
 
 RankProgress progress_of(const JobStatus& job, RankRecord record) {
-  RankProgress progress{.report_age = std::max(milliseconds(0), since_epoch() - record.time),
+  RankProgress progress{.report_age = std::max(milliseconds(0), wall_clock() - record.time),
                         .process = abnormal_state(job, record)};
   progress.record = std::move(record);
   return progress;

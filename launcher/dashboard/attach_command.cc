@@ -18,6 +18,7 @@
 #include "common/host_port.h"
 #include "common/log.h"
 #include "common/version.h"
+#include "common/wall_clock.h"
 #include "launcher/dashboard/collectives.h"
 #include "launcher/dashboard/followed_job.h"
 #include "launcher/dashboard/job_poller.h"
@@ -35,10 +36,6 @@ namespace asio = boost::asio;
 constexpr std::chrono::seconds reply_timeout{10};
 constexpr std::chrono::milliseconds status_interval{1'000};
 constexpr std::chrono::milliseconds view_interval{250};
-
-Milliseconds wall_clock() {
-  return std::chrono::duration_cast<Milliseconds>(std::chrono::system_clock::now().time_since_epoch());
-}
 
 // The settings of --rdzv_conf that concern a client.
 struct TrustConf {

@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "common/wall_clock.h"
 #include "launcher/dashboard/collectives.h"
 #include "launcher/dashboard/http_rules.h"
 #include "launcher/dashboard/metrics.h"
@@ -21,10 +22,6 @@ namespace {
 constexpr Milliseconds watched_interval{250};
 constexpr Milliseconds interval{1'000};
 constexpr Milliseconds recovery_interval{50};  // so that its phases are measured
-
-Milliseconds wall_clock() {
-  return std::chrono::duration_cast<Milliseconds>(std::chrono::system_clock::now().time_since_epoch());
-}
 
 template <class... Cases>
 struct Overloaded : Cases... {

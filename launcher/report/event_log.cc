@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/unique_fd.h"
+#include "common/wall_clock.h"
 
 namespace ddprun {
 namespace {
@@ -34,10 +35,6 @@ class EventFile {
   std::string path_;
   UniqueFd file_;
 };
-
-std::chrono::milliseconds wall_clock() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch());
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include "common/host_port.h"
 #include "common/log.h"
+#include "common/wall_clock.h"
 #include "worker/comm/bootstrap/group_config.h"
 #include "worker/comm/bootstrap/host_evidence.h"
 #include "worker/comm/health/local_processes.h"
@@ -13,10 +14,6 @@ namespace ddprun::comm {
 namespace {
 
 using std::chrono::milliseconds;
-
-milliseconds since_epoch() {
-  return std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
-}
 
 }  // namespace
 
@@ -61,7 +58,7 @@ RankRecord Publisher::current_record(bool left) const {
                     .left = left,
                     .size = options_.size,
                     .pid = ::getpid(),
-                    .time = since_epoch(),
+                    .time = wall_clock(),
                     .host = local_host_name(),
                     .label = options_.config.label,
                     .timings = operation_log_.timings(),

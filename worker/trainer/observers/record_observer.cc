@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/wall_clock.h"
 #include "rendezvous/progress/training_memory.h"
 #include "worker/trainer/observers/observers.h"
 #include "worker/trainer/report/training_account.h"
@@ -13,9 +14,7 @@ namespace ddprun::trainer {
 namespace {
 
 TrainingAccount::Now now() {
-  return {.steady = std::chrono::steady_clock::now().time_since_epoch(),
-          .wall = std::chrono::duration_cast<std::chrono::milliseconds>(
-              std::chrono::system_clock::now().time_since_epoch())};
+  return {.steady = std::chrono::steady_clock::now().time_since_epoch(), .wall = wall_clock()};
 }
 
 // Publishes the state of the run where the agent reads it, after each step.
