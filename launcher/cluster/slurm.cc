@@ -9,8 +9,8 @@ namespace {
 
 // The ports are below the well-known ports 29400 and 29500, and below the kernel's ephemeral ports. The number of ports
 // is prime, so that consecutive jobs, and steps of one job, get different ones.
-constexpr std::uint64_t first_port = 16384;
-constexpr std::uint64_t ports = 12007;
+constexpr std::uint64_t first_step_port = 16384;
+constexpr std::uint64_t step_ports = 12007;
 
 // Slurm's own steps (the batch script, an interactive shell) have numbers from here on.
 constexpr std::uint64_t first_special_step = 0xFFFF'FFF0;
@@ -49,7 +49,7 @@ ClusterInfo in_job_step(const Environment& environment, std::uint64_t job) {
                    .nodes = static_cast<int>(hosts.size()),
                    .node_rank = static_cast<int>(node),
                    .host = hosts.front(),
-                   .port = static_cast<std::uint16_t>(first_port + (job * 37 + step) % ports),
+                   .port = static_cast<std::uint16_t>(first_step_port + (job * 37 + step) % step_ports),
                    .id = fmt::format("slurm-{}.{}", job, step)};
   if (node >= hosts.size())
     throw make_error(Errc::usage, "{}: SLURM_NODEID = {}, but SLURM_STEP_NODELIST names {} nodes", info.job, node,

@@ -15,20 +15,20 @@ namespace {
 
 namespace json = boost::json;
 using Age = RankProgress::Age;
-using State = RankOperation::State;
 
 constexpr std::size_t columns = 8;
 using Row = std::array<std::string, columns + 1>;  // the last one is a remark
 
 constexpr Age report_delay(std::chrono::seconds(3));  // a longer delay gets a remark: records are written every second
 
-std::string age_text(Age age) {
+std::string seconds_text(Age age) {
   return fmt::format("{:.1f} s", static_cast<double>(age.count()) / 1000);
 }
 
 std::string remark_on(const RankProgress& rank) {
   if (rank.record->left) return "has left";
-  const auto old = rank.report_age >= report_delay ? fmt::format("last report {} ago", age_text(rank.report_age)) : "";
+  const auto old =
+      rank.report_age >= report_delay ? fmt::format("last report {} ago", seconds_text(rank.report_age)) : "";
   return rank.process + (old.empty() || rank.process.empty() ? "" : ", ") + old;
 }
 
@@ -36,20 +36,20 @@ std::string remark_on(const RankProgress& rank) {
 const RankOperation* last_ended(const RankRecord& record) {
   const RankOperation* last = nullptr;
   for (const auto& operation : record.operations)
-    if (!operation.transfer() && operation.state >= State::done) last = &operation;
+    if (!operation.transfer() && operation.state >= RankOperation::State::done) last = &operation;
   return last;
 }
 
 std::string done_text(const RankOperation* last) {
   if (!last) return "-";
-  return fmt::format("#{}{}", last->sequence, last->state == State::failed ? " failed" : "");
+  return fmt::format("#{}{}", last->sequence, last->state == RankOperation::State::failed ? " failed" : "");
 }
 
 // The row of a rank between operations, with the time since the last one ended.
 Row outside_row(Row row, const RankProgress& rank, const RankOperation* last) {
   row[4] = row[5] = "-";
   row[6] = "outside";
-  row[7] = last ? age_text(rank.since(*last)) : "-";
+  row[7] = last ? seconds_text(rank.since(*last)) : "-";
   return row;
 }
 
@@ -58,7 +58,7 @@ Row operation_row(Row row, const RankProgress& rank, const RankOperation& operat
                                 : fmt::format("#{} {}", operation.sequence, describe(operation.description));
   row[5] = fmt::format("{}", operation.bytes);
   row[6] = name_of(operation.state);
-  row[7] = age_text(rank.since(operation));
+  row[7] = seconds_text(rank.since(operation));
   return row;
 }
 
@@ -70,7 +70,7 @@ std::vector<Row> rows_of(std::size_t number, const RankProgress& rank) {
   const Row start{name, record.host, fmt::format("{}", record.pid), done_text(last), "", "", "", "", remark_on(rank)};
   std::vector<Row> rows;
   for (const auto& operation : record.operations)
-    if (operation.state == State::started) rows.push_back(operation_row(start, rank, operation));
+    if (operation.state == RankOperation::State::started) rows.push_back(operation_row(start, rank, operation));
   if (rows.empty()) rows.push_back(outside_row(start, rank, last));
   return rows;
 }

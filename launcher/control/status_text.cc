@@ -11,8 +11,6 @@
 namespace ddprun {
 namespace {
 
-using State = WorkerReport::State;
-
 // "12 s", "2 min 03 s", "1 h 04 min"
 std::string age_text(JobStatus::Age age) {
   const auto seconds = age.count() / 1000;
@@ -59,8 +57,9 @@ std::string nodes_text(const JobStatus& job) {
 std::string worker_state_text(const JobStatus::Worker& worker) {
   const auto& now = worker.now;
   const auto age = age_text(worker.since);
-  if (now.state == State::running) return "running for " + age;
-  if (now.state == State::stopped) return fmt::format("frozen by {} for {}", signal_name(now.signal_number), age);
+  if (now.state == WorkerReport::State::running) return "running for " + age;
+  if (now.state == WorkerReport::State::stopped)
+    return fmt::format("frozen by {} for {}", signal_name(now.signal_number), age);
   if (now.signal_number != 0) return fmt::format("ended by {} {} ago", signal_name(now.signal_number), age);
   return fmt::format("exited with {} {} ago", now.exit_code, age);
 }

@@ -33,7 +33,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr std::chrono::seconds reply_timeout{10};
+constexpr std::chrono::seconds server_timeout{10};
 constexpr std::chrono::milliseconds status_interval{1'000};
 constexpr std::chrono::milliseconds view_interval{250};
 
@@ -72,7 +72,7 @@ std::shared_ptr<const Credentials> credentials_of(const SubcommandLine& line) {
 }
 
 JobStatus only_job(const ServerAddress& server, const std::string& run_id) {
-  auto jobs = ask_for_status(server, run_id, Deadline::in(reply_timeout));
+  auto jobs = ask_for_status(server, run_id, Deadline::in(server_timeout));
   if (jobs.empty())
     throw make_error(Errc::unreachable, "no job{} at {}", run_id.empty() ? "" : fmt::format(" of run id '{}'", run_id),
                      format_host_port(server.host, server.port));

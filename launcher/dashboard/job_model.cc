@@ -23,7 +23,7 @@ constexpr Milliseconds usage_interval{4'000};  // between two messages about the
 constexpr Milliseconds point_interval{200};    // the least time between two points of the curves
 
 // Rounds to two digits, so that a rank does not change with every step; less than 10 us becomes 0.
-double rounded(double lateness) {
+double to_two_digits(double lateness) {
   if (!std::isfinite(lateness) || lateness < 1e-5) return std::isfinite(lateness) ? 0 : lateness;
   const double unit = std::pow(10, std::floor(std::log10(lateness)) - 1);
   return std::round(lateness / unit) * unit;
@@ -389,7 +389,7 @@ void JobModel::training(Milliseconds now, int local_rank, const TrainingRecord& 
   told_[local_rank] = record;
   changed(now);
   auto next = *rank;
-  next.lateness = rounded(record.lateness);
+  next.lateness = to_two_digits(record.lateness);
   next.shares = shares_of(record);
   update(*rank, next);
   if (local_rank == leader_) lead(now, record);
@@ -532,7 +532,7 @@ void JobModel::others(Milliseconds now, const JobStatus& job) {
       next.pid = worker.now.pid;
       next.state = state_of(worker.now);
       next.started = next.pid != view_.ranks[index].pid ? now - worker.since : next.started;
-      if (worker.now.training) next.lateness = rounded(worker.now.training->lateness);
+      if (worker.now.training) next.lateness = to_two_digits(worker.now.training->lateness);
       if (worker.now.training) next.shares = shares_of(*worker.now.training);
       update(view_.ranks[index], next);
     }

@@ -14,14 +14,14 @@
 namespace ddprun::dashboard {
 namespace {
 
-constexpr std::chrono::seconds reply_timeout{10};
+constexpr std::chrono::seconds agent_timeout{10};
 
 }  // namespace
 
 LocalAgent local_agent(const std::string& wanted, const Environment& environment) {
   std::vector<std::string> jobs;
   std::optional<LocalAgent> found;
-  for (auto& agent : local_agents(environment, Deadline::in(reply_timeout))) {
+  for (auto& agent : local_agents(environment, Deadline::in(agent_timeout))) {
     const auto& run_id = agent.record.own.run_id;
     if (!wanted.empty() && run_id != wanted) continue;
     if (std::find(jobs.begin(), jobs.end(), run_id) == jobs.end()) jobs.push_back(run_id);

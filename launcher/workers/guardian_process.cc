@@ -37,7 +37,7 @@ constexpr auto P_PIDFD = static_cast<idtype_t>(3);
 constexpr milliseconds read_timeout{1000};
 constexpr milliseconds start_timeout{10'000};
 // SIGKILL takes effect at once, unless the process is blocked in the kernel.
-constexpr milliseconds kill_timeout{1000};
+constexpr milliseconds sigkill_timeout{1000};
 
 bool wait_for(int fd, short events, Deadline deadline) {
   pollfd entry{.fd = fd, .events = events, .revents = 0};
@@ -171,7 +171,7 @@ bool GuardianProcess::wait_for_end(Deadline deadline) const {
 
 void GuardianProcess::kill() {
   signal(SIGKILL);
-  wait_for_end(Deadline::in(kill_timeout));
+  wait_for_end(Deadline::in(sigkill_timeout));
   reap();
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint8_t all_present = 0;
 constexpr std::uint8_t not_all_present = 1;
 constexpr std::uint8_t stop_waiting_reply = 0;
-constexpr std::uint8_t wait_cancelled = 1;
+constexpr std::uint8_t wait_cancelled_reply = 1;
 constexpr std::uint8_t done = 0;
 
 void reply_u8(std::vector<Reply>& replies, ConnectionId to, std::uint8_t value) {
@@ -209,7 +209,7 @@ void StoreState::on(ConnectionId from, const WaitGetRequest& r, Replies& replies
 
 void StoreState::on(ConnectionId from, const CancelWaitRequest&, Replies& replies) {
   stop_waiting(from);
-  reply_u8(replies, from, wait_cancelled);
+  reply_u8(replies, from, wait_cancelled_reply);
 }
 
 void StoreState::on(ConnectionId from, const BarrierRequest& r, Replies& replies) {

@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t record_head = 5, code_bytes = 32;
+constexpr std::size_t record_head = 5, binder_bytes = 32;
 constexpr unsigned client_hello = 1, pre_shared_key_extension = 41;
 
 std::string_view view(const AuthenticationCode& code) {
@@ -18,7 +18,7 @@ std::string_view view(const AuthenticationCode& code) {
 
 // HKDF-Expand-Label (RFC 8446, 7.1), for 32 bytes.
 Secret expand(const Secret& secret, std::string_view label, std::string_view context) {
-  std::string info{'\0', static_cast<char>(code_bytes)};
+  std::string info{'\0', static_cast<char>(binder_bytes)};
   info += static_cast<char>(6 + label.size());
   info += "tls13 ";
   info += label;
@@ -100,7 +100,7 @@ std::string_view HelloJudge::right_code(std::string_view message) const {
   Fields head(message);
   if (head.number(1) != client_hello || head.number(3) != head.left() || !head.ok()) return {};
   const auto codes = find_codes(message.substr(4));
-  if (!codes || codes->size() != 1 + code_bytes || codes->front() != static_cast<char>(code_bytes)) return {};
+  if (!codes || codes->size() != 1 + binder_bytes || codes->front() != static_cast<char>(binder_bytes)) return {};
   const auto code = codes->substr(1);
   // The code is computed over everything before the list of codes, whose size takes two bytes.
   const auto text = message.substr(0, message.size() - codes->size() - 2);

@@ -17,7 +17,7 @@ std::string_view next_word(std::string_view& rest) {
 }
 
 template <class T>
-T number(std::string_view word) {
+T required_number(std::string_view word) {
   T value{};
   const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (word.empty() || status != std::errc{} || end != word.data() + word.size())
@@ -27,7 +27,7 @@ T number(std::string_view word) {
 
 SocketEnds::End next_end(std::string_view& rest) {
   const auto address = next_word(rest);
-  return {std::string(address), number<std::uint16_t>(next_word(rest))};
+  return {std::string(address), required_number<std::uint16_t>(next_word(rest))};
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ std::string encode(const OwnerQuestion& question) {
 OwnerQuestion decode_owner_question(std::string_view text) {
   if (text.size() > max_text) throw make_error(Errc::protocol, "a question about a socket of {} bytes", text.size());
   OwnerQuestion question;
-  question.number = number<std::uint64_t>(next_word(text));
+  question.number = required_number<std::uint64_t>(next_word(text));
   question.ends.own = next_end(text);
   question.ends.peer = next_end(text);
   if (!text.empty()) throw make_error(Errc::protocol, "a question about a socket with more than both ends");

@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t digits = 2 * Secret::size;
+constexpr std::size_t token_digits = 2 * Secret::size;
 
 // Returns why the file is not used; empty if it may be.
 std::string refusal(int fd) {
@@ -29,7 +29,7 @@ std::string refusal(int fd) {
 }
 
 Secret read_digits(int fd, const std::filesystem::path& file) {
-  std::array<char, digits + 2> bytes{};  // one more than a token and a newline
+  std::array<char, token_digits + 2> bytes{};  // one more than a token and a newline
   std::size_t size = 0;
   while (size < bytes.size()) {
     const auto got = ::read(fd, bytes.data() + size, bytes.size() - size);
@@ -91,7 +91,8 @@ TokenFile::TokenFile(std::filesystem::path file, const Secret& token) : file_(st
   if (!fd) throw make_error(Errc::io, "cannot make the token file {}: {}", file_.string(), errno_text(errno));
   const auto text = SecretText::hex_of(token);
   if (::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 ||
-      ::write(fd.get(), text.view().data(), digits) != static_cast<ssize_t>(digits) || ::write(fd.get(), "\n", 1) != 1)
+      ::write(fd.get(), text.view().data(), token_digits) != static_cast<ssize_t>(token_digits) ||
+      ::write(fd.get(), "\n", 1) != 1)
     fail(errno);
   // link(2) fails where there is such a file, rename(2) would replace it.
   if (::link(unnamed.c_str(), file_.c_str()) != 0) fail(errno);

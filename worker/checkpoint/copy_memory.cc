@@ -9,7 +9,7 @@
 namespace ddprun::checkpoint {
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{2} << 20;  // a large page
+constexpr std::size_t large_page = std::size_t{2} << 20;
 
 }  // namespace
 
@@ -34,8 +34,8 @@ void CopyMemory::prepare(std::size_t bytes) {
   stop();
   taker_ = start_helper_thread("takes memory for checkpoints", [this, begin, bytes] {
     take_low_priority();
-    for (std::size_t i = 0; i < bytes && !stops_; i += piece_bytes)
-      if (::madvise(begin + i, std::min(piece_bytes, bytes - i), MADV_POPULATE_WRITE) != 0) return;
+    for (std::size_t i = 0; i < bytes && !stops_; i += large_page)
+      if (::madvise(begin + i, std::min(large_page, bytes - i), MADV_POPULATE_WRITE) != 0) return;
   });
 }
 

@@ -16,11 +16,11 @@
 namespace ddprun::checkpoint {
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{4} << 20;
+constexpr std::size_t read_bytes = std::size_t{4} << 20;
 
 void write_model(const TensorSource& model, FileWriter& out) {
   write_safetensors_header(out, model.tensors(), {{"format", "pt"}});
-  std::vector<std::byte> piece(piece_bytes);
+  std::vector<std::byte> piece(read_bytes);
   for (const TensorInfo& tensor : model.tensors())
     for (std::uint64_t done = 0; done < tensor.bytes();) {
       const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), tensor.bytes() - done));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double slower_by = 1.2;
 constexpr Seconds least_excess{1e-3};
-constexpr double least_share = 0.1;  // the share of a step
+constexpr double least_excess_share = 0.1;  // the share of a step
 
 struct Part {
   const char* name;
@@ -45,7 +45,7 @@ std::optional<SlowRank> find_slow_rank(const std::vector<StepTimes>& ranks, int 
                  .others = median_of_others(ranks, rank, [](const auto& times) { return times.own(); }) / steps};
   const Seconds excess = found.own - found.others;
   if (found.own <= slower_by * found.others || excess < least_excess) return std::nullopt;
-  if (excess < least_share * slowest->total() / steps) return std::nullopt;
+  if (excess < least_excess_share * slowest->total() / steps) return std::nullopt;
   Seconds most{0};
   for (const auto& [name, time] : parts) {
     const Seconds own = (*slowest).*time / steps;

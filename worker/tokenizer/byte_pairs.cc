@@ -21,13 +21,13 @@ struct Symbol {
 };
 
 // A merge that is possible, or was when it was found.
-struct Candidate {
+struct PossibleMerge {
   std::uint32_t order;
   std::int64_t left;
   std::uint64_t pair;
 
   // The first merge of the list comes first, at the first place.
-  friend bool operator<(const Candidate& a, const Candidate& b) {
+  friend bool operator<(const PossibleMerge& a, const PossibleMerge& b) {
     return a.order != b.order ? a.order > b.order : a.left > b.left;
   }
 };
@@ -60,7 +60,7 @@ std::vector<Token> BytePairs::encode_word(std::string_view word) const {
     symbols.push_back({byte_tokens_[static_cast<unsigned char>(word[static_cast<std::size_t>(i)])], i - 1,
                        i + 1 < count ? i + 1 : -1});
   const auto at = [&](std::int64_t i) -> Symbol& { return symbols[static_cast<std::size_t>(i)]; };
-  std::priority_queue<Candidate> candidates;
+  std::priority_queue<PossibleMerge> candidates;
   const auto consider = [&](std::int64_t left) {
     if (left < 0 || at(left).after < 0) return;
     const auto pair = key_of(at(left).token, at(at(left).after).token);

@@ -30,7 +30,7 @@ std::unique_ptr<ProcessGroup> make_self(const GroupOptions& options) {
   return make_self_group();
 }
 
-std::unique_ptr<ProcessGroup> make_nccl(const GroupOptions& options) {
+std::unique_ptr<ProcessGroup> make_named_nccl(const GroupOptions& options) {
   return make_nccl_group(options, options.config.device.value(), "requested by name");
 }
 
@@ -62,7 +62,7 @@ std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptio
   check(options);
   const auto& backend = find_backend(name);
   if (!options.config.device || name == "auto") return backend.make(options);
-  if (name == "nccl") return make_device_group(make_host_group(host_options(options)), options, make_nccl);
+  if (name == "nccl") return make_device_group(make_host_group(host_options(options)), options, make_named_nccl);
   const auto make_staged = [&](const GroupOptions& given) {
     return make_staged_group(backend.make(host_options(given)), staged_options(given));
   };

@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds poll_interval(20);  // between two tests of the interruption or the store
+constexpr milliseconds test_interval(20);  // between two tests of the interruption or the store
 
 // Describes a message, so that the receiver can compare it with what it expects.
 struct Header {
@@ -32,8 +32,8 @@ struct Header {
 
 // Device resources of a channel. Not nested in its class, because clang rejects an optional of a nested class whose
 // members have initializers.
-struct OnDevice {
-  explicit OnDevice(int device)
+struct ChannelResources {
+  explicit ChannelResources(int device)
       : placeholder(device, 1),
         header(device, sizeof(Header)),
         pinned(device, sizeof(Header)),
@@ -97,14 +97,14 @@ class Channels::Channel {
   std::unique_ptr<Event> begin(std::uint64_t number, Span memory, Deadline deadline) {
     std::unique_lock lock(mutex_);
     while (begun_ != number) {
-      changed_.wait_for(lock, poll_interval);
+      changed_.wait_for(lock, test_interval);
       if (state_.interrupted) throw std::runtime_error("interrupted");
       if (deadline.expired()) throw std::runtime_error("timed out");
     }
     const CurrentDevice here(state_.device);
-    if (!on_device_) connect(deadline);
-    on_device_->earlier.record(cudaStream_t(nullptr));
-    on_device_->earlier.precede(on_device_->stream);
+    if (!resources_) connect(deadline);
+    resources_->earlier.record(cudaStream_t(nullptr));
+    resources_->earlier.precede(resources_->stream);
     if (state_.checked) sending() ? send_header(memory, deadline) : check_header(memory, deadline);
     communicator_.issue([&](ncclComm_t comm) { return enqueue(memory, comm); }, deadline);
     auto done = record_event();
@@ -115,20 +115,20 @@ class Channels::Channel {
 
   std::unique_ptr<Event> record_event() const {
     auto event = std::make_unique<Event>(state_.device);
-    event->record(on_device_->stream);
+    event->record(resources_->stream);
     return event;
   }
 
   void send_header(Span memory, Deadline deadline) {
-    *on_device_->host_header = header_of(memory);
-    copy_header(on_device_->header.get(), on_device_->host_header, cudaMemcpyHostToDevice, deadline);
+    *resources_->host_header = header_of(memory);
+    copy_header(resources_->header.get(), resources_->host_header, cudaMemcpyHostToDevice, deadline);
     communicator_.issue([&](ncclComm_t comm) { return enqueue(header_on_device(), comm); }, deadline);
   }
 
   void check_header(Span memory, Deadline deadline) {
     communicator_.issue([&](ncclComm_t comm) { return enqueue(header_on_device(), comm); }, deadline);
-    copy_header(on_device_->host_header, on_device_->header.get(), cudaMemcpyDeviceToHost, deadline);
-    const auto sent = *on_device_->host_header;
+    copy_header(resources_->host_header, resources_->header.get(), cudaMemcpyDeviceToHost, deadline);
+    const auto sent = *resources_->host_header;
     if (sent == header_of(memory)) return;
     const Operation send{.kind = OpKind::send,
                          .dtype = static_cast<DType>(sent.dtype),
@@ -143,18 +143,18 @@ class Channels::Channel {
 
   // Returns when the copy is complete.
   void copy_header(void* to, const void* from, cudaMemcpyKind kind, Deadline deadline) {
-    check_cuda(api().cudaMemcpyAsync(to, from, sizeof(Header), kind, on_device_->stream.get()), "cudaMemcpyAsync",
+    check_cuda(api().cudaMemcpyAsync(to, from, sizeof(Header), kind, resources_->stream.get()), "cudaMemcpyAsync",
                state_.device);
     if (!communicator_.await(*record_event(), deadline)) throw std::runtime_error("timed out");
   }
 
   static Header header_of(Span memory) { return {memory.count, static_cast<std::uint64_t>(memory.dtype)}; }
-  Span header_on_device() const { return {on_device_->header.get(), sizeof(Header), DType::uint8}; }
+  Span header_on_device() const { return {resources_->header.get(), sizeof(Header), DType::uint8}; }
 
   // The sender is rank 0 of the communicator.
   void connect(Deadline deadline) {
     const BlockedSignals blocked;  // NCCL starts threads
-    on_device_.emplace(state_.device);
+    resources_.emplace(state_.device);
     const auto key = fmt::format("{}channel/{}-{}-{}", state_.prefix, name_.sender, name_.receiver, name_.tag);
     ncclUniqueId id;
     if (sending()) {
@@ -170,15 +170,15 @@ class Channels::Channel {
   std::string await_id(const std::string& key, Deadline deadline) const {
     while (!state_.store->check({key}, deadline)) {
       if (state_.interrupted) throw std::runtime_error("interrupted");
-      std::this_thread::sleep_for(poll_interval);
+      std::this_thread::sleep_for(test_interval);
     }
     return state_.store->get(key, deadline);
   }
 
   NcclCall enqueue(Span memory, ncclComm_t comm) const {
-    if (memory.count == 0) memory = {on_device_->placeholder.get(), 1, DType::uint8};
+    if (memory.count == 0) memory = {resources_->placeholder.get(), 1, DType::uint8};
     const auto type = type_of(memory.dtype);
-    const auto stream = on_device_->stream.get();
+    const auto stream = resources_->stream.get();
     if (sending()) return {"ncclSend", api().ncclSend(memory.data, memory.count, type, 1, comm, stream)};
     return {"ncclRecv", api().ncclRecv(memory.data, memory.count, type, 0, comm, stream)};
   }
@@ -191,7 +191,7 @@ class Channels::Channel {
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::uint64_t begun_ = 0;
-  std::optional<OnDevice> on_device_;
+  std::optional<ChannelResources> resources_;
   Communicator communicator_;  // last: aborted before its stream is destroyed
 };
 
