@@ -1,8 +1,7 @@
-#include "worker/optim/adagrad.h"
-
 #include <cmath>
 
 #include "worker/optim/host_loop.h"
+#include "worker/optim/makers.h"
 
 namespace ddprun::optim {
 namespace {
@@ -15,6 +14,19 @@ void adagrad_step(std::int64_t count, T* value, const T* gradient, T* sum, T lr,
     value[i] -= lr * g / (std::sqrt(sum[i]) + eps);
   }
 }
+
+// Duchi et al., "Adaptive subgradient methods for online learning and stochastic optimization" (JMLR 2011), as
+// PyTorch's Adagrad. With g the gradient plus weight_decay times the parameter p and t the step: s += g^2,
+// p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps). State: sum (s) of each parameter, and the step count.
+class Adagrad : public Optimizer {
+ public:
+  Adagrad(std::vector<ParameterGroup> groups, const OptimOptions& options);
+
+ private:
+  void update(const GroupStep& group) override;
+
+  std::vector<Tensor> sum_;
+};
 
 }  // namespace
 
@@ -29,6 +41,10 @@ void Adagrad::update(const GroupStep& group) {
                       static_cast<T>(group.weight_decay), static_cast<T>(options().eps));
     });
   });
+}
+
+std::unique_ptr<Optimizer> make_adagrad(const OptimOptions& options, std::vector<ParameterGroup> groups) {
+  return std::make_unique<Adagrad>(std::move(groups), options);
 }
 
 }  // namespace ddprun::optim

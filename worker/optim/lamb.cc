@@ -1,10 +1,9 @@
-#include "worker/optim/lamb.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "worker/optim/host_loop.h"
+#include "worker/optim/makers.h"
 #include "worker/optim/square_sum.h"
 
 namespace ddprun::optim {
@@ -44,6 +43,21 @@ double square_sum_of(const Direction<T>& direction, std::int64_t count, const T*
   }
   return sum;
 }
+
+// You et al., "Large batch optimization for deep learning: training BERT in 76 minutes" (ICLR 2020), algorithm 2. With
+// g the gradient, p the parameter, t the step, m and v Adam's means: r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) +
+// eps) + weight_decay p, p -= lr |p| / |r| r, with the Euclidean norms of the whole tensor; where one of them is 0,
+// their ratio counts as 1. State: exp_avg (m) and exp_avg_sq (v) of each parameter, and the step count.
+class Lamb : public Optimizer {
+ public:
+  Lamb(std::vector<ParameterGroup> groups, const OptimOptions& options);
+
+ private:
+  void update(const GroupStep& group) override;
+
+  std::vector<Tensor> average_, square_average_;
+  std::vector<double> square_sums_;  // by parameter of a group, of itself and of its update; used within an update
+};
 
 }  // namespace
 
@@ -85,6 +99,10 @@ void Lamb::update(const GroupStep& group) {
       for (std::int64_t i = 0; i < value.numel(); ++i) p[i] -= factor * direction(p[i], average[i], square_average[i]);
     });
   });
+}
+
+std::unique_ptr<Optimizer> make_lamb(const OptimOptions& options, std::vector<ParameterGroup> groups) {
+  return std::make_unique<Lamb>(std::move(groups), options);
 }
 
 }  // namespace ddprun::optim

@@ -1,8 +1,7 @@
-#include "worker/optim/lars.h"
-
 #include <cmath>
 
 #include "worker/optim/host_loop.h"
+#include "worker/optim/makers.h"
 #include "worker/optim/square_sum.h"
 
 namespace ddprun::optim {
@@ -15,6 +14,20 @@ void lars_step(std::int64_t count, T* value, const T* gradient, T* momentum, T r
     value[i] -= momentum[i];
   }
 }
+
+// You et al., "Large batch training of convolutional networks" (2017), algorithm 1. With g the gradient, p the
+// parameter, and the Euclidean norms of the whole tensor: rate = lr trust_coefficient |p| / (|g| + weight_decay |p|),
+// v = momentum v + rate (g + weight_decay p), p -= v; where a norm is 0, rate is lr. State: momentum_buffer (v).
+class Lars : public Optimizer {
+ public:
+  Lars(std::vector<ParameterGroup> groups, const OptimOptions& options);
+
+ private:
+  void update(const GroupStep& group) override;
+
+  std::vector<Tensor> momentum_;
+  std::vector<double> square_sums_;  // by parameter of a group, of itself and of its gradient; used within an update
+};
 
 }  // namespace
 
@@ -42,6 +55,10 @@ void Lars::update(const GroupStep& group) {
                    static_cast<T>(group.weight_decay));
     });
   });
+}
+
+std::unique_ptr<Optimizer> make_lars(const OptimOptions& options, std::vector<ParameterGroup> groups) {
+  return std::make_unique<Lars>(std::move(groups), options);
 }
 
 }  // namespace ddprun::optim

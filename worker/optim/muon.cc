@@ -1,9 +1,8 @@
-#include "worker/optim/muon.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "worker/optim/host_loop.h"
+#include "worker/optim/makers.h"
 #include "worker/optim/square_sum.h"
 
 namespace ddprun::optim {
@@ -61,6 +60,29 @@ double adjusted_lr(double lr, const std::string& function, const Shape& shape) {
   if (function == "match_rms_adamw") return lr * 0.2 * std::sqrt(std::max(rows, columns));
   return lr * std::sqrt(std::max(1.0, rows / columns));
 }
+
+// Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024), as PyTorch's Muon. For a parameter p
+// of two dimensions with the gradient g: v = momentum v + (1 - momentum) g, u = v, or with nesterov (1 - momentum) g +
+// momentum v; u is made nearly orthogonal by ns_steps steps of a Newton-Schulz iteration; p *= 1 - lr weight_decay,
+// p -= lr' u, where lr' is lr times sqrt(max(1, rows / columns)) (adjust_lr_fn "original") or 0.2 sqrt(max(rows,
+// columns)) ("match_rms_adamw"). The iteration is taken in the dtype of the parameter, PyTorch's in bfloat16.
+// A parameter of three dimensions is as many matrices, such as the weights of experts. Biases and parameters of other
+// dimensions get AdamW's step, with the same lr and weight_decay.
+// State: momentum_buffer (v) of matrices, exp_avg and exp_avg_sq of other parameters, and the step count.
+class Muon : public Optimizer {
+ public:
+  Muon(std::vector<ParameterGroup> groups, const OptimOptions& options);
+
+ private:
+  void update(const GroupStep& group) override;
+  Tensor follow_momentum(const Tensor& gradient, Tensor& momentum) const;
+  bool is_of_matrices(std::size_t index) const;
+  void orthogonalise(Tensor& direction) const;
+  void subtract(std::size_t index, Tensor& value, const Tensor& direction, const GroupStep& group) const;
+  void update_matrices_of_parts(const GroupStep& group);
+
+  std::vector<Tensor> momentum_, average_, square_average_;  // undefined for a parameter that has none
+};
 
 }  // namespace
 
@@ -137,6 +159,10 @@ void Muon::subtract(std::size_t index, Tensor& value, const Tensor& direction, c
                            static_cast<T>(1 - group.lr * group.weight_decay),
                            static_cast<T>(adjusted_lr(group.lr, options().adjust_lr_fn, whole_shape(index))));
   });
+}
+
+std::unique_ptr<Optimizer> make_muon(const OptimOptions& options, std::vector<ParameterGroup> groups) {
+  return std::make_unique<Muon>(std::move(groups), options);
 }
 
 }  // namespace ddprun::optim

@@ -6,14 +6,8 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
-#include "worker/optim/adagrad.h"
-#include "worker/optim/adam.h"
-#include "worker/optim/lamb.h"
-#include "worker/optim/lars.h"
-#include "worker/optim/muon.h"
+#include "worker/optim/makers.h"
 #include "worker/optim/offload.h"
-#include "worker/optim/rmsprop.h"
-#include "worker/optim/sgd.h"
 #include "worker/tensor/memory_owner.h"
 #include "worker/tensor/shape_only.h"
 
@@ -65,20 +59,15 @@ void check(const std::vector<ParameterGroup>& groups) {
   }
 }
 
-template <class T>
-std::unique_ptr<Optimizer> make(const OptimOptions& options, std::vector<ParameterGroup> groups) {
-  return std::make_unique<T>(std::move(groups), options);
-}
-
 struct Entry {
   std::string_view name;
-  std::unique_ptr<Optimizer> (*make)(const OptimOptions&, std::vector<ParameterGroup>);
+  Maker* make;
   bool elementwise;
 };
 constexpr Entry optimizers[] = {
-    {"sgd", make<Sgd>, true},         {"adam", make<Adam>, true},       {"adamw", make<AdamW>, true},
-    {"rmsprop", make<RmsProp>, true}, {"adagrad", make<Adagrad>, true}, {"lamb", make<Lamb>, false},
-    {"lars", make<Lars>, false},      {"muon", make<Muon>, false},
+    {"sgd", make_sgd, true},         {"adam", make_adam, true},       {"adamw", make_adamw, true},
+    {"rmsprop", make_rmsprop, true}, {"adagrad", make_adagrad, true}, {"lamb", make_lamb, false},
+    {"lars", make_lars, false},      {"muon", make_muon, false},
 };
 
 const Entry& entry_of(std::string_view name) {

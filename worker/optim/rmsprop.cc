@@ -1,9 +1,8 @@
-#include "worker/optim/rmsprop.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "worker/optim/host_loop.h"
+#include "worker/optim/makers.h"
 
 namespace ddprun::optim {
 namespace {
@@ -39,6 +38,20 @@ T* data_or_null(const std::vector<Tensor>& tensors, std::size_t index) {
   return tensor.data<T>();
 }
 
+// Tieleman and Hinton, "RMSprop" (Coursera, 2012), as PyTorch's RMSprop. With g the gradient plus weight_decay times
+// the parameter p: s = alpha s + (1 - alpha) g^2, d = sqrt(s) + eps, p -= lr g / d. With momentum: b = momentum b + g /
+// d, p -= lr b. Centered (Graves, 2013): a = alpha a + (1 - alpha) g, d = sqrt(s - a^2) + eps. State: square_avg (s),
+// and where they are used momentum_buffer (b) and grad_avg (a).
+class RmsProp : public Optimizer {
+ public:
+  RmsProp(std::vector<ParameterGroup> groups, const OptimOptions& options);
+
+ private:
+  void update(const GroupStep& group) override;
+
+  std::vector<Tensor> square_average_, momentum_, average_;
+};
+
 }  // namespace
 
 RmsProp::RmsProp(std::vector<ParameterGroup> groups, const OptimOptions& options)
@@ -59,6 +72,10 @@ void RmsProp::update(const GroupStep& group) {
                       data_or_null<T>(momentum_, index), data_or_null<T>(average_, index), step);
     });
   });
+}
+
+std::unique_ptr<Optimizer> make_rmsprop(const OptimOptions& options, std::vector<ParameterGroup> groups) {
+  return std::make_unique<RmsProp>(std::move(groups), options);
 }
 
 }  // namespace ddprun::optim

@@ -1,8 +1,29 @@
-#include "worker/optim/sgd.h"
-
+#include "worker/optim/makers.h"
 #include "worker/tensor/kernels.h"
 
 namespace ddprun::optim {
+namespace {
+
+// With g the gradient plus weight_decay times the parameter p: v = momentum v + (1 - dampening) g, in a parameter's
+// first step v = g, then p -= lr v. Nesterov's variant: p -= lr (g + momentum v). Without momentum, p -= lr g and no
+// state. PyTorch's SGD (Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML
+// 2013, with the learning rate outside of v).
+//
+// State: momentum_buffer of each parameter, and with dampening momentum_started, which is 1 after its first step
+// (without dampening the first step is like all others, since v is zero before).
+class Sgd : public Optimizer {
+ public:
+  Sgd(std::vector<ParameterGroup> groups, const OptimOptions& options);
+
+ private:
+  void update(const GroupStep& group) override;
+  // Returns whether this is the first step of a parameter, and notes that it was taken.
+  bool take_first(std::size_t index);
+
+  std::vector<Tensor> momentum_, started_;
+};
+
+}  // namespace
 
 Sgd::Sgd(std::vector<ParameterGroup> groups, const OptimOptions& options) : Optimizer(std::move(groups), options) {
   if (options.momentum == 0) return;
@@ -27,6 +48,10 @@ void Sgd::update(const GroupStep& group) {
 bool Sgd::take_first(std::size_t index) {
   if (started_.empty()) return false;
   return std::exchange(*started_[index].data<std::int64_t>(), 1) == 0;
+}
+
+std::unique_ptr<Optimizer> make_sgd(const OptimOptions& options, std::vector<ParameterGroup> groups) {
+  return std::make_unique<Sgd>(std::move(groups), options);
 }
 
 }  // namespace ddprun::optim
