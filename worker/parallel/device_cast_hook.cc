@@ -1,8 +1,7 @@
-#include "worker/parallel/device_cast_hook.h"
-
 #include <utility>
 #include <vector>
 
+#include "worker/parallel/device_hooks.h"
 #include "worker/parallel/group_tensors.h"
 #include "worker/parallel/owned_buffer.h"
 #include "worker/reducer/bucket_stages.h"

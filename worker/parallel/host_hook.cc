@@ -1,9 +1,8 @@
-#include "worker/parallel/host_hook.h"
-
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "worker/parallel/device_hooks.h"
 #include "worker/parallel/group_tensors.h"
 #include "worker/reducer/bucket_stages.h"
 #include "worker/tensor/kernels.h"

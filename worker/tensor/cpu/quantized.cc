@@ -5,8 +5,7 @@
 #include "common/rounding.h"
 #include "worker/tensor/cpu/table.h"
 #include "worker/tensor/cpu/vectorize.h"
-#include "worker/tensor/onednn/int8_conv.h"
-#include "worker/tensor/onednn/int8_product.h"
+#include "worker/tensor/onednn/int8.h"
 
 // Products of 8-bit integers: activations as x = scale (level - zero), weights as w = scale of its row times an
 // integer.

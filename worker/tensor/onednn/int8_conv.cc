@@ -1,9 +1,8 @@
-#include "worker/tensor/onednn/int8_conv.h"
-
 #include <dnnl.hpp>
 
 #include "common/error.h"
 #include "worker/tensor/bounded_cache.h"
+#include "worker/tensor/onednn/int8.h"
 #include "worker/tensor/onednn/threads.h"
 
 namespace ddprun::onednn {

@@ -1,5 +1,3 @@
-#include "worker/tensor/onednn/int8_product.h"
-
 #include <algorithm>
 #include <utility>
 
@@ -7,6 +5,7 @@
 
 #include "common/error.h"
 #include "worker/tensor/bounded_cache.h"
+#include "worker/tensor/onednn/int8.h"
 #include "worker/tensor/onednn/threads.h"
 
 namespace ddprun::onednn {

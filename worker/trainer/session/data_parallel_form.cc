@@ -7,10 +7,9 @@
 #include <utility>
 
 #include "common/error.h"
-#include "worker/parallel/device_cast_hook.h"
+#include "worker/parallel/device_hooks.h"
 #include "worker/parallel/distributed_data_parallel.h"
 #include "worker/parallel/expert/expert_data_parallel.h"
-#include "worker/parallel/host_hook.h"
 #include "worker/parallel/local_sgd/local_sgd.h"
 #include "worker/parallel/sharded_data_parallel.h"
 #include "worker/parallel/sole_rank.h"
