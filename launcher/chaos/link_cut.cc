@@ -23,7 +23,7 @@ int look_for(const char* path) {
   return ::access(path, F_OK) == 0 ? 0 : errno;
 }
 
-// The settings of the machine's packet processing are visible in its initial network namespace alone, those of a
+// The settings of the machine's packet processing are visible only in its initial network namespace, those of a
 // namespace in each. This holds in containers, too, whose processes do not see the machine's.
 void require_own_namespace() {
   if (look_for("/proc/sys/net/core/somaxconn") == 0 && look_for("/proc/sys/net/core/netdev_budget") == ENOENT) return;

@@ -56,7 +56,7 @@ TrustConf parse_conf(const std::string& text) {
     else if (key == "tls" && (value == "on" || value == "off"))
       conf.encrypt = value == "on";
     else
-      throw make_error(Errc::usage, "--rdzv_conf: '{}': ddprun dashboard takes token_file=FILE and tls=on|off alone",
+      throw make_error(Errc::usage, "--rdzv_conf: '{}': ddprun dashboard takes only token_file=FILE and tls=on|off",
                        setting);
     begin = end + 1;
   }

@@ -195,7 +195,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
 
   std::optional<HttpAnswer> refuse(const Request& request, const std::string& path) const {
     if (request.method() != http::verb::get) {
-      auto answer = refusal(405, "this server answers GET alone");
+      auto answer = refusal(405, "this server answers only GET");
       answer.headers.emplace_back("Allow", "GET");
       return answer;
     }

@@ -74,7 +74,7 @@ ClientAdmission::Actions ClientAdmission::decide_plain(Id id) {
   const bool others_decide = owner ? owner->user == admission_.user : !is_of_this_host(client);
   if (!others_decide) return refuse_open(id, objection);
   if (!admission_.credentials)
-    return refuse_open(id, owner ? objection : "it is on another host, and the job is on this one alone");
+    return refuse_open(id, owner ? objection : "it is on another host, and the job is only on this one");
   return hold(id, std::move(client));
 }
 

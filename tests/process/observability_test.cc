@@ -242,7 +242,7 @@ TEST_CASE("ddprun dashboard refuses settings that are none") {
     return result.err;
   };
   CHECK_THAT(refused({DDPRUN_PROGRAM, "dashboard", "--rdzv_conf=x=y"}),
-             Catch::Contains("--rdzv_conf: 'x=y': ddprun dashboard takes token_file=FILE and tls=on|off alone"));
+             Catch::Contains("--rdzv_conf: 'x=y': ddprun dashboard takes only token_file=FILE and tls=on|off"));
   CHECK_THAT(refused({DDPRUN_PROGRAM, "dashboard", "--dashboard=x"}), Catch::Contains("expected PORT or ADDRESS:PORT"));
   CHECK_THAT(refused({DDPRUN_PROGRAM, "dashboard", "--rdzv_endpoint=127.0.0.1:1", "--rdzv_conf=token_file=/nowhere"}),
              Catch::Contains("/nowhere"));

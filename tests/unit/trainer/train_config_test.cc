@@ -148,7 +148,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.task = classify: expected one of auto, classification, language_modelling, regression, "
         "distillation, mean_output");
   CHECK(error_of("[dist]\nbackend = nccl\n") ==
-        "t.cfg:2: dist.backend = nccl: NCCL exchanges the memory of GPUs alone: it needs train.device = cuda, or use "
+        "t.cfg:2: dist.backend = nccl: NCCL exchanges only the memory of GPUs: it needs train.device = cuda, or use "
         "auto");
   CHECK(error_of("[dist]\nbackend = ucc\n") ==
         "t.cfg:2: dist.backend = ucc: expected one of auto, gloo, shm, hierarchical, mpi, nccl");

@@ -73,7 +73,7 @@ std::vector<HookState> PipelinedDataParallel::hook_state() {
 }
 
 Variable PipelinedDataParallel::forward(const Variable&) {
-  throw Error(Errc::unsupported, "a rank of a pipeline has some stages of the model alone");
+  throw Error(Errc::unsupported, "a rank of a pipeline has only some stages of the model");
 }
 
 void PipelinedDataParallel::join_pass() {

@@ -141,7 +141,7 @@ void check_model_and_data(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "cifar10") check_generated(c, settings, "images", sizeof(data::Pattern));
   check_model_of_tokens(c, settings);
   if (c.parallel.strategy == "data_parallel" && !is_built_in(c.model))
-    reject(settings, "parallel.strategy", "replicas are made of the built-in models alone");
+    reject(settings, "parallel.strategy", "replicas are made only of the built-in models");
   if (c.data.mixup > 0 && !learns_classes(c.train.task))
     reject(settings, "data.mixup", "only classification and distillation learn shares of classes");
   if (c.model.name == "mlp") check_hidden(c, settings);

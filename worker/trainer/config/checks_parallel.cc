@@ -19,7 +19,7 @@ void check_backend(const TrainConfig& c, const Settings& settings) {
   if (name == "nccl" && asks_for_cuda(c)) return;
   if (name == "nccl")
     reject(settings, "dist.backend",
-           "NCCL exchanges the memory of GPUs alone: it needs train.device = cuda, or use auto");
+           "NCCL exchanges only the memory of GPUs: it needs train.device = cuda, or use auto");
   if (name != "auto" && name != "gloo" && name != "shm" && name != "hierarchical" && name != "mpi")
     reject(settings, "dist.backend", "expected one of auto, gloo, shm, hierarchical, mpi, nccl");
 }
@@ -102,7 +102,7 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
   if ((p.schedule == "interleaved") != (p.virtual_stages > 1))
     reject(settings, "parallel.virtual_stages", "the schedule interleaved has 2 or more, and the others 1");
   if (p.pipeline == 1 && !is_built_in(c.model))
-    reject(settings, "parallel.devices", "a pipeline over devices is made of the built-in models alone");
+    reject(settings, "parallel.devices", "a pipeline over devices is made only of the built-in models");
 }
 
 // These divide the samples of a rank's step, as train.accumulate does.

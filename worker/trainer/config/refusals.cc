@@ -150,7 +150,7 @@ std::vector<Refusal> layout_rows() {
         {"optim.name", "other than sgd, adam and adamw",
          [](const Config& c) { return c.optim.name != "sgd" && c.optim.name != "adam" && c.optim.name != "adamw"; }},
         {"optim.offload", "", [](const Config& c) { return !c.optim.offload.empty(); }}},
-       "they exchange, round or update memory of the host alone so far: use cpu"},
+       "they exchange, round or update only memory of the host so far: use cpu"},
       {{"parallel.devices", "= several CUDA devices",
         [](const Config& c) { return asks_for_cuda(c) && is_divided_among_cuda_devices(c.parallel); }},
        {hook,

@@ -21,8 +21,8 @@ namespace {
 const TrainState& without_progress(const TrainState& state) {
   if (state.optimizer && state.run.step > 0)
     throw make_error(Errc::unsupported,
-                     "parallel.strategy = parameter_server: a run goes on in another process group from a checkpoint "
-                     "alone");
+                     "parallel.strategy = parameter_server: a run continues in another process group only from "
+                     "a checkpoint");
   return state;
 }
 

@@ -22,7 +22,7 @@ void check_whole(const TrainConfig::Parallel& p, const TrainState& state) {
                                 std::pair("parallel.zero", p.zero > 0), std::pair("parallel.pipeline", p.pipeline > 1),
                                 std::pair("parallel.micro_batches", p.micro_batches > 0)})
     if (on)
-      throw make_error(Errc::unsupported, "{}: a run goes on in another process group from a checkpoint alone", key);
+      throw make_error(Errc::unsupported, "{}: a run continues in another process group only from a checkpoint", key);
 }
 
 DeviceMesh make_mesh(const FormsContext& context) {

@@ -20,7 +20,7 @@ bool uses_sections(OpKind kind) {
 
 }  // namespace
 
-// An operation whose parts differ in size uses the largest places, as its ranks may know their own parts alone.
+// An operation whose parts differ in size uses the largest places, as its ranks may know only their own parts.
 StagingArea::Places StagingArea::places_of(const Operation& operation) const {
   const auto ranks = static_cast<std::size_t>(layout_.ranks());
   const bool sections = uses_sections(operation.kind);
@@ -31,7 +31,7 @@ StagingArea::Places StagingArea::places_of(const Operation& operation) const {
   if (operation.unequal() || needed == 0 || needed > largest) needed = largest;
   const auto bytes = round_up(needed, cache_line_bytes);
   const auto count = space / bytes;
-  // An allreduce of one chunk has three phases: with a multiple of three it would use every third place alone.
+  // An allreduce of one chunk has three phases: with a multiple of three it would use only every third place.
   return {bytes, operation.kind == OpKind::allreduce && count % 3 == 0 ? count - 1 : count};
 }
 
