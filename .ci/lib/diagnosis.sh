@@ -1,4 +1,4 @@
-# What a failed test, or a process that crashed, says about the code.
+# Says which failed tests and crashed processes are defects of the code.
 
 # From here on, a process that crashes leaves a core.
 collect_cores() {
@@ -22,7 +22,7 @@ report_crashes() {
   return $found
 }
 
-# What a failed test may do next depends on why it failed. A crash, or what a sanitizer reported, is a defect of the
+# Why a test failed decides whether it may run again. A crash, or a sanitizer's report, is a defect of the
 # code however rarely it shows: jobs that got a signal once aborted in some per cent of the runs, and passed when
 # repeated. It stands. Any other failure may be that of a deadline under load: a few failed tests run again, alone, ten
 # times each. One that fails even once more stands; the others are named as those that the load delayed.

@@ -1,4 +1,4 @@
-# What makes a run quick and complete; scripts/setup installs what is needed.
+# Installs the tools that make a run quick and complete; scripts/setup installs those that it needs.
 
 readonly tools=(ccache gdb mold clang-16 libclang-rt-16-dev slurm-wlm munge openssh-server openssh-client python3-venv man-db
   zsh etcd-server libopenmpi-dev openmpi-bin libmpich-dev mpich mmdebstrap faketime dpkg-dev file)

@@ -115,7 +115,7 @@ void TerminalLines::feed(std::string_view bytes, std::string& lines) {
   }
 }
 
-// Of the sequences "ESC [ parameters final" only "cursor up" (CUU) has an effect; others are kept as text.
+// "Cursor up" (CUU) alone among the sequences "ESC [ parameters final" has an effect; others are kept as text.
 void TerminalLines::escape_byte(char c, std::string& lines) {
   escape_ += c;
   if (escape_.size() == 1 || (escape_.size() == 2 && c == '[')) return;

@@ -93,7 +93,7 @@ target_link_libraries(ddprun_asio PUBLIC Boost::headers Boost::filesystem Thread
 add_library(ddprun::asio ALIAS ddprun_asio)
 set_target_properties(ddprun_asio PROPERTIES EXPORT_NAME asio)
 
-# What starts often starts quickly: most of a small C++ program's start is the linking of shared C++ libraries. So fmt
+# A small C++ program spends most of its start on the linking of shared C++ libraries, and ddprun starts often. So fmt
 # and spdlog, which distributions have as shared libraries only, are compiled in; ddprun_program(... SELF_CONTAINED)
 # does the same with the C++ library itself.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -20,7 +20,7 @@ LARGEST_ARCHIVE = 50 << 20  # bytes
 TARGETS = ("ddprun", "ddprun-worker", "ddprun_cuda_module", "ddprun_cuda_emulated", "device_test")
 PROGRAMS = ("bin/ddprun", "bin/ddprun-worker", "tests/device_test")
 MODULES = ("bin/libddprun_cuda.so", "bin/libddprun_cuda_emulated.so")
-# What belongs to glibc: it is used with its own linker alone, never with another machine's.
+# The files of glibc, which is used with its own linker alone, never with another machine's.
 GLIBC = (
     "ld-linux-x86-64.so.2",
     "libc.so.6",

@@ -5,7 +5,7 @@ import pathlib
 
 import processes
 
-# What programs of the archive take over from this process: nothing that changes how they compute.
+# The variables that programs of the archive inherit from this process: none changes how they compute.
 KEPT = ("PATH", "HOME", "LANG", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG")
 
 

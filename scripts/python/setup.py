@@ -14,7 +14,7 @@ from setuptools.command.build_py import build_py
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parent.parent
-# What every machine with a C and a C++ library has, or must not be replaced.
+# The libraries that every machine with a C and a C++ library has, or that must not be replaced.
 OF_THE_SYSTEM = ("linux-vdso", "ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libstdc++.so",
                  "libgcc_s.so")
 

@@ -1,4 +1,4 @@
-# What needs tensors.
+# The tests that need tensors.
 
 # Real ddprun-worker, alone and under ddprun.
 function(ddprun_worker_test name)

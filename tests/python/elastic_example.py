@@ -36,7 +36,7 @@ def rank_process(number, size, port):
     step, rank, generation = 0, number, 0
     while step < STEPS:
         dist.init_process_group("ddprun", store=dist.PrefixStore(str(generation), store), rank=rank, world_size=size)
-        # Of the parameters and the step, the new rank 0's count: a rank may have finished the step that others lost.
+        # The new rank 0's parameters and step count: a rank may have finished the step that others lost.
         position = torch.tensor([step])
         dist.broadcast(position, 0)
         step = train_in_group(model, optimizer, int(position))

@@ -9,7 +9,7 @@
 
 namespace ddprun::capi {
 
-// What an operation on tensors leaves to do once it has ended: the memory that it used, and the functions that bring
+// The work that is left once an operation on tensors has ended: the memory that it used, and the functions that bring
 // its results from there to the caller's.
 //
 // Threads: run() is thread-safe; it returns once the functions have run, at whichever call.

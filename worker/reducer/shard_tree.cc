@@ -97,7 +97,7 @@ std::vector<Subtree> subtrees_of(const ShardDuty& duty) {
   return subtrees;
 }
 
-// What is left once all siblings are added are subtrees of falling sizes, the last ones of nodes that have no right
+// Once all siblings are added, subtrees of falling sizes are left, the last ones of nodes that have no right
 // child: each is added to the one before it.
 float* add_along_tree(std::vector<SubtreeSum> sums, std::size_t count) {
   std::ranges::sort(sums, {}, [](const SubtreeSum& sum) { return sum.subtree.begin; });

@@ -13,7 +13,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// What the fast ranks' last steps took for a sample, by rank, in seconds. Whatever else the machine does slows them
+// The time for a sample in the fast ranks' last steps, by rank, in seconds. Whatever else the machine does slows them
 // down, so the slow rank is slow in comparison with them, not by a fixed time.
 using Measured = std::array<std::atomic<double>, 3>;
 constexpr int slow_rank = 1;

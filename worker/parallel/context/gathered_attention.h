@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// What ring_attention() computes, with dropout of the attention's weights: each rank has those of its queries by the
+// Computes as ring_attention(), with dropout of the attention's weights: each rank has those of its queries by the
 // keys of all ranks, positions / ranks x positions of each head, for the numbers that they have in a whole sample.
 // Keys and values are gathered, and their gradients summed at their ranks: (ranks - 1) blocks of 2 batch time width
 // elements twice in all.

@@ -12,8 +12,8 @@ namespace ddprun::stored {
 // The text of placements.json (worker/checkpoint/FORMAT.md).
 std::string to_json(const StoredState& state);
 
-// What the files of a checkpoint hold. A state of more ranks or bytes is damaged, and is refused before it takes the
-// time and the memory of its size.
+// The size of the state in the files of a checkpoint. A state of more ranks or bytes is damaged, and is refused before
+// it takes the time and the memory of its size.
 struct StoredLimits {
   int ranks = std::numeric_limits<int>::max();
   std::uint64_t bytes = std::numeric_limits<std::int64_t>::max();

@@ -15,7 +15,7 @@ bool has_dry_step(const TrainConfig& config);
 // exist (comm::make_dry_group()): the figures follow from what model, forms of parallelism, optimizer and session do,
 // and no process, memory or arithmetic is needed for them. samples: the layout of the training samples.
 //
-// Of micro-batches that are all alike two are run, and the others counted. Communication hooks are left out.
+// Two of the micro-batches are run where all are alike, and the others counted. Communication hooks are left out.
 // REQUIRES: has_dry_step(). Throws what the session throws.
 RankUse dry_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks, int rank,
                  const plugin::Registry& registry = {});

@@ -9,7 +9,7 @@ namespace ddprun::trainer {
 
 class TrainSession;
 
-// What a rank has, sends and computes in a step. Numbers of bytes, which are whole unless they are scaled. A trivial
+// The memory, traffic and work of a rank in a step. Numbers of bytes, which are whole unless they are scaled. A trivial
 // value, for memory that processes share.
 struct RankUse {
   double parameters = 0;  // with buffers

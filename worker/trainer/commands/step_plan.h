@@ -39,8 +39,8 @@ using Measure = std::function<MeasuredStep(const SmallJob& job)>;
 
 // Computes memory and bytes (computed_step.h), and measures the time of a small_job() where this machine has the memory
 // for it: the time that ranks compute grows with their operations, and that for which they wait with the bytes sent.
-// What cannot be computed is measured. samples: the layout of the training samples. computed: compute_step() of the
-// job, if the caller has it. Throws what the parts throw.
+// Measures the figures that cannot be computed. samples: the layout of the training samples. computed: compute_step()
+// of the job, if the caller has it. Throws what the parts throw.
 StepPlan plan_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
                    const plugin::Registry& registry, const Measure& measure, std::optional<ComputedStep> computed = {});
 

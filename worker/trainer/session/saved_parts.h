@@ -13,7 +13,7 @@
 
 namespace ddprun::trainer {
 
-// What each rank writes of a state that the ranks divide: its parts, and of those that several ranks have alike some,
+// The parts of a divided state that each rank writes: its own ones, and some of those that several ranks have alike,
 // so that all write about as much.
 //
 // Ownership: handles on the parts' memory; the state outlives it. Threads: any number may read. Errors: none.

@@ -20,7 +20,7 @@
 // program shows the functions. The library for C and Python hides them: there the weaknesses remain.
 namespace ddprun::comm {
 
-// What is known of the event loop of one device. A value; any thread may use it.
+// The facts known of the event loop of one device. A value; any thread may use it.
 class EventLoop {
  public:
   EventLoop() = default;  // nothing is known

@@ -41,7 +41,7 @@ struct WaitLimits {
 // A counter in memory shared by processes: its owner increments it, others wait until it reaches a target. Values are
 // compared by their distance, so wrapping around is harmless. Zeroed memory is a counter at zero.
 //
-// What the owner wrote before an increment is visible to every thread that saw the new value (release, acquire).
+// The owner's writes before an increment are visible to every thread that saw the new value (release, acquire).
 // Sleepers use the kernel's futex and are counted while they sleep; the owner reads that count after each increment.
 // There is no fence between the owner's store and that load, because a fence would cost the owner the time in which the
 // cache line moves to the waiters. The owner may therefore miss a thread that goes to sleep at that moment; such a

@@ -46,7 +46,7 @@ DeviceMemoryFacts Memory::facts() const {
   return facts;
 }
 
-// What is released on the stream is the pool's once the stream gets there; what the pool keeps may be of other sizes.
+// Memory released on the stream is the pool's once the stream gets there; the pool may keep memory of other sizes.
 void Memory::give_back_kept() {
   cudaGetLastError();
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
