@@ -197,7 +197,7 @@ class Trainer::Impl {
     return [this](ProcessGroup& group, const Catchup& catchup, bool receives) {
       if (copies_) return restore(group, catchup);
       if (receives) backup_->forget_hook();
-      copy_state(state_, *backup_, group, catchup.source);
+      copy_state(state_, *backup_, group, catchup);
       return state_.run.step;
     };
   }

@@ -253,7 +253,7 @@ TEST_CASE("readers of the state are awaited before it is replaced by that of ano
     std::string awaited;
     replica.state.await_readers = [&] { awaited = parameter_digest(*replica.state.model); };
     StepBackup backup(replica.state, [](std::int64_t) {});
-    copy_state(replica.state, backup, group, 0);
+    copy_state(replica.state, backup, group, {.source = 0, .lagging = {1}});
     if (awaited != before) throw std::runtime_error("the state changed before its readers were awaited");
     if (group.rank() == 1 && parameter_digest(*replica.state.model) == before) throw std::runtime_error("no copy");
   });

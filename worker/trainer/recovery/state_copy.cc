@@ -3,28 +3,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "worker/checkpoint/run_state.h"
 #include "worker/comm/collectives.h"
+#include "worker/trainer/recovery/tensor_transfer.h"
 #include "worker/trainer/state/run_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {
-
-// Uses one operation, since ranks wait for each other in each.
-void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group, int source) {
-  std::vector<Span> spans;
-  for (const auto& [name, tensor] : tensors)
-    if (tensor.bytes() > 0) spans.push_back({Tensor(tensor).raw(), tensor.bytes(), DType::uint8});
-  if (spans.empty()) return;
-  group.broadcast_coalesced(spans, source, {.blocking = true});
-  for (const auto& [name, tensor] : tensors)
-    if (tensor.bytes() > 0) tensor.storage()->bump_version();
-}
 
 // A sequence of numbers that a double holds exactly. Text would round them.
 class Numbers {
@@ -122,11 +114,13 @@ std::optional<LastStep> read_last(NumberReader& from) {
   return last;
 }
 
-std::vector<double> broadcast_numbers(std::vector<double> numbers, ProcessGroup& group, int source) {
-  std::vector<std::int64_t> size{std::ssize(numbers)};
-  group.broadcast(span_of(size), source, {.blocking = true});
-  numbers.resize(static_cast<std::size_t>(size[0]));
-  group.broadcast(span_of(numbers), source, {.blocking = true});
+std::string bytes_of(const Numbers& numbers) {
+  return {reinterpret_cast<const char*>(numbers.values.data()), numbers.values.size() * sizeof(double)};
+}
+
+std::vector<double> numbers_of(std::string_view bytes) {
+  std::vector<double> numbers(bytes.size() / sizeof(double));
+  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
   return numbers;
 }
 
@@ -135,25 +129,32 @@ std::vector<double> broadcast_numbers(std::vector<double> numbers, ProcessGroup&
 void copy_last_step(StepBackup& backup, ProcessGroup& group, int source) {
   Numbers own;
   add(own, backup.last());
-  const auto numbers = broadcast_numbers(std::move(own.values), group, source);
+  const auto numbers = numbers_of(broadcast_bytes(group, bytes_of(own), source));
   NumberReader from(numbers);
   if (group.rank() != source) backup.set_last(read_last(from));
 }
 
-void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, int source) {
+void copy_state(TrainState& state, StepBackup& backup, ProcessGroup& group, const Catchup& catchup) {
+  const int source = catchup.source;
   state.await_readers();
-  const auto run = broadcast_bytes(group, checkpoint::to_json(state.run), source);
   Numbers own;
   own.add(state.ema && state.ema->started() ? std::int64_t{1} : 0);
   add(own, backup.last());
-  const auto numbers = broadcast_numbers(std::move(own.values), group, source);
+  // The run's JSON, a zero byte and the numbers, since ranks wait for each other in each operation.
+  const auto rest = broadcast_bytes(group, checkpoint::to_json(state.run) + '\0' + bytes_of(own), source);
+  const auto run = rest.substr(0, rest.find('\0'));
+  const auto numbers = numbers_of(std::string_view(rest).substr(run.size() + 1));
   NumberReader from(numbers);
   const bool has_averages = from.flag();
   const auto tensors = tensors_of(state);
-  auto copied = tensors.model;
-  copied.insert(copied.end(), tensors.optimizer.begin(), tensors.optimizer.end());
-  if (has_averages) copied.insert(copied.end(), tensors.averages.begin(), tensors.averages.end());
-  broadcast_tensors(copied, group, source);
+  std::vector<Tensor> copied;
+  const auto add_all = [&](const auto& named) {
+    for (const auto& [name, tensor] : named) copied.push_back(tensor);
+  };
+  add_all(tensors.model);
+  add_all(tensors.optimizer);
+  if (has_averages) add_all(tensors.averages);
+  transfer_tensors(copied, group, catchup.lagging);
 
   if (group.rank() == source) return;
   backup.set_last(read_last(from));

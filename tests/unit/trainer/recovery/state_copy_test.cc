@@ -98,9 +98,10 @@ TEST_CASE("a rank that copies another one's state goes on to the same bits, whic
   const auto expected = digest(ranks.replicas[1 - replaced]->state);
   ranks.replicas[replaced] = std::move(fresh.replicas[0]);
   ranks.backups[replaced] = std::move(fresh.backups[0]);
+  const Catchup catchup{.source = static_cast<int>(1 - replaced), .lagging = {static_cast<int>(replaced)}};
   run_ranks(2, [&](ProcessGroup& group) {
     const auto rank = static_cast<std::size_t>(group.rank());
-    copy_state(ranks.replicas[rank]->state, *ranks.backups[rank], group, static_cast<int>(1 - replaced));
+    copy_state(ranks.replicas[rank]->state, *ranks.backups[rank], group, catchup);
   });
   CHECK(digest(ranks.replicas[replaced]->state) == expected);
   const auto& last = ranks.backups[replaced]->last();
