@@ -1,5 +1,6 @@
 #include "tests/bench/link_floor.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <netinet/in.h>
@@ -10,6 +11,8 @@
 
 namespace ddprun::bench {
 namespace {
+
+constexpr std::size_t piece_bytes = std::size_t{1} << 20;  // of what goes one way
 
 void check(bool holds, const char* what) {
   if (!holds) throw make_error(Errc::io, "{}: {}", what, errno_text(errno));
@@ -74,6 +77,24 @@ void LinkFloor::exchange(std::size_t bytes) {
       check(count > 0 || (count < 0 && errno == EAGAIN), "recv");
       received += count > 0 ? static_cast<std::size_t>(count) : 0;
     }
+  }
+}
+
+void LinkFloor::send(std::size_t bytes) {
+  memory_.resize(piece_bytes);
+  for (std::size_t sent = 0; sent < bytes;) {
+    const auto count = ::send(fd_.get(), memory_.data(), std::min(piece_bytes, bytes - sent), MSG_NOSIGNAL);
+    check(count > 0, "send");
+    sent += static_cast<std::size_t>(count);
+  }
+}
+
+void LinkFloor::receive(std::size_t bytes) {
+  memory_.resize(piece_bytes);
+  for (std::size_t received = 0; received < bytes;) {
+    const auto count = ::recv(fd_.get(), memory_.data(), std::min(piece_bytes, bytes - received), 0);
+    check(count > 0, "recv");
+    received += static_cast<std::size_t>(count);
   }
 }
 

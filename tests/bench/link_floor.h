@@ -9,7 +9,7 @@
 
 namespace ddprun::bench {
 
-// The lower bound of a link: two ends of one TCP connection send each other the same number of bytes at once.
+// The lower bound of a link: the two ends of one TCP connection, which send bytes of no meaning.
 class LinkFloor {
  public:
   // Makes the end that listens at address, on port().
@@ -18,7 +18,11 @@ class LinkFloor {
 
   std::uint16_t port() const;
   void accept();
+  // Both ends send each other that many bytes at once.
   void exchange(std::size_t bytes);
+  // One direction alone: one end sends, the other one receives.
+  void send(std::size_t bytes);
+  void receive(std::size_t bytes);
 
  private:
   explicit LinkFloor(UniqueFd fd) : fd_(std::move(fd)) {}

@@ -87,9 +87,15 @@ class NetnsHosts {
   }
   // Path of the network namespace, for setns(2).
   std::string network(int host) const { return "/run/netns/" + name(host); }
+  int count() const { return count_; }
+  // Path of the network namespace with the switch, and the name of the interface there to which the host is connected.
+  std::string switch_network() const { return "/run/netns/" + prefix_ + "s"; }
+  std::string cable(int host) const { return fmt::format("{}v{}", prefix_, host); }
+  // Takes the host's cable off the switch, which then passes on nothing of it.
+  void unplug(int host) { inside(prefix_ + "s", fmt::format("link set {} nomaster", cable(host))); }
   // Takes the host's link down, and up again: its packets are dropped, no connection is closed.
-  void link_down(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} down", prefix_, host)); }
-  void link_up(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} up", prefix_, host)); }
+  void link_down(int host) { inside(prefix_ + "s", fmt::format("link set {} down", cable(host))); }
+  void link_up(int host) { inside(prefix_ + "s", fmt::format("link set {} up", cable(host))); }
   // Sets the bandwidth of the link in both directions, for example "100mbit". The bucket holds the largest packet that
   // the kernel passes on in one piece: splitting those would cost a core. The queue is as short as a switch's.
   void limit(int host, const std::string& rate) {
@@ -120,10 +126,9 @@ class NetnsHosts {
     inside(bridge, "link add br0 type bridge");
     inside(bridge, "link set br0 up");
     for (int host = 0; host < count_; ++host) {
-      const auto cable = fmt::format("{}v{}", prefix_, host);
       must("ip netns add " + name(host));
-      inside(bridge, fmt::format("link add {} type veth peer name eth0 netns {}", cable, name(host)));
-      inside(bridge, fmt::format("link set {} master br0 up", cable));
+      inside(bridge, fmt::format("link add {} type veth peer name eth0 netns {}", cable(host), name(host)));
+      inside(bridge, fmt::format("link set {} master br0 up", cable(host)));
       inside(name(host), "link set lo up");
       inside(name(host), fmt::format("address add {}/24 dev eth0", address(host)));
       inside(name(host), fmt::format("address add {}/64 dev eth0 nodad", address6(host)));
