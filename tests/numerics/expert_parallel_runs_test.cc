@@ -160,7 +160,6 @@ TEST_CASE("what does not fit the ranks, or does not go with experts, is refused 
              Catch::Contains("parallel.expert = 2: it does not go with parallel.hook = int8: "));
   CHECK_THAT(refusal(gpt, {4, 1}, "devices = cpu:0 cpu:1\nmicro_batches = 2\n"),
              Catch::Contains("model.experts = 4: it does not go with parallel.devices"));
-  CHECK_THAT(refusal(Job("[optim]\nname = muon\n"), {1, 1}, ""), Catch::Contains("optim.name = muon: "));
   CHECK_THAT(refusal(Job(sgd, "experts_per_token = 5\n"), {1, 1}, ""),
              Catch::Contains("model.experts_per_token = 5: there are 4 experts"));
 }

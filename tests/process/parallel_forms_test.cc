@@ -66,8 +66,9 @@ Words job_of(const ParallelForm& form, const TempDir& folder, const Words& optio
 // Returns the workers of a job with this text in their command lines. A process that stands by is none: it has no rank.
 std::vector<pid_t> ranks_of(const std::string& text) {
   auto workers = processes_of("ddprun-worker", text);
-  std::erase_if(workers,
-                [](pid_t pid) { return proc_text(std::to_string(pid), "environ").find("RANK=") == std::string::npos; });
+  std::erase_if(workers, [](pid_t pid) {
+    return proc_text(std::to_string(pid), "environ").find("LOCAL_RANK=") == std::string::npos;
+  });
   return workers;
 }
 
