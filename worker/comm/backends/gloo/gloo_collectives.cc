@@ -97,7 +97,10 @@ void GlooCollectives::compare_calls(const Collective& collective) {
   outgoing->send((rank + 1) % size, slot);
   incoming->waitRecv(collective.timeout);
   outgoing->waitSend(collective.timeout);
-  if (!agree(own, other)) throw CallsDiffer(collective.sequence, previous);
+  if (!agree(own, other)) {
+    throw make_error(Errc::mismatch, "the ranks disagree on operation #{}: rank {} calls {}, rank {} calls {}",
+                     collective.sequence, rank, describe(own), previous, describe(other));
+  }
   if (own.own_parts()) compare_parts(collective);
 }
 

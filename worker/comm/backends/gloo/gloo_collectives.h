@@ -20,7 +20,7 @@ class GlooCollectives {
  public:
   GlooCollectives(std::shared_ptr<MeshContext> context, Links links) : context_(std::move(context)), links_(links) {}
 
-  // Throws CallsDiffer when the previous rank calls something else.
+  // Throws Errc::mismatch naming both ranks when the previous rank calls something else.
   void compare_calls(const Collective& collective);
   void allreduce(const Collective& collective);
   void reduce(const Collective& collective);
