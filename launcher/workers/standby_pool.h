@@ -26,9 +26,9 @@ class StandbyPool {
   // index. environment: as for Standby::start().
   void start(std::size_t count, const std::function<ProcessSpec(std::size_t index)>& spec,
              const std::function<std::span<const std::string>(int descriptor)>& environment);
-  // As Standby::adopt(), by any process that is ready.
+  // Adopts any process that is ready, as Standby::adopt() does.
   std::optional<StartedProcess> adopt(const ProcessSpec& worker);
-  // As Standby::apply().
+  // Does for each process what Standby::apply() does.
   bool apply(const ProcessChange& change);
   void kill();
   // Returns the number of processes that are ready.

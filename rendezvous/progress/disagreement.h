@@ -10,7 +10,7 @@
 // Which ranks of a group are odd where not all call the same collective under one number. Values and pure functions.
 namespace ddprun {
 
-// What a rank calls under that number.
+// The call of a rank under that number.
 struct RankCall {
   std::string name;  // of the rank: "rank 2 (pid 42 on host b)"
   OperationDescription operation;

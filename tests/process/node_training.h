@@ -98,7 +98,7 @@ class NodeTraining {
     return result.out;
   }
 
-  // Of the rendezvous server.
+  // That of the rendezvous server: host and port.
   std::string endpoint() const { return "127.0.0.1:" + port_; }
 
   static pid_t parent_of(pid_t pid) {

@@ -45,7 +45,7 @@ struct Observation {
   std::optional<RankRecord> now;
 };
 
-// What ranks call under the number of one collective.
+// The calls of ranks under the number of one collective.
 struct CollectiveCalls {
   std::uint64_t sequence = 0;
   std::map<int, RankCall> calls;  // by rank, as far as they are known
