@@ -682,7 +682,7 @@ class Agent {
     });
   }
 
-  // For the spares of the job.
+  // Returns whether the workers want a process to stand by, for the server; none in a job without spares.
   std::optional<bool> wants_standby() const {
     if (spec_.policy.spares == 0) return std::nullopt;
     return training_.want_standby(group_.reports());

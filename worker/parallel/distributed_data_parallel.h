@@ -67,15 +67,15 @@ struct JoinOptions {
 //   loss(ddp.forward(inputs), targets).backward();   // returns with averaged gradients
 //   optimizer.step();
 //
-// All ranks begin with the same model and values (DdpOptions::init_sync).
-// Every backward pass from the output of forward() then averages the gradients before it returns; communication
-// overlaps with the computation of the pass. Under no_sync() gradients accumulate locally.
+// All ranks begin with the same model and values (DdpOptions::init_sync). Every backward pass from the output of
+// forward() then averages the gradients before it returns; communication overlaps with the computation of the pass.
+// Under no_sync() gradients accumulate locally.
 //
 // Ownership: model and group must outlive this object; the model's gradients may outlive it.
 // Threads: one at a time. All ranks run the same sequence of passes.
-// Errors: the constructor throws Errc::usage for a path in the options that the model does not have. backward() throws
-// the errors of the group (a lost peer) and Errc::usage for a parameter that the pass did not
-//   reach. The object cannot be used afterwards.
+// Errors: the constructor throws Errc::usage for a path in the options that the model does not have, and Errc::mismatch
+//   where the models of ranks differ. backward() throws the errors of the group (a lost peer) and Errc::usage for a
+//   parameter that the pass did not reach. The object cannot be used afterwards.
 class DistributedDataParallel final : public DataParallelism {
  public:
   DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options = {});

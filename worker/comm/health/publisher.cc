@@ -11,11 +11,8 @@
 #include "worker/comm/health/recent_operations.h"
 
 namespace ddprun::comm {
-namespace {
 
 using std::chrono::milliseconds;
-
-}  // namespace
 
 Publisher::Publisher(std::shared_ptr<Store> store, RankRecords& records, const GroupOptions& options,
                      const OperationLog& operation_log)
