@@ -69,18 +69,18 @@ target_compile_options(ddprun_warnings INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:${w
 if(DDPRUN_SANITIZE)
   add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${DDPRUN_SANITIZE})
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # Frames of Asio's coroutines: the analysis takes the frame's own operator delete for another allocator's.
-    add_compile_options(-Wno-mismatched-new-delete)
-  endif()
-  if(DDPRUN_SANITIZE MATCHES "undefined")
-    # Its check of vtables opens a pipe to probe memory, and takes a process without descriptors for one without objects.
-    add_compile_options(-fno-sanitize=vptr)
-    add_link_options(-fno-sanitize=vptr)
-  endif()
-  if(DDPRUN_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    add_compile_options(-Wno-tsan)
-  endif()
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND (DDPRUN_SANITIZE OR CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13))
+  # Where GCC inlines only one of a coroutine frame's operator new and delete, it takes them for different allocators'.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-mismatched-new-delete>)
+endif()
+if(DDPRUN_SANITIZE MATCHES "undefined")
+  # Its check of vtables opens a pipe to probe memory, and takes a process without descriptors for one without objects.
+  add_compile_options(-fno-sanitize=vptr)
+  add_link_options(-fno-sanitize=vptr)
+endif()
+if(DDPRUN_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-Wno-tsan)
 endif()
 
 if(DDPRUN_FUZZ)
