@@ -40,6 +40,13 @@ std::string count_text(int count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+std::string ranks_text(const Round& round, std::optional<int> group_rank) {
+  if (!group_rank || *group_rank >= static_cast<int>(round.members.size())) return "";
+  const RoundMember& member = round.members[static_cast<std::size_t>(*group_rank)];
+  if (member.nproc == 1) return fmt::format(" (rank {})", member.first_rank);
+  return fmt::format(" (ranks {}-{})", member.first_rank, member.first_rank + member.nproc - 1);
+}
+
 std::string duration_text(std::chrono::milliseconds duration) {
   return fmt::format("{:g} s", static_cast<double>(duration.count()) / 1000.0);
 }

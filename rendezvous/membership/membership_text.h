@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,9 @@ std::optional<std::string> policy_difference(const JobPolicy& job, const JobPoli
 
 // "1 node", "3 nodes"
 std::string count_text(int count, const char* noun);
+
+// " (rank 3)" or " (ranks 2-3)" for a member of the round; empty otherwise.
+std::string ranks_text(const Round& round, std::optional<int> group_rank);
 
 // "30 s", "1.5 s"
 std::string duration_text(std::chrono::milliseconds duration);
