@@ -1,6 +1,7 @@
 #include "worker/nn/module.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "common/error.h"
@@ -74,11 +75,22 @@ std::vector<std::pair<std::string, Tensor>> Module::named_buffers() const {
 }
 
 Variable Module::parameter(const std::string& path) const {
-  NamedVariables all;
-  collect("", &Module::parameters_, all);
-  for (const auto& [name, parameter] : all)
-    if (name == path) return parameter;
-  throw make_error(Errc::usage, "the model has no parameter {}", path);
+  const auto missing = [&] { return make_error(Errc::usage, "the model has no parameter {}", path); };
+  const auto named = [](std::string_view name) { return [name](const auto& part) { return part.first == name; }; };
+  const Module* module = this;
+  std::string_view rest = path;
+  while (true) {
+    while (module->substitute_) module = module->substitute_.get();
+    const auto dot = rest.find('.');
+    if (dot == std::string_view::npos) break;
+    const auto child = std::ranges::find_if(module->children_, named(rest.substr(0, dot)));
+    if (child == module->children_.end()) throw missing();
+    module = child->second.get();
+    rest.remove_prefix(dot + 1);
+  }
+  const auto found = std::ranges::find_if(module->parameters_, named(rest));
+  if (found == module->parameters_.end()) throw missing();
+  return found->second;
 }
 
 Module& Module::module(const std::string& path) {
@@ -222,7 +234,7 @@ Module::NamedVariables Module::distinct(NamedVariables Module::*list) const {
   collect("", list, all);
   for (auto& [name, variable] : all) {
     const auto same = [&](const auto& earlier) { return earlier.second.is(variable); };
-    if (std::none_of(result.begin(), result.end(), same)) result.emplace_back(name, variable);
+    if (std::none_of(result.begin(), result.end(), same)) result.emplace_back(std::move(name), std::move(variable));
   }
   return result;
 }

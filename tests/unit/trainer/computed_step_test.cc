@@ -138,6 +138,8 @@ TEST_CASE("the figures of few blocks and stages, scaled, are those of all") {
                                                 {64, "tensor = 4\nzero = 3\n"},
                                                 {64, "context = 4\n"},
                                                 {64, "pipeline = 2\nmicro_batches = 8\n"},
+                                                {64, "pipeline = 2\nmicro_batches = 8\nzero = 1\n"},
+                                                {64, "pipeline = 4\nmicro_batches = 8\nzero = 3\n"},
                                                 {64, "pipeline = 4\nmicro_batches = 16\ntensor = 2\nzero = 1\n"},
                                                 {64, "pipeline = 8\nmicro_batches = 4\n"},
                                                 {64, "pipeline = 8\nmicro_batches = 16\nschedule = gpipe\n"},
@@ -158,6 +160,29 @@ TEST_CASE("the figures of few blocks and stages, scaled, are those of all") {
                               &RankUse::gathered, &RankUse::operations})
       CHECK(scaled.use.*figure == Approx(whole.use.*figure).epsilon(0.05));
     CHECK(static_cast<double>(*scaled.sent) == Approx(static_cast<double>(*whole.sent)).epsilon(0.02));
+  }
+}
+
+TEST_CASE("layouts of one job are computed from steps in common, and have the figures of each by itself") {
+  const TextFile text_file;
+  const std::string gpt = text_file.keys({.context = 32, .layers = 24, .width = 64, .heads = 8}) + adamw;
+  const auto config_of = [&](const std::string& parallel) {
+    return TrainingJob(gpt + "[train]\nglobal_batch_size = 512\n[parallel]\n" + parallel).config();
+  };
+  const TrainingJob job(gpt);
+  const plugin::Registry registry;
+  DrySteps steps(job.datasets().train->layout(), registry);
+  for (const std::string parallel :
+       {"", "zero = 1\n", "pipeline = 2\nmicro_batches = 8\n", "pipeline = 2\nmicro_batches = 8\nzero = 1\n",
+        "pipeline = 4\nmicro_batches = 16\nzero = 1\n", "pipeline = 4\nmicro_batches = 16\ntensor = 2\nzero = 1\n",
+        "pipeline = 4\nmicro_batches = 16\ncontext = 2\nzero = 1\n"}) {
+    INFO(parallel);
+    const TrainConfig config = config_of(parallel);
+    const ComputedStep own = compute_step(config, job.datasets().train->layout(), 64);
+    const ComputedStep common = compute_step(config, 64, steps);
+    CHECK(common.use.memory() == own.use.memory());
+    CHECK(common.sent == own.sent);
+    CHECK(common.operations == own.operations);
   }
 }
 

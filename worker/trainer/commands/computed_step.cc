@@ -6,7 +6,6 @@
 #include "common/error.h"
 #include "common/rounding.h"
 #include "worker/nn/models.h"
-#include "worker/trainer/commands/dry_step.h"
 #include "worker/trainer/commands/replica_sizes.h"
 #include "worker/trainer/commands/scaled_stages.h"
 #include "worker/trainer/commands/step_traffic.h"
@@ -30,14 +29,13 @@ void check(const TrainConfig& config, std::int64_t blocks, int ranks) {
                      blocks + others);
 }
 
-std::vector<RankUse> whole_stages(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
-                                  const plugin::Registry& registry) {
+std::vector<RankUse> whole_stages(const TrainConfig& config, int ranks, DrySteps& steps) {
   constexpr int most = 8;
   const int stages = config.parallel.pipeline, count = std::min(stages, most);
   std::vector<RankUse> all;
   for (int i = 0; i < count; ++i) {
     const int stage = stages <= most ? i : i * (stages - 1) / (most - 1);
-    all.push_back(dry_step(config, samples, ranks, stage * (ranks / stages), registry));
+    all.push_back(steps.of(config, ranks, stage * (ranks / stages)));
   }
   return all;
 }
@@ -59,27 +57,36 @@ ComputedStep step_of(const TrainConfig& config, const std::vector<RankUse>& stag
           .operations = std::ranges::max_element(stages, {}, &RankUse::operations)->operations};
 }
 
-}  // namespace
-
-ComputedStep compute_whole_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
-                                const plugin::Registry& registry) {
-  const std::int64_t blocks = blocks_of(config.model, registry);
+ComputedStep whole_step(const TrainConfig& config, std::int64_t blocks, int ranks, DrySteps& steps) {
   check(config, blocks, ranks);
-  ComputedStep step = step_of(config, whole_stages(config, samples, ranks, registry), ranks);
+  ComputedStep step = step_of(config, whole_stages(config, ranks, steps), ranks);
   step.blocks = step.computed_blocks = blocks;
   return step;
 }
 
+}  // namespace
+
 ComputedStep compute_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
                           const plugin::Registry& registry) {
-  const std::int64_t blocks = blocks_of(config.model, registry);
-  if (!can_scale_stages(config, blocks)) return compute_whole_step(config, samples, ranks, registry);
+  DrySteps steps(samples, registry);
+  return compute_step(config, ranks, steps);
+}
+
+ComputedStep compute_step(const TrainConfig& config, int ranks, DrySteps& steps) {
+  const std::int64_t blocks = blocks_of(config.model, steps.registry());
+  if (!can_scale_stages(config, blocks)) return whole_step(config, blocks, ranks, steps);
   check(config, blocks, ranks);
-  const ScaledStages scaled = scaled_stages(config, blocks, samples, ranks, registry);
+  const ScaledStages scaled = scaled_stages(config, blocks, ranks, steps);
   ComputedStep step = step_of(config, scaled.stages, ranks);
   step.blocks = blocks;
   step.computed_blocks = scaled.blocks;
   return step;
+}
+
+ComputedStep compute_whole_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
+                                const plugin::Registry& registry) {
+  DrySteps steps(samples, registry);
+  return whole_step(config, blocks_of(config.model, registry), ranks, steps);
 }
 
 }  // namespace ddprun::trainer

@@ -6,7 +6,7 @@
 
 #include "worker/data/dataset.h"
 #include "worker/plugin/registry.h"
-#include "worker/trainer/commands/dry_step.h"
+#include "worker/trainer/commands/dry_steps.h"
 #include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
@@ -25,6 +25,8 @@ struct ComputedStep {
 // REQUIRES: has_dry_step(). Throws what dry_step() throws, and Errc::usage for axes that do not divide the ranks.
 ComputedStep compute_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
                           const plugin::Registry& registry = {});
+// Does the same for a job of which other layouts are computed from the same steps.
+ComputedStep compute_step(const TrainConfig& config, int ranks, DrySteps& steps);
 // Does what compute_step() does, but scales nothing, however long that takes.
 ComputedStep compute_whole_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
                                 const plugin::Registry& registry = {});

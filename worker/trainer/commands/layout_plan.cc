@@ -55,12 +55,12 @@ class Bubbles {
 };
 
 // Returns none for a job that cannot be computed, or not as it is.
-std::optional<ComputedStep> step_of(const Layout& layout, const TrainConfig& given, const Settings& settings,
-                                    const data::SampleLayout& samples, int ranks, const plugin::Registry& registry) {
+std::optional<ComputedStep> step_of(const Layout& layout, const TrainConfig& given, const Settings& settings, int ranks,
+                                    DrySteps& steps) {
   TrainConfig config = with_layout(given, layout);
-  validate(config, settings_of(config, settings, registry));
+  validate(config, settings_of(config, settings, steps.registry()));
   if (!has_dry_step(config) || config.train.shards > 0) return std::nullopt;
-  return compute_step(config, samples, ranks, registry);
+  return compute_step(config, ranks, steps);
 }
 
 // A layout that the settings or the model refuse is no mistake of the user.
@@ -223,10 +223,10 @@ void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks
   std::map<std::string, MeasuredStep> measured;
   FittingAxes fitting;
   Bubbles bubbles;
+  DrySteps dry_steps(datasets.train->layout(), registry);
   const auto add_plans = [&](std::size_t begin, std::size_t end) {
-    auto steps = compute_all(end - begin, [&](std::size_t i) {
-      return step_of(layouts[begin + i], config, settings, datasets.train->layout(), ranks, registry);
-    });
+    auto steps = compute_all(
+        end - begin, [&](std::size_t i) { return step_of(layouts[begin + i], config, settings, ranks, dry_steps); });
     for (std::size_t i = begin; i < end; ++i) {
       if (!fitting.may_fit(layouts[i])) continue;
       const auto measure = [&](const SmallJob& job) {

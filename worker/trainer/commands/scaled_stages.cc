@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/rounding.h"
-#include "worker/trainer/commands/dry_step.h"
+#include "worker/optim/optimizer.h"
 #include "worker/trainer/commands/replica_sizes.h"
 #include "worker/trainer/config/run_settings.h"
 
@@ -17,15 +17,9 @@ namespace {
 
 using Stages = std::vector<RankUse>;
 
-// A linear function has at x the sum of its values at two points, times these weights. If the points are one, the
-// first counts.
-struct Weights {
-  double first = 1, second = 0;
-};
-Weights weights_at(double x, double first, double second) {
-  if (first == second) return {};
-  const double share = (x - first) / (second - first);
-  return {1 - share, share};
+// Returns how far x lies on the way from the first point to the second; 0 if they are one.
+double share_of_way(double x, double first, double second) {
+  return first == second ? 0 : (x - first) / (second - first);
 }
 
 constexpr std::array in_memory{&RankUse::parameters,        &RankUse::gradients,      &RankUse::optimizer,
@@ -34,13 +28,12 @@ constexpr std::array in_memory{&RankUse::parameters,        &RankUse::gradients,
                                &RankUse::sent_for_update,   &RankUse::copied,         &RankUse::kept};
 constexpr std::array in_step{&RankUse::sent_within, &RankUse::operations};
 
-Stages combined(const Stages& a, const Stages& b, Weights memory, Weights step) {
-  Stages all = a;
-  for (std::size_t s = 0; s < all.size(); ++s) {
-    for (const auto figure : in_memory) all[s].*figure = memory.first * a[s].*figure + memory.second * b[s].*figure;
-    for (const auto figure : in_step) all[s].*figure = step.first * a[s].*figure + step.second * b[s].*figure;
+// Adds shares of the differences between two jobs' figures.
+void add_difference(Stages& stages, const Stages& first, const Stages& second, double memory, double step) {
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    for (const auto figure : in_memory) stages[s].*figure += memory * (second[s].*figure - first[s].*figure);
+    for (const auto figure : in_step) stages[s].*figure += step * (second[s].*figure - first[s].*figure);
   }
-  return all;
 }
 
 // Micro-batches that the first stage has in flight.
@@ -56,8 +49,19 @@ std::string even_split(int stages, std::int64_t blocks_of_stage) {
   return names;
 }
 
+// Returns whether what a rank has of the state is in proportion to the inverse of the replicas, or independent of them.
+bool divides_evenly(const TrainConfig& config) {
+  return config.parallel.shard_group == 0 && optim::is_elementwise(config.optim.name);
+}
+
+// Returns whether what a rank has of the state, or writes of it, depends on the replicas.
+bool depends_on_replicas(const TrainConfig& config) {
+  return config.parallel.zero > 0 || copies_for_checkpoints(config);
+}
+
 // The size of a job that is computed.
 struct Size {
+  int replicas = 1;
   int stages = 1;
   int most_micro_batches = 0;  // of a pipeline
 };
@@ -65,50 +69,54 @@ struct Size {
 // The given job, and the jobs computed for it.
 class Scaling {
  public:
-  Scaling(const TrainConfig& config, std::int64_t blocks, const data::SampleLayout& samples, int ranks,
-          const plugin::Registry& registry)
+  Scaling(const TrainConfig& config, std::int64_t blocks, int ranks, DrySteps& steps)
       : config_(config),
-        samples_(samples),
-        ranks_(ranks),
-        registry_(registry),
+        steps_(steps),
+        ranks_of_replica_(ranks_of_replica(config.parallel)),
+        replicas_(ranks / ranks_of_replica_),
+        micro_batch_(micro_batch_size(config, ranks / ranks_of_sample(config.parallel))),
         period_(config.model.experts > 0 ? config.model.expert_every : 1),
         blocks_of_stage_(divide_up<std::int64_t>(blocks, config.parallel.pipeline)) {}
 
   ScaledStages compute() {
-    const auto& p = config_.parallel;
-    if (p.pipeline == 1) return {of_size({}), largest_};
+    if (config_.parallel.pipeline == 1) return {of_size({.replicas = replicas_}), largest_};
+    const int few = divides_evenly(config_) ? std::min(replicas_, 4) : replicas_, more = std::min(replicas_, 2 * few);
     // One micro-batch more than stages: each schedule gets to where passes alternate. The others are alike.
-    const Size one{2, 3}, other{std::min(p.pipeline, 3), 4};
-    const auto first = resized(one, 1).parallel, second = resized(other, 1).parallel;
-    Stages stages =
-        combined(of_size(one), of_size(other), weights_at(in_flight(p), in_flight(first), in_flight(second)),
-                 weights_at(p.micro_batches, first.micro_batches, second.micro_batches));
+    const Size size{few, 2, 3}, longer{few, std::min(config_.parallel.pipeline, 3), 4}, wider{more, 2, 3};
+    const Stages first = of_size(size);
+    Stages stages = first;
+    const auto& p = config_.parallel;
+    const auto short_one = resized(size, 1).parallel, long_one = resized(longer, 1).parallel;
+    add_difference(stages, first, of_size(longer),
+                   share_of_way(in_flight(p), in_flight(short_one), in_flight(long_one)),
+                   share_of_way(p.micro_batches, short_one.micro_batches, long_one.micro_batches));
+    const double share = share_of_way(1.0 / replicas_, 1.0 / few, 1.0 / more);
+    if (share > 0 && depends_on_replicas(config_)) add_difference(stages, first, of_size(wider), share, share);
     return {std::move(stages), largest_};
   }
 
  private:
-  // Returns the job with other numbers of stages and blocks, and micro-batches of the same size.
+  // Returns the job with other numbers of replicas, stages and blocks, and micro-batches of the same size.
   TrainConfig resized(const Size& size, std::int64_t blocks_of_stage) const {
     TrainConfig config = config_;
     auto& p = config.parallel;
     config.model.layers = blocks_of_stage * size.stages;
     if (p.pipeline == 1) return config;
-    const int sharing = ranks_ / ranks_of_sample(p);
-    const std::int64_t micro = micro_batch_size(config, sharing);
     p.micro_batches = std::min(p.micro_batches, size.most_micro_batches);
     p.pipeline = size.stages;
     p.split = even_split(size.stages, blocks_of_stage);
     config.train.batch_size = 0;
-    config.train.global_batch_size = micro * p.micro_batches * sharing;
+    config.train.global_batch_size = micro_batch_ * p.micro_batches * size.replicas * p.expert;
     return config;
   }
 
   Stages run(const Size& size, std::int64_t blocks_of_stage) {
     const TrainConfig config = resized(size, blocks_of_stage);
-    const int ranks_of_stage = ranks_ / config_.parallel.pipeline, ranks = ranks_of_stage * size.stages;
+    const int ranks_of_stage = size.replicas * ranks_of_replica_ / config_.parallel.pipeline;
+    const int ranks = ranks_of_stage * size.stages;
     largest_ = std::max(largest_, config.model.layers);
-    Stages stages{dry_step(config, samples_, ranks, 0, registry_)};
-    if (size.stages > 1) stages.push_back(dry_step(config, samples_, ranks, ranks - ranks_of_stage, registry_));
+    Stages stages{steps_.of(config, ranks, 0)};
+    if (size.stages > 1) stages.push_back(steps_.of(config, ranks, ranks - ranks_of_stage));
     return stages;
   }
 
@@ -117,15 +125,19 @@ class Scaling {
     const std::int64_t in_use = config_.parallel.zero == 3 ? 3 : 1;
     const std::int64_t few = in_use * period_, more = few + period_;
     if (blocks_of_stage_ <= more) return run(size, blocks_of_stage_);
-    const auto weights =
-        weights_at(static_cast<double>(blocks_of_stage_), static_cast<double>(few), static_cast<double>(more));
-    return combined(run(size, few), run(size, more), weights, weights);
+    const Stages first = run(size, few);
+    Stages stages = first;
+    const double share =
+        share_of_way(static_cast<double>(blocks_of_stage_), static_cast<double>(few), static_cast<double>(more));
+    add_difference(stages, first, run(size, more), share, share);
+    return stages;
   }
 
   const TrainConfig& config_;
-  const data::SampleLayout& samples_;
-  const int ranks_;
-  const plugin::Registry& registry_;
+  DrySteps& steps_;
+  const int ranks_of_replica_;
+  const int replicas_;
+  const std::int64_t micro_batch_;
   const std::int64_t period_;  // of so many blocks one may have experts
   const std::int64_t blocks_of_stage_;
   std::int64_t largest_ = 0;
@@ -141,9 +153,8 @@ bool can_scale_stages(const TrainConfig& config, std::int64_t blocks) {
   return p.pipeline == 1 || (config.model.name == "gpt" && p.virtual_stages == 1 && p.split.empty());
 }
 
-ScaledStages scaled_stages(const TrainConfig& config, std::int64_t blocks, const data::SampleLayout& samples, int ranks,
-                           const plugin::Registry& registry) {
-  return Scaling(config, blocks, samples, ranks, registry).compute();
+ScaledStages scaled_stages(const TrainConfig& config, std::int64_t blocks, int ranks, DrySteps& steps) {
+  return Scaling(config, blocks, ranks, steps).compute();
 }
 
 }  // namespace ddprun::trainer

@@ -3,8 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "worker/data/dataset.h"
-#include "worker/plugin/registry.h"
+#include "worker/trainer/commands/dry_steps.h"
 #include "worker/trainer/commands/rank_use.h"
 #include "worker/trainer/config/train_config.h"
 
@@ -19,12 +18,11 @@ struct ScaledStages {
 // Returns whether scaled_stages() can be computed with fewer blocks than the model has.
 bool can_scale_stages(const TrainConfig& config, std::int64_t blocks);
 
-// Computes by dry_step() jobs with few blocks a stage, of pipelines with two and three stages and few
-// micro-batches, and continues the lines through their figures: all memory is a linear function of the blocks of a
-// stage and of the micro-batches in flight, and bytes and operations are one of blocks and of micro-batches. The stages
-// have equally many blocks, as many as the one with the most of an even division.
+// Computes jobs with few blocks a stage, of pipelines with two and three stages, few micro-batches and few replicas,
+// and continues the lines through their figures: all memory is a linear function of the blocks of a stage, of the
+// micro-batches in flight and of the inverse of the replicas, and bytes and operations are one of blocks and of
+// micro-batches. The stages have equally many blocks, as many as the one with the most of an even division.
 // REQUIRES: can_scale_stages(). Throws what dry_step() throws.
-ScaledStages scaled_stages(const TrainConfig& config, std::int64_t blocks, const data::SampleLayout& samples, int ranks,
-                           const plugin::Registry& registry);
+ScaledStages scaled_stages(const TrainConfig& config, std::int64_t blocks, int ranks, DrySteps& steps);
 
 }  // namespace ddprun::trainer
