@@ -1,0 +1,60 @@
+// What other programs ask of a node through its control socket, and other agents through the rendezvous.
+#include <utility>
+
+#include "common/printable.h"
+#include "launcher/agent/node_agent.h"
+#include "launcher/agent/requested_signals.h"
+#include "rendezvous/backend.h"
+
+namespace ddprun {
+
+void NodeAgent::open_control_socket() {
+  control_ = std::make_unique<ControlSocket>(
+      loop_, spec_.group.environment,
+      ControlSocket::Handlers{
+          .status = [this] { return to_json(record()); },
+          .view = [this] { return watch_.snapshot(); },
+          .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); },
+          .signal = [this](int rank, int number, const std::string& who,
+                           const auto& reply) { signal_rank(rank, number, who, reply); },
+          .attach = [this](int rank, UniqueFd c) { attached_.attach(rank, std::move(c)); },
+          .store = [this](std::uint16_t port, UniqueFd connection,
+                          const std::string& sent) { store_.adopt(port, std::move(connection), sent); }});
+  if (!control_->path().empty()) guardian_.remove_with_job(control_->path());
+}
+
+// Returns why a rank's worker is not one of this node; empty if it is.
+std::string NodeAgent::no_such_rank(int rank) const {
+  if (!round_) return "the job's workers have not been started";
+  const int local_rank = local_rank_of(rank);
+  return local_rank >= 0 && local_rank < self().nproc ? "" : fmt::format("rank {} is not on this node", rank);
+}
+
+// Returns why the signal was not sent; empty if it was.
+std::string NodeAgent::signal_own_rank(int rank, int signal_number, const std::string& requester) {
+  const auto refusal = no_such_rank(rank);
+  return refusal.empty() ? send_requested_signal(group_, local_rank_of(rank), signal_number, requester) : refusal;
+}
+
+void NodeAgent::signal_rank(int rank, int signal_number, const std::string& requester,
+                            const ControlSocket::SignalReply& reply) {
+  if (no_such_rank(rank).empty()) return reply(signal_own_rank(rank, signal_number, requester));
+  remote_signals_.ask(rank, signal_number, requester, reply);
+}
+
+// Sends a message to the agent of another node. Returns why it cannot be sent; empty if it was.
+std::string NodeAgent::relay(const RelayMessage& message) {
+  if (!relays()) return "the agents of this job have no connection to each other";
+  return backend_->rendezvous().relay(message) ? "" : "this agent has no connection to the rendezvous server now";
+}
+
+void NodeAgent::on_relayed(const RelayMessage& message) {
+  if (const auto* asked = std::get_if<SignalRank>(&message))
+    relay(SignalAnswer{asked->number, signal_own_rank(asked->rank, asked->signal_number, printable(asked->who))});
+  else if (const auto* answer = std::get_if<SignalAnswer>(&message))
+    remote_signals_.answered(*answer);
+  else
+    attached_.received(message);
+}
+
+}  // namespace ddprun
