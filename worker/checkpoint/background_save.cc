@@ -11,9 +11,9 @@ BackgroundSave::BackgroundSave(std::shared_ptr<Snapshot> snapshot, std::shared_p
     : snapshot_(std::move(snapshot)) {
   auto task = std::make_shared<std::packaged_task<Clock::time_point()>>(
       [snapshot = snapshot_, memory = std::move(memory), write = std::move(write)] {
-        take_low_priority();
-        snapshot->copy_rest();
+        snapshot->copy_rest();  // at the run's own priority: its next update waits for the copy
         snapshot->wait();
+        take_low_priority();
         write(snapshot->content());
         return Clock::now();
       });

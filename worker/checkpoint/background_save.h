@@ -10,8 +10,8 @@
 
 namespace ddprun::checkpoint {
 
-// Saves a checkpoint on a thread of its own, with a low priority for the processor, so that the run goes before it.
-// First the thread completes the snapshot; from then on the run may change its state. Then it writes.
+// Saves a checkpoint on a thread of its own. First the thread completes the snapshot; from then on the run may change
+// its state. Then it writes, with a low priority for the processor, so that the run goes before it.
 //
 // Ownership: what write uses outlives this object, whose destructor waits until the save has ended. Threads: one at a
 //   time; write is called on the other thread. Errors: Errc::io if the system refuses a thread; those of write come out

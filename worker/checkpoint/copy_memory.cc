@@ -33,7 +33,6 @@ void CopyMemory::prepare(std::size_t bytes) {
   std::byte* const begin = reserve(bytes);
   stop();
   taker_ = start_helper_thread("takes memory for checkpoints", [this, begin, bytes] {
-    take_low_priority();
     for (std::size_t i = 0; i < bytes && !stops_; i += large_page)
       if (::madvise(begin + i, std::min(large_page, bytes - i), MADV_POPULATE_WRITE) != 0) return;
   });

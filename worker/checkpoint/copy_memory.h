@@ -17,8 +17,9 @@ class CopyMemory {
   CopyMemory(const CopyMemory&) = delete;
   CopyMemory& operator=(const CopyMemory&) = delete;
 
-  // Lets a thread of low priority take the pages of so many bytes from now on, before a snapshot needs them. A snapshot
-  // may use them meanwhile. On a system that cannot do that (Linux before 5.14) the snapshot takes them.
+  // Lets a thread take the pages of so many bytes from now on, before a snapshot needs them. A snapshot may use them
+  // meanwhile. Its priority is the caller's: with a low one it may not be done by then on a busy machine. On a system
+  // that cannot do that (Linux before 5.14) the snapshot takes the pages.
   void prepare(std::size_t bytes);
   // Returns at least so many bytes; what it returned before may be gone.
   std::byte* reserve(std::size_t bytes);

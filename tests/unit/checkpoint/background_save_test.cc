@@ -6,7 +6,9 @@
 #include <future>
 #include <memory>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 #include "common/error.h"
@@ -127,6 +129,18 @@ TEST_CASE("memory that is prepared has its pages, and serves the snapshots that 
   CHECK(snapshot.content().model[0].bytes.data() == begin);
   CHECK(values_of(snapshot.content().model[0]) == small);
   CHECK(values_of(snapshot.content().model[1]) == large);
+}
+
+TEST_CASE("a checkpoint is written with a low priority, and the thread that asks for it keeps its own") {
+  const int before = ::getpriority(PRIO_PROCESS, 0);
+  int of_writer = 0;
+  CopyMemory memory;
+  auto snapshot = std::make_shared<Snapshot>(Content{}, Snapshot::Memory{}, Snapshot::Memory{}, memory);
+  BackgroundSave save(std::move(snapshot), nullptr,
+                      [&](const Content&) { of_writer = ::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid())); });
+  save.result();
+  CHECK(of_writer == std::max(before, 10));
+  CHECK(::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid())) == before);
 }
 
 TEST_CASE("a copy past the caches has all bytes, wherever they begin and end") {
