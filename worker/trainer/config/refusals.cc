@@ -142,7 +142,6 @@ std::vector<Refusal> layout_rows() {
         zero,
         tensor,
         context,
-        expert,
         pipeline,
         experts,
         shards,
