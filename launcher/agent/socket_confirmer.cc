@@ -6,19 +6,18 @@
 #include <random>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/store/async_authenticate.h"
+#include "rendezvous/store/awaited.h"
 #include "rendezvous/store/backoff.h"
 #include "rendezvous/store/host_lookup.h"
 #include "rendezvous/store/protocol.h"
@@ -32,8 +31,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
-
-constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
 

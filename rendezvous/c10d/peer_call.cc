@@ -3,18 +3,17 @@
 #include <array>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 #include "common/error.h"
 #include "rendezvous/store/async_authenticate.h"
+#include "rendezvous/store/awaited.h"
 #include "rendezvous/store/host_lookup.h"
 #include "rendezvous/store/protocol.h"
 
@@ -24,8 +23,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
-
-constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 
 class Call : public std::enable_shared_from_this<Call> {
  public:

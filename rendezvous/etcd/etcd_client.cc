@@ -6,12 +6,10 @@
 #include <sys/socket.h>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -26,6 +24,7 @@
 #include "common/printable.h"
 #include "rendezvous/etcd/etcd_json.h"
 #include "rendezvous/membership/membership_text.h"
+#include "rendezvous/store/awaited.h"
 #include "rendezvous/store/backoff.h"
 #include "rendezvous/store/host_lookup.h"
 
@@ -39,7 +38,6 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t largest_answer = std::size_t{64} << 20;
 
 // The result of one attempt at one server: an HTTP status with its body, or the problem if status is 0.

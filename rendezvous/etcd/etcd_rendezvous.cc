@@ -6,19 +6,18 @@
 #include <optional>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "common/error.h"
 #include "common/random.h"
 #include "rendezvous/etcd/etcd_json.h"
 #include "rendezvous/etcd/job_node.h"
 #include "rendezvous/membership/membership_text.h"
+#include "rendezvous/store/awaited.h"
 
 namespace ddprun {
 namespace {
@@ -30,7 +29,6 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 constexpr auto first_report_delay = 500ms;  // a server usually starts within this time: no log line before
 constexpr auto job_lease = 600s;            // a job's records outlive its last leader by this time
 constexpr auto request_timeout = 30s;       // for requests that etcd answers with a temporary error

@@ -2,12 +2,11 @@
 
 #include <array>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 #include "common/error.h"
+#include "rendezvous/store/awaited.h"
 #include "rendezvous/trust/authentication_error.h"
 #include "rendezvous/trust/client_handshake.h"
 
@@ -15,8 +14,6 @@ namespace ddprun::rendezvous {
 namespace {
 
 namespace asio = boost::asio;
-
-constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 
 [[noreturn]] void fail(const boost::system::error_code& error) {
   const bool closed =

@@ -17,7 +17,7 @@ const unsigned char* bytes_of(std::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());
 }
 
-void require(bool ok, const char* what) {
+void require_crypto(bool ok, const char* what) {
   if (!ok) throw make_error(Errc::internal, "OpenSSL cannot {}", what);
 }
 
@@ -28,21 +28,21 @@ EVP_MAC_CTX* context_for(const Secret& key) {
   std::string_view(hash_name).copy(name.data(), name.size() - 1);
   const std::array parameters{::OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, name.data(), 0),
                               ::OSSL_PARAM_construct_end()};
-  require(context && ::EVP_MAC_init(context.get(), key.bytes().data(), Secret::size, parameters.data()) == 1,
-          "prepare a key for HMAC-SHA-256");
+  require_crypto(context && ::EVP_MAC_init(context.get(), key.bytes().data(), Secret::size, parameters.data()) == 1,
+                 "prepare a key for HMAC-SHA-256");
   return context.release();
 }
 
 }  // namespace
 
 Sha256Algorithm::Sha256Algorithm() : algorithm_(::EVP_MD_fetch(nullptr, hash_name, nullptr), ::EVP_MD_free) {
-  require(algorithm_ != nullptr, "find SHA-256");
+  require_crypto(algorithm_ != nullptr, "find SHA-256");
 }
 
 Sha256Algorithm::Hash Sha256Algorithm::operator()(std::string_view message) const {
   Hash hash{};
-  require(::EVP_Digest(message.data(), message.size(), hash.data(), nullptr, algorithm_.get(), nullptr) == 1,
-          "compute SHA-256");
+  require_crypto(::EVP_Digest(message.data(), message.size(), hash.data(), nullptr, algorithm_.get(), nullptr) == 1,
+                 "compute SHA-256");
   return hash;
 }
 
@@ -53,9 +53,9 @@ AuthenticationCode MacKey::code_of(std::string_view message) const {
                                                                   ::EVP_MAC_CTX_free);
   AuthenticationCode code{};
   std::size_t size = 0;
-  require(copy && ::EVP_MAC_update(copy.get(), bytes_of(message), message.size()) == 1 &&
-              ::EVP_MAC_final(copy.get(), code.data(), &size, code.size()) == 1 && size == code.size(),
-          "compute HMAC-SHA-256");
+  require_crypto(copy && ::EVP_MAC_update(copy.get(), bytes_of(message), message.size()) == 1 &&
+                     ::EVP_MAC_final(copy.get(), code.data(), &size, code.size()) == 1 && size == code.size(),
+                 "compute HMAC-SHA-256");
   return code;
 }
 

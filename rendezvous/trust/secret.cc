@@ -13,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-void clear(Secret::Bytes& bytes) {
+void overwrite(Secret::Bytes& bytes) {
   ::explicit_bzero(bytes.data(), bytes.size());
 }
 
@@ -26,22 +26,22 @@ std::optional<unsigned char> digit_value(char digit) {
 }  // namespace
 
 Secret::Secret(Bytes& bytes) : bytes_(bytes) {
-  clear(bytes);
+  overwrite(bytes);
 }
 
 Secret::Secret(Secret&& other) noexcept : bytes_(other.bytes_) {
-  clear(other.bytes_);
+  overwrite(other.bytes_);
 }
 
 Secret& Secret::operator=(Secret&& other) noexcept {
   if (this == &other) return *this;
   bytes_ = other.bytes_;
-  clear(other.bytes_);
+  overwrite(other.bytes_);
   return *this;
 }
 
 Secret::~Secret() {
-  clear(bytes_);
+  overwrite(bytes_);
 }
 
 Secret Secret::random() {
@@ -58,7 +58,7 @@ Secret Secret::from_hex(std::string_view digits) {
   for (std::size_t i = 0; i < size; ++i) {
     const auto high = digit_value(digits[2 * i]), low = digit_value(digits[2 * i + 1]);
     if (!high || !low) {
-      clear(bytes);
+      overwrite(bytes);
       throw make_error(Errc::usage, "a token has {} hexadecimal digits (0-9, a-f) and nothing else", 2 * size);
     }
     bytes[i] = static_cast<unsigned char>(*high * 16 + *low);

@@ -25,7 +25,7 @@ std::string reason() {
   return text ? text : "no reason given";
 }
 
-void require(bool ok, const char* what) {
+void require_tls(bool ok, const char* what) {
   if (!ok) throw make_error(Errc::internal, "OpenSSL: {}: {}", what, reason());
 }
 
@@ -70,16 +70,16 @@ TlsContext::TlsContext(Role role, Secret key, std::string_view identity)
       key_(new Key{std::move(key), std::string(identity.substr(0, max_identity_bytes))}),
       context_(::SSL_CTX_new(role == Role::server ? ::TLS_server_method() : ::TLS_client_method()), ::SSL_CTX_free) {
   auto* const c = context_.get();
-  require(c != nullptr, "a context");
+  require_tls(c != nullptr, "a context");
   if (key_->identity.empty()) key_->identity = "none";
-  require(::SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) == 1, "TLS 1.3");
-  require(::SSL_CTX_set_ciphersuites(c, suite) == 1, suite);
-  require(::SSL_CTX_set1_groups_list(c, "X25519") == 1, "X25519");
+  require_tls(::SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) == 1, "TLS 1.3");
+  require_tls(::SSL_CTX_set_ciphersuites(c, suite) == 1, suite);
+  require_tls(::SSL_CTX_set1_groups_list(c, "X25519") == 1, "X25519");
   // The mode for compatibility with middleboxes makes the handshake longer.
   ::SSL_CTX_clear_options(c, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
   ::SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
-  require(::SSL_CTX_set_num_tickets(c, 0) == 1, "no tickets");
-  require(::SSL_CTX_set_max_early_data(c, 0) == 1, "no early data");
+  require_tls(::SSL_CTX_set_num_tickets(c, 0) == 1, "no tickets");
+  require_tls(::SSL_CTX_set_max_early_data(c, 0) == 1, "no early data");
   ::SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
   ::SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);  // most connections are idle most of the time
   SSL_CTX_set_app_data(c, key_.get());
@@ -96,11 +96,11 @@ TlsContext::~TlsContext() = default;
 
 TlsChannel::TlsChannel(const TlsContext& context)
     : role_(context.role()), ssl_(::SSL_new(context.context_.get()), ::SSL_free) {
-  require(ssl_ != nullptr, "a connection");
+  require_tls(ssl_ != nullptr, "a connection");
   BIO* const in = ::BIO_new(::BIO_s_mem());
   BIO* const out = ::BIO_new(::BIO_s_mem());
   ::SSL_set_bio(ssl_.get(), in, out);  // takes ownership of both
-  require(in && out, "buffers");
+  require_tls(in && out, "buffers");
   ::BIO_set_mem_eof_return(in, -1);  // an empty buffer is not the end
   if (role_ == TlsContext::Role::client)
     ::SSL_set_connect_state(ssl_.get());
@@ -113,8 +113,9 @@ TlsChannel::~TlsChannel() = default;
 void TlsChannel::feed(std::string_view received) {
   while (!received.empty()) {
     const auto size = std::min<std::size_t>(received.size(), INT_MAX);
-    require(::BIO_write(::SSL_get_rbio(ssl_.get()), received.data(), static_cast<int>(size)) == static_cast<int>(size),
-            "a buffer");
+    require_tls(
+        ::BIO_write(::SSL_get_rbio(ssl_.get()), received.data(), static_cast<int>(size)) == static_cast<int>(size),
+        "a buffer");
     received.remove_prefix(size);
   }
 }
