@@ -39,7 +39,8 @@ constexpr std::array layouts = {OpLayout{Op::validate, "VALIDATE", "u"},
                                 OpLayout{Op::last_will, "LAST_WILL", "kv"},
                                 OpLayout{Op::clear_last_will, "CLEAR_LAST_WILL", ""},
                                 OpLayout{Op::wait_get, "WAIT_GET", "k"},
-                                OpLayout{Op::confirm, "CONFIRM", "i"}};
+                                OpLayout{Op::confirm, "CONFIRM", "i"},
+                                OpLayout{Op::wait_multi_get, "WAIT_MULTI_GET", "K"}};
 
 constexpr auto make_index() {
   std::array<const OpLayout*, 256> index{};
@@ -117,6 +118,7 @@ struct Encoder {
     put_op(out, Op::confirm);
     put_le(out, r.answer);
   }
+  void operator()(const WaitMultiGetRequest& r) const { put_keys(out, Op::wait_multi_get, r.keys); }
 };
 
 }  // namespace
@@ -360,6 +362,9 @@ void RequestParser::build_request() {
       break;
     case Op::confirm:
       request_ = ConfirmRequest{number_};
+      break;
+    case Op::wait_multi_get:
+      request_ = WaitMultiGetRequest{s};
       break;
   }
 }

@@ -16,10 +16,10 @@ namespace ddprun::rendezvous {
 inline constexpr std::uint32_t validate_magic = 0x3C85F7CE;
 inline constexpr std::size_t max_key_bytes = 8 << 10;
 inline constexpr std::size_t max_value_bytes = 8 << 20;
-inline constexpr std::size_t max_keys = 131072;                  // in CHECK, WAIT, MULTI_GET, MULTI_SET
+inline constexpr std::size_t max_keys = 131072;                  // in CHECK, WAIT, MULTI_GET, WAIT_MULTI_GET, MULTI_SET
 inline constexpr std::size_t max_request_bytes = 64 << 20;       // ddprun's limit for a whole request
 inline constexpr std::size_t max_reply_bytes = 256 << 20;        // ddprun's limit for a whole reply
-inline constexpr std::string_view probe_key = "ddprun/1";        // CHECK of it only: 0 from ddprun's server, 1 from
+inline constexpr std::string_view probe_key = "ddprun/2";        // CHECK of it only: 0 from ddprun's server, 1 from
                                                                  // PyTorch's
 inline constexpr std::string_view ending_key = "ddprun/ending";  // CHECK of it only: 0 once the server has announced
                                                                  // its end
@@ -50,6 +50,7 @@ enum class Op : std::uint8_t {
   clear_last_will = 0x82,
   wait_get = 0x83,
   confirm = 0x84,
+  wait_multi_get = 0x85,
 };
 
 // "SET"; "opcode 200" if unknown.
@@ -145,25 +146,29 @@ struct ClearLastWillRequest {};
 struct WaitGetRequest {
   std::string_view key;
 };
+// Reply once all keys have values: u8 0, one vec per key; u8 2 if these would be too long for a reply.
+struct WaitMultiGetRequest {
+  std::span<const std::string_view> keys;
+};
 // With 0 this client offers to answer questions about sockets of its host, which come as vec at any time. n: yes to
 // question n; -n: no. It has no reply.
 struct ConfirmRequest {
   std::int64_t answer = 0;
 };
 
-using Request =
-    std::variant<ValidateRequest, SetRequest, CompareSetRequest, GetRequest, AddRequest, CheckRequest, WaitRequest,
-                 NumKeysRequest, DeleteKeyRequest, AppendRequest, MultiGetRequest, MultiSetRequest, CancelWaitRequest,
-                 PingRequest, QueuePushRequest, QueuePopRequest, QueueLengthRequest, ListKeysRequest, BarrierRequest,
-                 SessionRequest, LastWillRequest, ClearLastWillRequest, WaitGetRequest, ConfirmRequest>;
+using Request = std::variant<ValidateRequest, SetRequest, CompareSetRequest, GetRequest, AddRequest, CheckRequest,
+                             WaitRequest, NumKeysRequest, DeleteKeyRequest, AppendRequest, MultiGetRequest,
+                             MultiSetRequest, CancelWaitRequest, PingRequest, QueuePushRequest, QueuePopRequest,
+                             QueueLengthRequest, ListKeysRequest, BarrierRequest, SessionRequest, LastWillRequest,
+                             ClearLastWillRequest, WaitGetRequest, ConfirmRequest, WaitMultiGetRequest>;
 
 // The names of the requests, in the order of the variant.
 inline constexpr std::array<std::string_view, std::variant_size_v<Request>> request_names = {
-    "validate",        "set",       "compare_set",  "get",       "add",       "check",       "wait",
-    "num_keys",        "delete",    "append",       "multi_get", "multi_set", "cancel_wait", "ping",
-    "queue_push",      "queue_pop", "queue_length", "list_keys", "barrier",   "session",     "last_will",
-    "clear_last_will", "wait_get",  "confirm"};
-static_assert(request_names.back() == "confirm");
+    "validate",        "set",       "compare_set",  "get",           "add",       "check",       "wait",
+    "num_keys",        "delete",    "append",       "multi_get",     "multi_set", "cancel_wait", "ping",
+    "queue_push",      "queue_pop", "queue_length", "list_keys",     "barrier",   "session",     "last_will",
+    "clear_last_will", "wait_get",  "confirm",      "wait_multi_get"};
+static_assert(request_names.back() == "wait_multi_get");
 
 // Appends the encoded request. The caller checks the limits.
 void encode(const Request& request, std::string& out);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/deadline.h"
+#include "rendezvous/store/store_call.h"
 
 namespace ddprun {
 
@@ -34,6 +35,8 @@ class Store {
                                   Deadline deadline) = 0;
   virtual bool check(const std::vector<std::string>& keys, Deadline deadline) = 0;
   virtual void wait(const std::vector<std::string>& keys, Deadline deadline) = 0;
+  // wait() for one key, then its value, in one round trip where the store can.
+  virtual std::string wait_get(const std::string& key, Deadline deadline);
   // Returns whether the key existed.
   virtual bool erase(std::string_view key, Deadline deadline) = 0;
   virtual std::int64_t num_keys(Deadline deadline) = 0;
@@ -62,8 +65,12 @@ class Store {
   // is no sign of a failure. False on stores that do not support it.
   virtual bool end_announced(Deadline /*deadline*/) { return false; }
 
-  // Makes the current wait() of this object, or the next one if there is none, end as at its deadline, unless its keys
-  // exist. Any thread may call it. It has no effect on stores that do not support it.
+  // Makes these calls in order, in one round trip where the store can, and returns their results. After an error some
+  // may have taken effect.
+  virtual StoreResults execute(const std::vector<StoreCall>& calls, Deadline deadline);
+
+  // Makes the current wait() or wait_get() of this object, or the next one if there is none, end as at its deadline,
+  // unless its keys exist. Any thread may call it. It has no effect on stores that do not support it.
   virtual void wake() noexcept {}
 };
 

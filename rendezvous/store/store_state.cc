@@ -1,5 +1,6 @@
 #include "rendezvous/store/store_state.h"
 
+#include <array>
 #include <charconv>
 
 #include "common/bytes.h"
@@ -13,6 +14,7 @@ constexpr std::uint8_t all_present = 0;
 constexpr std::uint8_t not_all_present = 1;
 constexpr std::uint8_t stop_waiting_reply = 0;
 constexpr std::uint8_t wait_cancelled_reply = 1;
+constexpr std::uint8_t values_too_long_reply = 2;
 constexpr std::uint8_t done = 0;
 
 void reply_u8(std::vector<Reply>& replies, ConnectionId to, std::uint8_t value) {
@@ -196,15 +198,34 @@ void StoreState::on(ConnectionId from, const WaitRequest& r, Replies& replies) {
 }
 
 void StoreState::on(ConnectionId from, const WaitGetRequest& r, Replies& replies) {
-  require_not_waiting(from);
-  const auto value = values_.find(r.key);
-  if (value == values_.end()) {
-    wait_for(from, r.key);
-    clients_[from].wait->wants_value = true;
-    return;
+  wait_for_values(from, std::array{r.key}, replies);
+}
+
+void StoreState::on(ConnectionId from, const WaitMultiGetRequest& r, Replies& replies) {
+  wait_for_values(from, r.keys, replies);
+}
+
+// A queue's item is no value.
+template <class Keys>
+void StoreState::wait_for_values(ConnectionId id, const Keys& keys, Replies& replies) {
+  require_not_waiting(id);
+  for (const auto key : keys)
+    if (!values_.contains(key)) wait_for(id, key);
+  if (is_waiting(id)) {
+    clients_.at(id).wait->wanted.assign(keys.begin(), keys.end());
+  } else {
+    put_values(replies.emplace_back(Reply{id, {}}).bytes, keys);
   }
-  reply_u8(replies, from, stop_waiting_reply);
-  put_vec(replies.back().bytes, value->second);
+}
+
+template <class Keys>
+void StoreState::put_values(std::string& out, const Keys& keys) const {
+  std::size_t total = 1;
+  for (const auto& key : keys) total += sizeof(std::uint64_t) + value_of(key).size();
+  if (total > max_reply_bytes) return put_u8(out, values_too_long_reply);
+  out.reserve(total);
+  put_u8(out, stop_waiting_reply);
+  for (const auto& key : keys) put_vec(out, value_of(key));
 }
 
 void StoreState::on(ConnectionId from, const CancelWaitRequest&, Replies& replies) {
@@ -317,14 +338,14 @@ void StoreState::wake_all(std::string_view key, Replies& replies) {
   for (const auto& [ticket, id] : waiters) satisfy(id, replies);
 }
 
-// A queue's item ends one wait, the oldest that needs nothing else. WAIT_GET waits for a value, not for an item.
+// A queue's item ends one wait, the oldest that needs nothing else; not one that wants values.
 void StoreState::wake_one(std::string_view queue, Replies& replies) {
   const auto entry = waiters_.find(queue);
   if (entry == waiters_.end()) return;
   auto& waiters = entry->second;
   for (auto waiter = waiters.begin(); waiter != waiters.end();) {
     const auto id = waiter->second;
-    if (clients_.at(id).wait->wants_value) {
+    if (!clients_.at(id).wait->wanted.empty()) {
       ++waiter;
       continue;
     }
@@ -337,8 +358,7 @@ void StoreState::wake_one(std::string_view queue, Replies& replies) {
 bool StoreState::satisfy(ConnectionId id, Replies& replies) {
   auto& wait = clients_.at(id).wait;
   if (--wait->missing > 0) return false;
-  reply_u8(replies, id, stop_waiting_reply);
-  if (wait->wants_value) put_vec(replies.back().bytes, value_of(wait->registrations.front().first));
+  put_values(replies.emplace_back(Reply{id, {}}).bytes, wait->wanted);
   wait.reset();
   erase_if_idle(id);
   return true;

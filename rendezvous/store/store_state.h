@@ -29,7 +29,7 @@ struct Reply {
 struct PendingWait {
   using Ticket = std::uint64_t;  // order of registration, store-wide
 
-  bool wants_value = false;                                   // WAIT_GET
+  std::vector<std::string> wanted;                            // keys of which the reply has the values (WAIT_GET)
   std::size_t missing = 0;                                    // keys still awaited
   std::vector<std::pair<std::string, Ticket>> registrations;  // those of all keys; tickets of present keys are stale
 };
@@ -102,6 +102,7 @@ class StoreState {
   void on(ConnectionId from, const LastWillRequest& r, Replies& replies);
   void on(ConnectionId from, const ClearLastWillRequest& r, Replies& replies);
   void on(ConnectionId from, const WaitGetRequest& r, Replies& replies);
+  void on(ConnectionId from, const WaitMultiGetRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const ValidateRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const SessionRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const ConfirmRequest& r, Replies& replies);
@@ -113,6 +114,11 @@ class StoreState {
 
   void require_not_waiting(ConnectionId id) const;
   void wait_for(ConnectionId id, std::string_view key);  // registers id for a missing key
+  // Replies with the values of all keys, once they have some.
+  template <class Keys>
+  void wait_for_values(ConnectionId id, const Keys& keys, Replies& replies);
+  template <class Keys>
+  void put_values(std::string& out, const Keys& keys) const;
   void wake_all(std::string_view key, Replies& replies);
   void wake_one(std::string_view queue, Replies& replies);
   // One awaited key is present; returns whether it was the last and the wait ended.

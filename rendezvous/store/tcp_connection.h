@@ -32,6 +32,8 @@ class TcpConnection {
 
   // Returns once the kernel has accepted all bytes.
   void send(const Request& request, Deadline deadline);
+  // Does the same with requests that are encoded already.
+  void send_encoded(std::string_view requests, Deadline deadline) { send_bytes(requests, deadline); }
   // Sends VALIDATE and PING. Returns whether the server has ddprun's extensions.
   bool handshake(Deadline deadline);
 

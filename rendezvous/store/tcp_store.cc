@@ -9,6 +9,7 @@
 #include "common/host_port.h"
 #include "common/log.h"
 #include "rendezvous/store/authenticate.h"
+#include "rendezvous/store/batch_requests.h"
 #include "rendezvous/store/local_socket.h"
 #include "rendezvous/store/protocol.h"
 #include "rendezvous/store/store_limits.h"
@@ -203,15 +204,40 @@ void TcpStore::wait_on(TcpConnection& connection, const std::vector<std::string>
 }
 
 // PyTorch's server has no WAIT_GET.
-std::string TcpStore::fetch(TcpConnection& connection, std::string_view key, Deadline deadline) const {
+std::string TcpStore::fetch(TcpConnection& connection, const std::string& key, Deadline deadline, bool wakeable) const {
   if (has_ddprun_extensions_) {
     connection.send(WaitGetRequest{key}, connection.at_least_grace(deadline));
-    return connection.await(deadline, [&](Deadline reply_deadline) { return connection.read_vec(reply_deadline); });
+    return connection.await(
+        deadline, [&](Deadline reply_deadline) { return connection.read_vec(reply_deadline); }, wakeable);
   }
-  wait_on(connection, {std::string(key)}, deadline);
+  wait_on(connection, {key}, deadline, wakeable);
   const auto reply_deadline = connection.at_least_grace(deadline);
   connection.send(GetRequest{key}, reply_deadline);
   return connection.read_vec(reply_deadline);
+}
+
+// PyTorch's server has no WAIT_MULTI_GET.
+std::vector<std::string> TcpStore::fetch_all(TcpConnection& connection, const std::vector<std::string>& keys,
+                                             Deadline deadline) const {
+  std::vector<std::string> values;
+  const auto read_values = [&](std::size_t count, Deadline reply_deadline) {
+    for (std::size_t i = 0; i < count; ++i) values.push_back(connection.read_vec(reply_deadline));
+    return true;
+  };
+  if (!has_ddprun_extensions_) wait_on(connection, keys, deadline);
+  for_each_batch(
+      keys, [](const auto& key) { return key.size(); },
+      [&](std::span<const std::string> batch) {
+        const auto reply_deadline = connection.at_least_grace(deadline);
+        if (has_ddprun_extensions_) {
+          connection.send(WaitMultiGetRequest{views(batch)}, reply_deadline);
+          connection.await(deadline, [&](Deadline end) { return read_values(batch.size(), end); });
+        } else {
+          connection.send(MultiGetRequest{views(batch)}, reply_deadline);
+          read_values(batch.size(), reply_deadline);
+        }
+      });
+  return values;
 }
 
 void TcpStore::set(std::string_view key, std::string_view value, Deadline deadline) {
@@ -271,6 +297,12 @@ void TcpStore::wait(const std::vector<std::string>& keys, Deadline deadline) {
       [&, wire = wire_keys(keys)](TcpConnection& c) { wait_on(c, wire, deadline, true); });
 }
 
+std::string TcpStore::wait_get(const std::string& key, Deadline deadline) {
+  return call(
+      "wait for", deadline, [&] { return join_names({key}); },
+      [&, wire = wire_key(key)](TcpConnection& c) { return fetch(c, wire, deadline, true); });
+}
+
 bool TcpStore::erase(std::string_view key, Deadline deadline) {
   return call_at_once(
       "erase", deadline, [&] { return quoted(key); },
@@ -301,18 +333,7 @@ void TcpStore::append(std::string_view key, std::string_view suffix, Deadline de
 std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& keys, Deadline deadline) {
   return call(
       "multi_get", deadline, [&] { return join_names(keys); },
-      [&, wire = wire_keys(keys)](TcpConnection& c) {
-        wait_on(c, wire, deadline);
-        const auto reply_deadline = c.at_least_grace(deadline);
-        std::vector<std::string> values;
-        for_each_batch(
-            wire, [](const auto& key) { return key.size(); },
-            [&](std::span<const std::string> batch) {
-              c.send(MultiGetRequest{views(batch)}, reply_deadline);
-              for (std::size_t i = 0; i < batch.size(); ++i) values.push_back(c.read_vec(reply_deadline));
-            });
-        return values;
-      });
+      [&, wire = wire_keys(keys)](TcpConnection& c) { return fetch_all(c, wire, deadline); });
 }
 
 void TcpStore::multi_set(const std::vector<KeyValue>& pairs, Deadline deadline) {
@@ -405,6 +426,16 @@ void TcpStore::clear_will(Deadline deadline) {
         c.send(ClearLastWillRequest{}, deadline);
         c.read_done(deadline);
       });
+}
+
+StoreResults TcpStore::execute(const std::vector<StoreCall>& calls, Deadline deadline) {
+  BatchRequests requests(has_ddprun_extensions_, [this](std::string_view key) { return wire_key(key); });
+  for (const auto& each : calls) requests.add(each);
+  const auto what = [&] { return fmt::format("of {} calls", calls.size()); };
+  return call_at_once("batch", deadline, what, [&](TcpConnection& c) {
+    c.send_encoded(requests.encoded(), deadline);
+    return requests.read_replies(c, deadline);
+  });
 }
 
 bool TcpStore::end_announced(Deadline deadline) {

@@ -50,8 +50,8 @@ struct TcpStoreOptions {
 //   refusal_patience that cause was that one of the two sides does not know the token. A wait that times out leaves the
 //   object usable, as does a call whose deadline had passed before it sent anything. After any other failure every call
 //   throws the same error. The server refuses a request (add() to a value that is not a number) by closing:
-//   Errc::connection_lost. A wait (get, wait, multi_get, queue_pop, barrier) whose deadline has passed still checks
-//   once.
+//   Errc::connection_lost. A wait (get, wait, wait_get, multi_get, queue_pop, barrier) whose deadline has passed still
+//   checks once.
 class TcpStore final : public Store {
  public:
   TcpStore(const TcpStoreOptions& options, Deadline deadline);
@@ -64,6 +64,7 @@ class TcpStore final : public Store {
                           Deadline deadline) override;
   bool check(const std::vector<std::string>& keys, Deadline deadline) override;
   void wait(const std::vector<std::string>& keys, Deadline deadline) override;
+  std::string wait_get(const std::string& key, Deadline deadline) override;
   bool erase(std::string_view key, Deadline deadline) override;
   // The number of keys of the whole server, including other prefixes and the join counter.
   std::int64_t num_keys(Deadline deadline) override;
@@ -78,6 +79,7 @@ class TcpStore final : public Store {
   void set_will(std::string_view key, std::string_view value, Deadline deadline) override;
   void clear_will(Deadline deadline) override;
   bool end_announced(Deadline deadline) override;
+  StoreResults execute(const std::vector<StoreCall>& calls, Deadline deadline) override;
   void wake() noexcept override;
 
   // The client's part of PyTorch's join handshake: increments the key "init/" and returns its value.
@@ -102,7 +104,10 @@ class TcpStore final : public Store {
   std::unique_ptr<rendezvous::TcpConnection> dial_tcp(Deadline deadline);
   std::optional<Error> dial_once(Deadline deadline);
   void dial(Deadline deadline);
-  std::string fetch(rendezvous::TcpConnection& connection, std::string_view wire_key, Deadline deadline) const;
+  std::string fetch(rendezvous::TcpConnection& connection, const std::string& wire_key, Deadline deadline,
+                    bool wakeable = false) const;
+  std::vector<std::string> fetch_all(rendezvous::TcpConnection& connection, const std::vector<std::string>& wire_keys,
+                                     Deadline deadline) const;
   void wait_on(rendezvous::TcpConnection& connection, const std::vector<std::string>& wire_keys, Deadline deadline,
                bool wakeable = false) const;
   std::string wire_key(std::string_view key) const;

@@ -76,6 +76,24 @@ void check_compare_set(Store& s) {
   CHECK(s.get("cs", soon()) == "C");
 }
 
+void check_batch(const StoreUnderTest& store) {
+  const auto s = store.connect();
+  s->set("there", "", soon());
+  const auto results = s->execute({SetCall{"k", "v"}, AppendCall{"k", "w"}, AddCall{"n", 3}, AddCall{"n", -1},
+                                   CompareSetCall{"cs", "", "A"}, CompareSetCall{"cs", "B", "C"}, FindCall{"k"},
+                                   FindCall{"there"}, FindCall{"missing"}, SetWillCall{"will", "gone"}},
+                                  soon());
+  using Result = std::optional<std::string>;
+  CHECK(results == StoreResults{Result(), Result(), "3", "2", "A", "A", "vw", "", Result(), Result()});
+  CHECK(s->execute({}, soon()).empty());
+  CHECK(s->get("n", soon()) == "2");
+  auto another = store.connect();
+  another->execute({SetWillCall{"of another", "gone"}, SetCall{"set", "1"}}, soon());
+  CHECK(s->wait_get("set", soon()) == "1");
+  another.reset();
+  if (store.keeps_wills) CHECK(s->wait_get("of another", soon()) == "gone");
+}
+
 void check_erase_and_count(Store& s) {
   const auto before = s.num_keys(soon());
   s.multi_set({{"a", "1"}, {"b", "2"}, {"c", ""}}, soon());
@@ -117,6 +135,7 @@ void check_timeouts(Store& s) {
     CHECK_THAT(e.what(), Catch::Contains("here") && Catch::Contains(" s"));
   }
   CHECK(code_of([&] { s.get("absent", briefly()); }) == Errc::timeout);
+  CHECK(code_of([&] { s.wait_get("absent", briefly()); }) == Errc::timeout);
   CHECK(code_of([&] { s.multi_get({"absent"}, briefly()); }) == Errc::timeout);
   CHECK(code_of([&] { s.barrier("b", 2, briefly()); }) == Errc::timeout);
   // A wait that timed out leaves no state: the next replies are correct.
@@ -170,10 +189,16 @@ void check_waking(const StoreUnderTest& store) {
     const std::string key = name;
     auto value = std::async(std::launch::async, [&] { return store.connect()->get(key, soon()); });
     auto both = std::async(std::launch::async, [&] { store.connect()->wait({"second " + key, key}, soon()); });
+    auto values = std::async(std::launch::async, [&] {
+      return store.connect()->multi_get({"second " + key, key}, soon());
+    });
+    auto second = std::async(std::launch::async, [&] { return store.connect()->wait_get("second " + key, soon()); });
     change(key);
     CHECK(value.get() == "1");
-    writer->set("second " + key, "", soon());
+    writer->set("second " + key, "2", soon());
     both.get();
+    CHECK(values.get() == std::vector<std::string>{"2", "1"});
+    CHECK(second.get() == "2");
   }
 }
 
@@ -270,6 +295,9 @@ void check_store_contract(const std::function<StoreUnderTest()>& make) {
   }
   SECTION("compare and set") {
     check_compare_set(*store.connect());
+  }
+  SECTION("calls in a batch") {
+    check_batch(store);
   }
   SECTION("erasing and counting") {
     check_erase_and_count(*store.connect());

@@ -33,7 +33,7 @@ class StoreJunk {
     const std::string_view keys[] = {key, other, key};
     const std::span<const std::string_view> some(keys, 1 + below(3));
     const KeyValueView pairs[] = {{key, value}, {other, key}};
-    switch (below(22)) {
+    switch (below(23)) {
       case 0:
         return encode(SetRequest{key, value});
       case 1:
@@ -74,6 +74,8 @@ class StoreJunk {
         return encode(BarrierRequest{key, below(4)});
       case 20:
         return encode(LastWillRequest{key, value});
+      case 21:
+        return encode(WaitMultiGetRequest{some});
       default:
         return encode(WaitGetRequest{key});
     }

@@ -37,7 +37,8 @@ std::vector<std::string> one_of_each() {
           encode(LastWillRequest{"key", "value"}),
           encode(ClearLastWillRequest{}),
           encode(WaitGetRequest{"key"}),
-          encode(ConfirmRequest{-3})};
+          encode(ConfirmRequest{-3}),
+          encode(WaitMultiGetRequest{keys})};
 }
 
 RequestParser validated() {
@@ -121,7 +122,7 @@ TEST_CASE("a connection has to begin with VALIDATE, which is allowed once") {
 }
 
 TEST_CASE("unknown opcodes are refused by number") {
-  for (const int op : {0, 19, 0x7f, 0x85, 0x90, 0xff})
+  for (const int op : {0, 19, 0x7f, 0x86, 0x90, 0xff})
     CHECK(protocol_error(validated(), std::string(1, static_cast<char>(op))) == fmt::format("unknown opcode {}", op));
 }
 

@@ -136,7 +136,7 @@ TEST_CASE("the probe is answered only if it is the single key, and is not a stor
   Store s;
   CHECK(s.ask(1, CheckRequest{Views{probe_key}}) == zero);
   CHECK(s.ask(1, CheckRequest{Views{probe_key, probe_key}}) == one);
-  CHECK(s.ask(1, CheckRequest{Views{"/ddprun/1"}}) == one);
+  CHECK(s.ask(1, CheckRequest{Views{"/ddprun/2"}}) == one);
   CHECK(s.ask(1, NumKeysRequest{}) == i64(0));
   CHECK(s.ask(1, ListKeysRequest{}) == i64(0));
 }
@@ -200,7 +200,8 @@ TEST_CASE("a connection that closes loses its registrations") {
 TEST_CASE("a second wait while one is pending is refused, other requests are served") {
   Store s;
   s.wait(1, {"a"});
-  for (const auto& request : {Request(WaitRequest{}), Request(WaitGetRequest{"b"}), Request(BarrierRequest{"b", 1})})
+  for (const auto& request : {Request(WaitRequest{}), Request(WaitGetRequest{"b"}), Request(WaitMultiGetRequest{}),
+                              Request(BarrierRequest{"b", 1})})
     CHECK_THROWS_AS(s.apply(1, request), Error);
   CHECK(s.ask(1, CheckRequest{Views{"b"}}) == one);
   CHECK(s.ask(1, AddRequest{"n", 1}) == i64(1));
@@ -225,6 +226,29 @@ TEST_CASE("wait_get replies with the value at the time it is set") {
   CHECK(replies[0].to == 1);
   CHECK(replies[0].bytes == zero + vec("v"));
   CHECK(s.ask(1, WaitGetRequest{"k"}) == zero + vec("v"));
+  CHECK(s.has_no_clients());
+}
+
+TEST_CASE("wait_multi_get replies once all keys have values") {
+  Store s;
+  s.apply(9, SetRequest{"a", "1"});
+  CHECK(s.apply(1, WaitMultiGetRequest{Views{"b", "a", "c", "b"}}).empty());
+  CHECK(s.released_by(SetRequest{"c", "3"}).empty());
+  CHECK(s.apply(9, QueuePushRequest{"b", "item"}).empty());  // an item is not a value
+  const auto replies = s.apply(9, SetRequest{"b", "2"});
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].to == 1);
+  CHECK(replies[0].bytes == zero + vec("2") + vec("1") + vec("3") + vec("2"));
+  CHECK(s.ask(1, WaitMultiGetRequest{Views{"c", "a"}}) == zero + vec("3") + vec("1"));
+  CHECK(s.ask(1, WaitMultiGetRequest{}) == zero);
+  CHECK(s.has_no_clients());
+}
+
+TEST_CASE("values that are too long for a reply make it a byte of its own") {
+  Store s;
+  s.apply(9, SetRequest{"long", std::string(max_value_bytes, 'v')});
+  const std::vector<std::string_view> keys(max_reply_bytes / max_value_bytes + 1, "long");
+  CHECK(s.ask(1, WaitMultiGetRequest{keys}) == std::string(1, '\2'));
   CHECK(s.has_no_clients());
 }
 
