@@ -62,6 +62,7 @@ void scatterv_takes_unequal_parts(const MakeGroups& make, int size);
 void all_to_all_exchanges_parts(const MakeGroups& make, int size);
 void all_to_allv_takes_unequal_parts(const MakeGroups& make, int size);
 void bytes_have_any_length_and_alignment(const MakeGroups& make, int size);
+void texts_have_any_length(const MakeGroups& make, int size);
 void coalesced_spans_take_every_reduction(const MakeGroups& make, int size);
 void coalesced_spans_are_one_operation(const MakeGroups& make, int size);
 void coalesced_parts_are_placed_in_rank_order(const MakeGroups& make, int size);
@@ -69,6 +70,7 @@ void allocated_memory_is_zero_and_of_the_requested_size(const MakeGroups& make, 
 void barrier_waits_for_all_ranks(const MakeGroups& make, int size);
 void send_and_recv_match_by_tag(const MakeGroups& make, int size);
 void many_sends_match_receives_in_any_order(const MakeGroups& make, int size);
+void messages_of_allocated_memory_arrive(const MakeGroups& make, int size);
 void a_recv_from_any_source_reports_the_sender(const MakeGroups& make, int size);
 void recvs_from_any_source_match_their_tag(const MakeGroups& make, int size);
 void a_recv_from_any_source_survives_departures(const MakeGroups& make, int size);
@@ -104,6 +106,7 @@ void a_message_with_different_ends_is_named(const MakeGroups& make, int size);
   DDPRUN_GROUP_CLAUSE(backend, make, premultiplied_halves_are_rounded_once, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, allocated_memory_is_zero_and_of_the_requested_size, __VA_ARGS__) \
   DDPRUN_GROUP_CLAUSE(backend, make, many_sends_match_receives_in_any_order, __VA_ARGS__)             \
+  DDPRUN_GROUP_CLAUSE(backend, make, messages_of_allocated_memory_arrive, __VA_ARGS__)                \
   DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_reports_the_sender, __VA_ARGS__)          \
   DDPRUN_GROUP_CLAUSE(backend, make, recvs_from_any_source_match_their_tag, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_survives_departures, __VA_ARGS__)
@@ -135,6 +138,7 @@ void a_message_with_different_ends_is_named(const MakeGroups& make, int size);
 #define DDPRUN_ANY_GROUP_CONTRACT(backend, make, ...)                                            \
   DDPRUN_COLLECTIVE_CONTRACT(backend, make, __VA_ARGS__)                                         \
   DDPRUN_GROUP_CLAUSE(backend, make, bytes_have_any_length_and_alignment, __VA_ARGS__)           \
+  DDPRUN_GROUP_CLAUSE(backend, make, texts_have_any_length, __VA_ARGS__)                         \
   DDPRUN_GROUP_CLAUSE(backend, make, send_and_recv_match_by_tag, __VA_ARGS__)                    \
   DDPRUN_GROUP_CLAUSE(backend, make, zero_length_is_legal, __VA_ARGS__)                          \
   DDPRUN_GROUP_CLAUSE(backend, make, many_operations_are_in_flight, __VA_ARGS__)                 \

@@ -5,6 +5,7 @@
 
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
+#include "worker/comm/collectives.h"
 
 namespace ddprun::contract {
 namespace {
@@ -300,6 +301,20 @@ void bytes_have_any_length_and_alignment(const MakeGroups& make, int size) {
       group.recv(received.span(), left, 1)->wait();
       sending->wait();
       expect(received == bytes_for(left, own, count), fmt::format("a message of {}", count));
+    });
+  }
+}
+
+// Short texts travel with their lengths.
+void texts_have_any_length(const MakeGroups& make, int size) {
+  auto groups = make(size, test_timeout);
+  for (const std::size_t length : {0u, 1u, 247u, 248u, 249u, 4'088u, 4'089u, 100'000u}) {
+    run_ranks(groups, [&](ProcessGroup& group) {
+      const auto text_of = [&](int rank) { return std::string(rank == 0 ? length : 7, static_cast<char>('a' + rank)); };
+      const auto of_all = all_gather_bytes(group, text_of(group.rank()));
+      for (int r = 0; r < size; ++r)
+        expect(of_all[static_cast<std::size_t>(r)] == text_of(r), fmt::format("{} bytes of rank {}", length, r));
+      expect(broadcast_bytes(group, text_of(group.rank()), 0) == text_of(0), fmt::format("broadcast of {}", length));
     });
   }
 }

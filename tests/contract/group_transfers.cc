@@ -50,6 +50,35 @@ void many_sends_match_receives_in_any_order(const MakeGroups& make, int size) {
   });
 }
 
+// More messages than a channel has offers, whose memory is freed after each round, and the last ones are received
+// first.
+void messages_of_allocated_memory_arrive(const MakeGroups& make, int size) {
+  if (size < 2) return;
+  auto groups = make(size, test_timeout);
+  constexpr int count = 80;
+  for (const std::size_t bytes : {1'000u, 65'537u, 300'000u}) {
+    run_ranks(groups, [&](ProcessGroup& group) {
+      const int last = size - 1;
+      if (group.rank() == last) {
+        const auto memory = group.allocate(count * bytes);
+        std::vector<WorkPtr> works;
+        for (int tag = 0; tag < count; ++tag) {
+          auto* const own = memory.data() + static_cast<std::size_t>(tag) * bytes;
+          std::fill(own, own + bytes, static_cast<std::byte>(tag + 1));
+          works.push_back(group.send({own, bytes, DType::uint8}, 0, tag));
+        }
+        for (const auto& work : works) work->wait();
+      }
+      for (int tag = count; tag-- > 0 && group.rank() == 0;) {
+        std::vector<std::byte> received(bytes);
+        group.recv({received.data(), bytes, DType::uint8}, last, tag)->wait();
+        const std::vector<std::byte> expected(bytes, static_cast<std::byte>(tag + 1));
+        expect(received == expected, fmt::format("{} bytes with tag {}", bytes, tag));
+      }
+    });
+  }
+}
+
 void a_recv_from_any_source_reports_the_sender(const MakeGroups& make, int size) {
   if (size < 2) return;
   auto groups = make(size, test_timeout);

@@ -130,6 +130,10 @@ void GlooCollectives::compare_parts(const Collective& collective) {
   }
 }
 
+bool GlooCollectives::fits_exchange(std::size_t bytes) const {
+  return bytes * static_cast<std::size_t>(context_->size - 1) <= exchange_limit;
+}
+
 void GlooCollectives::allreduce(const Collective& collective) {
   switch (algorithm_for(collective.output.bytes(), context_->size, links_)) {
     case Algorithm::exchange:
@@ -248,6 +252,7 @@ void GlooCollectives::reduce(const Collective& collective) {
 }
 
 void GlooCollectives::broadcast(const Collective& collective) {
+  if (fits_exchange(collective.output.bytes())) return broadcast_at_once(collective);
   ::gloo::BroadcastOptions options(context_);
   options.setOutput(static_cast<std::uint8_t*>(collective.output.data), collective.output.bytes());
   options.setRoot(collective.operation.peer);
@@ -256,13 +261,48 @@ void GlooCollectives::broadcast(const Collective& collective) {
   ::gloo::broadcast(options);
 }
 
+// Gloo's tree takes a step for each of its levels.
+void GlooCollectives::broadcast_at_once(const Collective& collective) {
+  const int size = context_->size, root = collective.operation.peer;
+  const auto slot = collective_slot(collective, 0);
+  const auto buffer = context_->createUnboundBuffer(collective.output.data, collective.output.bytes());
+  if (context_->rank != root) {
+    buffer->recv(root, slot);
+    buffer->waitRecv(collective.timeout);
+    return;
+  }
+  for (int step = 1; step < size; ++step) buffer->send((root + step) % size, slot);
+  for (int step = 1; step < size; ++step) buffer->waitSend(collective.timeout);
+}
+
 void GlooCollectives::allgather(const Collective& collective) {
+  if (fits_exchange(collective.input.bytes())) return allgather_by_exchange(collective);
   ::gloo::AllgatherOptions options(context_);
   options.setInput(static_cast<std::uint8_t*>(writable(collective.input)), collective.input.bytes());
   options.setOutput(static_cast<std::uint8_t*>(collective.output.data), collective.output.bytes());
   options.setTag(tag_of(collective));
   options.setTimeout(collective.timeout);
   ::gloo::allgather(options);
+}
+
+// Gloo's ring takes size-1 steps.
+void GlooCollectives::allgather_by_exchange(const Collective& collective) {
+  const int size = context_->size, rank = context_->rank;
+  const auto bytes = collective.input.bytes();
+  const auto slot = collective_slot(collective, 0);
+  auto* const output = static_cast<std::byte*>(collective.output.data);
+  const auto part = [&](int r) { return output + static_cast<std::size_t>(r) * bytes; };
+  if (part(rank) != collective.input.data) std::memcpy(part(rank), collective.input.data, bytes);
+  std::vector<std::unique_ptr<UnboundBuffer>> incoming;
+  for (int step = 1; step < size; ++step) {
+    const int source = (rank + size - step) % size;
+    incoming.push_back(context_->createUnboundBuffer(part(source), bytes));
+    incoming.back()->recv(source, slot);
+  }
+  const auto outgoing = context_->createUnboundBuffer(part(rank), bytes);
+  for (int step = 1; step < size; ++step) outgoing->send((rank + step) % size, slot);
+  for (auto& buffer : incoming) buffer->waitRecv(collective.timeout);
+  for (int step = 1; step < size; ++step) outgoing->waitSend(collective.timeout);
 }
 
 // A ring of size-1 steps: part p starts at rank p+1, every rank that it passes adds its own input, and it ends at rank

@@ -30,7 +30,11 @@ class GlooCollectives {
   void barrier(const Collective& collective);
 
  private:
+  // Returns whether it is best to send so many bytes to every other rank at once.
+  bool fits_exchange(std::size_t bytes) const;
   void compare_parts(const Collective& collective);
+  void broadcast_at_once(const Collective& collective);
+  void allgather_by_exchange(const Collective& collective);
   void allreduce_by_exchange(const Collective& collective);
   void allreduce_by_parts(const Collective& collective);
   void allreduce_by_ring(const Collective& collective);
