@@ -1,12 +1,15 @@
 #include "worker/comm/elastic_group.h"
 
 #include <chrono>
+#include <future>
 #include <unistd.h>
 #include <utility>
 
+#include "common/blocked_signals.h"
 #include "common/error.h"
 #include "common/host_port.h"
 #include "worker/comm/bootstrap/group_config.h"
+#include "worker/comm/bootstrap/ready_stores.h"
 #include "worker/comm/elastic/agreement.h"
 #include "worker/comm/elastic/agreement_session.h"
 #include "worker/comm/elastic/peer_list.h"
@@ -65,14 +68,16 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
     known_lost_.clear();
   }
   options.previous_group = end_current(agreed);
+  options.ready_stores = std::make_shared<comm::ReadyStores>(last_will->store(), store());
   std::shared_ptr<ProcessGroup> next;
   try {
-    renew_departure_notice(*agreed, options.rank);
-    next = connect(options);
+    next = form(options, *agreed);
   } catch (const std::exception& error) {
     last_will->report(error);
+    forget_store();  // the group may have broken it
     throw;
   }
+  if (!options.ready_stores->monitor) last_will->handed_over();
   const std::lock_guard lock(mutex_);
   expect_not_aborted();
   group_ = std::move(next);
@@ -112,6 +117,22 @@ comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try
   const std::lock_guard lock(mutex_);
   expect_not_aborted();
   throw;
+}
+
+// Renews the departure notice while the group connects. The first one comes before: no group forms with a process that
+// cannot connect to the store.
+std::unique_ptr<ProcessGroup> ElasticGroup::form(const GroupOptions& options, const comm::PeerList& peer_list) {
+  if (!departure_notice_) {
+    renew_departure_notice(peer_list, options.rank);
+    return connect(options);
+  }
+  auto notice = [&] {
+    const BlockedSignals blocked;
+    return std::async(std::launch::async, [&] { renew_departure_notice(peer_list, options.rank); });
+  }();
+  auto group = connect(options);
+  notice.get();
+  return group;
 }
 
 std::unique_ptr<ProcessGroup> ElasticGroup::connect(const GroupOptions& options) try {

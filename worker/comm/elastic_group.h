@@ -95,6 +95,7 @@ class ElasticGroup {
 
  private:
   comm::Agreed agree(comm::Agreement& agreement, std::stop_token stop);
+  std::unique_ptr<ProcessGroup> form(const GroupOptions& options, const comm::PeerList& peer_list);
   std::unique_ptr<ProcessGroup> connect(const GroupOptions& options);
   void begin(std::uint64_t generation);
   void expect_not_aborted() const;

@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/recovery/store_notice.h"
+#include "worker/comm/bootstrap/dial_ahead.h"
 #include "worker/comm/bootstrap/job_store.h"
 #include "worker/comm/bootstrap/local_address.h"
 
@@ -33,9 +34,11 @@ ElasticWorld::ElasticWorld(const InitOptions& options, const std::string& prefix
     : env_(require_agent_store(options.env)),
       config_(comm::with_local_address(options.config, options.env)),
       notice_(open_notice(env_)),
+      dialled_ahead_(std::make_unique<comm::DialAhead>(
+          [this](const std::stop_token& stop) { return dial(Deadline::in(first_dial), stop); })),
       group_(std::make_unique<ElasticGroup>(
           options.backend,
-          GroupOptions{.connect_store = [this] { return connect(); },
+          GroupOptions{.connect_store = [this] { return take_or_connect(); },
                        .prefix = prefix,
                        .config = config_,
                        .beside_store = comm::is_this_host(options.env.master_addr, options.env.master_port)},
@@ -69,14 +72,28 @@ WorkerEnv ElasticWorld::env_now() const {
   return env;
 }
 
+std::shared_ptr<Store> ElasticWorld::connect(Deadline bound, const std::stop_token& stop) const {
+  return dial(earlier(bound, comm::deadline_after(config_.timeout)), stop);
+}
+
+void ElasticWorld::dial_ahead(int connections) {
+  moves_at_dial_ = store_moves();
+  dialled_ahead_->begin(connections);
+}
+
+std::shared_ptr<Store> ElasticWorld::take_or_connect() {
+  if (store_moves() == moves_at_dial_)
+    if (auto store = dialled_ahead_->take()) return store;
+  return connect();
+}
+
 // A store that is being dialled may be lost with its host, which then answers no more.
-std::shared_ptr<Store> ElasticWorld::connect(Deadline bound) const {
-  const auto deadline = earlier(bound, comm::deadline_after(config_.timeout));
+std::shared_ptr<Store> ElasticWorld::dial(Deadline deadline, const std::stop_token& stop) const {
   for (auto longest = first_dial;; longest *= 2) {
     const auto env = env_now();
     const auto end = notice_ ? earlier(deadline, Deadline::in(longest)) : deadline;
     try {
-      return comm::connect_job_store(env, config_, comm::job_credentials(env), end);
+      return comm::connect_job_store(env, config_, comm::job_credentials(env), end, stop);
     } catch (const Error& error) {
       if (error.code() != Errc::timeout || deadline.expired()) throw;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <stop_token>
@@ -15,6 +16,9 @@ namespace ddprun {
 
 class Credentials;
 class StoreNoticeReader;
+namespace comm {
+class DialAhead;
+}
 
 // This process's membership of a job whose process group is formed again while it runs, and whose store a launcher
 // serves: init_process_group() for an ElasticGroup.
@@ -34,8 +38,11 @@ class ElasticWorld {
 
   ElasticGroup& group() { return *group_; }
   // Makes a new client of the job's store, with a connection of its own, to where the store is now. Throws what
-  // TcpStore throws.
-  std::shared_ptr<Store> connect(Deadline bound = Deadline::never()) const;
+  // TcpStore throws. stop: as in TcpStoreOptions.
+  std::shared_ptr<Store> connect(Deadline bound = Deadline::never(), const std::stop_token& stop = {}) const;
+  // Begins to dial so many connections for the group, in the background: it takes these, while the store has not moved,
+  // before it connects. For a moment at which it will soon be told to form.
+  void dial_ahead(int connections);
   // Returns whether the store is on this host now.
   bool is_beside_store() const;
   // Returns whether the launcher tells where the store is.
@@ -47,11 +54,15 @@ class ElasticWorld {
 
  private:
   WorkerEnv env_now() const;
+  std::shared_ptr<Store> take_or_connect();
+  std::shared_ptr<Store> dial(Deadline deadline, const std::stop_token& stop) const;
   void abort_at_moves(std::uint32_t moves, const std::stop_token& stop);
 
   const WorkerEnv env_;
   const CommConfig config_;
   const std::unique_ptr<const StoreNoticeReader> notice_;  // null: the store stays where it is
+  std::atomic<std::uint32_t> moves_at_dial_ = 0;           // store_moves() as of dial_ahead()
+  const std::unique_ptr<comm::DialAhead> dialled_ahead_;
   const std::unique_ptr<ElasticGroup> group_;
   std::jthread move_watch_;  // the last member, since it uses the others
 };

@@ -14,7 +14,8 @@ namespace ddprun {
 
 namespace comm {
 struct PreviousGroup;
-}
+struct ReadyStores;
+}  // namespace comm
 
 // One rank's options for forming a process group: its rank, the store, the settings. size is the same at all ranks.
 struct GroupOptions {
@@ -30,6 +31,7 @@ struct GroupOptions {
   std::stop_token stop{};           // aborts the group once requested, from any thread, also while it forms
   std::stop_token give_up{};        // does what stop does, but is ignored after the group has formed
   std::shared_ptr<comm::PreviousGroup> previous_group{};  // set by an ElasticGroup that forms this group after another
+  std::shared_ptr<comm::ReadyStores> ready_stores{};      // set by an ElasticGroup
 };
 
 namespace comm {

@@ -41,13 +41,12 @@ struct Member {
     }
   }
   bool step() {
-    if (std::holds_alternative<Agreement::ReadDecision>(request)) {
+    if (const auto* propose = std::get_if<Agreement::Propose>(&request)) {
       const auto found = keys_.values.find(key("decision"));
-      request = agreement.decision_read(found == keys_.values.end() ? std::nullopt : std::optional(found->second));
-    } else if (const auto* propose = std::get_if<Agreement::Propose>(&request)) {
-      request = agreement.proposed(keys_.set_once(key("proposal"), propose->text));
-    } else if (const auto* join = std::get_if<Agreement::Join>(&request)) {
-      last_will = join->last_will;
+      const auto decision = found == keys_.values.end() ? std::nullopt : std::optional(found->second);
+      last_will = propose->last_will;
+      request = agreement.proposed(decision, keys_.set_once(key("proposal"), propose->text));
+    } else if (std::holds_alternative<Agreement::Join>(request)) {
       request = agreement.counted(++keys_.counters[key("count")]);
     } else if (const auto* decide = std::get_if<Agreement::Decide>(&request)) {
       request = agreement.decided(keys_.set_once(key("decision"), decide->text));

@@ -32,8 +32,7 @@ std::vector<std::string> await_ranks(Store& store, const std::vector<RankKey>& k
   while (true) {
     if (interrupted) throw Error(Errc::aborted, "the group was interrupted while it formed");
     try {
-      store.wait(names, earlier(deadline, Deadline::in(poll_interval)));
-      return store.multi_get(names, deadline);
+      return store.multi_get(names, earlier(deadline, Deadline::in(poll_interval)));
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
     }

@@ -18,10 +18,12 @@ std::shared_ptr<const Credentials> job_credentials(const WorkerEnv& env) {
 }
 
 std::shared_ptr<TcpStore> connect_job_store(const WorkerEnv& env, const CommConfig& config,
-                                            std::shared_ptr<const Credentials> credentials, Deadline deadline) {
+                                            std::shared_ptr<const Credentials> credentials, Deadline deadline,
+                                            std::stop_token stop) {
   return std::make_shared<TcpStore>(TcpStoreOptions{.host = env.master_addr,
                                                     .port = env.master_port,
                                                     .grace = store_grace(config),
+                                                    .stop = std::move(stop),
                                                     .credentials = std::move(credentials),
                                                     .local_socket = env.store_socket},
                                     deadline);

@@ -73,17 +73,20 @@ std::string Agreement::who() const {
   return fmt::format("member {} ({})", self_, identity_);
 }
 
-Agreement::Request Agreement::decision_read(const std::optional<std::string>& decision) {
-  if (!decision) return Propose{encode(Proposal{{who(), config_}, members_})};
-  if (*decision == commit) {
+Agreement::Request Agreement::begin() const {
+  const auto loss = fmt::format("{} was lost: its process died or its connection broke", who());
+  return Propose{encode(Proposal{{who(), config_}, members_}), cancellation(loss).text};
+}
+
+Agreement::Request Agreement::proposed(const std::optional<std::string>& decision, std::string_view text) {
+  if (decision == commit) {
     return Failed{make_error(Errc::usage, "generation {} has been formed before: each new group needs a higher number",
                              generation_)};
   }
-  ++attempt_;
-  return ReadDecision{};
-}
-
-Agreement::Request Agreement::proposed(std::string_view text) const {
+  if (decision) {
+    ++attempt_;
+    return begin();
+  }
   const auto [proposer, members] = decode_proposal(text);
   if (members != members_) {
     return cancellation(fmt::format("{} proposes the members [{}], {} proposes [{}]", proposer.who, joined(members),
@@ -91,7 +94,7 @@ Agreement::Request Agreement::proposed(std::string_view text) const {
   }
   if (const auto difference = describe_mismatch(proposer, {who(), config_}))
     return Decide{std::string(differ) + *difference};
-  return Join{cancellation(fmt::format("{} was lost: its process died or its connection broke", who())).text};
+  return Join{};
 }
 
 Agreement::Request Agreement::counted(std::int64_t count) const {

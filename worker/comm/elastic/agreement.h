@@ -24,13 +24,11 @@ namespace ddprun::comm {
 class Agreement {
  public:
   // Requests; the event that answers each is named.
-  struct ReadDecision {};  // read the decision if there is one                                  -> decision_read()
-  struct Propose {         // set the attempt's proposal unless there is one                     -> proposed()
+  struct Propose {  // read the decision if there is one, set the proposal unless there is one  -> proposed()
     std::string text;
+    std::string last_will;  // for the decision: to be left before this member joins
   };
-  struct Join {  // leave a last will for the decision, register, count                          -> counted(), lost()
-    std::string last_will;
-  };
+  struct Join {};  // register, count                                                           -> counted(), lost()
   struct Decide {  // set the decision unless there is one                                       -> decided()
     std::string text;
   };
@@ -41,7 +39,7 @@ class Agreement {
   struct Failed {
     Error error;
   };
-  using Request = std::variant<ReadDecision, Propose, Join, Decide, Await, Committed, Failed>;
+  using Request = std::variant<Propose, Join, Decide, Await, Committed, Failed>;
 
   // self: this process's name. identity: this process's, such as "pid 42 on host b". Throws Errc::usage for a list that
   // is empty, repeats a name or lacks self, and for a name that is empty or has a line break.
@@ -54,11 +52,11 @@ class Agreement {
   int position() const { return position_; }          // self's place in the list: its new rank
   std::uint64_t attempt() const { return attempt_; }  // the generation's attempt that the requests belong to
 
-  Request begin() const { return ReadDecision{}; }
-  Request decision_read(const std::optional<std::string>& decision);
-  Request proposed(std::string_view text) const;  // text: the proposal that was set
-  Request counted(std::int64_t count) const;      // count: members that have joined, including this one
-  Request decided(std::string_view text) const;   // text: the decision that was set
+  Request begin() const;
+  // decision: that of the attempt, if there is one; text: the proposal that was set.
+  Request proposed(const std::optional<std::string>& decision, std::string_view text);
+  Request counted(std::int64_t count) const;     // count: members that have joined, including this one
+  Request decided(std::string_view text) const;  // text: the decision that was set
   // A member that has not joined died or left.
   Request lost(const std::string& member, const std::string& process, const std::string& cause) const;
   Request aborted() const;  // by this process's program

@@ -1,6 +1,7 @@
 #include "worker/comm/elastic/agreement_session.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -52,13 +53,9 @@ class AgreementSession {
   Agreed run() {
     auto request = agreement_.begin();
     while (!std::holds_alternative<Agreement::Committed>(request)) {
-      if (auto* failed = std::get_if<Agreement::Failed>(&request)) {
-        clear_last_will();
-        throw Error(failed->error);
-      }
+      if (auto* failed = std::get_if<Agreement::Failed>(&request)) throw Error(failed->error);
       request = std::visit([this](const auto& each) { return this->execute(each); }, request);
     }
-    clear_last_will();
     return {peer_list(), std::move(deferred_last_will_)};
   }
 
@@ -77,20 +74,30 @@ class AgreementSession {
   std::string key(const char* name) const { return peer_list().attempt + name; }
   static Deadline soon() { return Deadline::in(store_timeout); }
 
-  Agreement::Request execute(const Agreement::ReadDecision&) {
-    if (!store_.check({key("decision")}, soon())) return agreement_.decision_read(std::nullopt);
-    return agreement_.decision_read(store_.get(key("decision"), soon()));
-  }
+  // The watched member is looked for in the same round trip.
   Agreement::Request execute(const Agreement::Propose& request) {
-    return agreement_.proposed(store_.compare_set(key("proposal"), "", request.text, soon()));
+    std::vector<StoreCall> calls{FindCall{key("decision")}, CompareSetCall{key("proposal"), "", request.text},
+                                 SetWillCall{key("decision"), request.last_will}};
+    const auto own = calls.size();
+    if (watched_) {
+      const auto look = calls_of_gone(*options_.last_agreed, watched_rank());
+      calls.insert(calls.end(), look.begin(), look.end());
+    }
+    const StoreResults results = store_.execute(calls, soon());
+    watched_may_be_gone_ = watched_ && tell_of_gone(std::span(results).subspan(own), watched_rank());
+    return agreement_.proposed(results[0], results[1].value());
   }
-  Agreement::Request execute(const Agreement::Join& request) {
-    if (const auto gone = watched_if_gone()) return agreement_.lost(gone->name, gone->process, gone->cause);
-    set_last_will(store_, key("decision"), request.last_will, soon());
+  // The last will of the group comes first, in the same round trip.
+  Agreement::Request execute(const Agreement::Join&) {
+    if (watched_may_be_gone_)
+      if (const auto gone = watched_if_gone()) return agreement_.lost(gone->name, gone->process, gone->cause);
     deferred_last_will_ = std::make_unique<DeferredLastWill>(options_.connect(), agreement_, peer_list().group);
-    store_.set(peer_list().joined_key(agreement_.position()),
-               encode(JoinRecord{options_.last_generation, agreement_.identity()}), soon());
-    return agreement_.counted(store_.add(key("count"), 1, soon()));
+    const auto record = encode(JoinRecord{options_.last_generation, agreement_.identity()});
+    const auto results = deferred_last_will_->store()->execute(
+        {deferred_last_will_->call(), SetCall{peer_list().joined_key(agreement_.position()), record},
+         AddCall{key("count"), 1}},
+        soon());
+    return agreement_.counted(std::stoll(results.back().value()));
   }
   Agreement::Request execute(const Agreement::Decide& request) {
     return agreement_.decided(store_.compare_set(key("decision"), "", request.text, soon()));
@@ -98,11 +105,13 @@ class AgreementSession {
   Agreement::Request execute(const Agreement::Await&) {
     const auto poll = Deadline::in(poll_interval(agreement_.members().size()));
     try {
-      if (!options_.stop.stop_requested()) store_.wait({key("decision")}, earlier(deadline_, poll));
+      if (!options_.stop.stop_requested())
+        return agreement_.decided(store_.wait_get(key("decision"), earlier(deadline_, poll)));
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
     }
-    if (store_.check({key("decision")}, soon())) return agreement_.decided(store_.get(key("decision"), soon()));
+    if (const auto decision = store_.execute({FindCall{key("decision")}}, soon()).front())
+      return agreement_.decided(*decision);
     if (options_.stop.stop_requested()) return agreement_.aborted();
     if (const auto gone = watched_if_gone()) return agreement_.lost(gone->name, gone->process, gone->cause);
     if (!deadline_.expired()) return Agreement::Await{};
@@ -113,11 +122,15 @@ class AgreementSession {
   static Agreement::Request execute(const Agreement::Committed& request) { return request; }
   static Agreement::Request execute(const Agreement::Failed& request) { return request; }
 
+  // Returns the watched member's rank in the previous generation. REQUIRES: watched_
+  int watched_rank() const {
+    return *options_.last_agreed->rank_of(agreement_.members()[static_cast<std::size_t>(*watched_)]);
+  }
+
   // Returns the watched member, if it is gone and has not joined.
   std::optional<ElasticMember> watched_if_gone() {
     if (!watched_) return std::nullopt;
-    const auto& name = agreement_.members()[static_cast<std::size_t>(*watched_)];
-    const auto gone = find_gone(store_, *options_.last_agreed, *options_.last_agreed->rank_of(name), soon());
+    const auto gone = find_gone(store_, *options_.last_agreed, watched_rank(), soon());
     if (!gone || store_.check({peer_list().joined_key(*watched_)}, soon())) return std::nullopt;
     return gone;
   }
@@ -129,18 +142,11 @@ class AgreementSession {
     return names;
   }
 
-  void clear_last_will() {
-    try {
-      store_.clear_will(soon());
-    } catch (const Error& error) {
-      if (error.code() != Errc::unsupported) log::debug("cannot clear the last will of an agreement: {}", error.what());
-    }
-  }
-
   Agreement& agreement_;
   const AgreementOptions options_;
   Store& store_;
   const std::optional<int> watched_;
+  bool watched_may_be_gone_ = false;
   const Clock::time_point begun_;
   const Deadline deadline_;
   const std::stop_callback<Wake> wake_on_stop_;
@@ -152,9 +158,11 @@ class AgreementSession {
 DeferredLastWill::DeferredLastWill(std::shared_ptr<Store> store, const Agreement& agreement, const std::string& group)
     : store_(std::move(store)),
       group_(group),
-      who_(fmt::format("rank {} ({})", agreement.position(), agreement.identity())) {
-  set_last_will(*store_, group_ + "failure", encode(failure_by_loss(agreement.position(), agreement.identity())),
-                Deadline::in(store_timeout));
+      who_(fmt::format("rank {} ({})", agreement.position(), agreement.identity())),
+      loss_(failure_by_loss(agreement.position(), agreement.identity())) {}
+
+StoreCall DeferredLastWill::call() const {
+  return SetWillCall{group_ + "failure", encode(loss_)};
 }
 
 void DeferredLastWill::report(const std::exception& cause) noexcept {
@@ -163,6 +171,7 @@ void DeferredLastWill::report(const std::exception& cause) noexcept {
 }
 
 DeferredLastWill::~DeferredLastWill() {
+  if (handed_over_) return;
   try {
     store_->clear_will(Deadline::in(store_timeout));
   } catch (const Error& error) {

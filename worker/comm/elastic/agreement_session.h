@@ -12,16 +12,17 @@
 #include "rendezvous/store/store.h"
 #include "worker/comm/elastic/agreement.h"
 #include "worker/comm/elastic/peer_list.h"
+#include "worker/comm/health/group_failure.h"
 
 // Executes an agreement's requests in the store.
 namespace ddprun::comm {
 
 // A last will for a group that has not formed yet: from when a member has joined the agreement until the group's
 // monitor has set its own. If the member dies in between, the others' attempt to form the group fails at once. The keys
-// are those of one attempt's group, so nothing remains of a cancelled attempt.
+// are those of one attempt's group, so nothing remains of a cancelled attempt. The monitor may take over the
+// connection.
 //
-// Ownership: owns its connection to the store. Threads: one at a time. Errors: the constructor throws what the store
-// throws.
+// Ownership: owns its connection to the store. Threads: one at a time. Errors: none.
 class DeferredLastWill {
  public:
   DeferredLastWill(std::shared_ptr<Store> store, const Agreement& agreement, const std::string& group);
@@ -29,6 +30,11 @@ class DeferredLastWill {
   DeferredLastWill(const DeferredLastWill&) = delete;
   DeferredLastWill& operator=(const DeferredLastWill&) = delete;
 
+  // The connection, and the call by which it leaves the last will.
+  const std::shared_ptr<Store>& store() const { return store_; }
+  StoreCall call() const;
+  // The group's monitor has the connection and the last will from now on.
+  void handed_over() { handed_over_ = true; }
   // Makes cause the group's failure unless one is set: this member cannot form the group that it agreed on.
   void report(const std::exception& cause) noexcept;
 
@@ -36,10 +42,12 @@ class DeferredLastWill {
   const std::shared_ptr<Store> store_;
   const std::string group_;
   const std::string who_;
+  const GroupFailure loss_;  // what the last will says
+  bool handed_over_ = false;
 };
 
 struct AgreementOptions {
-  std::shared_ptr<Store> store;  // has no last will: the session sets one
+  std::shared_ptr<Store> store;  // the session sets its last will, which says nothing more once there is a decision
   std::function<std::shared_ptr<Store>()> connect;
   std::string prefix;  // the beginning of the keys of all generations
   std::chrono::milliseconds timeout;

@@ -15,13 +15,19 @@ namespace {
 constexpr std::chrono::seconds departure_timeout{2};
 
 std::optional<std::string> find(Store& store, const std::string& key, Deadline deadline) {
-  if (!store.check({key}, deadline)) return std::nullopt;
-  return store.get(key, deadline);
+  return store.execute({FindCall{key}}, deadline).front();
+}
+
+GroupFailure failure_from(const std::optional<std::string>& text) {
+  return text ? decode_group_failure(*text) : GroupFailure{};
 }
 
 GroupFailure failure_of(Store& store, const PeerList& peer_list, Deadline deadline) {
-  const auto text = find(store, peer_list.group + "failure", deadline);
-  return text ? decode_group_failure(*text) : GroupFailure{};
+  return failure_from(find(store, peer_list.group + "failure", deadline));
+}
+
+bool names_as_lost(const GroupFailure& failure, int rank) {
+  return std::find(failure.lost.begin(), failure.lost.end(), rank) != failure.lost.end();
 }
 
 ElasticMember member(Store& store, const PeerList& peer_list, int rank, const std::string& cause, Deadline deadline) {
@@ -34,7 +40,7 @@ std::optional<ElasticMember> find_gone(Store& store, const PeerList& peer_list, 
                                        Deadline deadline) {
   if (const auto cause = find(store, peer_list.gone_key(rank), deadline))
     return member(store, peer_list, rank, *cause, deadline);
-  if (std::find(failure.lost.begin(), failure.lost.end(), rank) == failure.lost.end()) return std::nullopt;
+  if (!names_as_lost(failure, rank)) return std::nullopt;
   return member(store, peer_list, rank, failure.message, deadline);
 }
 
@@ -73,6 +79,14 @@ JoinRecord decode_join_record(std::string_view text) {
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), generation);
   if (error == std::errc() && end == line.data() + line.size()) record.last_generation = generation;
   return record;
+}
+
+std::vector<StoreCall> calls_of_gone(const PeerList& peer_list, int rank) {
+  return {FindCall{peer_list.gone_key(rank)}, FindCall{peer_list.group + "failure"}};
+}
+
+bool tell_of_gone(std::span<const std::optional<std::string>> results, int rank) {
+  return results[0] || names_as_lost(failure_from(results[1]), rank);
 }
 
 std::optional<ElasticMember> find_gone(Store& store, const PeerList& peer_list, int rank, Deadline deadline) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,9 @@ struct JoinRecord {
 std::string encode(const JoinRecord& record);
 JoinRecord decode_join_record(std::string_view text);
 
+// The calls that look for signs that a member is gone, and whether their results have one.
+std::vector<StoreCall> calls_of_gone(const PeerList& peer_list, int rank);
+bool tell_of_gone(std::span<const std::optional<std::string>> results, int rank);
 // Returns that member, if it died, left, or is among the lost ranks of its group's failure.
 std::optional<ElasticMember> find_gone(Store& store, const PeerList& peer_list, int rank, Deadline deadline);
 // Returns all such members, by rank.

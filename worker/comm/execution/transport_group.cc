@@ -5,6 +5,7 @@
 #include <stop_token>
 
 #include "worker/comm/bootstrap/await_ranks.h"
+#include "worker/comm/bootstrap/ready_stores.h"
 #include "worker/comm/execution/caller_runs_executor.h"
 #include "worker/comm/execution/group_health.h"
 #include "worker/comm/execution/message_executor.h"
@@ -78,7 +79,8 @@ void TransportGroup::connect(const TransportFactory& factory, const DevicePlace&
   std::optional<Error> failure;
   try {
     const auto deadline = deadline_after(options_.config.timeout);
-    const auto store = options_.connect_store();
+    auto* const ready = options_.ready_stores.get();
+    const auto store = take_or(ready ? &ready->bootstrap : nullptr, options_.connect_store);
     if (!transport_) transport_ = factory(exchange_locations(*store, place, deadline));
     health_.attach(*transport_);
     transport_->connect(*store, options_.prefix, deadline);
@@ -149,6 +151,7 @@ std::unique_ptr<ProcessGroup> TransportGroup::make_subgroup(const std::vector<in
   options.size = static_cast<int>(ranks.size());
   options.prefix += "sub/" + name + "/";
   options.previous_group.reset();  // the parent's
+  options.ready_stores.reset();
   options.store_host.reset();
   if (options_.store_host && position(*options_.store_host) < options.size)
     options.store_host = static_cast<int>(position(*options_.store_host));

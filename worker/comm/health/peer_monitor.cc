@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/blocked_signals.h"
+#include "worker/comm/bootstrap/ready_stores.h"
 #include "worker/comm/health/recent_operations.h"
 
 namespace ddprun::comm {
@@ -34,7 +35,7 @@ std::optional<Departure> departure_from_collective(int rank, const OperationLog&
 
 PeerMonitor::PeerMonitor(const GroupOptions& options, std::string_view backend, const OperationLog& operation_log,
                          OnFailure on_failure)
-    : store_(options.connect_store()),
+    : store_(take_or(options.ready_stores ? &options.ready_stores->monitor : nullptr, options.connect_store)),
       options_(options),
       operation_log_(operation_log),
       on_failure_(std::move(on_failure)),
@@ -118,12 +119,16 @@ void PeerMonitor::run() {
 
 // Throws when the store is lost.
 void PeerMonitor::watch_group() {
-  if (const auto failure = watch()) {
+  const auto failure = watch();
+  if (failure) {
     on_failure_(Error(failure->code, failure->message));
     wait_for_stop();
   }
   if (const auto own = take_requests().to_publish) publisher_.publish(*own);
-  publisher_.leave(Deadline::in(window_));
+  if (failure)
+    publisher_.beat(true);  // the last will says nothing more
+  else
+    publisher_.leave(Deadline::in(window_));
 }
 
 // Returns the group's failure, or nothing when told to stop. Throws when the store is lost.

@@ -5,7 +5,6 @@
 #include "common/host_port.h"
 #include "common/log.h"
 #include "common/wall_clock.h"
-#include "worker/comm/bootstrap/group_config.h"
 #include "worker/comm/bootstrap/host_evidence.h"
 #include "worker/comm/health/local_processes.h"
 #include "worker/comm/health/recent_operations.h"
@@ -26,24 +25,20 @@ Publisher::Publisher(std::shared_ptr<Store> store, RankRecords& records, const G
       beside_store_key_(options_.prefix + "beside store") {}
 
 void Publisher::join(std::string_view backend) {
-  beat();
-  store_->append(processes_key_, LocalProcesses::registration(options_.rank, options_.config.label), store_deadline());
-  if (options_.beside_store)
-    store_->compare_set(beside_store_key_, "", std::to_string(options_.rank), store_deadline());
-  try {
-    store_->set_will(failure_key_, encode(failure_by_loss(options_.rank, identity_)), store_deadline());
-  } catch (const Error& error) {
-    if (error.code() != Errc::unsupported) throw;
-    log::debug("the store has no last wills: a lost rank shows only by its heartbeats");
-  }
-  compare_config(backend);  // its answer shows that the record has arrived, too
+  const ConfigClaim own{fmt::format("rank {} ({})", options_.rank, identity_), group_config(backend, options_)};
+  const auto registration = LocalProcesses::registration(options_.rank, options_.config.label);
+  renew_record(false);
+  std::vector<StoreCall> calls{records_.publication(options_.rank, last_), AppendCall{processes_key_, registration}};
+  if (options_.beside_store) calls.emplace_back(CompareSetCall{beside_store_key_, "", std::to_string(options_.rank)});
+  calls.emplace_back(SetWillCall{failure_key_, encode(failure_by_loss(options_.rank, identity_))});
+  calls.emplace_back(CompareSetCall{options_.prefix + "config", "", encode(own)});
+  const auto results = store_->execute(calls, store_deadline());
+  compare_config(own, results.back().value());
 }
 
 // The first rank to join sets the group's configuration. A rank that has another one fails the group before it forms,
 // whichever ranks are still missing.
-void Publisher::compare_config(std::string_view backend) {
-  const ConfigClaim own{fmt::format("rank {} ({})", options_.rank, identity_), group_config(backend, options_)};
-  const auto first = store_->compare_set(options_.prefix + "config", "", encode(own), store_deadline());
+void Publisher::compare_config(const ConfigClaim& own, const std::string& first) {
   if (const auto mismatch = describe_mismatch(decode_claim(first), own)) {
     const auto failure = publish({Errc::mismatch, *mismatch});
     throw Error(failure.code, failure.message);
@@ -68,11 +63,14 @@ RankRecord Publisher::current_record(bool left) const {
   return record;
 }
 
-void Publisher::beat(bool left) {
-  auto record = current_record(left);
-  records_.publish(options_.rank, record);
-  last_ = std::move(record);
+void Publisher::renew_record(bool left) {
+  last_ = current_record(left);
   next_beat_ = Clock::now() + heartbeat_of(options_.config);
+}
+
+void Publisher::beat(bool left) {
+  renew_record(left);
+  records_.publish(options_.rank, last_);
 }
 
 // Texts are compared: they have fewer digits of times than a record that was not read from one.
@@ -88,12 +86,11 @@ GroupFailure Publisher::publish(const GroupFailure& failure) {
 
 std::optional<GroupFailure> Publisher::await_failure(Deadline deadline) {
   try {
-    store_->wait({failure_key_}, deadline);
+    return decode_group_failure(store_->wait_get(failure_key_, deadline));
   } catch (const Error& error) {
     if (error.code() == Errc::timeout) return std::nullopt;
     throw;
   }
-  return decode_group_failure(store_->get(failure_key_, store_deadline()));
 }
 
 void Publisher::leave(Deadline deadline) {

@@ -9,6 +9,7 @@
 #include "common/deadline.h"
 #include "rendezvous/progress/rank_record.h"
 #include "rendezvous/store/store.h"
+#include "worker/comm/bootstrap/group_config.h"
 #include "worker/comm/group_options.h"
 #include "worker/comm/health/group_failure.h"
 #include "worker/comm/health/operation_log.h"
@@ -51,7 +52,8 @@ class Publisher {
   std::optional<int> rank_beside_store();
 
  private:
-  void compare_config(std::string_view backend);
+  void renew_record(bool left);
+  void compare_config(const ConfigClaim& own, const std::string& first);
   RankRecord current_record(bool left) const;
   Deadline store_deadline() const { return Deadline::in(store_timeout_of(options_)); }
 

@@ -6,12 +6,16 @@
 namespace ddprun::comm {
 
 void RankRecords::publish(int rank, const RankRecord& record) {
-  store_->set(key(rank), encode(record), deadline());
+  store_->execute({publication(rank, record)}, deadline());
+}
+
+StoreCall RankRecords::publication(int rank, const RankRecord& record) const {
+  return SetCall{key(rank), encode(record)};
 }
 
 std::optional<RankRecord> RankRecords::read(int rank) {
-  if (!store_->check({key(rank)}, deadline())) return std::nullopt;
-  return decode_rank_record(store_->get(key(rank), deadline()));
+  const auto text = store_->execute({FindCall{key(rank)}}, deadline()).front();
+  return text ? decode_rank_record(*text) : std::nullopt;
 }
 
 std::vector<std::optional<RankRecord>> RankRecords::read_some(const std::vector<int>& ranks) {

@@ -27,6 +27,8 @@ class RankRecords {
 
   int size() const { return size_; }
   void publish(int rank, const RankRecord& record);
+  // The call by which publish() does that.
+  StoreCall publication(int rank, const RankRecord& record) const;
   // Returns none if the rank has not published yet.
   std::optional<RankRecord> read(int rank);
   // Makes one request. Waits, within the timeout, for ranks that have not published yet.

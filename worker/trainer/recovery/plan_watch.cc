@@ -8,8 +8,8 @@
 
 namespace ddprun::trainer {
 
-PlanWatch::PlanWatch(std::shared_ptr<Store> store, std::string key, Deadline deadline, std::string late, OnEnd on_end)
-    : store_(std::move(store)),
+PlanWatch::PlanWatch(Connect connect, std::string key, Deadline deadline, std::string late, OnEnd on_end)
+    : connect_(std::move(connect)),
       key_(std::move(key)),
       deadline_(deadline),
       late_(std::move(late)),
@@ -18,21 +18,20 @@ PlanWatch::PlanWatch(std::shared_ptr<Store> store, std::string key, Deadline dea
 
 PlanWatch::~PlanWatch() {
   thread_.request_stop();
-  store_->wake();
 }
 
-// A wake-up ends the wait like its deadline, even if it comes first.
 void PlanWatch::run(const std::stop_token& stop) try {
-  const bool set = is_set();
+  const auto store = connect_(stop);
+  const bool set = is_set(*store);
   if (stop.stop_requested()) return;
   on_end_(set, set ? "the members have changed meanwhile" : late_);
 } catch (const Error& error) {
   if (!stop.stop_requested()) on_end_(false, fmt::format("cannot wait for a newer generation: {}", error.what()));
 }
 
-bool PlanWatch::is_set() {
+bool PlanWatch::is_set(Store& store) {
   try {
-    store_->wait({key_}, deadline_);
+    store.wait({key_}, deadline_);
     return true;
   } catch (const Error& error) {
     if (error.code() != Errc::timeout) throw;

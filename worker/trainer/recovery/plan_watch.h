@@ -15,21 +15,24 @@ namespace ddprun::trainer {
 // failed, calls on_end with whether it is set and a text that says which; `late` is that of the deadline. on_end is
 // called at most once, and not after the destructor.
 //
-// Ownership: owns its connection to the store, and its thread. Threads: construct and destroy in one thread; on_end is
-// called in the watch's. Errors: none; what the store throws is passed to on_end.
+// Ownership: owns its thread, and its connection to the store, which that thread makes. Threads: construct and destroy
+// in one thread; connect and on_end are called in the watch's. Errors: none; what connect or the store throws is passed
+// to on_end.
 class PlanWatch {
  public:
   using OnEnd = std::function<void(bool set, const std::string& why)>;
-  PlanWatch(std::shared_ptr<Store> store, std::string key, Deadline deadline, std::string late, OnEnd on_end);
+  // connect: makes the watch's connection to the store, until a stop is requested.
+  using Connect = std::function<std::shared_ptr<Store>(const std::stop_token& stop)>;
+  PlanWatch(Connect connect, std::string key, Deadline deadline, std::string late, OnEnd on_end);
   ~PlanWatch();
   PlanWatch(const PlanWatch&) = delete;
   PlanWatch& operator=(const PlanWatch&) = delete;
 
  private:
   void run(const std::stop_token& stop);
-  bool is_set();
+  bool is_set(Store& store);
 
-  const std::shared_ptr<Store> store_;
+  const Connect connect_;
   const std::string key_;
   const Deadline deadline_;
   const std::string late_;

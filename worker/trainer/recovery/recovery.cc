@@ -47,7 +47,7 @@ Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound,
       copy_bound_(options.config.timeout),
       world_(options, keys_.groups(), self_),
       store_moves_(world_.store_moves()),
-      store_(world_.connect()),
+      store_(connect_first()),
       state_(self_, {}, joined_in_ > 0 ? joined_in_ - 1 : 0, std::move(layout)),
       able_(joined_in_ > 0) {}
 
@@ -85,9 +85,19 @@ void Recovery::finish() noexcept {
   withdraw();
 }
 
+// A replacement forms a group soon.
+std::shared_ptr<Store> Recovery::connect_first() {
+  if (is_replacement()) world_.dial_ahead(3);
+  return world_.connect();
+}
+
+PlanWatch::Connect Recovery::connect_watch() {
+  return [this](const std::stop_token& stop) { return world_.connect(Deadline::never(), stop); };
+}
+
 // Ends all that a process waits for that has not joined.
 void Recovery::watch_for_end() {
-  end_watch_.emplace(world_.connect(), keys_.over(), Deadline::never(), std::string(),
+  end_watch_.emplace(connect_watch(), keys_.over(), Deadline::never(), std::string(),
                      [this](bool set, const std::string&) {
                        if (!set) return;
                        over_ = true;
@@ -105,7 +115,8 @@ std::optional<Recovery::Resumed> Recovery::change(const Copy& copy) {
 
 std::vector<bool> Recovery::staying() {
   ProcessGroup& group = world_.group().group();
-  const auto text = broadcast_bytes(group, group.rank() == 0 ? member_list(newest_plan().members) : "", 0);
+  const auto text =
+      broadcast_bytes(group, group.rank() == 0 ? member_list(newest_plan(state_.generation() + 1).members) : "", 0);
   const auto next = parse_member_list(text);
   std::vector<bool> stays;
   for (const auto& member : members_) stays.push_back(std::ranges::count(next, member) > 0);
@@ -117,7 +128,7 @@ void Recovery::watch_for_change() try {
   change_watch_.reset();
   change_decided_ = false;
   if (world_.group().group().rank() != 0) return;
-  change_watch_.emplace(world_.connect(), keys_.members(state_.generation() + 1), Deadline::never(), std::string(),
+  change_watch_.emplace(connect_watch(), keys_.members(state_.generation() + 1), Deadline::never(), std::string(),
                         [this](bool set, const std::string& why) {
                           if (!set) log::debug("this rank sees no change of the members: {}", why);
                           change_decided_ = set;
@@ -129,7 +140,9 @@ void Recovery::watch_for_change() try {
 // Returns none if this rank leaves.
 std::optional<Recovery::Resumed> Recovery::go_on(State::Request request, const Copy& copy) {
   change_watch_.reset();
-  if (is_replacement() && state_.generation() < joined_in_) watch_for_end();
+  const bool joins = is_replacement() && state_.generation() < joined_in_;
+  if (joins) watch_for_end();
+  if (!joins) world_.dial_ahead(1);
   RecoveryTimes times{.rank = rank_};
   std::optional<PlanWatch> watch;  // set while there is a group, or one forms; a newer plan ends that
   while (!std::holds_alternative<State::Train>(request)) {
@@ -191,7 +204,7 @@ Deadline Recovery::deadline_of(const Catchup& catchup) const {
 void Recovery::watch_for_newer_plan(std::optional<PlanWatch>& watch, Deadline deadline, std::string late) {
   const auto next = state_.generation() + 1;
   watch.reset();
-  watch.emplace(world_.connect(), keys_.members(next), deadline, std::move(late),
+  watch.emplace(connect_watch(), keys_.members(next), deadline, std::move(late),
                 [this, next](bool, const std::string& why) { world_.group().abort_before(next, why); });
 }
 
@@ -201,7 +214,7 @@ RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
   if (request.lacks_members) bound = std::max(bound, bound_);
   const auto deadline = Deadline::in(bound);
   while (await_key(keys_.members(request.newer_than + 1), deadline)) {
-    auto plan = newest_plan();
+    auto plan = newest_plan(request.newer_than + 1);
     if (!plan.members.empty() || !others_go_on(deadline)) return state_.on_plan(plan);
   }
   return state_.on_no_plan();
@@ -245,9 +258,12 @@ void Recovery::connect_to_store() {
   store_moves_ = moves;  // last: a store that falls silent meanwhile is connected to again
 }
 
-MembershipPlan Recovery::newest_plan() {
-  const auto generation = parse_generation(store_->get(keys_.newest(), soon()));
-  return {generation, parse_member_list(store_->get(keys_.members(generation), soon()))};
+// expected: the generation that the newest one probably is.
+MembershipPlan Recovery::newest_plan(std::uint64_t expected) {
+  const auto found = store_->execute({FindCall{keys_.newest()}, FindCall{keys_.members(expected)}}, soon());
+  const auto generation = found[0] ? parse_generation(*found[0]) : expected;
+  const bool is_found = generation == expected && found[1];
+  return {generation, parse_member_list(is_found ? *found[1] : store_->get(keys_.members(generation), soon()))};
 }
 
 RecoveryState::Request Recovery::compare_positions_of_all(const Holdings& own) {

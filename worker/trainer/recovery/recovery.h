@@ -93,7 +93,9 @@ class Recovery {
   void watch_for_end();
   Deadline deadline_of(const Catchup& catchup) const;
   void watch_for_newer_plan(std::optional<PlanWatch>& watch, Deadline deadline, std::string late);
-  MembershipPlan newest_plan();
+  MembershipPlan newest_plan(std::uint64_t expected);
+  std::shared_ptr<Store> connect_first();
+  PlanWatch::Connect connect_watch();
 
   const int rank_;
   const std::uint64_t joined_in_;  // the first generation of this process

@@ -2,6 +2,7 @@
 
 #include <future>
 #include <optional>
+#include <stop_token>
 
 #include "rendezvous/store/store_server_thread.h"
 #include "rendezvous/store/tcp_store.h"
@@ -16,8 +17,9 @@ namespace {
 struct StoreForTest {
   std::optional<StoreServerThread> server{std::in_place};
 
-  std::shared_ptr<Store> connect() const {
-    return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = server->port()}, Deadline::in(10s));
+  std::shared_ptr<Store> connect(const std::stop_token& stop = {}) const {
+    return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = server->port(), .stop = stop},
+                                      Deadline::in(10s));
   }
 };
 
@@ -26,25 +28,34 @@ struct StoreForTest {
 TEST_CASE("a watch says once that the key was set, that the time is up or that the store has failed") {
   StoreForTest store;
   const auto client = store.connect();
+  const auto connect = [&store](const std::stop_token& stop) { return store.connect(stop); };
   std::promise<std::string> said;
   // A second call throws.
   const auto on_end = [&](bool set, const std::string& why) { said.set_value((set ? "set: " : "not set: ") + why); };
   SECTION("the key was set before") {
     client->set("key", "", Deadline::in(10s));
-    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", on_end);
+    const PlanWatch watch(connect, "key", Deadline::in(60s), "late", on_end);
     CHECK(said.get_future().get() == "set: the members have changed meanwhile");
   }
   SECTION("the key is set later") {
-    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", on_end);
+    const PlanWatch watch(connect, "key", Deadline::in(60s), "late", on_end);
     client->set("key", "", Deadline::in(10s));
     CHECK(said.get_future().get() == "set: the members have changed meanwhile");
   }
   SECTION("the deadline") {
-    const PlanWatch watch(store.connect(), "key", Deadline::in(0s), "late", on_end);
+    const PlanWatch watch(connect, "key", Deadline::in(0s), "late", on_end);
     CHECK(said.get_future().get() == "not set: late");
   }
   SECTION("the store") {
-    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", on_end);
+    std::promise<void> connected;
+    const PlanWatch watch(
+        [&](const std::stop_token& stop) {
+          auto own = store.connect(stop);
+          connected.set_value();
+          return own;
+        },
+        "key", Deadline::in(60s), "late", on_end);
+    connected.get_future().get();
     store.server.reset();
     CHECK_THAT(said.get_future().get(), Catch::StartsWith("not set: cannot wait for a newer generation: "));
   }
@@ -54,7 +65,8 @@ TEST_CASE("a watch that ends before says nothing") {
   const StoreForTest store;
   bool called = false;
   {
-    const PlanWatch watch(store.connect(), "key", Deadline::in(60s), "late", [&](bool, const auto&) { called = true; });
+    const auto connect = [&](const std::stop_token& stop) { return store.connect(stop); };
+    const PlanWatch watch(connect, "key", Deadline::in(60s), "late", [&](bool, const auto&) { called = true; });
   }
   CHECK_FALSE(called);
 }

@@ -1,5 +1,8 @@
 #include "worker/comm/backends/gloo/mesh_context.h"
 
+#include <algorithm>
+#include <exception>
+#include <future>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -32,6 +35,7 @@ std::pair<std::string_view, std::string_view> parts_of(std::string_view value) {
 
 // A connection to a process that has died is refused within a moment.
 constexpr milliseconds connecting_timeout{200};
+constexpr std::size_t max_connecting_threads = 8;
 constexpr milliseconds unanswered_timeout = std::chrono::minutes(10);
 
 }  // namespace
@@ -81,17 +85,44 @@ void MeshContext::connect(GlooDevice device, Store& store, const std::string& pr
   store.multi_set(own, deadline);
   const auto addresses = await_ranks(store, peers, size, interrupted_, deadline);
   const LoopWakeups::Frequent frequent(*wakeups_);
+  std::vector<PeerAddress> others;
   for (std::size_t i = 0; i < peers.size(); ++i) {
+    const auto [nonce, address] = parts_of(addresses[i]);
+    proof.answer(peers[i].rank, nonce);
+    others.push_back({peers[i].rank, std::vector<char>(address.begin(), address.end())});
+  }
+  connect_all(others);
+  proof.exchange(*interruptible_, deadline);
+}
+
+// Gloo's call waits for one connection, so that those to other hosts take a round trip each: threads share them.
+void MeshContext::connect_all(const std::vector<PeerAddress>& others) {
+  const auto threads = std::min(others.size(), max_connecting_threads);
+  std::vector<std::future<void>> shares;
+  for (std::size_t share = 1; share < threads; ++share)
+    shares.push_back(std::async(std::launch::async, [&, share] { connect_share(others, share, threads); }));
+  std::exception_ptr failure;
+  const auto note_failure = [&](auto connect) {
+    try {
+      connect();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  note_failure([&] { connect_share(others, 0, threads); });
+  for (auto& share : shares) note_failure([&] { share.get(); });
+  if (failure) std::rethrow_exception(failure);
+}
+
+void MeshContext::connect_share(const std::vector<PeerAddress>& others, std::size_t first, std::size_t stride) {
+  for (auto i = first; i < others.size(); i += stride) {
     if (interrupted_) close_pairs();  // interrupt() may have been called before the pairs existed
     try {
-      const auto [nonce, address] = parts_of(addresses[i]);
-      proof.answer(peers[i].rank, nonce);
-      getPair(peers[i].rank)->connect(std::vector<char>(address.begin(), address.end()));
+      getPair(others[i].rank)->connect(others[i].address);
     } catch (const std::exception& error) {
-      throw make_error(Errc::unreachable, "cannot connect to rank {}: {}", peers[i].rank, error.what());
+      throw make_error(Errc::unreachable, "cannot connect to rank {}: {}", others[i].rank, error.what());
     }
   }
-  proof.exchange(*interruptible_, deadline);
 }
 
 void MeshContext::interrupt() noexcept {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <gloo/context.h>
 
@@ -34,6 +35,13 @@ class MeshContext : public ::gloo::Context {
   void interrupt() noexcept;
 
  private:
+  struct PeerAddress {
+    int rank;
+    std::vector<char> address;
+  };
+
+  void connect_all(const std::vector<PeerAddress>& others);
+  void connect_share(const std::vector<PeerAddress>& others, std::size_t first, std::size_t stride);
   void close_pairs() noexcept;
   void destroy_later();
 
