@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "worker/comm/backends/shm/futex_counter.h"
+#include "worker/comm/backends/shm/regions.h"
 #include "worker/comm/backends/shm/shared_segment.h"
 
 // The layout of the memory that the ranks of a group share. All of it starts as zero.
@@ -57,7 +58,9 @@ struct alignas(cache_line_bytes) Offer {
   std::uint64_t count;  // elements
   std::int64_t tag;
   std::uint64_t number;  // the message's number among those with its sender, receiver and tag, from 0
+  RegionHandle region;   // the message's memory, which the receiver reads; not reachable: it moves in chunks
 };
+static_assert(sizeof(Offer) == cache_line_bytes);
 
 // Messages from one rank to another. One accepted offer at a time moves through the channel's buffers, in chunks.
 struct alignas(line_pair_bytes) Channel {

@@ -71,7 +71,7 @@ class ShmTransport : public Transport {
     Shared(SegmentLayout segment, ShmTransport& owner)
         : layout(std::move(segment)),
           collectives(layout, owner.rank_, *owner.regions_, owner.interrupted_),
-          transfers(layout, owner.rank_, owner.interrupted_),
+          transfers(layout, owner.rank_, *owner.regions_, owner.interrupted_),
           peer_state(layout.rank(owner.rank_).peer_state) {}
     // Sets a state; one other than present is final. Also wakes this process's own threads.
     void publish(PeerState state) noexcept {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "common/error.h"
+#include "worker/comm/backends/shm/peer_copy.h"
 
 namespace ddprun::comm {
 namespace {
@@ -35,16 +36,19 @@ class ShmTransfers::SendTransfer : public Transfer {
 
   void wait(std::chrono::milliseconds timeout) override {
     const auto limits = owner_.limits(operation_.peer, Deadline::in(timeout));
-    auto& offer = post(limits);
+    const auto region =
+        memory_.bytes() > Channel::chunk_bytes ? owner_.own_regions_.handle_of(memory_) : RegionHandle{};
+    auto& offer = post(region, limits);
     if (memory_.bytes() == 0)
       return;  // no data to copy; the receiver may free the offer before this rank sees it accepted
+    if (region.reachable()) return await_end(offer, limits);
     await_acceptance(offer, limits);
     send_chunks(limits);
   }
   int source() const override { return owner_.rank_; }
 
  private:
-  Offer& post(const WaitLimits& limits) {
+  Offer& post(const RegionHandle& region, const WaitLimits& limits) {
     const std::lock_guard lock(owner_.send_locks_[index(operation_.peer)]);
     while (true) {
       const auto freed = channel_.freed.value();
@@ -54,10 +58,24 @@ class ShmTransfers::SendTransfer : public Transfer {
         offer.count = operation_.count;
         offer.tag = operation_.tag;
         offer.number = number_;
+        offer.region = region;
         offer.state.store(Offer::posted, std::memory_order_release);
         channel_.posted.increment();
         owner_.layout_.rank(operation_.peer).incoming_offers.increment_shared();
         return offer;
+      }
+      channel_.freed.wait(freed + 1, limits);
+    }
+  }
+
+  // Waits until the receiver has freed the offer, which another send of this rank may have taken since.
+  void await_end(const Offer& offer, const WaitLimits& limits) {
+    while (true) {
+      const auto freed = channel_.freed.value();
+      {
+        const std::lock_guard lock(owner_.send_locks_[index(operation_.peer)]);
+        const bool is_free = offer.state.load(std::memory_order_acquire) == Offer::free;
+        if (is_free || offer.tag != operation_.tag || offer.number != number_) return;
       }
       channel_.freed.wait(freed + 1, limits);
     }
@@ -189,16 +207,31 @@ Offer* ShmTransfers::find_offer(int source, std::int64_t tag, std::uint64_t numb
 
 void ShmTransfers::accept(int source, Offer& offer, void* memory, const WaitLimits& limits) {
   auto& channel = layout_.channel(source, rank_);
+  const Span whole{memory, offer.count, static_cast<DType>(offer.dtype)};
   offer.state.store(Offer::accepted, std::memory_order_release);
+  if (offer.region.reachable())
+    copy_region(source, offer.region, whole);
+  else
+    receive_chunks(source, whole, limits);
+  offer.state.store(Offer::free, std::memory_order_release);
+  channel.freed.increment();
+}
+
+void ShmTransfers::receive_chunks(int source, Span memory, const WaitLimits& limits) {
+  auto& channel = layout_.channel(source, rank_);
   channel.accepted.increment();
-  for_each_chunk({memory, offer.count, static_cast<DType>(offer.dtype)}, [&](std::byte* bytes, std::size_t size) {
+  for_each_chunk(memory, [&](std::byte* bytes, std::size_t size) {
     const auto chunk = channel.consumed.value();
     channel.produced.wait(chunk + 1, limits);
     std::memcpy(bytes, layout_.channel_buffer(source, rank_, chunk), size);
     channel.consumed.increment();
   });
-  offer.state.store(Offer::free, std::memory_order_release);
-  channel.freed.increment();
+}
+
+void ShmTransfers::copy_region(int source, const RegionHandle& region, Span memory) {
+  if (memory.bytes() > region.segment_bytes || region.offset > region.segment_bytes - memory.bytes())
+    throw make_error(Errc::protocol, "rank {} sends {} bytes from beyond its memory", source, memory.bytes());
+  copy_from_peer(memory.data, peer_regions_[index(source)].map(source, region), memory.bytes(), memory.bytes());
 }
 
 // Takes the smallest message out of a full channel: the awaited one may be waiting for a free offer.
@@ -232,13 +265,17 @@ std::optional<std::uint64_t> ShmTransfers::claim_next_message(int source, std::i
   return next++;
 }
 
-ShmTransfers::ShmTransfers(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted)
+ShmTransfers::ShmTransfers(const SegmentLayout& layout, int rank, const OwnRegions& regions,
+                           const std::atomic<bool>& interrupted)
     : layout_(layout),
       rank_(rank),
+      own_regions_(regions),
       interrupted_(interrupted),
       spin_policy_(layout.spin_policy()),
       send_locks_(index(layout.ranks())),
-      receive_locks_(index(layout.ranks())) {}
+      receive_locks_(index(layout.ranks())) {
+  for (int source = 0; source < layout.ranks(); ++source) peer_regions_.emplace_back(layout.ranks());
+}
 
 std::unique_ptr<Transfer> ShmTransfers::start(const Operation& operation, Span memory) {
   const bool sending = operation.kind == OpKind::send;

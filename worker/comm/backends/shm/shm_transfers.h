@@ -17,15 +17,15 @@
 namespace ddprun::comm {
 
 // Sends and receives over the channels of a SegmentLayout. A send posts an offer; the matching receive accepts it, and
-// then the data moves in chunks through the channel's buffers. References the layout; outlives its transfers.
-// Thread-safe.
+// then the data moves in chunks through the channel's buffers; unless it is large and lies in registered memory, which
+// the receiver copies. References the layout and the regions; outlives its transfers. Thread-safe.
 //
 // At most Channel::max_offers sends from one rank to another wait for their receives; a further send waits for a free
 // offer. A receive that does not find its message in a full channel takes one of the others out of it, into memory of
 // this rank: MPI calls that an unexpected message.
 class ShmTransfers {
  public:
-  ShmTransfers(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted);
+  ShmTransfers(const SegmentLayout& layout, int rank, const OwnRegions& regions, const std::atomic<bool>& interrupted);
 
   // The order of calls is the order in which messages of one peer and tag are matched. The result references this
   // object and throws std::runtime_error when interrupted, when the peer left or broke the group, and past its timeout;
@@ -52,12 +52,15 @@ class ShmTransfers {
   // These require the source's lock: a posted offer stays posted until it is accepted here.
   Offer* find_offer(int source, std::int64_t tag, std::uint64_t number) const;
   void accept(int source, Offer& offer, void* memory, const WaitLimits& limits);
+  void receive_chunks(int source, Span memory, const WaitLimits& limits);
+  void copy_region(int source, const RegionHandle& region, Span memory);
   void free_offer_if_full(int source, const WaitLimits& limits);
   std::optional<UnexpectedMessage> take_unexpected(const MessageId& id);
   std::optional<std::uint64_t> claim_next_message(int source, std::int64_t tag);
 
   const SegmentLayout& layout_;
   const int rank_;
+  const OwnRegions& own_regions_;
   const std::atomic<bool>& interrupted_;
   const SpinPolicy spin_policy_;
 
@@ -66,6 +69,7 @@ class ShmTransfers {
   std::map<MessageId, UnexpectedMessage> unexpected_;
   std::vector<std::mutex> send_locks_;     // per destination: one thread at a time takes a free offer
   std::vector<std::mutex> receive_locks_;  // per source: one thread at a time looks at its offers and moves data
+  std::vector<PeerRegions> peer_regions_;  // per source: its rank's, guarded by its receive lock
 };
 
 }  // namespace ddprun::comm
