@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "worker/comm/pending_work.h"
@@ -11,10 +12,15 @@
 namespace ddprun::trainer {
 namespace {
 
-// A message is large enough that its fixed costs do not count, and those in flight use little memory.
-constexpr std::size_t chunk_bytes = std::size_t{4} << 20;
 constexpr std::size_t in_flight = 4;  // messages to or from one rank
 constexpr int transfer_tag = 0;
+
+// How the bytes of all tensors travel. The same at every rank.
+struct Plan {
+  std::vector<int> senders;
+  std::size_t chunk_bytes;  // of a message
+  bool copies;              // into memory that the receiver reads, as all messages through shared memory
+};
 
 // The bytes of all tensors in order, in chunks of the same size but the last.
 class Chunks {
@@ -27,13 +33,15 @@ class Chunks {
     }
   }
 
-  std::size_t count() const { return (total_ + chunk_bytes - 1) / chunk_bytes; }
-  std::size_t bytes_of(std::size_t chunk) const { return std::min(chunk_bytes, total_ - chunk * chunk_bytes); }
+  std::size_t total() const { return total_; }
+  void divide(std::size_t chunk_bytes) { chunk_bytes_ = chunk_bytes; }
+  std::size_t count() const { return (total_ + chunk_bytes_ - 1) / chunk_bytes_; }
+  std::size_t bytes_of(std::size_t chunk) const { return std::min(chunk_bytes_, total_ - chunk * chunk_bytes_); }
 
   // Calls visit(memory, bytes) for each part of the chunk, in order.
   template <class Visit>
   void for_each_part(std::size_t chunk, Visit visit) const {
-    std::size_t at = chunk * chunk_bytes;
+    std::size_t at = chunk * chunk_bytes_;
     const std::size_t end = at + bytes_of(chunk);
     for (auto tensor = containing(at); at < end; ++tensor) {
       const auto offset = at - tensor->begin;
@@ -56,30 +64,56 @@ class Chunks {
 
   std::vector<Range> tensors_;
   std::size_t total_ = 0;
+  std::size_t chunk_bytes_ = 1;
 };
 
-// A chunk on its way: in memory of its own if several tensors have parts of it.
+// Memory for chunks, which messages use one after the other.
+class Buffers {
+ public:
+  Buffers(ProcessGroup& group, std::size_t bytes) : group_(group), bytes_(bytes) {}
+
+  RegisteredBuffer take() {
+    if (idle_.empty()) return group_.allocate(bytes_);
+    auto buffer = std::move(idle_.back());
+    idle_.pop_back();
+    return buffer;
+  }
+  void give_back(RegisteredBuffer buffer) { idle_.push_back(std::move(buffer)); }
+
+ private:
+  ProcessGroup& group_;
+  const std::size_t bytes_;
+  std::vector<RegisteredBuffer> idle_;
+};
+
+// A chunk on its way: in a buffer if several tensors have parts of it, or if it is to be copied.
 class Message {
  public:
-  Message(const Chunks& chunks, std::size_t chunk) : chunks_(chunks), chunk_(chunk) {
+  Message(const Chunks& chunks, std::size_t chunk, Buffers& buffers, bool copies)
+      : chunks_(chunks), chunk_(chunk), buffers_(buffers) {
     std::byte* memory = nullptr;
     int parts = 0;
     chunks.for_each_part(chunk, [&](std::byte* part, std::size_t) {
       memory = part;
       ++parts;
     });
-    if (parts > 1) {
-      packed_.resize(chunks.bytes_of(chunk));
-      memory = packed_.data();
+    if (parts > 1 || copies) {
+      packed_ = buffers.take();
+      memory = packed_->data();
     }
     span_ = {memory, chunks.bytes_of(chunk), DType::uint8};
   }
+  ~Message() {
+    if (packed_) buffers_.give_back(*std::move(packed_));
+  }
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
 
   void pack() {
-    if (!packed_.empty()) move([](std::byte* part, std::byte* packed) { return std::pair(packed, part); });
+    if (packed_) move([](std::byte* part, std::byte* packed) { return std::pair(packed, part); });
   }
   void unpack() {
-    if (!packed_.empty()) move([](std::byte* part, std::byte* packed) { return std::pair(part, packed); });
+    if (packed_) move([](std::byte* part, std::byte* packed) { return std::pair(part, packed); });
   }
 
   Span span() const { return span_; }
@@ -89,7 +123,7 @@ class Message {
   // Order of a part and of its place in the packed memory: destination, source.
   template <class Order>
   void move(Order order) {
-    auto* packed = packed_.data();
+    auto* packed = packed_->data();
     chunks_.for_each_part(chunk_, [&](std::byte* part, std::size_t bytes) {
       const auto [to, from] = order(part, packed);
       std::memcpy(to, from, bytes);
@@ -99,28 +133,31 @@ class Message {
 
   const Chunks& chunks_;
   const std::size_t chunk_;
-  std::vector<std::byte> packed_;
+  Buffers& buffers_;
+  std::optional<RegisteredBuffer> packed_;
   Span span_;
   PendingWork work_;  // ends before the memory
 };
 
-void send_share(const Chunks& chunks, ProcessGroup& group, const std::vector<int>& lagging, std::size_t share,
-                std::size_t shares) {
+void send_share(const Chunks& chunks, ProcessGroup& group, const std::vector<int>& lagging, const Plan& plan,
+                std::size_t share) {
+  Buffers buffers(group, plan.chunk_bytes);
   std::deque<Message> messages;
-  for (auto chunk = share; chunk < chunks.count(); chunk += shares)
+  for (auto chunk = share; chunk < chunks.count(); chunk += plan.senders.size())
     for (const int rank : lagging) {
       if (messages.size() == in_flight * lagging.size()) {
         messages.front().work().wait();
         messages.pop_front();
       }
-      auto& message = messages.emplace_back(chunks, chunk);
+      auto& message = messages.emplace_back(chunks, chunk, buffers, plan.copies);
       message.pack();
       message.work().start(group.send(message.span(), rank, transfer_tag));
     }
   for (auto& message : messages) message.work().wait();
 }
 
-void receive(const Chunks& chunks, ProcessGroup& group, const std::vector<int>& senders) {
+void receive(const Chunks& chunks, ProcessGroup& group, const Plan& plan) {
+  Buffers buffers(group, plan.chunk_bytes);
   std::deque<Message> messages;
   const auto take_oldest = [&] {
     messages.front().work().wait();
@@ -128,33 +165,25 @@ void receive(const Chunks& chunks, ProcessGroup& group, const std::vector<int>& 
     messages.pop_front();
   };
   for (std::size_t chunk = 0; chunk < chunks.count(); ++chunk) {
-    if (messages.size() == in_flight * senders.size()) take_oldest();
-    auto& message = messages.emplace_back(chunks, chunk);
-    message.work().start(group.recv(message.span(), senders[chunk % senders.size()], transfer_tag));
+    if (messages.size() == in_flight * plan.senders.size()) take_oldest();
+    auto& message = messages.emplace_back(chunks, chunk, buffers, false);
+    message.work().start(group.recv(message.span(), plan.senders[chunk % plan.senders.size()], transfer_tag));
   }
   while (!messages.empty()) take_oldest();
 }
 
-// Messages through shared memory pass a small buffer whose two ends wake each other: 1.5 GB came at 0.15 GB/s.
-bool sends_messages_slowly(const ProcessGroup& group) {
-  return group.backend() == "shm" || group.backend() == "hierarchical";
-}
-
-void broadcast(const std::vector<Tensor>& tensors, ProcessGroup& group, int source) {
-  std::vector<Span> spans;
-  for (const auto& tensor : tensors)
-    if (tensor.bytes() > 0) spans.push_back({Tensor(tensor).raw(), tensor.bytes(), DType::uint8});
-  if (!spans.empty()) group.broadcast_coalesced(spans, source, {.blocking = true});
-}
-
-void send_or_receive(const std::vector<Tensor>& tensors, ProcessGroup& group, const std::vector<int>& lagging,
-                     const std::vector<int>& senders) {
-  const Chunks chunks(tensors);
-  const auto own = std::ranges::find(senders, group.rank());
-  if (own == senders.end())
-    receive(chunks, group, senders);
-  else
-    send_share(chunks, group, lagging, static_cast<std::size_t>(own - senders.begin()), senders.size());
+// Messages are large enough that their fixed costs do not count. Through shared memory they still fit into a
+// processor's cache, and one sender is as fast as the receiver; the others go on. Over a network, new connections are
+// slow at first, so that all senders have a share of a small state too.
+Plan plan_for(std::size_t bytes, const ProcessGroup& group, std::vector<int> senders) {
+  constexpr std::size_t smallest = std::size_t{64} << 10, largest = std::size_t{4} << 20;
+  constexpr std::size_t largest_in_cache = std::size_t{1} << 20;
+  if (group.backend() == "shm") senders.resize(1);
+  const bool copies = group.backend() == "shm" || group.backend() == "hierarchical";
+  const auto wanted = std::clamp(bytes / (2 * senders.size()), smallest, largest);
+  return {.senders = std::move(senders),
+          .chunk_bytes = copies ? std::min(wanted, largest_in_cache) : wanted,
+          .copies = copies};
 }
 
 }  // namespace
@@ -164,10 +193,14 @@ void transfer_tensors(const std::vector<Tensor>& tensors, ProcessGroup& group, c
   std::vector<int> senders;
   for (int rank = 0; rank < group.size(); ++rank)
     if (!lags(rank)) senders.push_back(rank);
-  if (sends_messages_slowly(group))
-    broadcast(tensors, group, senders.front());
-  else
-    send_or_receive(tensors, group, lagging, senders);
+  Chunks chunks(tensors);
+  const auto plan = plan_for(chunks.total(), group, senders);
+  chunks.divide(plan.chunk_bytes);
+  const auto own = std::ranges::find(plan.senders, group.rank());
+  if (lags(group.rank()))
+    receive(chunks, group, plan);
+  else if (own != plan.senders.end())
+    send_share(chunks, group, lagging, plan, static_cast<std::size_t>(own - plan.senders.begin()));
   if (lags(group.rank()))
     for (const auto& tensor : tensors)
       if (tensor.bytes() > 0) tensor.storage()->bump_version();

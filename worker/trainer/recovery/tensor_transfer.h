@@ -8,7 +8,7 @@
 namespace ddprun::trainer {
 
 // Gives the ranks that lag the values of the others, which are the same at all of these: each of them sends an equal
-// share, or one of them all where ranks share memory. Every rank passes tensors of the same sizes in the same order.
+// share, or one of them all in a group of back end shm. Every rank passes tensors of the same sizes in the same order.
 // Throws what the group throws; the tensors of a rank that lags then have values of both. Collective.
 //
 // Ownership: tensors and group are the caller's. Threads: one at a time.
