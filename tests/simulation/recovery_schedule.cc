@@ -53,6 +53,9 @@ struct Rank {
   std::int64_t step = 0;         // step of the digest
   bool alive = true;
   bool finished = false;
+  bool left = false;  // in order, or as its agent stops it: it is not alive any more
+  // While it goes on in another group in order: the step after which it does, and the deaths until then.
+  std::optional<std::pair<std::int64_t, int>> changes;
   bool owes_effects = false;  // the effects of the step are due before it contributes to the next one
   int operation = 0;          // the one to which it contributed last in its group
   bool waits = false;         // it waits for that operation
@@ -67,6 +70,7 @@ struct Rank {
 // The group of a plan.
 struct Group {
   std::map<std::string, int> contributed;  // number of operations, by member
+  std::set<int> change_requests;           // the operations by which all ranks learn of a change
   std::map<std::pair<std::string, int>, Holdings> positions;
   std::set<std::string> formed;
   std::map<std::pair<std::string, int>, Digest> sent;            // parts that were exchanged, by sender and operation
@@ -138,6 +142,7 @@ class Schedule {
     for (Rank& rank : ranks_)
       if (rank.alive && !rank.finished) all.emplace_back([this, &rank] { progress(rank); });
     if (!unplanned_.empty()) all.emplace_back([this] { publish(); });
+    if (changes_ < options_.changes && !any_finished() && random_() % 40 == 0) all.assign(1, [this] { change(); });
     // Deaths are sometimes close together, but mostly rare.
     const bool soon = random_() % 4 == 0;
     if (outcome_.deaths < options_.deaths && (random_() % 40 == 0 || (soon && !unplanned_.empty())))
@@ -162,8 +167,48 @@ class Schedule {
     unplanned_.push_back(rank.number);
   }
 
+  // A rank beyond the others joins, or leaves in order.
+  void change() {
+    ++changes_;
+    const bool joins = !additional_;
+    auto members = plans_.back().members;
+    if (joins) {
+      Rank rank(options_.ranks, plans_.size(), std::nullopt, true);
+      rank.request = rank.state.on_failure("it joins");
+      additional_ = rank.name;
+      members.push_back(rank.name);
+      ranks_.push_back(std::move(rank));
+    } else {
+      std::erase(members, *std::exchange(additional_, std::nullopt));
+    }
+    decide(std::move(members));
+  }
+
+  void decide(std::vector<std::string> members) {
+    plans_.push_back({plans_.size(), std::move(members)});
+    groups_.emplace_back();
+  }
+
+  // Replaces the ranks that have died; not the additional one.
+  void replace() {
+    auto members = plans_.back().members;
+    for (const int number : std::exchange(unplanned_, {})) {
+      if (number == options_.ranks) {
+        std::erase(members, additional_.value_or(""));
+        additional_.reset();
+        continue;
+      }
+      Rank rank(number, plans_.size(), std::nullopt, true);
+      rank.request = rank.state.on_failure("it joins");
+      members.at(static_cast<std::size_t>(number)) = rank.name;
+      ranks_.push_back(std::move(rank));
+    }
+    decide(std::move(members));
+  }
+
   // The launcher's agent learns of all deaths since the last report.
   void publish() {
+    if (options_.changes > 0) return replace();
     std::vector<WorkerFailure> failures;
     for (const int number : std::exchange(unplanned_, {}))
       failures.push_back({.rank = number, .local_rank = number, .signal_number = 9});
@@ -214,6 +259,10 @@ class Schedule {
     rank.exchanged = false;
     rank.operation = 0;
     rank.request = rank.state.on_plan(plans_.back());
+    const auto& members = plans_.back().members;
+    if (options_.changes > 0 && std::ranges::count(members, rank.name) == 0 &&
+        std::holds_alternative<RecoveryState::GiveUp>(rank.request))
+      leave(rank);  // it was not told in time: its agent stops it
   }
 
   void execute(Rank& rank, const RecoveryState::FormGroup&) {
@@ -348,25 +397,40 @@ class Schedule {
       if (collective(rank)) finish(rank);  // the comparison of digests
       return;
     }
+    const bool is_decided = options_.changes > 0 && plans_.back().generation > rank.state.generation();
+    if (!rank.waits && is_first(rank) && is_decided) group_of(rank).change_requests.insert(rank.operation + 1);
     if (!collective(rank)) return;
     ++rank.step;
     rank.digest = after_step(*rank.digest, rank.step);
     if (!is_sharded()) rank.state.on_applied(rank.step);
     rank.owes_effects = true;
     rank.owes_copies = rank.step % 3 == 0;
+    if (!group_of(rank).change_requests.contains(rank.operation)) return;
+    have_effects(rank);
+    rank.changes = {rank.step, outcome_.deaths};
+    rank.request = rank.state.on_change();
   }
 
-  void execute(Rank& rank, const RecoveryState::Leave&) { broken("{} leaves, which nobody has asked for", rank.name); }
+  void execute(Rank& rank, const RecoveryState::Leave&) {
+    if (rank.name == additional_ || rank.number < options_.ranks)
+      broken("{} leaves, which nobody has asked for", rank.name);
+    ++outcome_.left;
+    leave(rank);
+  }
+  void leave(Rank& rank) {
+    rank.left = true;
+    rank.alive = false;
+  }
   void execute(Rank& rank, const RecoveryState::GiveUp& request) {
     for (const auto& other : ranks_)
-      if (other.alive && other.digest && !any_finished())
+      if (other.alive && other.digest && !any_finished() && std::ranges::count(plans_.back().members, other.name) > 0)
         broken("{} gives up although {} has the state: {}", rank.name, other.name, request.reason);
     outcome_.gave_up = true;
   }
 
   // The rank first withdraws its announcement.
   void finish(Rank& rank) {
-    able_.at(static_cast<std::size_t>(rank.number)) = false;
+    if (rank.number < options_.ranks) able_.at(static_cast<std::size_t>(rank.number)) = false;
     rank.finished = true;
   }
 
@@ -376,6 +440,12 @@ class Schedule {
     if (!rank.digest || rank.step != train.step)
       broken("{} is to train after step {}, and stands at {}", rank.name, train.step, rank.step);
     rank.owes_effects = rank.step > 0;
+    const auto changed = std::exchange(rank.changes, std::nullopt);
+    if (!changed) return;
+    ++outcome_.changes;
+    const auto [step, deaths] = *changed;
+    if (rank.step != step && deaths == outcome_.deaths)
+      broken("{} changes groups after step {}, and goes on after {}", rank.name, step, train.step);
   }
 
   // Records of the step and later ones are replaced, as a file is cut when it is opened at a step.
@@ -413,8 +483,16 @@ class Schedule {
     rank.waits = true;
   }
 
+  // A newer plan ends what members wait for in the group of an older one.
+  bool others_have_left(const Rank& rank) {
+    return std::ranges::any_of(plan_of(rank).members, [&](const auto& member) {
+      const Rank* const other = living(member);
+      return other && other->state.generation() > rank.state.generation();
+    });
+  }
+
   bool settle(Rank& rank, bool complete, bool dead) {
-    if (dead && (!complete || random_() % 2 == 0)) {
+    if ((dead && random_() % 2 == 0) || (!complete && (dead || others_have_left(rank)))) {
       fail(rank);
       return false;
     }
@@ -456,6 +534,8 @@ class Schedule {
   std::map<std::pair<std::uint64_t, std::string>, std::pair<Digest, std::int64_t>> copies_;
   int deaths_since_copies_ = 1;  // since all members of a group had kept copies; before that it takes one alone
   std::vector<int> unplanned_;   // ranks that have died, and are in no plan yet
+  int changes_ = 0;              // so far
+  std::optional<std::string> additional_;  // the name of the rank beyond the others, if there is one
   std::vector<std::int64_t> records_;
   RecoveryOutcome outcome_;
 };

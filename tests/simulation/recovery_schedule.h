@@ -13,6 +13,8 @@ struct RecoveryOptions {
   int deaths = 6;    // the most that there may be
   int restarts = 6;  // --max_restarts
   int parts = 1;     // of the state; fewer than ranks: some have the same part
+  int changes = 0;   // the most that there may be: a rank beyond the others joins or leaves. They need parts = 1, and
+                     // the schedule itself decides the plans instead of the launcher's state
 };
 
 // The outcome of a schedule.
@@ -24,6 +26,8 @@ struct RecoveryOutcome {
   int recoveries = 0;                                      // ranks that continued to train after a fault
   int copies = 0;                                          // states that a rank has received
   int replaced = 0;                                        // ranks that the launcher replaced
+  int changes = 0;                                         // ranks that continued to train after an orderly change
+  int left = 0;                                            // ranks that have left in order
   int from_replicas = 0, from_copies = 0, from_start = 0;  // recoveries of a state of which ranks have parts
   bool gave_up = false;                                    // no living rank had the state
   bool restarted = false;                                  // the launcher replaced no single rank any more
@@ -36,7 +40,8 @@ struct RecoveryOutcome {
 // each step changes the state exactly once in the lineage of every rank's state, so all have the digest of an
 // undisturbed run; rank 0's records have each step once; a job gives up only where no living rank has the state, or one
 // has left at the end of the run; the launcher replaces as many ranks as it has restarts, unless none is left or one
-// has left at the end; and the job ends. Where ranks have parts of the
+// has left at the end; and the job ends. Ranks that change groups in order go on after the step that they have made, if
+// none has died since the last plan. Where ranks have parts of the
 // state, the job begins again from its start only if two ranks have died since all had kept copies.
 RecoveryOutcome run_recovery_schedule(const RecoveryOptions& options);
 
