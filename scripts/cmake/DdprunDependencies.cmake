@@ -90,6 +90,7 @@ add_library(ddprun_asio STATIC ${PROJECT_SOURCE_DIR}/scripts/cmake/asio.cc ${PRO
 target_compile_definitions(ddprun_asio PUBLIC
   BOOST_ASIO_SEPARATE_COMPILATION BOOST_PROCESS_V2_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
 target_link_libraries(ddprun_asio PUBLIC Boost::headers Boost::filesystem Threads::Threads)
+ddprun_compile_quickly(ddprun_asio)
 add_library(ddprun::asio ALIAS ddprun_asio)
 set_target_properties(ddprun_asio PROPERTIES EXPORT_NAME asio)
 

@@ -1,5 +1,5 @@
-# What most sources include, precompiled once: it saves a third of the compiler's time. A build with it does not notice a
-# source that lacks an include, so CI's build on Debian 13 does without.
+# The headers that most sources include, precompiled once: saves a third of the compiler's time. A build with it does
+# not notice a source that lacks an include, so CI's build on Debian 13 does without.
 if(DDPRUN_PRECOMPILED AND NOT DDPRUN_FUZZ)
   set(CMAKE_PCH_WARN_INVALID OFF)  # single sources with other options read the headers themselves
   add_library(ddprun_precompiled OBJECT ${PROJECT_SOURCE_DIR}/scripts/cmake/precompiled.cc)
@@ -16,8 +16,9 @@ endif()
 # Sources include headers by their path in the tree; the layer table of docs/architecture.md says which part may include
 # which, and a test checks it. PUBLIC are the parts that its headers need, PRIVATE those of its sources.
 # All headers are installed; with ROOT_HEADERS_PUBLIC only those in the part's own folder, not those in its sub-folders.
+# APART are folders whose sources are compiled one by one in a unity build too: their speed depends on what is inlined.
 function(ddprun_library name)
-  cmake_parse_arguments(ARG "ROOT_HEADERS_PUBLIC" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "ROOT_HEADERS_PUBLIC" "" "SOURCES;PUBLIC;PRIVATE;APART" ${ARGN})
   set(target ddprun_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(ddprun::${name} ALIAS ${target})
@@ -31,6 +32,7 @@ function(ddprun_library name)
   if(TARGET ddprun_precompiled)
     target_precompile_headers(${target} REUSE_FROM ddprun_precompiled)
   endif()
+  set_target_properties(${target} PROPERTIES DDPRUN_APART "${ARG_APART}")
   set_property(GLOBAL APPEND PROPERTY DDPRUN_PARTS ${target})
   if(ARG_ROOT_HEADERS_PUBLIC)
     set_property(GLOBAL APPEND PROPERTY DDPRUN_ROOT_HEADER_FOLDERS ${path})
@@ -40,6 +42,37 @@ function(ddprun_library name)
   if(DDPRUN_BUILD_TESTS)
     ddprun_header_check(${target} ${path} ${ARG_PUBLIC} ${ARG_PRIVATE})
   endif()
+endfunction()
+
+# A unity build: up to 12 sources of a folder are compiled as one, which reads their headers once. Sources with options
+# of their own stay apart.
+function(ddprun_unite_sources)
+  get_property(targets GLOBAL PROPERTY DDPRUN_PARTS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "INTERFACE_LIBRARY")
+      continue()
+    endif()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    ddprun_collect_less(${target})
+    get_target_property(base ${target} SOURCE_DIR)
+    get_target_property(sources ${target} SOURCES)
+    get_target_property(apart ${target} DDPRUN_APART)
+    list(FILTER sources INCLUDE REGEX "\\.cc$")
+    foreach(source IN LISTS sources)
+      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${base})
+      cmake_path(GET source PARENT_PATH folder)
+      cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${base})
+      if(folder IN_LIST apart)
+        continue()
+      endif()
+      string(MAKE_C_IDENTIFIER "${target}_${folder}" name)
+      math(EXPR group "${count_of_${name}} + 0")
+      math(EXPR count_of_${name} "${group} + 1")
+      math(EXPR group "${group} / 12")
+      set_property(SOURCE ${source} TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP ${name}_${group})
+    endforeach()
+  endforeach()
 endfunction()
 
 # Whether the header's own source includes it first, and so compiles it alone.

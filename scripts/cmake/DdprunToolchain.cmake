@@ -14,15 +14,21 @@ endif()
 # Nobody puts functions of another library in the place of ours: so they can be inlined, position-independent or not.
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -fno-semantic-interposition")
 
+# ddprun_collect_less(TARGET): GCC collects garbage only above half a GiB. Otherwise that takes a tenth of its time where
+# a source includes much.
+function(ddprun_collect_less target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>)  # KiB
+  endif()
+endfunction()
+
 # ddprun_compile_quickly(TARGET): for a part that waits for processes and sockets. It runs no slower with -O1, and takes
-# 70 % of the compiler's time. The collection of garbage is a tenth of what GCC does where Asio is included.
+# 70 % of the compiler's time.
 function(ddprun_compile_quickly target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O1)
   endif()
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE --param=ggc-min-heapsize=524288)  # KiB
-  endif()
+  ddprun_collect_less(${target})
 endfunction()
 
 # The sanitizer builds: quick to compile, quick enough to run, lines in the reports.
@@ -63,6 +69,11 @@ set(warnings -Wall -Wextra -Wpedantic -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-v
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12's flow analysis reports false positives inside libstdc++ and fmt once they are inlined.
   list(APPEND warnings -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-restrict)
+endif()
+if(DDPRUN_UNITY)
+  # A local name may be that of something in another source; and GCC takes a source that is included for a header, which
+  # should have no members of types of an unnamed namespace.
+  list(APPEND warnings -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 target_compile_options(ddprun_warnings INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:${warnings}>)  # nvcc has others
 
