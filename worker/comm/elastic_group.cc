@@ -164,6 +164,13 @@ std::shared_ptr<comm::PreviousGroup> ElasticGroup::end_current(const std::shared
   return std::make_shared<comm::PreviousGroup>(std::move(previous_group));
 }
 
+void ElasticGroup::store_moved(bool beside_store) {
+  base_.beside_store = beside_store;
+  forget_store();
+  if (departure_notice_) departure_notice_->drop();
+  departure_notice_.reset();
+}
+
 // Reconnects if the notice's connection has broken since.
 void ElasticGroup::renew_departure_notice(const comm::PeerList& peer_list, int rank) {
   try {

@@ -76,11 +76,8 @@ class ElasticGroup {
   MembershipChange change();
 
   // The store is another one from now on: groups, agreements and queries that follow connect to it. beside_store: as in
-  // GroupOptions.
-  void store_moved(bool beside_store) {
-    base_.beside_store = beside_store;
-    forget_store();
-  }
+  // GroupOptions. Nothing is asked of the former one, which may be silent.
+  void store_moved(bool beside_store);
 
   // The current group. Throws Errc::usage before the first reconfigure(), and after one that failed once all had
   // agreed.

@@ -69,6 +69,8 @@ class DepartureNotice {
 
   // From now on the notice is for only this generation.
   void move_to(const PeerList& peer_list, int rank, Deadline deadline);
+  // The members use another store: the destructor tells nobody.
+  void drop() { key_.clear(); }
 
  private:
   const std::shared_ptr<Store> store_;
