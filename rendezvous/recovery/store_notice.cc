@@ -35,6 +35,7 @@ struct Slot {
 struct Page {
   std::atomic<std::uint32_t> moves;
   Slot slots[2];
+  std::atomic<std::int64_t> waited_ms;  // when a worker has said last that it waits, by the host's monotonic clock
 };
 static_assert(sizeof(Page) <= 4096 && std::atomic<std::uint64_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
@@ -45,6 +46,11 @@ std::size_t page_size() {
 
 Page& at(const SharedPages& pages) {
   return *reinterpret_cast<Page*>(pages.data());
+}
+
+std::int64_t monotonic_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 // Sleeps while the number is the one seen, at most until the deadline, and no longer than a while, should a wake-up
@@ -91,6 +97,11 @@ void StoreNotice::set_place(const std::string& host, std::uint16_t port, std::ui
   wake_all(page.moves);
 }
 
+bool StoreNotice::is_awaited(std::chrono::milliseconds within) const {
+  const auto waited = at(page_).waited_ms.load(std::memory_order_relaxed);
+  return waited > 0 && monotonic_ms() - waited <= within.count();
+}
+
 StoreNoticeReader::StoreNoticeReader(const std::string& address) {
   const UniqueFd file(::open(address.c_str(), O_RDWR | O_CLOEXEC));
   if (!file) throw make_error(Errc::io, "cannot open {}: {}", address, errno_text(errno));
@@ -130,6 +141,10 @@ bool StoreNoticeReader::await_move(std::uint32_t moves, Deadline deadline, const
 
 void StoreNoticeReader::wake() const {
   wake_all(at(page_).moves);
+}
+
+void StoreNoticeReader::say_waiting() const {
+  at(page_).waited_ms.store(monotonic_ms(), std::memory_order_relaxed);
 }
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <stop_token>
 #include <string>
@@ -10,8 +11,9 @@
 #include "common/unique_fd.h"
 #include "rendezvous/progress/training_memory.h"
 
-// Memory in which an agent tells its workers where their store is, after its node was lost and another one serves it: a
-// memfd of one page that the workers map. A worker learns of it while nothing else connects it to its agent.
+// Memory in which an agent tells its workers where their store is, after its node was lost and another one serves it,
+// and the workers tell it that they wait for what it decides: a memfd of one page that the workers map. So both learn
+// of it while nothing else connects a worker to its agent.
 namespace ddprun {
 
 // DDPRUN_STORE_NOTICE: where a worker opens it, StoreNotice::address().
@@ -33,6 +35,8 @@ class StoreNotice {
   // The store is there from this generation of the workers' process group on. An empty host: where the environment of
   // the next workers says.
   void set_place(const std::string& host, std::uint16_t port, std::uint64_t generation);
+  // Returns whether a worker has said so within this time that it waits.
+  bool is_awaited(std::chrono::milliseconds within) const;
 
  private:
   UniqueFd file_;
@@ -49,6 +53,8 @@ class StoreNoticeReader {
   // Returns whether the store has moved more often than `moves` by the deadline. wake() may end a wait early.
   bool await_move(std::uint32_t moves, Deadline deadline, const std::stop_token& stop = {}) const;
   void wake() const;
+  // This process has lost its process group, and waits for the members of the next one. It says so again and again.
+  void say_waiting() const;
 
  private:
   SharedPages page_;

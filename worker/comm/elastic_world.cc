@@ -110,7 +110,13 @@ std::uint32_t ElasticWorld::store_moves() const {
 }
 
 void ElasticWorld::await_store_move(std::uint32_t moves, Deadline deadline) const {
-  notice_->await_move(moves, deadline);
+  constexpr std::chrono::milliseconds interval{200};
+  do say_waiting();
+  while (!notice_->await_move(moves, earlier(deadline, Deadline::in(interval))) && !deadline.expired());
+}
+
+void ElasticWorld::say_waiting() const {
+  if (notice_) notice_->say_waiting();
 }
 
 }  // namespace ddprun

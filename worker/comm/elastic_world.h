@@ -49,7 +49,10 @@ class ElasticWorld {
   bool store_may_move() const { return notice_ != nullptr; }
   // Returns how often the store has moved.
   std::uint32_t store_moves() const;
-  // Waits until the store has moved more often, or the deadline has passed. REQUIRES: store_may_move()
+  // Tells the launcher that this process has no group and waits for the members of the next one.
+  void say_waiting() const;
+  // Waits until the store has moved more often, or the deadline has passed, and says so meanwhile. REQUIRES:
+  // store_may_move()
   void await_store_move(std::uint32_t moves, Deadline deadline) const;
 
  private:

@@ -47,6 +47,15 @@ TEST_CASE("a wait for a move ends once it is to stop") {
   CHECK_FALSE(moved.get());
 }
 
+TEST_CASE("an agent learns that a worker waits") {
+  StoreNotice notice;
+  const StoreNoticeReader worker(notice.address());
+  CHECK_FALSE(notice.is_awaited(std::chrono::hours(1)));
+  worker.say_waiting();
+  CHECK(notice.is_awaited(std::chrono::hours(1)));
+  CHECK_FALSE(notice.is_awaited(std::chrono::milliseconds(-1)));
+}
+
 TEST_CASE("a place is read as a whole while it changes") {
   StoreNotice notice;
   const StoreNoticeReader worker(notice.address());

@@ -19,6 +19,8 @@ namespace {
 // has seen none of them.
 constexpr std::chrono::seconds plan_bound{10};
 constexpr std::chrono::seconds store_timeout{10};
+// Most decisions come before.
+constexpr std::chrono::seconds silent_wait{2};
 
 using Clock = std::chrono::system_clock;
 
@@ -210,9 +212,12 @@ void Recovery::watch_for_newer_plan(std::optional<PlanWatch>& watch, Deadline de
 
 RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
   std::chrono::milliseconds bound = plan_bound;
-  if (request.newer_than < joined_in_) bound = std::max(bound, copy_bound_);  // it waits for others that join, too
+  const bool joins = request.newer_than < joined_in_;
+  if (joins) bound = std::max(bound, copy_bound_);  // it waits for others that join, too
   if (request.lacks_members) bound = std::max(bound, bound_);
   const auto deadline = Deadline::in(bound);
+  if (!joins && !await_key(keys_.members(request.newer_than + 1), Deadline::in(silent_wait)))
+    log::warn("{}; this rank waits for the members of the next process group", state_.reason());
   while (await_key(keys_.members(request.newer_than + 1), deadline)) {
     auto plan = newest_plan(request.newer_than + 1);
     if (!plan.members.empty() || !others_go_on(deadline)) return state_.on_plan(plan);
@@ -235,6 +240,7 @@ bool Recovery::await_key(const std::string& key, Deadline deadline) {
   constexpr std::chrono::milliseconds interval{200};
   while (!over_) {
     const auto end = earlier(deadline, Deadline::in(interval));
+    world_.say_waiting();
     try {
       if (world_.store_moves() != store_moves_) connect_to_store();
       store_->wait({key}, end);

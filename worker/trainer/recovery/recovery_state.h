@@ -90,6 +90,8 @@ class RecoveryState {
 
   const Holdings& own() const { return own_; }
   std::uint64_t generation() const { return generation_; }
+  // Why this rank does not train: the first failure since it did; empty if it trains.
+  const std::string& reason() const { return reason_; }
 
  private:
   Request restore(std::optional<Catchup> catchup, std::span<const Holdings> processes);
