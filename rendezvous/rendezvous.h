@@ -69,6 +69,8 @@ struct JobPolicy {
 
   // The time without a sign of the other side after which a node counts as lost to the server, and the server to it.
   std::chrono::milliseconds heartbeat_timeout() const { return keep_alive_interval * keep_alive_max_attempt; }
+  // The time without a message of its server after which a node may support another one (succession/).
+  std::chrono::milliseconds support_bound() const { return std::min(2 * keep_alive_interval, heartbeat_timeout()); }
 
   // Returns whether a job with too few nodes left waits for a replacement. A fixed number of nodes without restarts
   // or spares means that nothing may be started twice, so the loss of a node ends the job.
@@ -324,6 +326,11 @@ class Rendezvous {
   // LeaveAnswered follows. A node that has left learns of the end of the job (JobEnded), and calls join() to take part
   // again, or leave(). c10d only: other back ends do nothing.
   virtual void ask_to_leave(const std::string& /*reason*/) {}
+
+  // workers_wait: whether workers of this node have lost their process group and wait for the members of the next. It
+  // is asked while the server is silent: they do where its host is cut off. Call before join(). c10d only: other back
+  // ends do not ask.
+  virtual void on_silence(std::function<bool()> /*workers_wait*/) {}
 
   // Messages to and from the agents of other nodes (agent_relay.h), where agents hold sessions with one server.
   virtual bool relays() const { return false; }

@@ -31,6 +31,9 @@ constexpr milliseconds drain_timeout{10'000};
 // The time that it waits after a signal: long enough to send the reason.
 constexpr milliseconds signalled_drain_timeout{200};
 
+// A worker that waits says so again within this time, also while it asks a store that is silent.
+constexpr milliseconds waiting_lasts{2'000};
+
 bool ignored(int signal_number) {
   struct sigaction action {};
   return ::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -102,6 +105,7 @@ int NodeAgent::run() {
                                            remote_signals_.session_began();
                                            attached_.session_began();
                                          }});
+    backend_->rendezvous().on_silence([this] { return store_notice_ && store_notice_->is_awaited(waiting_lasts); });
     report_training();
     if (events_) events_->joining();
     join();

@@ -48,6 +48,7 @@ class C10dBackend final : public RendezvousBackend {
                                     .credentials = options_.credentials,
                                     .choice = succession_.get()});
     succession_->on_change([this] { client_->redial(); });
+    succession_->on_given_up([this] { client_->give_server_up(); });
   }
 
   Rendezvous& rendezvous() override { return *client_; }

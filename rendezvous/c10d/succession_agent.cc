@@ -65,8 +65,10 @@ void SuccessionAgent::begin(NodeInfo& self, const JobPolicy& policy) {
   }
   self.port = own_->port();
   if (succession_) return begin_again();
-  succession_.emplace(Succession::Options{
-      .self = self_, .heartbeat_timeout = policy.heartbeat_timeout(), .survives_tie = options_.survives_tie});
+  succession_.emplace(Succession::Options{.self = self_,
+                                          .support_bound = policy.support_bound(),
+                                          .heartbeat_timeout = policy.heartbeat_timeout(),
+                                          .survives_tie = options_.survives_tie});
   target_ = options_.endpoint;
 }
 
@@ -97,7 +99,7 @@ void SuccessionAgent::watch(HostedEndpoint& endpoint) {
 // The server at the endpoint is in this process and serves the job, so this node follows no other.
 bool SuccessionAgent::serves_first() const {
   return endpoint_ && succession_->server() && succession_->server()->node == self_ && !succession_->serving() &&
-         endpoint_->hub().decides(policy_.run_id);
+         endpoint_->hub().serves(policy_.run_id);
 }
 
 bool SuccessionAgent::awaits_election() const {
@@ -159,6 +161,18 @@ void SuccessionAgent::session_lost(Time heard) {
   arm();
 }
 
+void SuccessionAgent::server_silent(Time heard) {
+  if (!succession_ || serves_first()) return;
+  act(succession_->server_silent(now(), heard));
+  arm();
+}
+
+void SuccessionAgent::server_heard() {
+  if (!succession_) return;
+  succession_->server_heard();
+  arm();
+}
+
 std::optional<ServerChoice::Time> SuccessionAgent::patience_ends() const {
   return succession_ ? succession_->patience_ends() : std::nullopt;
 }
@@ -210,8 +224,8 @@ ElectorateVersion SuccessionAgent::newest() const {
 
 void SuccessionAgent::act(const SuccessionActions& actions) {
   for (const auto& action : actions) std::visit([this](const auto& one) { execute(one); }, action);
-  if (succession_->may_vote(now()) && !succession_->tries_endpoint() && target_ && target_ == followed_)
-    aim(std::nullopt);
+  const bool searches = succession_->searching() && succession_->may_vote(now());
+  if (searches && !succession_->tries_endpoint() && target_ && target_ == followed_) aim(std::nullopt);
 }
 
 void SuccessionAgent::execute(const AskVotes& action) {
@@ -338,7 +352,9 @@ void SuccessionAgent::after(milliseconds pause, std::function<void()> what) {
   });
 }
 
+// Every event of Succession ends here.
 void SuccessionAgent::arm() {
+  if (succession_->take_given_up() && given_up_) given_up_();
   const auto due = succession_->next_tick();
   if (!due) return timer_.cancel(), void();
   timer_.expires_at(*due);

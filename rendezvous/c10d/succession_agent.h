@@ -47,6 +47,8 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   void set_endpoint(const HostPort& endpoint) { target_ = options_.endpoint = endpoint; }
   // Called when target() has changed.
   void on_change(std::function<void()> listener) { changed_ = std::move(listener); }
+  // Called when the node has given up a silent server with which it has a session: nothing more of that is received.
+  void on_given_up(std::function<void()> listener) { given_up_ = std::move(listener); }
   // The server at the endpoint, in this process, has been started.
   void watch(HostedEndpoint& endpoint);
   // The agents elect a server, or this one finds the server that it has lost: it serves nothing at the endpoint yet.
@@ -60,6 +62,8 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   void attempt_failed(const HostPort& target) override;
   bool session_began(const ServerName& server, bool decides) override;
   void session_lost(Time heard) override;
+  void server_silent(Time heard) override;
+  void server_heard() override;
   std::optional<Time> patience_ends() const override;
   void server_ends() override;
   void moved(const HostPort& address) override;
@@ -114,7 +118,7 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   std::optional<HostPort> followed_;  // the server of the last session, which may be there still
   bool pointed_ = false;              // a server that is not the job's any more has named the target
   HostedEndpoint* endpoint_ = nullptr;
-  std::function<void()> changed_;
+  std::function<void()> changed_, given_up_;
   boost::asio::steady_timer timer_, announcement_;
   Succession::Time announced_{};  // at the endpoint
   std::chrono::milliseconds endpoint_pause_{0};

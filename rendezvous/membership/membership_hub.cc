@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <concepts>
+#include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <type_traits>
@@ -36,9 +38,11 @@ Membership::Time from_us(std::int64_t us) {
   return Membership::Time(std::chrono::microseconds(us));
 }
 
-// A node supports a server for heartbeat_timeout() at least; the server gives up before.
-ServerLease::Duration lease_length(const JobPolicy& policy) {
-  return policy.heartbeat_timeout() - policy.keep_alive_interval / 2;
+// A node supports a server for support_bound() at least; the server stops deciding before. It gives up before the nodes
+// do.
+LeaseBounds lease_bounds(const JobPolicy& policy) {
+  return {.support = policy.support_bound() - policy.keep_alive_interval / 4,
+          .patience = policy.heartbeat_timeout() - policy.keep_alive_interval / 4};
 }
 
 std::int64_t wall_clock_us() {
@@ -56,15 +60,19 @@ struct Job {
   bool armed = false;
   std::map<std::string, SessionId> sessions;  // node id -> its current session
   RelayTable relay;
-  std::optional<ServerLease> lease;          // in a job in which another server can be elected
-  std::map<std::string, SessionJoin> held;   // what nodes sent to an elected server, until it acts
-  bool gathering = false;                    // it has been elected and does not act yet
-  std::optional<Membership::Time> gathered;  // when it acts, once it has the support
+  std::optional<ServerLease> lease;               // in a job in which another server can be elected
+  std::deque<std::function<void()>> held_events;  // while the lease lacks support
+  Membership::Time support_asked{};               // of the nodes, while there are any
+  std::map<std::string, SessionJoin> held;        // what nodes sent to an elected server, until it acts
+  bool gathering = false;                         // it has been elected and does not act yet
+  std::optional<Membership::Time> gathered;       // when it acts, once it has the support
 };
 using JobPtr = std::shared_ptr<Job>;
 
 // Elected servers announce themselves at the endpoint more often.
 constexpr std::chrono::seconds announcement_lasts{4};
+// The time after which a server asks the nodes again for their support.
+constexpr std::chrono::milliseconds support_pause{100};
 
 using RoundStartListener = std::function<void(const std::string& run_id, std::int64_t generation)>;
 
@@ -112,7 +120,12 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     if (!session.job) throw make_error(Errc::protocol, "a session has to begin with JOIN");
     if (!is_current_session(id, session)) return;  // it has been dropped, or a newer session has taken over
     if (deposed(session.job)) return;
-    std::visit([&](auto& one) { handle(id, session, one); }, frame);
+    if (std::visit([](const auto& one) { return needs_decision(one); }, frame))
+      decide(session.job, [this, id, session, frame = std::move(frame)]() mutable {
+        std::visit([&](auto& one) { handle(id, session, one); }, frame);
+      });
+    else
+      std::visit([&](auto& one) { handle(id, session, one); }, frame);
   }
 
   void key(SessionId id, const std::string& peer_address, std::string_view key, std::string_view value) {
@@ -126,7 +139,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     if (deposed(job)) return;
     const bool fixed_ranks = job->membership.policy().fixed_ranks;
     if (fixed_ranks && agent->kind == IncompatibleAgent::Kind::static_) return;
-    if (!fixed_ranks) deliver(job, job->membership.conflict(now(), conflict_text(*agent)));
+    if (!fixed_ranks)
+      decide(job, [this, job, why = conflict_text(*agent)] { deliver(job, job->membership.conflict(now(), why)); });
     refuse_incompatible(*agent);
   }
 
@@ -142,9 +156,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       if (session.job->lease && succession_.node_lost)
         succession_.node_lost(session.job->membership.policy().run_id, session.node);
       if (session.job->gathering) return;
-      // At the end of a job all nodes close their sessions: the others need no message about it.
-      if (!session.job->membership.ended()) node_left(session.job, session.node, "was lost: its connection closed");
-      deliver(session.job, session.job->membership.session_closed(now(), session.node, "its connection closed"));
+      decide(session.job, [this, job = session.job, node = session.node] { end_session_of(job, node); });
     }
     if (session_end_) session_end_();
   }
@@ -154,7 +166,10 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     round_start_ = nullptr;
     session_end_ = nullptr;
     succession_ = {};
-    for (auto& [run_id, job] : jobs_) job->timer.cancel();
+    for (auto& [run_id, job] : jobs_) {
+      job->timer.cancel();
+      job->held_events.clear();
+    }
     jobs_.clear();
     sessions_.clear();
     incompatible_agents_.clear();
@@ -176,7 +191,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const auto jobs = jobs_;
     for (const auto& [run_id, job] : jobs) {
       if (deposed(job)) continue;
-      deliver(job, job->membership.server_leaves(now(), "the rendezvous server shuts down: " + reason));
+      if (supported(job))
+        deliver(job, job->membership.server_leaves(now(), "the rendezvous server shuts down: " + reason));
       if (job->membership.ended()) continue;
       for (const auto& [node, session] : std::exchange(job->sessions, {})) {
         sender_.send(session, notice);
@@ -189,7 +205,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
 
   void serve_elected(const JobPolicy& policy, const ServerName& self, const Electorate& electorate) {
     JobPtr job = std::make_shared<Job>(loop_, policy, options_.membership);
-    job->lease.emplace(now(), self, lease_length(policy), electorate);
+    job->lease.emplace(now(), self, lease_bounds(policy), electorate);
     job->gathering = true;
     jobs_[policy.run_id] = job;
     arm(job);
@@ -198,6 +214,11 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   bool decides(const std::string& run_id) {
     const auto job = jobs_.find(run_id);
     return job != jobs_.end() && job->second->lease && job->second->lease->may_decide(now());
+  }
+
+  bool serves(const std::string& run_id) {
+    const auto job = jobs_.find(run_id);
+    return job != jobs_.end() && job->second->lease && !job->second->lease->is_over(now());
   }
 
   bool has_session(const std::string& run_id, const std::string& node) const {
@@ -309,7 +330,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const JobPtr own = sessions_.at(id).job;
     const auto jobs = own ? std::vector<JobPtr>{own} : jobs_named(request.run_id);
     if (jobs.size() > 1) return refuse(id, fmt::format("there are several jobs; name one of them: {}", names()));
-    if (!jobs.empty() && (deposed(jobs.front()) || jobs.front()->gathering))
+    if (!jobs.empty() && (deposed(jobs.front()) || jobs.front()->gathering || !supported(jobs.front())))
       return refuse(id, "the rendezvous server of this job does not decide at present; ask again, or on another node");
     if (!own) answer(id, jobs);
     if (jobs.empty()) return;
@@ -344,10 +365,12 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       job->held[join.node.id] = join;
       return;
     }
-    auto messages = job->membership.join(now(), join.node, join.policy, addresses);
-    if (superseded && restore_or_close(job, join.node.id, *superseded, messages))
-      node_left(job, join.node.id, "opened a new session");
-    deliver(job, std::move(messages));
+    decide(job, [this, job, join, addresses, superseded] {
+      auto messages = job->membership.join(now(), join.node, join.policy, addresses);
+      if (superseded && restore_or_close(job, join.node.id, *superseded, messages))
+        node_left(job, join.node.id, "opened a new session");
+      deliver(job, std::move(messages));
+    });
   }
 
   // A node's new session replaces its old one, unless the new one was refused: then the old one stays. Returns whether
@@ -380,7 +403,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
 
   void begin_lease(const JobPtr& job, const std::string& own_node) {
     const auto& policy = job->membership.policy();
-    job->lease.emplace(own_node, lease_length(policy), first_sets_[policy.run_id]);
+    job->lease.emplace(own_node, lease_bounds(policy), first_sets_[policy.run_id]);
     for (const auto& [node, session] : job->sessions) announce_server(job, session);
   }
 
@@ -393,9 +416,51 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void handle(SessionId, const Session& session, SessionSeen& frame) {
     const JobPtr job = session.job;
     if (!job->lease) return;
-    job->lease->acknowledged(session.node, std::min(now(), from_us(frame.sent_us)), frame.known);
+    job->lease->acknowledged(now(), session.node, std::min(now(), from_us(frame.sent_us)), frame.known);
     announce_confirmed(job);
     if (job->gathering && job->lease->may_decide(now())) gather(job);
+    if (!job->gathering) release_held(job);
+  }
+
+  // ---- the right to decide
+
+  static bool supported(const JobPtr& job) { return !job->lease || job->lease->may_decide(now()); }
+
+  // What the membership decides waits while the server lacks the support of the nodes, in its order.
+  void decide(const JobPtr& job, std::function<void()> event) {
+    if (job->held_events.empty() && supported(job)) return event();
+    job->held_events.push_back(std::move(event));
+    ask_support(job);
+  }
+
+  void release_held(const JobPtr& job) {
+    while (!job->held_events.empty() && supported(job)) {
+      const auto event = std::move(job->held_events.front());
+      job->held_events.pop_front();
+      event();
+    }
+  }
+
+  // The nodes acknowledge at once what the server says of itself.
+  void ask_support(const JobPtr& job) {
+    if (now() >= job->support_asked + support_pause) {
+      job->support_asked = now();
+      for (const auto& [node, session] : job->sessions) announce_server(job, session);
+    }
+    arm(job);
+  }
+
+  // At the end of a job all nodes close their sessions: the others need no message about it.
+  void end_session_of(const JobPtr& job, const std::string& node) {
+    if (!job->membership.ended()) node_left(job, node, "was lost: its connection closed");
+    deliver(job, job->membership.session_closed(now(), node, "its connection closed"));
+  }
+
+  // Returns whether a frame may change what the membership decides.
+  template <class Frame>
+  static constexpr bool needs_decision(const Frame&) {
+    constexpr bool of_the_session = std::is_same_v<Frame, SessionBeat> || std::is_same_v<Frame, SessionSeen>;
+    return !of_the_session && !std::is_same_v<Frame, SessionNode> && !std::constructible_from<RelayMessage, Frame>;
   }
 
   void announce_confirmed(const JobPtr& job) {
@@ -412,7 +477,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     for (const auto& member : round.members)
       if (member.port != 0) nodes.push_back(member.node_id);
     round.confirmed = job->lease->electorate().confirmed();
-    round.electorate = job->lease->adopt(std::move(nodes));
+    round.electorate = job->lease->adopt(now(), std::move(nodes));
     if (round.electorate.term == 0) first_sets_[job->membership.policy().run_id] = round.electorate.number;
   }
 
@@ -477,6 +542,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const auto frame = encode(why);
     jobs_.erase(job->membership.policy().run_id);
     job->timer.cancel();
+    job->held_events.clear();
     for (const auto& [node, session] : std::exchange(job->sessions, {})) {
       sender_.send(session, frame);
       sender_.close(session);
@@ -639,8 +705,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void arm(const JobPtr& job) {
-    const auto due = job->gathering ? job->gathered.value_or(now() + lease_length(job->membership.policy()))
-                                    : job->membership.next_tick();
+    const auto due = due_of(job);
     if (job->armed && job->timer.expiry() == due) return;
     job->armed = true;
     job->timer.expires_at(due);
@@ -652,8 +717,15 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
           ticking->armed = false;
           if (self->deposed(ticking)) return;
           if (ticking->gathering) return self->gather_or_wait(ticking);
+          if (!supported(ticking)) return self->ask_support(ticking);
+          self->release_held(ticking);
           self->deliver(ticking, ticking->membership.tick(now()));
         });
+  }
+
+  Membership::Time due_of(const JobPtr& job) const {
+    if (job->gathering) return job->gathered.value_or(now() + lease_bounds(job->membership.policy()).patience);
+    return supported(job) ? job->membership.next_tick() : job->support_asked + support_pause;
   }
 
   // The job has ended or has no nodes left: frees its run id.
@@ -742,6 +814,9 @@ void MembershipHub::serve_elected(const JobPolicy& policy, const ServerName& sel
 }
 bool MembershipHub::decides(const std::string& run_id) const {
   return impl_->decides(run_id);
+}
+bool MembershipHub::serves(const std::string& run_id) const {
+  return impl_->serves(run_id);
 }
 bool MembershipHub::has_session(const std::string& run_id, const std::string& node) const {
   return impl_->has_session(run_id, node);

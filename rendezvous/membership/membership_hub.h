@@ -74,6 +74,8 @@ class MembershipHub final : public SessionHub {
   void serve_elected(const JobPolicy& policy, const ServerName& self, const Electorate& electorate);
   // Returns whether the server has been elected for the job and may decide.
   bool decides(const std::string& run_id) const;
+  // Returns the same, also while it lacks the support of nodes and may get it again.
+  bool serves(const std::string& run_id) const;
   bool has_session(const std::string& run_id, const std::string& node) const;
   // The node's process has ended.
   void node_ended(const std::string& run_id, const std::string& node);

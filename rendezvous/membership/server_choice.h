@@ -30,6 +30,9 @@ class ServerChoice {
   virtual bool session_began(const ServerName& server, bool decides) = 0;
   // The session was lost. heard: when the last frame came.
   virtual void session_lost(Time heard) = 0;
+  // The server of the session is silent, and may be lost; a frame of it has come after all. heard: as above.
+  virtual void server_silent(Time heard) = 0;
+  virtual void server_heard() = 0;
   // While no server is known after that: when the endpoint is tried, in case nobody has been elected. The client
   // redials until then at least.
   virtual std::optional<Time> patience_ends() const = 0;

@@ -48,6 +48,8 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 constexpr auto attempt_timeout = 10s;       // from the name lookup to the server's first frame
+constexpr auto probe_bound = 200ms;         // for the answer of a server that seems to be silent
+constexpr auto silence_interval = 50ms;     // at which a silent server is looked at
 constexpr auto first_report_delay = 500ms;  // a server usually starts within this time: no log line before
 
 std::int64_t wall_clock_us() {
@@ -61,18 +63,20 @@ std::int64_t wall_clock_us() {
 class SessionClient::Session : public std::enable_shared_from_this<Session> {
  public:
   Session(asio::io_context& loop, SessionClientOptions options, NodeInfo self, JobPolicy policy, Handler handler,
-          RelayHandlers relay)
+          RelayHandlers relay, std::function<bool()> workers_wait)
       : options_(std::move(options)),
         endpoint_(format_host_port(options_.host, options_.port)),
         self_(std::move(self)),
         policy_(std::move(policy)),
         handler_(std::move(handler)),
         relay_(std::move(relay)),
+        workers_wait_(std::move(workers_wait)),
         loop_(loop),
         socket_(loop),
         lookup_(loop),
         watchdog_(loop),
         beat_timer_(loop),
+        silence_timer_(loop),
         pause_(loop),
         lease_timer_(loop),
         liveness_clock_(policy_.keep_alive_interval),
@@ -93,6 +97,11 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     if (closed_ || established_) return;
     pause_.cancel();
     if (dialling_) drop_connection();
+  }
+
+  void give_server_up() {
+    if (established_ && !closed_ && !end_reason_)
+      end_session(fmt::format("no message for {}, as at most nodes", duration_text(silence())));
   }
 
   // Until the lease ends, JOIN says that this node's workers run.
@@ -450,6 +459,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
       options_.choice->session_began({}, true);
     if (!established_) start_heartbeats();
     heard_at_ = Clock::now();
+    if (std::exchange(silent_, false)) options_.choice->server_heard();
     liveness_clock_.advance(StallAwareClock::Clock::now());
     last_heard_ = liveness_clock_.elapsed();
     std::visit([this](auto& one) { handle(std::move(one)); }, frame);
@@ -598,6 +608,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     lookup_.cancel();
     watchdog_.cancel();
     beat_timer_.cancel();
+    silence_timer_.cancel();
   }
 
   // ---- time
@@ -621,7 +632,40 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     liveness_clock_.advance(StallAwareClock::Clock::now());
     last_heard_ = liveness_clock_.elapsed();
     schedule_heartbeat();
+    silent_ = false;
+    if (options_.choice) watch_silence(policy_.support_bound() - probe_bound);
     if (const auto connected = relay_.connected) connected();
+  }
+
+  std::chrono::milliseconds silence() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_at_);
+  }
+
+  void watch_silence(Clock::duration pause) {
+    silence_timer_.expires_after(pause);
+    silence_timer_.async_wait([weak = weak_from_this()](error_code error) {
+      const auto self = weak.lock();
+      if (!error && self && self->has_session()) self->check_silence();
+    });
+  }
+
+  // A server that seems to be silent is asked once more: this process may not have read what has come.
+  void check_silence() {
+    const bool waits = workers_wait_ && workers_wait_();
+    const auto bound =
+        std::max(policy_.support_bound(), waits ? 0ms : policy_.heartbeat_timeout() - policy_.keep_alive_interval);
+    if (may_have_successor_ && !silent_ && silence() >= bound - probe_bound) {
+      if (probed_ == heard_at_) {
+        silent_ = true;
+        options_.choice->server_silent(heard_at_);
+      } else {
+        probed_ = heard_at_;
+        beat();
+        return watch_silence(probe_bound);
+      }
+    }
+    watch_silence(silence() < policy_.support_bound() - probe_bound ? policy_.support_bound() - probe_bound - silence()
+                                                                    : silence_interval);
   }
 
   void schedule_heartbeat() {
@@ -647,9 +691,13 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     liveness_clock_.advance(StallAwareClock::Clock::now());
     if (liveness_clock_.reliable() && liveness_clock_.elapsed() - last_heard_ >= heartbeat_timeout())
       return end_session(fmt::format("no heartbeat for {}", duration_text(heartbeat_timeout())));
+    beat();
+    schedule_heartbeat();
+  }
+
+  void beat() {
     unanswered_.push_back(Clock::now());
     send(SessionBeat{});
-    schedule_heartbeat();
   }
 
   // Ends the session from this side; the reader's coroutine then rejoins.
@@ -742,16 +790,19 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   bool may_have_successor_ = false;  // the server of this session, which has named itself
   std::int64_t seen_us_ = 0;         // of the last frame that this node has acknowledged
   Clock::time_point heard_at_{};     // when the last frame of this session came
+  Clock::time_point probed_{};       // heard_at_ when the server was asked for a sign
+  bool silent_ = false;              // ServerChoice has been told that the server is
   NodeInfo self_;
   const JobPolicy policy_;
   Handler handler_;
   RelayHandlers relay_;
+  const std::function<bool()> workers_wait_;  // may be unset
 
   asio::io_context& loop_;
   tcp::socket socket_;
   rendezvous::HostLookup lookup_;
   asio::steady_timer watchdog_;
-  asio::steady_timer beat_timer_;
+  asio::steady_timer beat_timer_, silence_timer_;
   asio::steady_timer pause_;
   asio::steady_timer lease_timer_;
   std::deque<std::string> outgoing_;
@@ -795,12 +846,17 @@ SessionClient::~SessionClient() {
 
 void SessionClient::join(const NodeInfo& self, const JobPolicy& policy, Handler handler) {
   if (session_) session_->stop();
-  session_ = std::make_shared<Session>(loop_, options_, self, policy, std::move(handler), relay_handlers_);
+  session_ =
+      std::make_shared<Session>(loop_, options_, self, policy, std::move(handler), relay_handlers_, workers_wait_);
   session_->start();
 }
 
 void SessionClient::redial() {
   if (session_) session_->redial();
+}
+
+void SessionClient::give_server_up() {
+  if (session_) session_->give_server_up();
 }
 
 void SessionClient::ready(std::int64_t generation, std::uint16_t worker_store_port) {

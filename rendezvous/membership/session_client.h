@@ -45,11 +45,12 @@ struct SessionClientOptions {
 // broke, no frame came for keep_alive_max_attempt intervals, or the server dropped this node), the handler gets
 // ContactBroken, and the client redials for rejoin_timeout; it rejoins with the same node id and its last round.
 // The lease of ContactBroken ends heartbeat_timeout() after this node sent the last frame that the server has answered:
-// not before that can the server count it as lost for its silence. Nothing is left of it if heartbeats were missing, or
-// if the server dropped this node. The time during which this process was stopped counts.
-// Ownership: the event loop must outlive this object; the handler may destroy it.
-// Threads: all calls and the handler on the event loop.
-// Errors: ContactLost, after which join() may be called again, with
+// not before that can the server count it as lost for its silence. Where another server can be elected, the client
+// tells ServerChoice of a server that answers nothing for a keep-alive interval less than that, or, where the workers
+// wait, for JobPolicy::support_bound(), and then not to a heartbeat either. Nothing is left of it if heartbeats were
+// missing, or if the server dropped this node. The time during which this process was stopped counts. Ownership: the
+// event loop must outlive this object; the handler may destroy it. Threads: all calls and the handler on the event
+// loop. Errors: ContactLost, after which join() may be called again, with
 //   Errc::timeout          no server answered in time; names the endpoint, or its name that is not resolved, and
 //                          what to check
 //   Errc::usage            the server refused this node (other options, another job of the same id, no token), or one
@@ -79,13 +80,17 @@ class SessionClient final : public Rendezvous {
   bool relay(const RelayMessage& message) override;
   // ServerChoice::target() is another one now: a session that is being opened elsewhere is given up.
   void redial();
+  // ServerChoice has given up the server of the session, which is silent.
+  void give_server_up();
   void on_relay(RelayHandlers handlers) override { relay_handlers_ = std::move(handlers); }
+  void on_silence(std::function<bool()> workers_wait) override { workers_wait_ = std::move(workers_wait); }
 
  private:
   class Session;
   boost::asio::io_context& loop_;
   const SessionClientOptions options_;
   RelayHandlers relay_handlers_;
+  std::function<bool()> workers_wait_;
   std::shared_ptr<Session> session_;
 };
 

@@ -30,6 +30,7 @@ void Succession::session_began(const std::optional<ServerName>& server) {
     term_ = 0;
   }
   phase_ = Phase::following;
+  silent_ = given_up_ = false;
   server_ = server;
   if (server) term_ = server->term;
   asking_.reset();
@@ -41,8 +42,29 @@ void Succession::session_began(const std::optional<ServerName>& server) {
 
 SuccessionActions Succession::session_lost(Time now, Time heard) {
   if (phase_ != Phase::following) return {};
-  begin_search(now, heard + options_.heartbeat_timeout);
+  begin_search(now, heard + options_.support_bound);
   return act(now);
+}
+
+SuccessionActions Succession::server_silent(Time now, Time heard) {
+  if (phase_ != Phase::following || silent_ || !server_) return {};
+  silent_ = true;
+  free_at_ = heard + options_.support_bound;
+  stand_at_ = std::max(now, free_at_) + turn();
+  return act(now);
+}
+
+void Succession::server_heard() {
+  if (!std::exchange(silent_, false)) return;
+  asking_.reset();
+  stand_at_.reset();
+}
+
+void Succession::give_server_up(Time now) {
+  const auto asking = asking_;
+  begin_search(now, free_at_);
+  asking_ = asking;
+  given_up_ = true;
 }
 
 SuccessionActions Succession::stepped_down(Time now) {
@@ -56,6 +78,7 @@ SuccessionActions Succession::stepped_down(Time now) {
 // A node without part in an election finds a server at the endpoint alone.
 void Succession::begin_search(Time now, Time free_at) {
   phase_ = Phase::searching;
+  silent_ = false;
   free_at_ = free_at;
   ended_ = tries_endpoint_ = false;
   asking_.reset();
@@ -86,11 +109,12 @@ SuccessionActions Succession::server_ended(Time now, const std::string& node) {
 
 VoteReply Succession::vote_asked(Time now, const VoteRequest& request) {
   VoteReply reply{.term = request.term, .trial = request.trial, .granted = false, .voted = term_, .server = {}};
-  if (phase_ != Phase::searching) reply.server = server_;
+  if (!searching()) reply.server = server_;
   const bool open = request.term > term_ || (request.term == term_ && voted_for_ == request.candidate);
   if (!may_vote(now) || !open || request.newest < electorate_.newest().version) return reply;
   reply.granted = true;
   if (request.trial) return reply;
+  if (silent_) give_server_up(now);
   term_ = request.term;
   voted_for_ = request.candidate;
   reply.voted = term_;
@@ -100,12 +124,12 @@ VoteReply Succession::vote_asked(Time now, const VoteRequest& request) {
 }
 
 SuccessionActions Succession::vote_answered(Time now, const std::string& node, const VoteReply& reply) {
-  if (phase_ != Phase::searching) return {};
+  if (!searching() && !silent_) return {};
   if (reply.server)
     if (auto actions = consider(now, *reply.server, false); !actions.empty()) return actions;
   if (!asking_ || reply.term != asking_->term || reply.trial != asking_->trial) return {};
   if (!reply.granted && reply.voted >= asking_->term) {  // that term is over
-    term_ = std::max(term_, reply.voted);
+    if (searching()) term_ = std::max(term_, reply.voted);
     asking_.reset();
     stand_at_ = now + options_.turn + turn();
     return {};
@@ -123,7 +147,7 @@ SuccessionActions Succession::vote_answered(Time now, const std::string& node, c
 }
 
 SuccessionActions Succession::announced(Time now, const ServerName& server, bool decides) {
-  return phase_ == Phase::searching ? consider(now, server, decides) : SuccessionActions();
+  return searching() || silent_ ? consider(now, server, decides) : SuccessionActions();
 }
 
 // The server that this node has lost may live, for others; a later one has taken its place. A node that has voted in a
@@ -137,6 +161,7 @@ SuccessionActions Succession::consider(Time now, const ServerName& server, bool 
     elected_ = server;
     return {};
   }
+  if (silent_) give_server_up(now);
   elected_.reset();
   asking_.reset();
   if (knows_less) return {FollowServer{server}};  // as one that finds it at the endpoint
@@ -163,11 +188,12 @@ SuccessionActions Succession::stand(Time now, bool trial) {
 }
 
 SuccessionActions Succession::count_votes(Time now) {
-  const bool tie = options_.survives_tie && is_one_of_two();
+  const bool tie = searching() && options_.survives_tie && is_one_of_two();
   const auto supports = [&](const std::string& node) { return votes_.contains(node); };
   const bool majority = electorate_.elects(supports);
   if (!majority && !tie) return {};
   if (asking_->trial) {
+    if (silent_) give_server_up(now);
     term_ = asking_->term;
     voted_for_ = options_.self;
     return stand(now, false);
@@ -228,7 +254,7 @@ SuccessionActions Succession::tick(Time now) {
 }
 
 SuccessionActions Succession::act(Time now) {
-  if (phase_ != Phase::searching) return {};
+  if (!searching() && !silent_) return {};
   SuccessionActions actions;
   if (elected_ && may_vote(now)) return consider(now, *std::exchange(elected_, std::nullopt), false);
   if (probe_at_ && now >= *probe_at_) {
@@ -241,7 +267,7 @@ SuccessionActions Succession::act(Time now) {
     else
       stand_at_.reset();
   }
-  if (endpoint_at_ && now >= *endpoint_at_ && phase_ == Phase::searching) {
+  if (endpoint_at_ && now >= *endpoint_at_ && searching()) {
     endpoint_at_.reset();
     tries_endpoint_ = true;
     actions.emplace_back(TryEndpoint{});
@@ -250,7 +276,7 @@ SuccessionActions Succession::act(Time now) {
 }
 
 std::optional<Succession::Time> Succession::next_tick() const {
-  if (phase_ != Phase::searching) return std::nullopt;
+  if (!searching() && !silent_) return std::nullopt;
   std::optional<Time> next;
   for (const auto& timer : {probe_at_, stand_at_, endpoint_at_})
     if (timer && (!next || *timer < *next)) next = timer;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -51,12 +52,16 @@ using SuccessionActions = std::vector<SuccessionAction>;
 // Who serves a job's rendezvous after its server, one node's part of the election. A state machine: events and the time
 // in, actions out.
 //
-//   following --session lost--> searching --majority of votes--> serving
+//   following --session lost, or a vote for another--> searching --majority of votes--> serving
 //
 // A node that has lost its session votes, and stands, once the server is known to have ended, or the lease that it gave
-// the server has: heartbeat_timeout after the last message of the server (ServerLease). Until then it may find that the
+// the server has: support_bound after the last message of the server (ServerLease). Until then it may find that the
 // server lives. The nodes stand in the order of their ranks, some time apart. A candidate asks first whether it would
 // be elected, so that terms grow by elections alone. A voter refuses candidates that know fewer sets of nodes than it.
+//
+// A node that has a session with a silent server votes and stands too, after the same time, and keeps the session until
+// it has a majority in the trial, or votes for a candidate that has: it gives the server up then. So a node that alone
+// hears nothing of the server loses nothing.
 //
 // Where so few nodes are left that nobody can be elected, the node tries the endpoint of the job: at once in a job of
 // two nodes, of which the one without the server is no majority, unless tie_break lets it survive.
@@ -69,8 +74,9 @@ class Succession {
 
   struct Options {
     std::string self;  // the id of this node
-    Duration heartbeat_timeout = std::chrono::seconds(5);
-    bool survives_tie = false;  // one of two nodes goes on without the server
+    Duration support_bound = std::chrono::seconds(2);
+    Duration heartbeat_timeout = std::chrono::seconds(5);  // for which the nodes may need to elect a server
+    bool survives_tie = false;                             // one of two nodes goes on without the server
     // The time between two candidates, and for which one waits for votes.
     Duration turn = std::chrono::milliseconds(60);
     Duration answer_bound = std::chrono::milliseconds(400);
@@ -88,6 +94,12 @@ class Succession {
   void session_began(const std::optional<ServerName>& server);
   // heard: when the last message of the server came.
   SuccessionActions session_lost(Time now, Time heard);
+  // The server of the session may be lost: it is silent. A message of it follows, or the session is lost later.
+  SuccessionActions server_silent(Time now, Time heard);
+  void server_heard();
+  // Returns whether the node has given its server up since the last call: the session with it is to be ended before
+  // anything else is received of it.
+  bool take_given_up() { return std::exchange(given_up_, false); }
   // The server of this name ended, by the report of its kernel, or says that it ends.
   SuccessionActions server_ended(Time now, const std::string& node);
   // The server in this process has stopped deciding.
@@ -109,8 +121,8 @@ class Succession {
   bool accepts(const ServerName& server, bool decides) const {
     return server.term >= term_ || (decides && tries_endpoint_);
   }
-  // Returns whether the lost server is known to have ended, or its lease has.
-  bool may_vote(Time now) const { return phase_ == Phase::searching && now >= free_at_; }
+  // Returns whether the server, which is lost or silent, is known to have ended, or its lease has.
+  bool may_vote(Time now) const { return (searching() || silent_) && now >= free_at_; }
   // Returns whether it has returned TryEndpoint, and no session has begun since.
   // Returns when it tries the endpoint if nobody has been elected by then; none: it does already, or follows a server.
   std::optional<Time> patience_ends() const { return searching() ? endpoint_at_ : std::nullopt; }
@@ -128,6 +140,7 @@ class Succession {
   Duration patience(Duration later) const;
   Duration turn() const;
   void begin_search(Time now, Time free_at);
+  void give_server_up(Time now);
   SuccessionActions act(Time now);
   SuccessionActions stand(Time now, bool trial);
   SuccessionActions count_votes(Time now);
@@ -140,9 +153,11 @@ class Succession {
   std::optional<ServerName> server_;  // that this node follows, or has lost
   std::uint64_t term_ = 0;            // the highest in which this node has voted, or followed a server
   std::string voted_for_;             // in that term
-  Time free_at_{};                    // while searching: when the lease of the lost server ends
-  bool ended_ = false;                // the lost server has
-  bool tries_endpoint_ = false;       // while searching
+  bool silent_ = false;               // while following: the server is
+  bool given_up_ = false;
+  Time free_at_{};               // when the lease of the server that is lost or silent ends
+  bool ended_ = false;           // the lost server has
+  bool tries_endpoint_ = false;  // while searching
   std::optional<Time> probe_at_, stand_at_, endpoint_at_;
   std::optional<VoteRequest> asking_;
   std::set<std::string> votes_;

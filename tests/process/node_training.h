@@ -21,6 +21,7 @@ inline constexpr const char* able = "all workers can recover: true";
 struct NodeOptions {
   std::optional<std::size_t> node_rank = std::nullopt;  // that its agent asks for; none: the number of agents before it
   bool may_serve = false;     // the rendezvous at its endpoint; the first agent does in any case
+  Words enter = {};           // the prefix of its command line; none: it runs on this host
   std::string wait_for = {};  // with may_wait: a FIFO from which its worker reads a line before it starts; empty: none
 };
 
@@ -55,6 +56,7 @@ class NodeTraining {
                         DDPRUN_WORKER};
     if (may_wait)
       words.insert(words.begin() + 1 + static_cast<std::ptrdiff_t>(launch.size()), waiting.begin(), waiting.end());
+    words.insert(words.begin(), agent.enter.begin(), agent.enter.end());
     agents_.push_back(std::make_unique<Child>(words, variables));
     return *agents_.back();
   }
@@ -99,7 +101,7 @@ class NodeTraining {
   }
 
   // That of the rendezvous server: host and port.
-  std::string endpoint() const { return "127.0.0.1:" + port_; }
+  std::string endpoint() const { return host + ":" + port_; }
 
   static pid_t parent_of(pid_t pid) {
     const auto status = proc_text(std::to_string(pid), "status");
@@ -112,7 +114,8 @@ class NodeTraining {
   }
 
   Training training;
-  bool may_wait = false;  // the same for all agents
+  bool may_wait = false;           // the same for all agents
+  std::string host = "127.0.0.1";  // of the endpoint; the first agent runs there
 
  private:
   const std::string nnodes_, last_call_;

@@ -24,7 +24,9 @@ using namespace std::chrono_literals;
 
 constexpr auto heartbeat_timeout = 1000ms;
 constexpr auto beat_interval = 200ms;
-constexpr auto lease_length = heartbeat_timeout - beat_interval / 2;
+constexpr auto support_bound = 2 * beat_interval;
+constexpr LeaseBounds lease_bounds{.support = support_bound - beat_interval / 4,
+                                   .patience = heartbeat_timeout - beat_interval / 2};
 constexpr auto faults_end = 12s;
 constexpr auto schedule_end = 24s;
 
@@ -83,6 +85,7 @@ class Process {
   void on(const std::string& from, const VoteReply& reply);
   void on(const std::string& from, const Elected& elected);
   void act(const SuccessionActions& actions);
+  void end_given_up();
   void serve();
   void serve_afresh();
   bool deposed();
@@ -97,6 +100,7 @@ class Process {
   Time outside_until_{};                  // the node of the server here is in no round
   bool follows_ = false;
   Time heard_{};
+  Duration suspicion_ = support_bound;  // after which silence it may give the server up
   Time next_beat_{};
 };
 
@@ -111,6 +115,7 @@ class Job {
   void confirmed(const Process& server, ElectorateVersion version);
   void began(const Process& server);
   void deposed(const Process& server);
+  void gave_up(const Process& node);
   // Elected servers announce themselves at the endpoint.
   std::optional<ServerName> server_at_endpoint();
   // Returns whether no server lives, and no election can succeed. A server that is started then begins another job, as
@@ -164,6 +169,7 @@ class Job {
 Process::Process(Job& job, std::string name, std::optional<ServerName> server, bool survives_tie)
     : id(std::move(name)),
       succession({.self = id,
+                  .support_bound = support_bound,
                   .heartbeat_timeout = heartbeat_timeout,
                   .survives_tie = survives_tie,
                   .turn = 20ms,
@@ -173,7 +179,7 @@ Process::Process(Job& job, std::string name, std::optional<ServerName> server, b
       heard_(job.time.now()) {}
 
 void Process::begin_as_first(const std::vector<std::string>& nodes) {
-  lease.emplace(id, lease_length);
+  lease.emplace(id, lease_bounds);
   for (const auto& node : nodes) sessions_[node] = job_.time.now();
   sessions_.erase(id);
 }
@@ -185,7 +191,9 @@ void Process::tick() {
     follows_ = false;
     act(succession.session_lost(now, heard_));
   }
+  if (!lease && follows_ && now - heard_ >= suspicion_) act(succession.server_silent(now, heard_));
   if (const auto due = succession.next_tick(); due && now >= *due) act(succession.tick(now));
+  end_given_up();
   if (lease || follows_ || now < next_beat_) return;
   next_beat_ = now + beat_interval;
   if (at_endpoint) target = job_.server_at_endpoint();
@@ -212,7 +220,7 @@ void Process::leave() {
 // ---- the server
 
 void Process::serve_afresh() {
-  lease.emplace(id, lease_length, first_sets_);
+  lease.emplace(id, lease_bounds, first_sets_);
   round_.reset();
   sessions_.clear();
   decided_ = at_endpoint = false;
@@ -268,7 +276,7 @@ void Process::decide_on_nodes() {
   std::ranges::sort(newest);
   if (nodes == newest) return;
   if (nodes.empty()) return;
-  const auto version = lease->adopt(nodes);
+  const auto version = lease->adopt(now, nodes);
   round_ = NodeSet{.version = version, .nodes = nodes};
   if (version.term == 0) first_sets_ = version.number;
   succession.adopt(*round_, lease->electorate().confirmed());
@@ -296,7 +304,7 @@ void Process::on(const std::string& from, const Join& join) {
 void Process::on(const std::string& from, const Seen& seen) {
   if (!lease || deposed() || seen.term != lease->server().term || !sessions_.contains(from)) return;
   sessions_[from] = job_.time.now();
-  lease->acknowledged(from, seen.sent, seen.known);
+  lease->acknowledged(job_.time.now(), from, seen.sent, seen.known);
 }
 
 void Process::on(const std::string& from, const Probed&) {
@@ -315,6 +323,8 @@ void Process::on(const std::string& from, const Beat& beat) {
     succession.session_began(beat.server);
   }
   heard_ = job_.time.now();
+  succession.server_heard();
+  if (job_.random.one_in(5)) suspicion_ = job_.random.duration(support_bound / 2, heartbeat_timeout);
   if (beat.newest.version.term == beat.server.term) succession.adopt(beat.newest, beat.confirmed);
   succession.confirm(beat.confirmed);
   job_.send(id, from,
@@ -346,7 +356,7 @@ void Process::act(const SuccessionActions& actions) {
       job_.probe(id, probe->node);
     } else if (const auto* serve = std::get_if<ServeJob>(&action)) {
       job_.note(id, "is elected in term {}", serve->self.term);
-      lease.emplace(job_.time.now(), serve->self, lease_length, succession.electorate());
+      lease.emplace(job_.time.now(), serve->self, lease_bounds, succession.electorate());
       target.reset();
       at_endpoint = false;
       next_beat_ = {};
@@ -367,6 +377,14 @@ void Process::act(const SuccessionActions& actions) {
 
 void Process::receive(const std::string& from, const Message& message) {
   std::visit([&](const auto& one) { on(from, one); }, message);
+  end_given_up();
+}
+
+// It has given its server up, and acknowledges nothing of it any more.
+void Process::end_given_up() {
+  if (!succession.take_given_up()) return;
+  follows_ = false;
+  job_.gave_up(*this);
 }
 
 // ---- the job
@@ -452,6 +470,11 @@ void Job::confirmed(const Process& server, ElectorateVersion version) {
     broke(fmt::format("set {}.{} is confirmed after {}.{}", version.term, version.number, last_confirmed_.term,
                       last_confirmed_.number));
   last_confirmed_ = std::max(last_confirmed_, version);
+}
+
+void Job::gave_up(const Process& node) {
+  ++outcome_.given_up;
+  note(node.id, "gives up its server");
 }
 
 Process* Job::some(const std::function<bool(Process&)>& which) {

@@ -18,6 +18,7 @@ struct SuccessionOptions {
 struct SuccessionOutcome {
   int elections = 0;                // servers that have decided after the first one
   int deposed = 0;                  // servers that found that they may not decide any more
+  int given_up = 0;                 // nodes that gave up a silent server with which they had a session
   int decisions = 0;                // sets of nodes
   int confirmed = 0;                // of them
   int outside = 0;                  // sets of nodes without the server

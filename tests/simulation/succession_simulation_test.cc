@@ -7,7 +7,7 @@ using namespace ddprun::testing;
 namespace {
 
 struct Reach {
-  int elections = 0, deposed = 0, decisions = 0, confirmed = 0, outside = 0, fresh = 0, ended = 0;
+  int elections = 0, deposed = 0, given_up = 0, decisions = 0, confirmed = 0, outside = 0, fresh = 0, ended = 0;
 };
 
 Reach sweep(std::uint64_t first, std::uint64_t last, bool ties = false) {
@@ -19,6 +19,7 @@ Reach sweep(std::uint64_t first, std::uint64_t last, bool ties = false) {
     REQUIRE(outcome.broken.empty());
     reach.elections += outcome.elections;
     reach.deposed += outcome.deposed;
+    reach.given_up += outcome.given_up;
     reach.decisions += outcome.decisions;
     reach.confirmed += outcome.confirmed;
     reach.outside += outcome.outside;
@@ -34,6 +35,7 @@ TEST_CASE("elections in 2,000 schedules: one server decides at a time, and knows
   const auto reach = sweep(1, 2000);
   CHECK(reach.elections > 2000);
   CHECK(reach.deposed > 1000);
+  CHECK(reach.given_up > 2000);
   CHECK(reach.decisions > 10'000);
   CHECK(reach.confirmed > 10'000);
   CHECK(reach.outside > 1000);

@@ -108,6 +108,8 @@ class FixedServer final : public ServerChoice {
   void attempt_failed(const HostPort&) override {}
   bool session_began(const ServerName&, bool) override { return true; }
   void session_lost(Time) override { set = {}; }
+  void server_silent(Time) override {}
+  void server_heard() override {}
   std::optional<Time> patience_ends() const override { return std::nullopt; }
   void server_ends() override {}
   void moved(const HostPort&) override {}

@@ -16,6 +16,7 @@ using Names = std::vector<std::string>;
 using Time = Succession::Time;
 
 constexpr Time start{1h};
+constexpr LeaseBounds bounds{.support = 2s, .patience = 4s};
 
 Electorate::Supporters among(Names names) {
   return [names = std::move(names)](const std::string& node) { return std::ranges::count(names, node) > 0; };
@@ -31,7 +32,7 @@ Electorate confirmed(const Names& nodes) {
 
 // A node of a job of these nodes whose server is a.
 Succession follower(const std::string& self, const Names& nodes, bool survives_tie = false) {
-  Succession succession({.self = self, .heartbeat_timeout = 5s, .survives_tie = survives_tie});
+  Succession succession({.self = self, .support_bound = 2s, .heartbeat_timeout = 5s, .survives_tie = survives_tie});
   succession.session_began(ServerName{.node = "a", .inherited = {}});
   succession.adopt({.version = {0, 1}, .nodes = nodes}, {});
   succession.confirm({0, 1});
@@ -102,76 +103,101 @@ TEST_CASE("a node that does not know the confirmed set elects nobody, until a se
   CHECK(electorate.elects(among({"a", "b"})));
 }
 
-TEST_CASE("a server decides while half of the nodes have acknowledged what it sent within a lease") {
-  ServerLease lease("a", 4s);
+TEST_CASE("a server decides while half of the nodes have acknowledged what it sent a short time ago") {
+  ServerLease lease("a", bounds);
   CHECK(lease.may_decide(start));
-  const auto version = lease.adopt({"a", "b", "c"});
+  const auto version = lease.adopt(start, {"a", "b", "c"});
   CHECK_FALSE(lease.take_confirmed());
-  lease.acknowledged("b", start, version);
+  lease.acknowledged(start, "b", start, version);
   CHECK(lease.take_confirmed() == version);
-  CHECK(lease.may_decide(start + 3999ms));
-  lease.acknowledged("c", start + 1s, version);
-  CHECK(lease.may_decide(start + 4999ms));
-  CHECK(lease.is_over(start + 5s));
+  CHECK(lease.may_decide(start + 1999ms));
+  lease.acknowledged(start + 1s, "c", start + 1s, version);
+  CHECK(lease.may_decide(start + 2999ms));
+  CHECK_FALSE(lease.may_decide(start + 3s));
+}
+
+TEST_CASE("a server that lacks support may get it again, until it has lacked it for too long") {
+  ServerLease lease("a", bounds);
+  const auto version = lease.adopt(start, {"a", "b", "c"});
+  lease.acknowledged(start, "b", start, version);
+  CHECK_FALSE(lease.may_decide(start + 3s));
+  CHECK_FALSE(lease.is_over(start + 3s));
+  lease.acknowledged(start + 3s, "b", start + 1s, version);  // it comes late
+  CHECK_FALSE(lease.may_decide(start + 3s));
+  lease.acknowledged(start + 3s, "b", start + 3s, version);
+  CHECK(lease.may_decide(start + 3s));
+  CHECK_FALSE(lease.is_over(start + 6999ms));
+  CHECK(lease.is_over(start + 7s));
+  lease.acknowledged(start + 7s, "b", start + 7s, version);
+  CHECK_FALSE(lease.may_decide(start + 7s));
+}
+
+TEST_CASE("a set is not confirmed by acknowledgements that no longer count") {
+  ServerLease lease("a", bounds);
+  const auto first = lease.adopt(start, {"a", "b", "c", "d", "e"});
+  for (const auto* node : {"b", "c"}) lease.acknowledged(start, node, start, first);
+  CHECK(lease.take_confirmed() == first);
+  const auto second = lease.adopt(start, {"a", "b", "c", "d"});
+  lease.acknowledged(start, "b", start, second);
+  lease.acknowledged(start + 3s, "c", start + 3s, second);
+  CHECK_FALSE(lease.take_confirmed());
+  lease.acknowledged(start + 3s, "b", start + 3s, second);
+  CHECK(lease.take_confirmed() == second);
 }
 
 TEST_CASE("nodes that have ended are not counted") {
-  ServerLease lease("a", 4s);
-  const auto version = lease.adopt({"a", "b", "c"});
-  lease.acknowledged("b", start, version);
+  ServerLease lease("a", bounds);
+  const auto version = lease.adopt(start, {"a", "b", "c"});
+  for (const auto* node : {"b", "c"}) lease.acknowledged(start, node, start, version);
   lease.ended(start, "c");
   CHECK(lease.may_decide(start + 10s));
-  lease.acknowledged("c", start + 10s, version);  // it has come again
+  lease.acknowledged(start + 10s, "c", start + 10s, version);  // it has come again
   CHECK(lease.is_over(start + 20s));
 }
 
-TEST_CASE("an elected server decides once a majority knows its first set, and gives up after a lease") {
+TEST_CASE("a node that ended after its support had run out may have voted, and is counted") {
+  ServerLease lease("a", bounds);
+  const auto version = lease.adopt(start, {"a", "b", "c", "d", "e"});
+  for (const auto* node : {"b", "c", "d"}) lease.acknowledged(start, node, start, version);
+  for (const auto* node : {"c", "d", "e"}) lease.ended(start + 2s, node);
+  lease.acknowledged(start + 2s, "b", start + 2s, version);
+  CHECK_FALSE(lease.may_decide(start + 2s));
+}
+
+TEST_CASE("an elected server decides once a majority knows its first set, and gives up after its patience") {
   auto electorate = confirmed({"a", "b", "c", "d"});
   electorate.begin_term(1, true);
   const ServerName self{.node = "b", .term = 1, .inherited = {0, 1}};
-  ServerLease lease(start, self, 4s, electorate);
+  ServerLease lease(start, self, bounds, electorate);
   CHECK_FALSE(lease.may_decide(start));
   lease.ended(start, "a");
-  lease.acknowledged("c", start, {1, 1});
+  lease.acknowledged(start, "c", start, {1, 1});
   CHECK_FALSE(lease.may_decide(start));  // half is enough for a server that has had a majority
   auto late = lease;
   CHECK(late.is_over(start + 4s));
-  late.acknowledged("d", start + 4s, {1, 1});
+  late.acknowledged(start + 4s, "d", start + 4s, {1, 1});
   CHECK_FALSE(late.may_decide(start + 4s));
-  lease.acknowledged("d", start, {1, 1});
+  lease.acknowledged(start, "d", start, {1, 1});
   CHECK(lease.take_confirmed() == ElectorateVersion{1, 1});
   CHECK(lease.may_decide(start));
 }
 
-TEST_CASE("a lease that has been without support is over for good") {
-  ServerLease lease("a", 4s);
-  const auto version = lease.adopt({"a", "b", "c", "d"});
-  lease.acknowledged("b", start, version);
-  lease.acknowledged("c", start, version);
-  lease.ended(start + 5s, "c");  // others may have been elected a second ago
-  lease.ended(start + 5s, "d");
-  CHECK(lease.is_over(start + 5s));
-  lease.acknowledged("b", start + 5s, version);
-  lease.acknowledged("c", start + 5s, version);
-  CHECK_FALSE(lease.may_decide(start + 5s));
-}
-
 TEST_CASE("a server outside the round is none of its nodes, and needs more than half of them") {
-  ServerLease lease("a", 4s);
-  const auto version = lease.adopt({"b", "c", "d"});
+  ServerLease lease("a", bounds);
+  const auto version = lease.adopt(start, {"b", "c", "d"});
   CHECK(lease.electorate().newest().nodes == Names{"b", "c", "d"});
-  lease.acknowledged("b", start, version);
+  lease.acknowledged(start, "b", start, version);
   CHECK_FALSE(lease.take_confirmed());
-  lease.acknowledged("c", start, version);
+  lease.acknowledged(start, "c", start, version);
   CHECK(lease.take_confirmed() == version);
-  lease.acknowledged("b", start + 3s, version);
-  CHECK(lease.is_over(start + 4s));
+  lease.acknowledged(start + 1s, "b", start + 1s, version);
+  CHECK_FALSE(lease.may_decide(start + 2s));
 }
 
 TEST_CASE("a server outside the round decides when all nodes of the round have ended") {
-  ServerLease lease("a", 4s);
-  const auto version = lease.adopt({"b", "c"});
-  for (const auto* node : {"b", "c"}) lease.acknowledged(node, start, version);
+  ServerLease lease("a", bounds);
+  const auto version = lease.adopt(start, {"b", "c"});
+  for (const auto* node : {"b", "c"}) lease.acknowledged(start, node, start, version);
   for (const auto* node : {"b", "c"}) lease.ended(start + 1s, node);
   CHECK(lease.may_decide(start + 10s));
 }
@@ -205,19 +231,65 @@ TEST_CASE("an answer to a trial is no vote") {
   CHECK_FALSE(b.serving());
 }
 
-TEST_CASE("a node votes once a term, and only when its server has ended or is silent for the heartbeat timeout") {
+TEST_CASE("a node votes once a term, and only when its server has ended or is silent for the bound of its support") {
   auto c = follower("c", {"a", "b", "c"});
   const VoteRequest request{.candidate = "b", .term = 1, .newest = {0, 1}};
   const auto refused = c.vote_asked(start, request);
   CHECK_FALSE(refused.granted);
   CHECK(refused.server == ServerName{.node = "a", .inherited = {}});
   c.session_lost(start + 1s, start);
-  CHECK_FALSE(c.vote_asked(start + 4999ms, request).granted);
+  CHECK_FALSE(c.vote_asked(start + 1999ms, request).granted);
+  CHECK(c.vote_asked(start + 2s, request).granted);
   CHECK(c.vote_asked(start + 5s, request).granted);
   CHECK(c.vote_asked(start + 5s, request).granted);
   CHECK_FALSE(c.vote_asked(start + 5s, {.candidate = "x", .term = 1, .newest = {0, 1}}).granted);
   CHECK(c.vote_asked(start + 5s, {.candidate = "x", .term = 2, .newest = {0, 1}}).granted);
   CHECK_FALSE(c.vote_asked(start + 5s, {.candidate = "x", .term = 3, .newest = {0, 0}}).granted);  // knows less
+}
+
+TEST_CASE("a node whose server is silent gives it up with a majority in the trial, and not before") {
+  auto b = follower("b", {"a", "b", "c"});
+  const auto silent = b.server_silent(start + 1s, start);
+  CHECK_FALSE(find<AskVotes>(silent));
+  const auto trial = b.tick(start + 2s);
+  REQUIRE(find<AskVotes>(trial));
+  CHECK(find<AskVotes>(trial)->request.trial);
+  CHECK_FALSE(b.searching());
+  const auto real = b.vote_answered(start + 2s, "c", granted(find<AskVotes>(trial)->request));
+  REQUIRE(find<AskVotes>(real));
+  CHECK_FALSE(find<AskVotes>(real)->request.trial);
+  CHECK(b.searching());
+  CHECK(b.take_given_up());
+  CHECK_FALSE(b.take_given_up());
+  CHECK(find<ServeJob>(b.vote_answered(start + 2s, "c", granted(find<AskVotes>(real)->request))));
+}
+
+TEST_CASE("a node whose server is silent votes for another, and gives it up then") {
+  auto c = follower("c", {"a", "b", "c"});
+  c.server_silent(start + 2s, start);
+  CHECK(c.vote_asked(start + 2s, {.candidate = "b", .term = 1, .newest = {0, 1}, .trial = true}).granted);
+  CHECK_FALSE(c.take_given_up());
+  c.server_heard();
+  CHECK_FALSE(c.vote_asked(start + 2s, {.candidate = "b", .term = 1, .newest = {0, 1}}).granted);
+  c.server_silent(start + 5s, start + 3s);
+  CHECK(c.vote_asked(start + 5s, {.candidate = "b", .term = 1, .newest = {0, 1}}).granted);
+  CHECK(c.take_given_up());
+  CHECK_FALSE(c.accepts({.node = "a", .inherited = {}}, true));
+}
+
+TEST_CASE("a node that follows a silent server follows the one that the others have elected") {
+  auto c = follower("c", {"a", "b", "c"});
+  CHECK(c.announced(start, {.node = "b", .term = 1, .inherited = {0, 1}}, true).empty());
+  c.server_silent(start + 2s, start);
+  CHECK(find<FollowServer>(c.announced(start + 2s, {.node = "b", .term = 1, .inherited = {0, 1}}, true)));
+  CHECK(c.take_given_up());
+}
+
+TEST_CASE("of two nodes none survives a tie while its server is only silent") {
+  auto b = follower("b", {"a", "b"}, true);
+  b.server_silent(start + 2s, start);
+  b.tick(start + 4s);
+  CHECK_FALSE(b.serving());
 }
 
 TEST_CASE("a node follows the elected server, but no earlier one than it has voted for") {

@@ -1,0 +1,94 @@
+// The server's right to decide: what a hub does while its job's nodes do not support it.
+#include "rendezvous/membership/membership_hub.h"
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "common/deadline.h"
+#include "rendezvous/membership/session_protocol.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A server lacks support 0.875 s after the nodes' last acknowledgements, and gives up half a minute later.
+JobPolicy policy() {
+  return {.min_nodes = 2, .max_nodes = 3, .last_call = 0ms, .keep_alive_interval = 500ms, .keep_alive_max_attempt = 60};
+}
+
+// Three nodes of a job whose first one has the server, and what that has sent them, by session.
+class ThreeNodes final : public SessionSender {
+ public:
+  ThreeNodes() {
+    for (SessionId id = 1; id <= 3; ++id) {
+      const auto name = std::string(1, static_cast<char>('a' + id - 1));
+      hub.on_open(id, {.peer_address = "127.0.0.1", .local_address = "127.0.0.1"});
+      send_to_hub(id, SessionJoin{{.id = name, .host = name, .port = 1, .serves = id == 1}, policy()});
+    }
+  }
+
+  void send(SessionId session, std::string frame) override { sent[session].push_back(decode_server_frame(frame)); }
+  void close(SessionId) override {}
+  void send_to_hub(SessionId id, const NodeFrame& frame) { hub.on_frame(id, encode(frame)); }
+
+  template <class Frame>
+  std::vector<Frame> received(SessionId id) const {
+    std::vector<Frame> found;
+    for (const auto& frame : sent.at(id))
+      if (const auto* one = std::get_if<Frame>(&frame)) found.push_back(*one);
+    return found;
+  }
+  // The node acknowledges the last thing that the server said of itself.
+  void acknowledge(SessionId id) {
+    send_to_hub(id, SessionSeen{.sent_us = received<SessionServer>(id).back().sent_us,
+                                .known = received<RoundProposed>(id).back().round.electorate});
+  }
+  void lose_support() {
+    const auto before = received<SessionServer>(2).size();
+    const auto deadline = Deadline::in(20s);
+    while (received<SessionServer>(2).size() == before && !deadline.expired()) loop.run_one_for(1s);
+    REQUIRE(received<SessionServer>(2).size() > before);
+  }
+
+  boost::asio::io_context loop;
+  std::map<SessionId, std::vector<ServerFrame>> sent;
+  MembershipHub hub{loop, *this};
+};
+
+}  // namespace
+
+TEST_CASE("a server that lacks support asks the nodes for it, and decides on what has come once it has it") {
+  ThreeNodes job;
+  for (const SessionId id : {2, 3}) job.acknowledge(id);
+  const auto rounds = job.received<RoundProposed>(2).size();
+  job.lose_support();
+  CHECK_FALSE(job.received<SessionServer>(2).back().decides);
+  job.send_to_hub(3, SessionLeave{"a signal"});
+  job.hub.on_close(3);
+  CHECK(job.received<RoundProposed>(2).size() == rounds);
+  CHECK_FALSE(job.hub.decides("none"));
+  CHECK(job.hub.serves("none"));
+  job.acknowledge(2);
+  REQUIRE(job.received<RoundProposed>(2).size() == rounds + 1);
+  CHECK(job.received<RoundProposed>(2).back().reason == "node c left: a signal");
+  CHECK(job.hub.decides("none"));
+}
+
+TEST_CASE("a server that lacks support answers heartbeats, and takes no node") {
+  ThreeNodes job;
+  for (const SessionId id : {2, 3}) job.acknowledge(id);
+  job.lose_support();
+  job.send_to_hub(2, SessionBeat{});
+  CHECK(job.received<ServerBeat>(2).size() == 1);
+  job.hub.on_open(4, {.peer_address = "127.0.0.1", .local_address = "127.0.0.1"});
+  job.send_to_hub(4, SessionJoin{{.id = "d", .host = "d", .port = 1}, policy()});
+  CHECK(job.received<RendezvousWaiting>(4).empty());
+  job.acknowledge(2);
+  CHECK(job.received<RendezvousWaiting>(4).size() == 1);
+}
