@@ -48,9 +48,11 @@ struct SessionClientOptions {
 // not before that can the server count it as lost for its silence. Where another server can be elected, the client
 // tells ServerChoice of a server that answers nothing for a keep-alive interval less than that, or, where the workers
 // wait, for JobPolicy::support_bound(), and then not to a heartbeat either. Nothing is left of it if heartbeats were
-// missing, or if the server dropped this node. The time during which this process was stopped counts. Ownership: the
-// event loop must outlive this object; the handler may destroy it. Threads: all calls and the handler on the event
-// loop. Errors: ContactLost, after which join() may be called again, with
+// missing, or if the server dropped this node. The time during which this process was stopped counts.
+//
+// Ownership: the event loop must outlive this object; the handler may destroy it.
+// Threads: all calls and the handler on the event loop.
+// Errors: ContactLost, after which join() may be called again, with
 //   Errc::timeout          no server answered in time; names the endpoint, or its name that is not resolved, and
 //                          what to check
 //   Errc::usage            the server refused this node (other options, another job of the same id, no token), or one
