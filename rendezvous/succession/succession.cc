@@ -42,7 +42,7 @@ void Succession::session_began(const std::optional<ServerName>& server) {
 
 SuccessionActions Succession::session_lost(Time now, Time heard) {
   if (phase_ != Phase::following) return {};
-  begin_search(now, heard + options_.support_bound);
+  begin_search(now, heard + (elects_itself() ? options_.heartbeat_timeout : options_.support_bound));
   return act(now);
 }
 
@@ -90,8 +90,7 @@ void Succession::begin_search(Time now, Time free_at) {
 
 // Returns how long to wait for an election, which can succeed this much later, before the endpoint is tried.
 Succession::Duration Succession::patience(Duration later) const {
-  const bool may_succeed =
-      may_be_elected() && (electorate_.newest().nodes.size() > 2 || (options_.survives_tie && is_one_of_two()));
+  const bool may_succeed = may_be_elected() && (electorate_.newest().nodes.size() > 2 || elects_itself());
   return may_succeed ? later + options_.heartbeat_timeout : Duration(0);
 }
 
@@ -188,7 +187,7 @@ SuccessionActions Succession::stand(Time now, bool trial) {
 }
 
 SuccessionActions Succession::count_votes(Time now) {
-  const bool tie = searching() && options_.survives_tie && is_one_of_two();
+  const bool tie = searching() && elects_itself();
   const auto supports = [&](const std::string& node) { return votes_.contains(node); };
   const bool majority = electorate_.elects(supports);
   if (!majority && !tie) return {};
@@ -221,8 +220,9 @@ Electorate Succession::alone_in(std::uint64_t term) const {
 }
 
 // With earlier sets, or a server that is no node of the set, the other nodes may elect one of them.
-bool Succession::is_one_of_two() const {
-  return electorate_.complete() && server_ && server_->node != options_.self &&
+// A server that lacks the support of this node alone may decide until its patience ends.
+bool Succession::elects_itself() const {
+  return options_.survives_tie && electorate_.complete() && server_ && server_->node != options_.self &&
          electorate_.all_nodes() == std::set<std::string>{options_.self, server_->node};
 }
 

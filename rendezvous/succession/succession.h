@@ -135,7 +135,7 @@ class Succession {
   enum class Phase : std::uint8_t { following, searching, serving };
 
   Electorate alone_in(std::uint64_t term) const;
-  bool is_one_of_two() const;
+  bool elects_itself() const;  // one of two nodes, which needs no vote of the other
   bool may_be_elected() const;
   Duration patience(Duration later) const;
   Duration turn() const;

@@ -563,9 +563,13 @@ std::optional<ServerName> Job::server_at_endpoint() {
 
 bool Job::may_serve_afresh() {
   const auto lives = [&](const std::string& node) { return processes_.at(node)->alive; };
+  const auto can_be_elected = [&](const Process& one) {
+    const auto nodes = one.succession.electorate().all_nodes();
+    return one.succession.electorate().elects(lives) || (options_.ties && nodes.size() == 2 && nodes.contains(one.id));
+  };
   return sides_.empty() && std::ranges::all_of(processes_, [&](const auto& entry) {
            const auto& one = *entry.second;
-           return !one.alive || (!one.frozen && !one.lease && !one.succession.electorate().elects(lives));
+           return !one.alive || (!one.frozen && !one.lease && !can_be_elected(one));
          });
 }
 
@@ -598,8 +602,9 @@ void Job::check_end() {
   std::vector<Process*> living;
   for (const auto& [id, process] : processes_)
     if (process->alive) living.push_back(process.get());
+  // A message that is late takes a server its support for a moment.
   const auto server =
-      std::ranges::find_if(living, [&](Process* one) { return one->lease && one->lease->may_decide(time.now()); });
+      std::ranges::find_if(living, [&](Process* one) { return one->lease && !one->lease->is_over(time.now()); });
   if (server != living.end()) {
     const auto& electorate = (*server)->lease->electorate();
     const auto set = electorate.newest();
