@@ -236,12 +236,13 @@ struct WorkersReplaced {  // replace those of these workers that are this node's
   std::uint64_t group_generation = 0;  // that begins with the replacements
 };
 // The round has other nodes from now on. A newcomer starts its workers, once those of earlier rounds have ended; all
-// other nodes keep theirs, which have the ranks of this round. If the node that served the workers' store is lost,
+// other nodes keep theirs, which have the ranks of this round. If the node that served the workers' store has gone,
 // group rank 0 is one of those that stay, and serves another one, which is empty, at the port that it has passed to
 // ready().
 struct RoundChanged {
   Round round;
   std::vector<int> newcomers;  // their group ranks
+  bool in_order = true;        // the workers of nodes that go leave after a step; otherwise they may have ended already
   std::string reason;
 
   bool joins(int group_rank) const { return std::ranges::find(newcomers, group_rank) != newcomers.end(); }

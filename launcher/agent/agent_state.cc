@@ -243,7 +243,9 @@ AgentActions AgentState::on_event(const LeaveAnswered& event) {
     stop_requested_ = true;
     actions.push_back(Announce{Kind::warning, fmt::format("{}: this node leaves the job and ends", leaves_for_)});
     if (event.round_goes_on) release_workers(actions);
-    actions.push_back(LeaveJob{leaves_for_});
+    // A rendezvous server in this process may have to tell the others that the round goes on.
+    leaves_after_workers_ = event.round_goes_on && workers_running_;
+    if (!leaves_after_workers_) actions.push_back(LeaveJob{leaves_for_});
     return end_with({.exit_code = exit_for_signal(signal)}, std::move(actions), event.round_goes_on ? SIGTERM : signal);
   }
   away_ = true;
@@ -393,7 +395,10 @@ AgentActions AgentState::on_workers_stopped(bool preempted) {
   if (end_) {
     finished_ = true;
     if (preempted && stop_requested_) end_->exit_code = exit_preempted;
-    return {*end_};
+    AgentActions actions;
+    if (leaves_after_workers_) actions.push_back(LeaveJob{leaves_for_});
+    actions.push_back(*end_);
+    return actions;
   }
   if (joining_) return join_round();
   if (proposed_) return {*proposed_};
@@ -420,7 +425,7 @@ AgentActions AgentState::on_signal(int signal_number) {
 
 // Returns whether the round may go on without this node. Its workers get no signal then: they leave after a step.
 bool AgentState::may_leave_in_order() const {
-  return recoverable_ && nodes_ > 1 && group_rank_ != 0 && current_ && trains(*current_) && !kept_;
+  return recoverable_ && nodes_ > 1 && current_ && trains(*current_) && !kept_;
 }
 
 AgentActions AgentState::end_by_signal(int signal_number) {

@@ -188,6 +188,7 @@ class AgentState {
   bool stop_requested_ = false;   // a signal or a request has asked for it
   std::string leaves_for_;        // who requested the leave that was asked for last
   Absence absence_ = Absence::for_good;
+  bool leaves_after_workers_ = false;  // the job, for good
   bool away_ = false;
   std::optional<Finish> end_;  // decided on; returned once no worker is left
   bool finished_ = false;

@@ -248,6 +248,7 @@ void NodeAgent::execute(const StopWorkers& action) {
 }
 
 void NodeAgent::execute(const ReleaseWorkers&) {
+  if (round_ && spec_.restarts.single_workers) store_.announce_leave(*round_, own_members());
   group_.release(spec_.grace);
 }
 

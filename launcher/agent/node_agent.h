@@ -93,6 +93,7 @@ class NodeAgent {
   const RoundMember& self() const { return round_->members.at(static_cast<std::size_t>(round_->self)); }
   int local_rank_of(int rank) const { return rank - self().first_rank; }
   std::map<int, pid_t> running_ranks() const;
+  std::vector<std::string> own_members() const;  // the names of this node's workers
   std::vector<WorkerStatus> some_workers(const std::vector<int>& local_ranks) const;
   WorkerFailure not_started(int local_rank, const Error& error) const;
   std::vector<WorkerCondition> conditions() const;
@@ -100,7 +101,7 @@ class NodeAgent {
   void remove_token_file();
   void check_descriptor_limit(const PrepareRound& action, int connections_of_workers) const;
   std::uint16_t provide_store(const PrepareRound& action);
-  void follow_store();
+  void follow_store(bool in_order);
   std::string store_socket() const { return store_.serves(*round_) ? control_->path().string() : ""; }
   std::chrono::milliseconds accept_bound() const;
   static bool decides_with_server(const AgentSpec& spec);

@@ -149,7 +149,7 @@ void NodeAgent::execute(const ChangeRound& action) {
   const bool store_moves = round_->store() != action.change.round.store();
   round_ = action.change.round;
   group_.change_round(*round_, store_socket());
-  if (store_moves) follow_store();
+  if (store_moves) follow_store(action.change.in_order);
   attached_.round_changed(self().first_rank - former_rank);
   if (!store_.serves(*round_)) return;
   if (store_.is_over(*round_)) {
@@ -164,12 +164,14 @@ void NodeAgent::execute(const ChangeRound& action) {
   store_.announce(action.change, action.members, has_lost);
 }
 
-// The node of the workers' store is lost, and group rank 0 of the round serves another one.
-void NodeAgent::follow_store() {
+// The node of the workers' store has gone, and group rank 0 of the round serves another one. in_order: the workers leave
+// their group by themselves; otherwise they learn of the loss here.
+void NodeAgent::follow_store(bool in_order) {
   if (store_.serves(*round_)) store_.take_over();
   store_.answer_for(*round_, backend_->serves_workers());
   store_.probe(*round_, backend_->serves_workers());
-  if (store_notice_) store_notice_->set_place(round_->master_addr, round_->master_port, round_->group_generation);
+  if (store_notice_)
+    store_notice_->set_place(round_->master_addr, round_->master_port, in_order ? 0 : round_->group_generation);
   recoverable_reports_.await_able();
 }
 
@@ -191,6 +193,11 @@ void NodeAgent::execute(const ReplaceWorkers& action) {
   if (!action.local_ranks.empty()) attached_.worker_replaced();
   store_.announce(*round_, action);
   if (events_) events_->workers_started(some_workers(action.local_ranks));
+}
+
+std::vector<std::string> NodeAgent::own_members() const {
+  const auto first = state_.members().begin() + self().first_rank;
+  return {first, first + self().nproc};
 }
 
 std::vector<WorkerStatus> NodeAgent::some_workers(const std::vector<int>& local_ranks) const {

@@ -125,6 +125,12 @@ bool WorkersStore::are_ready(const Round& round, const std::vector<std::string>&
   });
 }
 
+void WorkersStore::announce_leave(const Round& round, const std::vector<std::string>& leaving) {
+  if (!serves(round)) return;
+  server_->session_sender().set_key(on_wire(RecoveryKeys{round.generation}.leaving()), member_list(leaving));
+  announce_end(round);
+}
+
 void WorkersStore::announce_end(const Round& round) {
   announce(round, announced_ + 1, {});
 }

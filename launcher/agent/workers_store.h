@@ -59,6 +59,9 @@ class WorkersStore {
   // all workers that join are ready, also those of earlier changes; otherwise they wait for them in the next
   // generation's group.
   void announce(const RoundChanged& change, const std::vector<std::string>& members, bool has_lost);
+  // Announces to the living workers that no generation follows in this store: these, which are this node's, leave the
+  // others after a step, and all others go on by the store of another node.
+  void announce_leave(const Round& round, const std::vector<std::string>& leaving);
   // Announces to those that wait that no generation follows: the workers of the round are being stopped.
   void announce_end(const Round& round);
 

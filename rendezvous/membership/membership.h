@@ -46,7 +46,7 @@ struct MembershipOptions {
 // of the others run: a node that is lost or leaves, if enough others stay, and a node that joins below the maximum. The
 // round keeps its generation; the other nodes get new ranks. The store of its workers stays where it is, unless its
 // node is lost: then the next one by rank that has named a port in ready() becomes group rank 0 and serves another
-// store. If group rank 0 leaves, or no node has named a port, the change leads to a proposal.
+// store. If group rank 0 leaves without having asked, or no node has named a port, the change leads to a proposal.
 //
 // Nodes that rejoin at a new server report their last round: the next generation is above the highest reported, the
 // restarts used are the most reported, and nodes keep their ranks. If some report that their workers still run, no
@@ -189,14 +189,14 @@ class Membership {
   Node* current_member(const std::string& node, std::int64_t generation, Phase phase);
   // The relation of failures that have been reported but not judged to the loss of a node.
   enum class Pending { consequence, cause };
-  enum class Departure { lost, left };
+  enum class Departure { lost, left, asked };  // asked: its workers leave the others' group after a step
   void remove(Time now, const std::vector<std::string>& gone, const std::string& why, Pending failures,
               Departure departure = Departure::lost);
   void change_round(Time now, const std::string& why, Pending failures = Pending::consequence);
   bool can_change_members() const;
-  bool lose_members(const std::string& why);
+  bool lose_members(const std::string& why, Departure departure);
   void gain_members(const std::string& why);
-  void change_members(std::size_t most, const std::string& why);
+  void change_members(std::size_t most, const std::string& why, Departure departure);
   void ask_spares();
   bool can_serve_store(const std::string& id) const;
   std::string store_host() const;

@@ -37,7 +37,7 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
   } else if (was_member) {
     const auto why = fmt::format("node {} opened a new session", info.host);
     nodes_.at(info.id).member = !goes_on;  // it has no workers now, as one that has just come
-    if (!goes_on || !lose_members(why)) {
+    if (!goes_on || !lose_members(why, Departure::lost)) {
       nodes_.at(info.id).member = true;
       change_round(now, why);
     }

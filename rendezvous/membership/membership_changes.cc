@@ -18,9 +18,9 @@ bool Membership::can_change_members() const {
 // serve the workers' store, or too few nodes are left. Nodes without a part in the round join it as far as the minimum
 // asks for, and then as far as there is room: the workers of the others wait for the former alone.
 // REQUIRES: can_change_members(), before
-bool Membership::lose_members(const std::string& why) {
+bool Membership::lose_members(const std::string& why, Departure departure) {
   if (store_host().empty() || !has_min_nodes()) return false;
-  change_members(static_cast<std::size_t>(std::max(member_count(), policy_.min_nodes)), why);
+  change_members(static_cast<std::size_t>(std::max(member_count(), policy_.min_nodes)), why, departure);
   gain_members("a spare node takes part");
   return true;
 }
@@ -28,7 +28,7 @@ bool Membership::lose_members(const std::string& why) {
 // REQUIRES: can_change_members()
 void Membership::gain_members(const std::string& why) {
   if (member_count() < std::min(static_cast<int>(nodes_.size()), policy_.max_nodes))
-    change_members(static_cast<std::size_t>(policy_.max_nodes), why);
+    change_members(static_cast<std::size_t>(policy_.max_nodes), why, Departure::asked);
 }
 
 bool Membership::can_serve_store(const std::string& id) const {
@@ -59,7 +59,7 @@ bool Membership::place_store(const Round& former) {
   return moves;
 }
 
-void Membership::change_members(std::size_t most, const std::string& why) {
+void Membership::change_members(std::size_t most, const std::string& why, Departure departure) {
   auto ids = select_members(most);
   lead_with(store_host(), ids);
   std::set<std::string> joining;
@@ -76,7 +76,8 @@ void Membership::change_members(std::size_t most, const std::string& why) {
   renumber_failures(former, joining);
   keep_names(round_, former, joining);
   const bool moves = place_store(former);
-  RoundChanged change{.round = round_, .newcomers = {}, .reason = why};
+  RoundChanged change{
+      .round = round_, .newcomers = {}, .in_order = departure == Departure::asked, .reason = why};
   std::vector<std::string> to;
   for (const auto& member : round_.members) {
     if (joining.contains(member.node_id)) change.newcomers.push_back(member.group_rank);

@@ -33,7 +33,7 @@ MembershipMessages Membership::leave_asked(Time now, const std::string& id, cons
   Node& node = nodes_.at(id);
   node.leaves_when_asked = true;
   away_.insert(id);
-  remove(now, {id}, fmt::format("node {} left: {}", node.info.host, reason), Pending::cause, Departure::left);
+  remove(now, {id}, fmt::format("node {} left: {}", node.info.host, reason), Pending::cause, Departure::asked);
   auto messages = take_messages();
   messages.insert(messages.begin(), {{id}, LeaveAnswered{.refusal = {}, .round_goes_on = phase_ == Phase::running}});
   return messages;
@@ -71,7 +71,7 @@ bool Membership::record_departure(Time now, const Node& node) {
 }
 
 // Removes nodes as one change: the loss of a rack leads to one new round, not to one per node.
-// The workers of a node that leaves would wait in its store for a change of the round, so that stays where it is.
+// A node that leaves without having asked stops its workers, which would wait in its store for a change of the round.
 void Membership::remove(Time now, const std::vector<std::string>& gone, const std::string& why, Pending failures,
                         Departure departure) {
   const bool store_leaves = departure == Departure::left && !round_.members.empty() &&
@@ -88,7 +88,7 @@ void Membership::remove(Time now, const std::vector<std::string>& gone, const st
     if (!last_change_.empty()) last_change_ = why;
     if (!has_min_nodes()) last_call_.reset();
   } else if (phase_ != Phase::ended && changes_round) {
-    if (!goes_on || !lose_members(why)) change_round(now, why, failures);
+    if (!goes_on || !lose_members(why, departure)) change_round(now, why, failures);
   } else if (phase_ == Phase::running) {
     if (!nodes_.contains(round_.members.front().node_id))
       refuse_replacement(now, std::exchange(asking_, {}), "the node that serves the workers' store has left");

@@ -149,7 +149,7 @@ void Membership::resume_without_lost(Time now, std::vector<std::string> ids, con
     ++round_.group_generation;
     std::vector<std::string> to;
     for (const auto& member : round_.members) to.push_back(member.node_id);
-    post(std::move(to), RoundChanged{.round = round_, .newcomers = {}, .reason = why});
+    post(std::move(to), RoundChanged{.round = round_, .newcomers = {}, .in_order = false, .reason = why});
   }
   if (none_done(ids)) gain_members("a node takes part again");
 }

@@ -223,6 +223,7 @@ void serialize(Codec& codec, Field<Codec, RoundChanged> change) {
     codec.integer("newcomer", newcomer, least, nodes - 1);
     least = newcomer + 1;
   });
+  codec.flag("in order", change.in_order);
   codec.text("reason", change.reason, Limits::text);
 }
 

@@ -26,6 +26,10 @@ std::string RecoveryKeys::newest() const {
   return key(round, "newest");
 }
 
+std::string RecoveryKeys::leaving() const {
+  return key(round, "leaving");
+}
+
 std::string RecoveryKeys::over() const {
   return key(round, "over");
 }

@@ -22,7 +22,7 @@ inline constexpr std::string_view store_notice_variable = "DDPRUN_STORE_NOTICE";
 struct StorePlace {
   std::uint32_t moves = 0;       // the number of set_place() calls
   HostPort place;                // without a host: where the environment says
-  std::uint64_t generation = 0;  // the first one of the workers' process group that is formed by it
+  std::uint64_t generation = 0;  // groups of lower generations are aborted: they learn of the move by nothing else
 };
 
 // The agent's side. Threads: one at a time. The memory exists until the agent and all workers have ended.
@@ -32,8 +32,8 @@ class StoreNotice {
   StoreNotice();
 
   std::string address() const;  // "/proc/<process>/fd/<descriptor>"
-  // The store is there from this generation of the workers' process group on. An empty host: where the environment of
-  // the next workers says.
+  // The store is there from now on, and process groups of generations below this one are aborted. An empty host: where
+  // the environment of the next workers says.
   void set_place(const std::string& host, std::uint16_t port, std::uint64_t generation);
   // Returns whether a worker has said so within this time that it waits.
   bool is_awaited(std::chrono::milliseconds within) const;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <sys/stat.h>
+#include <vector>
 
 #include "common/unique_fd.h"
 #include "tests/process/node_training.h"
@@ -171,6 +172,39 @@ TEST_CASE("where ranks have parts of the state, nodes that leave hand theirs ove
   CHECK(occurrences(output, "repeated") == 0);
   CHECK(recorded_steps(job.training) == first_steps(all_steps));
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+}
+
+TEST_CASE("the node of the workers' store leaves in order, also with the rendezvous server, and no step is repeated") {
+  const std::string zero = GENERATE("0", "1");
+  const bool for_good = GENERATE(true, false);
+  const int others = GENERATE(1, 2);
+  CAPTURE(zero, for_good, others);
+  auto overrides = same_steps;
+  for (const std::string& each :
+       {"--parallel.zero=" + zero, std::string("--checkpoint.dir="), std::string("--checkpoint.every_steps=0")})
+    overrides.push_back(each);
+  NodeTraining job("1:" + std::to_string(1 + others), "60", {"--max_restarts=0"}, overrides);
+  auto& first = job.start(for_good ? Words() : Words{"--chaos=leave:1s,join:1h;seed=1"});
+  std::vector<Child*> staying;
+  for (int i = 0; i < others; ++i) staying.push_back(&job.start());
+  first.wait_for_err(able, bound);
+  job.wait_for_step(20);
+  const auto before = job.workers({staying.begin(), staying.end()});
+  REQUIRE(before.size() == staying.size());
+  if (for_good) first.signal(SIGTERM);
+  staying[0]->wait_for_err("the same workers on the nodes that stay", bound);
+  job.wait_for_steps(20, staying[0]);
+  CHECK(job.workers({staying.begin(), staying.end()}) == before);
+  if (for_good) output_of(first, 128 + SIGTERM);
+  std::string output;
+  for (auto* each : staying) output += output_of(*each);
+  if (!for_good) output_of(first);
+  INFO(first.err() + output);
+  CHECK(occurrences(output, "new round") == 0);
+  CHECK(occurrences(output, "repeated") == 0);
+  CHECK(recorded_steps(job.training) == first_steps(all_steps));
+  CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+  CHECK(job.training.marker.processes() == 0);
 }
 
 namespace {

@@ -144,11 +144,23 @@ TEST_CASE("a spare gets no group rank 0 of a round that runs, nor does a node th
   CHECK(job.changed.at("c").newcomers == std::vector{1});
 }
 
-TEST_CASE("a node that leaves in order with the workers' store ends the round") {
+TEST_CASE("a node that leaves with the workers' store without having asked ends the round") {
   auto job = able_job({"a", "b", "c"});
   job.leave("a");
   CHECK(job.changed.empty());
   CHECK(job.proposals == 2);
+}
+
+TEST_CASE("a node that asks leaves with the workers' store, which the next one by rank serves from then on") {
+  auto job = able_job({"a", "b", "c"});
+  CHECK(job.ask_to_leave("a").empty());
+  CHECK(job.goes_on_without.at("a"));
+  CHECK(job.proposals == 1);
+  CHECK_FALSE(job.changed.contains("a"));
+  const auto& change = job.changed.at("c");
+  CHECK(change.in_order);
+  CHECK(nodes_of(change.round) == Names{"b", "c"});
+  CHECK(change.round.store() == "10.0.0.2:4000");
 }
 
 TEST_CASE("a round whose workers have not announced that they can recover does not go on with other nodes") {
@@ -235,6 +247,14 @@ TEST_CASE("a node that asks leaves, and learns whether the round goes on") {
   job.join("b");
   CHECK(job.changed.at("b").joins(job.changed.at("b").round.self));
   CHECK(job.proposals == 1);
+}
+
+TEST_CASE("a node that asks leaves with the round where no other node can serve the workers' store") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 3, .last_call = 1s});
+  for (const auto& host : {"a", "b"}) job.join(host);
+  job.ready("a", 4001);
+  job.ready("b", 0);
+  job.say_recoverable("a", true);
   CHECK(job.ask_to_leave("a").empty());
   CHECK_FALSE(job.goes_on_without.at("a"));
   CHECK(job.proposals == 2);

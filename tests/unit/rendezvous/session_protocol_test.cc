@@ -136,7 +136,7 @@ std::vector<NodeFrame> node_frames() {
 }
 
 RoundChanged example_change() {
-  RoundChanged change{.round = example_round().round, .newcomers = {1}, .reason = "node b joined"};
+  RoundChanged change{.round = example_round().round, .newcomers = {1}, .in_order = false, .reason = "node b joined"};
   change.round.master_addr = "10.0.0.1";
   change.round.master_port = 4000;
   change.round.group_generation = 3;
@@ -216,6 +216,14 @@ TEST_CASE("every field of a round that a node has kept survives encoding, and it
   CHECK(join.node.former->store_port == 4712);
   CHECK(join.node.former->done);
   CHECK_THROWS_AS(decode_node_frame(encoded({7, 3, 2, 3, "a-1", "10.0.0.1", 4711})), Error);
+}
+
+TEST_CASE("a change of a round keeps how its nodes went") {
+  auto change = example_change();
+  for (const bool in_order : {false, true}) {
+    change.in_order = in_order;
+    CHECK(std::get<RoundChanged>(decode_server_frame(encode(ServerFrame(change)))).in_order == in_order);
+  }
 }
 
 TEST_CASE("the names of a round's workers survive encoding") {

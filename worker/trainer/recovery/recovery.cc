@@ -118,11 +118,19 @@ std::optional<Recovery::Resumed> Recovery::change(const Copy& copy) {
 std::vector<bool> Recovery::staying() {
   ProcessGroup& group = world_.group().group();
   const auto text =
-      broadcast_bytes(group, group.rank() == 0 ? member_list(newest_plan(state_.generation() + 1).members) : "", 0);
+      broadcast_bytes(group, group.rank() == 0 ? member_list(stay_in(newest_plan(state_.generation() + 1))) : "", 0);
   const auto next = parse_member_list(text);
   std::vector<bool> stays;
   for (const auto& member : members_) stays.push_back(std::ranges::count(next, member) > 0);
   return stays;
+}
+
+// Returns the members of this group that stay. Those of another store are not known.
+std::vector<std::string> Recovery::stay_in(const MembershipPlan& plan) const {
+  auto names = members_;
+  std::erase_if(
+      names, [&](const auto& name) { return plan.members.empty() ? plan.is_left_by(name) : !plan.has_member(name); });
+  return names;
 }
 
 // Without a watch no change begins before the next failure.
@@ -220,13 +228,14 @@ RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
     log::warn("{}; this rank waits for the members of the next process group", state_.reason());
   while (await_key(keys_.members(request.newer_than + 1), deadline)) {
     auto plan = newest_plan(request.newer_than + 1);
-    if (!plan.members.empty() || !others_go_on(deadline)) return state_.on_plan(plan);
+    const bool decides = !plan.members.empty() || plan.is_left_by(self_);
+    if (decides || !others_go_on(deadline)) return state_.on_plan(plan);
   }
   return state_.on_no_plan();
 }
 
-// The agent with the store has stopped the workers. It may have lost contact with the others, which go on by another
-// store then; otherwise this process's agent stops it.
+// The agent with the store leaves the job, or has stopped the workers. Where it has left or lost the others, those go
+// on by another store; otherwise this process's agent stops it.
 bool Recovery::others_go_on(Deadline deadline) {
   constexpr std::chrono::seconds move_bound{2};
   if (!world_.store_may_move()) return false;
@@ -266,10 +275,14 @@ void Recovery::connect_to_store() {
 
 // expected: the generation that the newest one probably is.
 MembershipPlan Recovery::newest_plan(std::uint64_t expected) {
-  const auto found = store_->execute({FindCall{keys_.newest()}, FindCall{keys_.members(expected)}}, soon());
+  const auto found =
+      store_->execute({FindCall{keys_.newest()}, FindCall{keys_.members(expected)}, FindCall{keys_.leaving()}}, soon());
   const auto generation = found[0] ? parse_generation(*found[0]) : expected;
   const bool is_found = generation == expected && found[1];
-  return {generation, parse_member_list(is_found ? *found[1] : store_->get(keys_.members(generation), soon()))};
+  MembershipPlan plan{
+      generation, parse_member_list(is_found ? *found[1] : store_->get(keys_.members(generation), soon())), {}};
+  if (plan.members.empty() && found[2]) plan.leaving = parse_member_list(*found[2]);
+  return plan;
 }
 
 RecoveryState::Request Recovery::compare_positions_of_all(const Holdings& own) {

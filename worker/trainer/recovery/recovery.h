@@ -94,6 +94,7 @@ class Recovery {
   Deadline deadline_of(const Catchup& catchup) const;
   void watch_for_newer_plan(std::optional<PlanWatch>& watch, Deadline deadline, std::string late);
   MembershipPlan newest_plan(std::uint64_t expected);
+  std::vector<std::string> stay_in(const MembershipPlan& plan) const;
   std::shared_ptr<Store> connect_first();
   PlanWatch::Connect connect_watch();
 

@@ -21,6 +21,7 @@ Request RecoveryState::on_change() {
 
 Request RecoveryState::on_plan(const MembershipPlan& plan) {
   generation_ = plan.generation;
+  if (plan.is_left_by(self_)) return Leave{};
   if (plan.members.empty()) return on_no_plan();
   const auto found = std::ranges::find(plan.members, self_);
   if (found == plan.members.end() && changes_) return Leave{};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -13,10 +14,14 @@
 namespace ddprun::trainer {
 
 // The members of one generation of a job's process group, by rank, as decided by the launcher; none if no generation
-// follows, since all workers are being stopped.
+// follows in this store: those that leave do so in order, and the others go on by another store, or are being stopped.
 struct MembershipPlan {
   std::uint64_t generation = 0;
   std::vector<std::string> members;
+  std::vector<std::string> leaving;  // only without members
+
+  bool has_member(const std::string& name) const { return std::ranges::find(members, name) != members.end(); }
+  bool is_left_by(const std::string& name) const { return std::ranges::find(leaving, name) != leaving.end(); }
 };
 
 // The behaviour of a rank from a fault of its process group until it trains again: events in, the next request out. No

@@ -36,7 +36,7 @@ std::string name(const RecoveryState::Request& request) {
 }
 
 MembershipPlan plan(std::uint64_t generation, std::vector<std::string> members) {
-  return {generation, std::move(members)};
+  return {generation, std::move(members), {}};
 }
 
 }  // namespace
@@ -146,6 +146,15 @@ TEST_CASE("after a change that all know of, a rank that is no member leaves in o
   CHECK(name(stays.on_positions(whole_states({6, 6}))) == "train 6");
   stays.on_failure("rank 0 died");
   CHECK(name(stays.on_plan(plan(2, {"0.2"}))).starts_with("give up: process 2.0 is not a member of generation 2"));
+}
+
+TEST_CASE("a rank whose node leaves with the store leaves in order, and the others wait for the plan of another store") {
+  const MembershipPlan leave{.generation = 1, .members = {}, .leaving = {"0.0"}};
+  RecoveryState first("0.0", whole_state(7), 0), second("1.0", whole_state(7), 0);
+  CHECK(name(first.on_change()) == "await 0");
+  CHECK(name(first.on_plan(leave)) == "leave");
+  CHECK(name(second.on_change()) == "await 0");
+  CHECK(name(second.on_plan(leave)) == "give up: the members of the process group change");
 }
 
 TEST_CASE("a rank tells the others whether it has had all events of the step that it has applied") {
