@@ -267,6 +267,7 @@ struct JobEnded {  // stop the workers and exit with the job result's code
 struct ContactBroken {
   std::string text;
   std::chrono::milliseconds lease{0};
+  bool server_ended = false;  // it has said so: it begins no round of other nodes meanwhile
 };
 struct RoundResumed {  // the round that this node has kept goes on, at a server that was started meanwhile
   std::int64_t generation = 0;

@@ -263,7 +263,8 @@ AgentActions AgentState::on_join_request(const std::string& who) {
 
 // They have ended only if they are done: those that were stopped wait for another round.
 bool AgentState::trains_on(const ContactBroken& event) const {
-  return event.lease.count() > 0 && recoverable_ && nodes_ > 1 && current_ && !joining_ && !proposed_ && !stopping_ &&
+  const bool others_wait = nodes_ > 1 || event.server_ended;  // rather than begin a round without this node
+  return event.lease.count() > 0 && recoverable_ && others_wait && current_ && !joining_ && !proposed_ && !stopping_ &&
          !away_ && !end_ && (workers_running_ || is_done());
 }
 

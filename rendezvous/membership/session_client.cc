@@ -229,7 +229,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     join_deadline_ = Deadline::in(std::max<Clock::duration>(options_.rejoin_timeout, lease));
     emit(ContactBroken{
         .text = fmt::format("{}; trying to rejoin for {}", lost_reason_, duration_text(options_.rejoin_timeout)),
-        .lease = lease});
+        .lease = lease,
+        .server_ended = server_ends_});
     if (!options_.choice || closed_) return;
     options_.choice->session_lost(heard_at_);
     if (std::exchange(server_ends_, false)) options_.choice->server_ends();
@@ -516,7 +517,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     end_round();
     end_reason_ = frame.text;
   }
-  // A node that leaves in order with the workers' store takes the round with it.
+  // Where the server's node has the workers' store, too, the round ends with it.
   void handle(SessionShutdown&& frame) {
     if (round_ && round_->members.front().node_id == server_node_) end_round();
     end_reason_ = fmt::format("it shuts down ({})", frame.reason);

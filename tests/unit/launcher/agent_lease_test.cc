@@ -18,13 +18,15 @@ struct KeepingFixture : AskingFixture {
 
 }  // namespace
 
-TEST_CASE("the workers of a single node do not run on without a rendezvous") {
+TEST_CASE("the workers of a single node run on without a rendezvous only if its server has said that it ends") {
   AskingFixture f;
   f.state.on(WorkersRecoverable{4, true});
   const ContactBroken broken{.text = "lost", .lease = std::chrono::seconds(5)};
   CHECK(f.state.trains_on(broken));
   f.changed({"b"}, 0);
   CHECK_FALSE(f.state.trains_on(broken));
+  const ContactBroken ended{.text = "it shuts down", .lease = std::chrono::seconds(5), .server_ended = true};
+  CHECK(f.state.trains_on(ended));
 }
 
 TEST_CASE("workers that can recover run on while the server is away, and the round goes on when it is back") {
