@@ -123,9 +123,9 @@ class Succession {
   }
   // Returns whether the server, which is lost or silent, is known to have ended, or its lease has.
   bool may_vote(Time now) const { return (searching() || silent_) && now >= free_at_; }
-  // Returns whether it has returned TryEndpoint, and no session has begun since.
   // Returns when it tries the endpoint if nobody has been elected by then; none: it does already, or follows a server.
   std::optional<Time> patience_ends() const { return searching() ? endpoint_at_ : std::nullopt; }
+  // Returns whether it has returned TryEndpoint, and no session has begun since.
   bool tries_endpoint() const { return phase_ == Phase::searching && tries_endpoint_; }
   bool searching() const { return phase_ == Phase::searching; }
   bool serving() const { return phase_ == Phase::serving; }
