@@ -115,6 +115,7 @@ class NodeAgent {
   void report_workers(const std::vector<WorkerReport>& changed);
   void report_node(const NodeReport& report);
   void report_training();
+  void report_first_step();
   void report_again();
   std::optional<bool> wants_standby() const;
   void report_spare();

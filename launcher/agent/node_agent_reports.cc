@@ -90,6 +90,17 @@ void NodeAgent::report_training() {
   });
 }
 
+// The server lets a node leave only while another one has the state of the training, which workers that join get before
+// their first step.
+void NodeAgent::report_first_step() {
+  training_.soon([this] {
+    auto changed = training_.changed(group_.reports());
+    if (changed.empty()) return false;
+    report_node({.workers = std::move(changed), .replaced = replaced_});
+    return true;
+  });
+}
+
 // Returns whether the workers want a process to stand by, for the server; none in a job without spares.
 std::optional<bool> NodeAgent::wants_standby() const {
   if (spec_.policy.spares == 0) return std::nullopt;

@@ -76,6 +76,7 @@ void NodeAgent::execute(const StartWorkers& action) {
     store_.probe(*round_, backend_->serves_workers());
     if (events_) events_->workers_started(group_.workers());
     recoverable_reports_.await_able();
+    report_first_step();
     inject_faults();
   } catch (const Error& e) {
     act(state_.on_workers_failed({not_started(0, e)}));
@@ -164,8 +165,8 @@ void NodeAgent::execute(const ChangeRound& action) {
   store_.announce(action.change, action.members, has_lost);
 }
 
-// The node of the workers' store has gone, and group rank 0 of the round serves another one. in_order: the workers leave
-// their group by themselves; otherwise they learn of the loss here.
+// The node of the workers' store has gone, and group rank 0 of the round serves another one. in_order: the workers
+// leave their group by themselves; otherwise they learn of the loss here.
 void NodeAgent::follow_store(bool in_order) {
   if (store_.serves(*round_)) store_.take_over();
   store_.answer_for(*round_, backend_->serves_workers());
@@ -190,7 +191,10 @@ void NodeAgent::execute(const ReplaceWorkers& action) {
     }
   }
   if (!spec_.restarts.asks_server) replaced_ += static_cast<int>(action.local_ranks.size());
-  if (!action.local_ranks.empty()) attached_.worker_replaced();
+  if (!action.local_ranks.empty()) {
+    attached_.worker_replaced();
+    report_first_step();
+  }
   store_.announce(*round_, action);
   if (events_) events_->workers_started(some_workers(action.local_ranks));
 }

@@ -30,7 +30,7 @@ TrainingReport report_of(const TrainingRecord& record) {
 }  // namespace
 
 TrainingWatch::TrainingWatch(boost::asio::io_context& loop, int workers)
-    : reported_ms_(static_cast<std::size_t>(workers)), timer_(loop) {
+    : reported_ms_(static_cast<std::size_t>(workers)), timer_(loop), soon_(loop) {
   try {
     memory_.emplace(workers);
   } catch (const Error& e) {
@@ -86,6 +86,18 @@ void TrainingWatch::every(std::chrono::milliseconds interval, std::function<void
   interval_ = interval;
   handler_ = std::move(handler);
   wait();
+}
+
+void TrainingWatch::soon(std::function<bool()> handler) {
+  soon_handler_ = std::move(handler);
+  try_after(std::chrono::milliseconds(25));
+}
+
+void TrainingWatch::try_after(std::chrono::milliseconds pause) {
+  soon_.expires_after(pause);
+  soon_.async_wait([this, pause](boost::system::error_code failure) {
+    if (!failure && !soon_handler_() && 2 * pause <= interval_) try_after(2 * pause);
+  });
 }
 
 void TrainingWatch::wait() {

@@ -40,15 +40,19 @@ class TrainingWatch {
 
   // Calls the handler at this interval, until the end.
   void every(std::chrono::milliseconds interval, std::function<void()> handler);
+  // Calls the handler after pauses that double from some milliseconds to that interval, until it returns true.
+  void soon(std::function<bool()> handler);
 
  private:
   void wait();
+  void try_after(std::chrono::milliseconds pause);
 
   std::optional<TrainingMemory> memory_;
   std::vector<std::int64_t> reported_ms_;  // TrainingRecord::time_ms by local rank
-  boost::asio::steady_timer timer_;
+  boost::asio::steady_timer timer_, soon_;
   std::chrono::milliseconds interval_{0};
   std::function<void()> handler_;
+  std::function<bool()> soon_handler_;
 };
 
 }  // namespace ddprun

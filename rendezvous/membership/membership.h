@@ -194,6 +194,8 @@ class Membership {
               Departure departure = Departure::lost);
   void change_round(Time now, const std::string& why, Pending failures = Pending::consequence);
   bool can_change_members() const;
+  bool has_state(const RoundMember& member) const;
+  bool is_state_kept_without(const std::string& id) const;
   bool lose_members(const std::string& why, Departure departure);
   void gain_members(const std::string& why);
   void change_members(std::size_t most, const std::string& why, Departure departure);
@@ -212,6 +214,7 @@ class Membership {
   std::string replacement_refusal(const RoundMember& member, const std::vector<WorkerFailure>& failures) const;
   void ask_whether_all_recover(const std::string& node);
   void replace_failed();
+  void forget_training(const WorkerFailure& failure);
   void refuse_replacement(Time now, const std::vector<std::string>& nodes, const std::string& refusal,
                           std::optional<int> exit_code = std::nullopt);
   void await_judgement(Time now, Node& node);

@@ -6,6 +6,7 @@
 
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/worker_names.h"
+#include "rendezvous/recovery/recovery_keys.h"
 
 namespace ddprun {
 
@@ -14,12 +15,28 @@ bool Membership::can_change_members() const {
   return phase_ == Phase::running && recoverable_ && !judgement_due_ && !any_member_done();
 }
 
-// The members that are gone are no members any more. Returns false if the round cannot go on without them: no other can
-// serve the workers' store, or too few nodes are left. Nodes without a part in the round join it as far as the minimum
-// asks for, and then as far as there is room: the workers of the others wait for the former alone.
+// Workers that join later get the state from the others, and have it once they report their training.
+bool Membership::has_state(const RoundMember& member) const {
+  const auto node = nodes_.find(member.node_id);
+  if (node == nodes_.end() || !node->second.member) return false;
+  const auto& reported = node->second.workers;
+  for (std::size_t i = 0; i < member.workers.size(); ++i)
+    if (!joins_later(member.workers[i]) || (i < reported.size() && reported[i].now.training)) return true;
+  return false;
+}
+
+// Returns whether a member other than this one has the state of the training.
+bool Membership::is_state_kept_without(const std::string& id) const {
+  return std::ranges::any_of(round_.members,
+                             [&](const auto& member) { return member.node_id != id && has_state(member); });
+}
+
+// The members that are gone are no members any more. Returns false if the round cannot go on without them: no other has
+// the state or can serve the workers' store, or too few nodes are left. Nodes without a part in the round join it as
+// far as the minimum asks for, and then as far as there is room: the workers of the others wait for the former alone.
 // REQUIRES: can_change_members(), before
 bool Membership::lose_members(const std::string& why, Departure departure) {
-  if (store_host().empty() || !has_min_nodes()) return false;
+  if (store_host().empty() || !has_min_nodes() || !is_state_kept_without("")) return false;
   change_members(static_cast<std::size_t>(std::max(member_count(), policy_.min_nodes)), why, departure);
   gain_members("a spare node takes part");
   return true;
@@ -76,8 +93,7 @@ void Membership::change_members(std::size_t most, const std::string& why, Depart
   renumber_failures(former, joining);
   keep_names(round_, former, joining);
   const bool moves = place_store(former);
-  RoundChanged change{
-      .round = round_, .newcomers = {}, .in_order = departure == Departure::asked, .reason = why};
+  RoundChanged change{.round = round_, .newcomers = {}, .in_order = departure == Departure::asked, .reason = why};
   std::vector<std::string> to;
   for (const auto& member : round_.members) {
     if (joining.contains(member.node_id)) change.newcomers.push_back(member.group_rank);

@@ -60,6 +60,7 @@ std::string Membership::leave_refusal(const std::string& id) const {
     return fmt::format("the job of --nnodes={} has {}", nnodes_text(policy_),
                        count_text(static_cast<int>(nodes_.size()), "node"));
   if (any_member_suspect()) return "a node has missed a heartbeat and may be lost";
+  if (recoverable_ && !is_state_kept_without(id)) return "no other node has the state of the training yet";
   return {};
 }
 

@@ -110,6 +110,7 @@ void Membership::replace_failed() {
   restarts_used_ += static_cast<int>(failures_.size());
   round_.restarts_used = restarts_used_;
   for (auto& failure : failures_) failure.last_lines.clear();  // they are on its node
+  for (const auto& failure : failures_) forget_training(failure);
   std::vector<std::string> to;
   for (const auto& member : round_.members) to.push_back(member.node_id);
   WorkersReplaced replaced{.generation = round_.generation,
@@ -119,6 +120,13 @@ void Membership::replace_failed() {
   rename_replaced(round_, replaced);
   post(std::move(to), std::move(replaced));
   forget_failures();
+}
+
+// A replacement has made no step.
+void Membership::forget_training(const WorkerFailure& failure) {
+  const auto node = nodes_.find(round_.members.at(static_cast<std::size_t>(failure.group_rank)).node_id);
+  const auto index = static_cast<std::size_t>(failure.local_rank);
+  if (node != nodes_.end() && index < node->second.workers.size()) node->second.workers[index].now.training.reset();
 }
 
 // exit_code is that of a job that ends because of the refusal; none: the failure's.

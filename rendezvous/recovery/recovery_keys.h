@@ -22,8 +22,8 @@ struct RecoveryKeys {
   // "1" while the worker of this name can recover; another value once it no longer can. One that joins later can before
   // it says so: it says so once it is ready to join.
   std::string able(std::string_view member) const;
-  // The members of a generation, by rank: member_list(); none if all workers are being stopped instead, or have to leave
-  // this store. It is set once, and after newest() and leaving().
+  // The members of a generation, by rank: member_list(); none if all workers are being stopped instead, or have to
+  // leave this store. It is set once, and after newest() and leaving().
   std::string members(std::uint64_t generation) const;
   std::string newest() const;  // the generation that was decided last, as a decimal number
   // The members that leave the job in order, with the node that serves this store: member_list(). All others get the

@@ -249,6 +249,33 @@ TEST_CASE("a node that asks leaves, and learns whether the round goes on") {
   CHECK(job.proposals == 1);
 }
 
+TEST_CASE("a node that asks stays while no other one has the state of the training") {
+  auto job = able_job({"a"});
+  job.join("b");
+  job.ready_to_join("b", 4000);
+  CHECK(job.ask_to_leave("a") == "no other node has the state of the training yet");
+  SECTION("until the newcomer has made a step") {
+    job.train("b", 1);
+    CHECK(job.ask_to_leave("a").empty());
+    CHECK(job.goes_on_without.at("a"));
+    CHECK(job.proposals == 1);
+  }
+  SECTION("and its loss leads to another round") {
+    job.lose("a");
+    CHECK(job.proposals == 2);
+  }
+}
+
+TEST_CASE("a node whose worker was replaced has the state again once that has made a step") {
+  auto job = able_job({"a", "b"});
+  job.train("b", 1);
+  job.lose_worker("b", 1);
+  job.answer("a");
+  CHECK(job.ask_to_leave("a") == "no other node has the state of the training yet");
+  job.train("b", 2);
+  CHECK(job.ask_to_leave("a").empty());
+}
+
 TEST_CASE("a node that asks leaves with the round where no other node can serve the workers' store") {
   Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 3, .last_call = 1s});
   for (const auto& host : {"a", "b"}) job.join(host);

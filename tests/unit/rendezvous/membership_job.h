@@ -98,6 +98,11 @@ class Job {
   void want_standby(const std::string& node) {
     deliver(membership_.report(now_, node, membership_.generation(), {.workers = {}, .wants_standby = true}));
   }
+  // The node reports that its worker, of this process, has made a step.
+  void train(const std::string& node, std::int64_t pid) {
+    deliver(membership_.report(now_, node, membership_.generation(),
+                               {.workers = {{.local_rank = 0, .pid = pid, .training = TrainingReport{.step = 1}}}}));
+  }
   // The spare reports whether its processes are ready.
   void stand_by(const std::string& node, bool ready) {
     deliver(membership_.report(now_, node, membership_.generation(), {.workers = {}, .stands_by = ready}));

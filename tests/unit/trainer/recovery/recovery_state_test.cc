@@ -148,7 +148,8 @@ TEST_CASE("after a change that all know of, a rank that is no member leaves in o
   CHECK(name(stays.on_plan(plan(2, {"0.2"}))).starts_with("give up: process 2.0 is not a member of generation 2"));
 }
 
-TEST_CASE("a rank whose node leaves with the store leaves in order, and the others wait for the plan of another store") {
+TEST_CASE(
+    "a rank whose node leaves with the store leaves in order, and the others wait for the plan of another store") {
   const MembershipPlan leave{.generation = 1, .members = {}, .leaving = {"0.0"}};
   RecoveryState first("0.0", whole_state(7), 0), second("1.0", whole_state(7), 0);
   CHECK(name(first.on_change()) == "await 0");
