@@ -171,7 +171,8 @@ TEST_CASE("no process stands by with recovery.standby = false, nor for a program
   // Agents ask their workers at the same intervals from their start on, and this agent starts last.
   const Training with;
   Child last(job_of(with, {"--max_restarts=1"}), with.marker.variables());
-  wait_for_step(last, with, 1);
+  // A rank that takes part in a step has published the one before.
+  wait_for_step(last, with, 2);
   const Held other_held(with);
   wait_for_standby(last, with);
   CHECK_FALSE(any_stands_by(without.marker));
