@@ -1,4 +1,4 @@
-// What a node tells of itself: to the rendezvous, to ddprun status and the dashboard, and on its terminal.
+// A node reports to the rendezvous, to ddprun status and the dashboard, and on its terminal.
 #include <chrono>
 
 #include "common/version.h"

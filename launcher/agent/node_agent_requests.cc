@@ -1,4 +1,4 @@
-// What other programs ask of a node through its control socket, and other agents through the rendezvous.
+// A node answers other programs through its control socket, and other agents through the rendezvous.
 #include <utility>
 
 #include "common/printable.h"

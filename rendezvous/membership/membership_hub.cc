@@ -426,7 +426,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
 
   static bool supported(const JobPtr& job) { return !job->lease || job->lease->may_decide(now()); }
 
-  // What the membership decides waits while the server lacks the support of the nodes, in its order.
+  // Executes the event once the server has the support of the nodes, after those that wait for it.
   void decide(const JobPtr& job, std::function<void()> event) {
     if (job->held_events.empty() && supported(job)) return event();
     job->held_events.push_back(std::move(event));
@@ -450,7 +450,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     arm(job);
   }
 
-  // At the end of a job all nodes close their sessions: the others need no message about it.
+  // The others need no message of it where the job has ended: then all nodes close their sessions.
   void end_session_of(const JobPtr& job, const std::string& node) {
     if (!job->membership.ended()) node_left(job, node, "was lost: its connection closed");
     deliver(job, job->membership.session_closed(now(), node, "its connection closed"));

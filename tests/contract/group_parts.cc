@@ -3,9 +3,9 @@
 
 #include <fmt/core.h>
 
+#include "worker/comm/collectives.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
-#include "worker/comm/collectives.h"
 
 namespace ddprun::contract {
 namespace {

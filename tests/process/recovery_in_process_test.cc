@@ -105,7 +105,7 @@ TEST_CASE("with a hook that keeps an error, or with shares by speed, the others 
 }
 
 TEST_CASE("twenty kills of random ranks in one job: the same bits, no descriptor is left open") {
-  constexpr std::size_t passing = 4;  // connections to the store that are dialled ahead, or about to be closed
+  constexpr std::size_t passing = 4;          // connections to the store that are dialled ahead, or about to be closed
   const Words longer{"--data.samples=8000"};  // 400 steps
   const auto expected = [&] {
     const Training training;

@@ -30,7 +30,7 @@ class DrySteps {
   const plugin::Registry& registry() const { return registry_; }
 
  private:
-  // What may differ between two calls.
+  // The settings that may differ between two calls.
   struct Key {
     std::vector<std::int64_t> numbers;
     std::string split;
