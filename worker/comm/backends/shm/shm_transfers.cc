@@ -1,6 +1,7 @@
 #include "worker/comm/backends/shm/shm_transfers.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
@@ -13,6 +14,15 @@ namespace {
 
 std::size_t index(int rank) {
   return static_cast<std::size_t>(rank);
+}
+
+// Throws where a sender may have freed memory that was read before: it does so once its group has broken, and none
+// leaves the group before its message is received.
+void expect_memory_kept(const WaitLimits& limits) {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (limits.interrupted) throw std::runtime_error("interrupted");
+  if (limits.peer.load(std::memory_order_acquire) != PeerState::present)
+    throw std::runtime_error("the sender left the group or broke it");
 }
 
 // Calls move(first byte, size) for each chunk of a buffer.
@@ -210,7 +220,7 @@ void ShmTransfers::accept(int source, Offer& offer, void* memory, const WaitLimi
   const Span whole{memory, offer.count, static_cast<DType>(offer.dtype)};
   offer.state.store(Offer::accepted, std::memory_order_release);
   if (offer.region.reachable())
-    copy_region(source, offer.region, whole);
+    copy_region(source, offer.region, whole, limits);
   else
     receive_chunks(source, whole, limits);
   offer.state.store(Offer::free, std::memory_order_release);
@@ -228,10 +238,11 @@ void ShmTransfers::receive_chunks(int source, Span memory, const WaitLimits& lim
   });
 }
 
-void ShmTransfers::copy_region(int source, const RegionHandle& region, Span memory) {
+void ShmTransfers::copy_region(int source, const RegionHandle& region, Span memory, const WaitLimits& limits) {
   if (memory.bytes() > region.segment_bytes || region.offset > region.segment_bytes - memory.bytes())
     throw make_error(Errc::protocol, "rank {} sends {} bytes from beyond its memory", source, memory.bytes());
   copy_from_peer(memory.data, peer_regions_[index(source)].map(source, region), memory.bytes(), memory.bytes());
+  expect_memory_kept(limits);
 }
 
 // Takes the smallest message out of a full channel: the awaited one may be waiting for a free offer.
