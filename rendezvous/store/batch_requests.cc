@@ -38,7 +38,7 @@ void BatchRequests::add_call(const CompareSetCall& call) {
   add_request(CompareSetRequest{to_wire_(call.key), call.expected, call.desired}, Reply::value);
 }
 
-// GET has an empty value for a missing key, too.
+// This server answers GET of a missing key with an empty value, too.
 void BatchRequests::add_call(const FindCall& call) {
   const auto key = to_wire_(call.key);
   const std::string_view keys[] = {key};

@@ -1,5 +1,6 @@
 #include "rendezvous/store/tcp_store.h"
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -428,7 +429,11 @@ void TcpStore::clear_will(Deadline deadline) {
       });
 }
 
+// PyTorch's server without libuv closes the connection at a GET of a missing key.
 StoreResults TcpStore::execute(const std::vector<StoreCall>& calls, Deadline deadline) {
+  const bool finds =
+      std::ranges::any_of(calls, [](const auto& call) { return std::holds_alternative<FindCall>(call); });
+  if (finds && !has_ddprun_extensions_) return Store::execute(calls, deadline);
   BatchRequests requests(has_ddprun_extensions_, [this](std::string_view key) { return wire_key(key); });
   for (const auto& each : calls) requests.add(each);
   const auto what = [&] { return fmt::format("of {} calls", calls.size()); };

@@ -157,6 +157,9 @@ void use_torch_server(bool libuv) {
     const std::string value(8 << 20, 'x');
     s.set("big", value, soon());
     CHECK(s.get("big", soon()) == value);
+    CHECK(s.execute({FindCall{"n"}, FindCall{"missing"}, SetCall{"late", "v"}, FindCall{"late"}}, soon()) ==
+          StoreResults{"-2", std::nullopt, std::nullopt, "v"});
+    CHECK(s.wait_get("late", soon()) == "v");
     CHECK_THROWS_WITH(s.set_will("w", "", soon()), Catch::Contains("this is PyTorch's"));
     CHECK(s.join(soon()) >= 1);
     s.set("done", "yes", soon());
