@@ -90,11 +90,14 @@ auto TcpStore::call(const char* verb, Deadline deadline, What what, Action actio
                      seconds_since(start));
   } catch (const Error& e) {
     const bool stopped = options_.stop.stop_requested();
-    broken_ = make_error(stopped ? Errc::aborted : e.code(), "store {}: {} {} failed after {:.3f} s: {}", endpoint_,
-                         verb, what(), seconds_since(start), stopped ? "it was stopped" : e.what());
+    const auto failure =
+        make_error(stopped ? Errc::aborted : e.code(), "store {}: {} {} failed after {:.3f} s: {}", endpoint_, verb,
+                   what(), seconds_since(start), stopped ? "it was stopped" : e.what());
+    // Callers repeat a wait that has timed out. Here no later call can succeed.
+    broken_ = failure.code() == Errc::timeout ? Error(Errc::connection_lost, failure.what()) : failure;
     const std::lock_guard guard(mutex_);  // against wake()
     connection_.reset();
-    throw Error(*broken_);
+    throw failure;
   }
 }
 

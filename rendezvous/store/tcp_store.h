@@ -49,9 +49,9 @@ struct TcpStoreOptions {
 // Errors: the constructor throws Errc::timeout naming the address and the last cause, and AuthenticationError if for
 //   refusal_patience that cause was that one of the two sides does not know the token. A wait that times out leaves the
 //   object usable, as does a call whose deadline had passed before it sent anything. After any other failure every call
-//   throws the same error. The server refuses a request (add() to a value that is not a number) by closing:
-//   Errc::connection_lost. A wait (get, wait, wait_get, multi_get, queue_pop, barrier) whose deadline has passed still
-//   checks once.
+//   throws the same error, but Errc::connection_lost in place of Errc::timeout. The server refuses a request (add() to
+//   a value that is not a number) by closing: Errc::connection_lost. A wait (get, wait, wait_get, multi_get, queue_pop,
+//   barrier) whose deadline has passed still checks once.
 class TcpStore final : public Store {
  public:
   TcpStore(const TcpStoreOptions& options, Deadline deadline);
