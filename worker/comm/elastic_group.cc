@@ -1,7 +1,6 @@
 #include "worker/comm/elastic_group.h"
 
 #include <chrono>
-#include <future>
 #include <unistd.h>
 #include <utility>
 
@@ -68,10 +67,13 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
     known_lost_.clear();
   }
   options.previous_group = end_current(agreed);
-  options.ready_stores = std::make_shared<comm::ReadyStores>(last_will->store(), store());
   std::shared_ptr<ProcessGroup> next;
+  std::future<void> notice;  // ends last: a store that is silent does not delay the report
   try {
-    next = form(options, *agreed);
+    options.ready_stores = std::make_shared<comm::ReadyStores>(last_will->store(), store());
+    notice = begin_notice(*agreed, options.rank);
+    next = connect(options);
+    notice.get();
   } catch (const std::exception& error) {
     last_will->report(error);
     forget_store();  // the group may have broken it
@@ -119,20 +121,16 @@ comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try
   throw;
 }
 
-// Renews the departure notice while the group connects. The first one comes before: no group forms with a process that
-// cannot connect to the store.
-std::unique_ptr<ProcessGroup> ElasticGroup::form(const GroupOptions& options, const comm::PeerList& peer_list) {
+// Renews the departure notice, while the group connects. The first one comes before: no group forms with a process that
+// cannot connect to the store. Where no thread can be started, it is renewed when the result is asked for.
+std::future<void> ElasticGroup::begin_notice(const comm::PeerList& peer_list, int rank) {
   if (!departure_notice_) {
-    renew_departure_notice(peer_list, options.rank);
-    return connect(options);
+    renew_departure_notice(peer_list, rank);
+    return std::async(std::launch::deferred, [] {});
   }
-  auto notice = [&] {
-    const BlockedSignals blocked;
-    return std::async(std::launch::async, [&] { renew_departure_notice(peer_list, options.rank); });
-  }();
-  auto group = connect(options);
-  notice.get();
-  return group;
+  const BlockedSignals blocked;
+  return std::async(std::launch::async | std::launch::deferred,
+                    [this, &peer_list, rank] { renew_departure_notice(peer_list, rank); });
 }
 
 std::unique_ptr<ProcessGroup> ElasticGroup::connect(const GroupOptions& options) try {

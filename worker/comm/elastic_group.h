@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -92,7 +93,7 @@ class ElasticGroup {
 
  private:
   comm::Agreed agree(comm::Agreement& agreement, std::stop_token stop);
-  std::unique_ptr<ProcessGroup> form(const GroupOptions& options, const comm::PeerList& peer_list);
+  std::future<void> begin_notice(const comm::PeerList& peer_list, int rank);
   std::unique_ptr<ProcessGroup> connect(const GroupOptions& options);
   void begin(std::uint64_t generation);
   void expect_not_aborted() const;

@@ -13,7 +13,8 @@ void DialAhead::begin(int count) {
   const BlockedSignals blocked;
   for (int i = 0; i < count; ++i) {
     auto& each = next.emplace_back();
-    each.store = std::async(std::launch::async, [this, stop = each.stop.get_token()] { return dial_(stop); });
+    each.store = std::async(std::launch::async | std::launch::deferred,
+                            [this, stop = each.stop.get_token()] { return dial_(stop); });
   }
   {
     const std::lock_guard lock(mutex_);

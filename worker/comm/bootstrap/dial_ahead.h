@@ -22,7 +22,7 @@ class DialAhead {
 
   explicit DialAhead(Dial dial) : dial_(std::move(dial)) {}
 
-  // Begins to dial so many, in place of those that nobody has taken.
+  // Begins to dial so many, in place of those that nobody has taken. Where no thread can be started, take() dials.
   void begin(int count);
   // Returns one of them, once it is there; null if there is none.
   std::shared_ptr<Store> take();

@@ -125,7 +125,7 @@ void PeerMonitor::watch_group() {
     wait_for_stop();
   }
   if (const auto own = take_requests().to_publish) publisher_.publish(*own);
-  if (failure)
+  if (failure && failure_is_published_)
     publisher_.beat(true);  // the last will says nothing more
   else
     publisher_.leave(Deadline::in(window_));
@@ -143,6 +143,7 @@ std::optional<GroupFailure> PeerMonitor::watch() {
     const auto failure = diagnose(facts);
     if (!failure) continue;
     const bool store_answers = !facts.overdue || !facts.overdue->store_error;
+    failure_is_published_ = store_answers;
     return store_answers ? publisher_.publish(*failure) : *failure;
   }
 }

@@ -102,9 +102,10 @@ class PeerMonitor {
   OverdueProbe overdue_;
   bool peers_known_ = false;
   StoreHost store_host_;
-  std::set<int> ended_;      // ranks of this host whose processes have ended
-  bool store_ends_ = false;  // true if the store's process ends in order
-  PeerRecords left_;         // the records of ranks that left, with that of the store's host, once it ends
+  std::set<int> ended_;               // ranks of this host whose processes have ended
+  bool failure_is_published_ = true;  // the one that watch() has returned, if any
+  bool store_ends_ = false;           // true if the store's process ends in order
+  PeerRecords left_;                  // the records of ranks that left, with that of the store's host, once it ends
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -21,12 +21,14 @@ PlanWatch::~PlanWatch() {
 }
 
 void PlanWatch::run(const std::stop_token& stop) try {
-  const auto store = connect_(stop);
+  const auto store = connect_(deadline_, stop);
   const bool set = is_set(*store);
   if (stop.stop_requested()) return;
   on_end_(set, set ? "the members have changed meanwhile" : late_);
 } catch (const Error& error) {
-  if (!stop.stop_requested()) on_end_(false, fmt::format("cannot wait for a newer generation: {}", error.what()));
+  const bool late = error.code() == Errc::timeout && deadline_.expired();
+  if (!stop.stop_requested())
+    on_end_(false, late ? late_ : fmt::format("cannot wait for a newer generation: {}", error.what()));
 }
 
 bool PlanWatch::is_set(Store& store) {

@@ -21,8 +21,8 @@ namespace ddprun::trainer {
 class PlanWatch {
  public:
   using OnEnd = std::function<void(bool set, const std::string& why)>;
-  // connect: makes the watch's connection to the store, until a stop is requested.
-  using Connect = std::function<std::shared_ptr<Store>(const std::stop_token& stop)>;
+  // connect: makes the watch's connection to the store, until the deadline has passed or a stop is requested.
+  using Connect = std::function<std::shared_ptr<Store>(Deadline deadline, const std::stop_token& stop)>;
   PlanWatch(Connect connect, std::string key, Deadline deadline, std::string late, OnEnd on_end);
   ~PlanWatch();
   PlanWatch(const PlanWatch&) = delete;

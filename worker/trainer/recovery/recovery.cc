@@ -94,14 +94,14 @@ std::shared_ptr<Store> Recovery::connect_first() {
 }
 
 PlanWatch::Connect Recovery::connect_watch() {
-  return [this](const std::stop_token& stop) { return world_.connect(Deadline::never(), stop); };
+  return [this](Deadline deadline, const std::stop_token& stop) { return world_.connect(deadline, stop); };
 }
 
 // Ends all that a process waits for that has not joined.
 void Recovery::watch_for_end() {
   end_watch_.emplace(connect_watch(), keys_.over(), Deadline::never(), std::string(),
-                     [this](bool set, const std::string&) {
-                       if (!set) return;
+                     [this](bool set, const std::string& why) {
+                       if (!set) return log::debug("this process does not learn when the run is done: {}", why);
                        over_ = true;
                        world_.group().abort_before(std::numeric_limits<std::uint64_t>::max(), "the run is done");
                      });

@@ -19,7 +19,7 @@ constexpr int transfer_tag = 0;
 struct Plan {
   std::vector<int> senders;
   std::size_t chunk_bytes;  // of a message
-  bool copies;              // into memory that the receiver reads, as all messages through shared memory
+  bool copies;              // into registered memory, which a receiver on the same host reads
 };
 
 // The bytes of all tensors in order, in chunks of the same size but the last.
@@ -136,7 +136,7 @@ class Message {
   Buffers& buffers_;
   std::optional<RegisteredBuffer> packed_;
   Span span_;
-  PendingWork work_;  // ends before the memory
+  PendingWork work_;  // the tensors and the buffers outlive it
 };
 
 void send_share(const Chunks& chunks, ProcessGroup& group, const std::vector<int>& lagging, const Plan& plan,
@@ -173,8 +173,8 @@ void receive(const Chunks& chunks, ProcessGroup& group, const Plan& plan) {
 }
 
 // Messages are large enough that their fixed costs do not count. Through shared memory they still fit into a
-// processor's cache, and one sender is as fast as the receiver; the others go on. Over a network, new connections are
-// slow at first, so that all senders have a share of a small state too.
+// processor's cache, and one sender is as fast as the receiver; the other ranks go on. Over a network, new connections
+// are slow at first, so that all senders have a share of a small state too.
 Plan plan_for(std::size_t bytes, const ProcessGroup& group, std::vector<int> senders) {
   constexpr std::size_t smallest = std::size_t{64} << 10, largest = std::size_t{4} << 20;
   constexpr std::size_t largest_in_cache = std::size_t{1} << 20;

@@ -3,7 +3,9 @@
 #include <future>
 #include <optional>
 #include <stop_token>
+#include <thread>
 
+#include "common/error.h"
 #include "rendezvous/store/store_server_thread.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
@@ -28,7 +30,7 @@ struct StoreForTest {
 TEST_CASE("a watch says once that the key was set, that the time is up or that the store has failed") {
   StoreForTest store;
   const auto client = store.connect();
-  const auto connect = [&store](const std::stop_token& stop) { return store.connect(stop); };
+  const auto connect = [&store](Deadline, const std::stop_token& stop) { return store.connect(stop); };
   std::promise<std::string> said;
   // A second call throws.
   const auto on_end = [&](bool set, const std::string& why) { said.set_value((set ? "set: " : "not set: ") + why); };
@@ -46,10 +48,19 @@ TEST_CASE("a watch says once that the key was set, that the time is up or that t
     const PlanWatch watch(connect, "key", Deadline::in(0s), "late", on_end);
     CHECK(said.get_future().get() == "not set: late");
   }
+  SECTION("the deadline, while it connects") {
+    const PlanWatch watch(
+        [](Deadline deadline, const std::stop_token&) -> std::shared_ptr<Store> {
+          while (!deadline.expired()) std::this_thread::yield();
+          throw Error(Errc::timeout, "no connection");
+        },
+        "key", Deadline::in(10ms), "late", on_end);
+    CHECK(said.get_future().get() == "not set: late");
+  }
   SECTION("the store") {
     std::promise<void> connected;
     const PlanWatch watch(
-        [&](const std::stop_token& stop) {
+        [&](Deadline, const std::stop_token& stop) {
           auto own = store.connect(stop);
           connected.set_value();
           return own;
@@ -65,7 +76,7 @@ TEST_CASE("a watch that ends before says nothing") {
   const StoreForTest store;
   bool called = false;
   {
-    const auto connect = [&](const std::stop_token& stop) { return store.connect(stop); };
+    const auto connect = [&](Deadline, const std::stop_token& stop) { return store.connect(stop); };
     const PlanWatch watch(connect, "key", Deadline::in(60s), "late", [&](bool, const auto&) { called = true; });
   }
   CHECK_FALSE(called);

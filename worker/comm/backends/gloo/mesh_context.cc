@@ -95,12 +95,17 @@ void MeshContext::connect(GlooDevice device, Store& store, const std::string& pr
   proof.exchange(*interruptible_, deadline);
 }
 
-// Gloo's call waits for one connection, so that those to other hosts take a round trip each: threads share them.
+// Gloo's call waits for one connection, so that those to other hosts take a round trip each: threads share them. This
+// one does the share of a thread that cannot be started.
 void MeshContext::connect_all(const std::vector<PeerAddress>& others) {
   const auto threads = std::min(others.size(), max_connecting_threads);
   std::vector<std::future<void>> shares;
-  for (std::size_t share = 1; share < threads; ++share)
-    shares.push_back(std::async(std::launch::async, [&, share] { connect_share(others, share, threads); }));
+  {
+    const BlockedSignals blocked;
+    for (std::size_t share = 1; share < threads; ++share)
+      shares.push_back(std::async(std::launch::async | std::launch::deferred,
+                                  [&, share] { connect_share(others, share, threads); }));
+  }
   std::exception_ptr failure;
   const auto note_failure = [&](auto connect) {
     try {

@@ -238,10 +238,16 @@ void ShmTransfers::receive_chunks(int source, Span memory, const WaitLimits& lim
   });
 }
 
+const std::byte* ShmTransfers::map_region(int source, const RegionHandle& region) try {
+  return peer_regions_[index(source)].map(source, region);
+} catch (const Error& error) {
+  throw make_error(error.code(), "cannot read the memory of rank {}: {}", source, error.what());
+}
+
 void ShmTransfers::copy_region(int source, const RegionHandle& region, Span memory, const WaitLimits& limits) {
   if (memory.bytes() > region.segment_bytes || region.offset > region.segment_bytes - memory.bytes())
     throw make_error(Errc::protocol, "rank {} sends {} bytes from beyond its memory", source, memory.bytes());
-  copy_from_peer(memory.data, peer_regions_[index(source)].map(source, region), memory.bytes(), memory.bytes());
+  copy_from_peer(memory.data, map_region(source, region), memory.bytes(), memory.bytes());
   expect_memory_kept(limits);
 }
 

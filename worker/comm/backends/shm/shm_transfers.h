@@ -53,6 +53,7 @@ class ShmTransfers {
   Offer* find_offer(int source, std::int64_t tag, std::uint64_t number) const;
   void accept(int source, Offer& offer, void* memory, const WaitLimits& limits);
   void receive_chunks(int source, Span memory, const WaitLimits& limits);
+  const std::byte* map_region(int source, const RegionHandle& region);
   void copy_region(int source, const RegionHandle& region, Span memory, const WaitLimits& limits);
   void free_offer_if_full(int source, const WaitLimits& limits);
   std::optional<UnexpectedMessage> take_unexpected(const MessageId& id);
