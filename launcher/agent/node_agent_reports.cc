@@ -90,8 +90,8 @@ void NodeAgent::report_training() {
   });
 }
 
-// The server lets a node leave only while another one has the state of the training, which workers that join get before
-// their first step.
+// The server lets a node leave only while another one has the state of the training. Workers that join have it once
+// they report their training; one of this node's workers is enough.
 void NodeAgent::report_first_step() {
   training_.soon([this] {
     auto changed = training_.changed(group_.reports());

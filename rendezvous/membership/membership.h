@@ -155,6 +155,7 @@ class Membership {
     struct Worker {
       WorkerReport now;
       Time since{};
+      std::optional<std::int64_t> replaced = {};  // the process in whose place another one is started
     };
     std::vector<Worker> workers;   // the round's workers by local rank, as far as reported
     int replaced = 0;              // the number of workers that were replaced, in all rounds

@@ -126,7 +126,10 @@ void Membership::replace_failed() {
 void Membership::forget_training(const WorkerFailure& failure) {
   const auto node = nodes_.find(round_.members.at(static_cast<std::size_t>(failure.group_rank)).node_id);
   const auto index = static_cast<std::size_t>(failure.local_rank);
-  if (node != nodes_.end() && index < node->second.workers.size()) node->second.workers[index].now.training.reset();
+  if (node == nodes_.end() || index >= node->second.workers.size()) return;
+  auto& worker = node->second.workers[index];
+  worker.now.training.reset();
+  worker.replaced = worker.now.pid;
 }
 
 // exit_code is that of a job that ends because of the refusal; none: the failure's.

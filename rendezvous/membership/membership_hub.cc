@@ -199,6 +199,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
         sender_.close(session);
       }
       job->timer.cancel();
+      job->held_events.clear();
       jobs_.erase(run_id);
     }
   }
@@ -327,14 +328,20 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void handle_request(SessionId id, const StatusRequest& request) { answer(id, jobs_named(request.run_id)); }
 
   void handle_request(SessionId id, const StopRequest& request) {
-    const JobPtr own = sessions_.at(id).job;
-    const auto jobs = own ? std::vector<JobPtr>{own} : jobs_named(request.run_id);
+    if (const JobPtr own = sessions_.at(id).job) return stop_own(own, request.who);
+    const auto jobs = jobs_named(request.run_id);
     if (jobs.size() > 1) return refuse(id, fmt::format("there are several jobs; name one of them: {}", names()));
     if (!jobs.empty() && (deposed(jobs.front()) || jobs.front()->gathering || !supported(jobs.front())))
       return refuse(id, "the rendezvous server of this job does not decide at present; ask again, or on another node");
-    if (!own) answer(id, jobs);
+    answer(id, jobs);
     if (jobs.empty()) return;
     deliver(jobs.front(), jobs.front()->membership.stop(now(), request.who));
+  }
+
+  // A node of the job asks in its session, which a refusal would end.
+  void stop_own(const JobPtr& job, const std::string& who) {
+    if (deposed(job)) return;
+    decide(job, [this, job, who] { deliver(job, job->membership.stop(now(), who)); });
   }
 
   static bool is_current_session(SessionId id, const Session& session) {
@@ -365,26 +372,33 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       job->held[join.node.id] = join;
       return;
     }
-    decide(job, [this, job, join, addresses, superseded] {
+    decide(job, [this, id, job, join, addresses, superseded] {
       auto messages = job->membership.join(now(), join.node, join.policy, addresses);
-      if (superseded && restore_or_close(job, join.node.id, *superseded, messages))
+      if (superseded && restore_or_close(job, {id, *superseded}, join.node.id, messages))
         node_left(job, join.node.id, "opened a new session");
       deliver(job, std::move(messages));
     });
   }
 
   // A node's new session replaces its old one, unless the new one was refused: then the old one stays. Returns whether
-  // it was replaced.
-  bool restore_or_close(const JobPtr& job, const std::string& node, SessionId superseded,
-                        MembershipMessages& messages) {
+  // it was replaced. Both may have closed before the server decided.
+  struct NodeSessions {
+    SessionId joining, superseded;
+  };
+  bool restore_or_close(const JobPtr& job, NodeSessions both, const std::string& node, MembershipMessages& messages) {
     const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);
     if (!refused) {
-      sender_.close(superseded);
+      if (sessions_.contains(both.superseded)) sender_.close(both.superseded);
       return true;
     }
-    const SessionId refused_session = std::exchange(job->sessions[node], superseded);
-    sender_.send(refused_session, encode(ServerFrame{std::get<JoinRefused>(std::move(messages.front().what))}));
-    sender_.close(refused_session);
+    if (sessions_.contains(both.superseded))
+      job->sessions[node] = both.superseded;
+    else
+      job->sessions.erase(node);
+    if (sessions_.contains(both.joining)) {
+      sender_.send(both.joining, encode(ServerFrame{std::get<JoinRefused>(std::move(messages.front().what))}));
+      sender_.close(both.joining);
+    }
     messages.erase(messages.begin());
     return false;
   }
@@ -428,7 +442,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
 
   // Executes the event once the server has the support of the nodes, after those that wait for it.
   void decide(const JobPtr& job, std::function<void()> event) {
-    if (job->held_events.empty() && supported(job)) return event();
+    if (!job->gathering && job->held_events.empty() && supported(job)) return event();
     job->held_events.push_back(std::move(event));
     ask_support(job);
   }
@@ -439,6 +453,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       job->held_events.pop_front();
       event();
     }
+    const auto found = jobs_.find(job->membership.policy().run_id);
+    if (found == jobs_.end() || found->second != job) job->held_events.clear();  // they own the job
   }
 
   // The nodes acknowledge at once what the server says of itself.
@@ -627,7 +643,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void handle(SessionId id, const Session& session, SessionLeave& frame) {
     const JobPtr job = session.job;
     const std::string node = session.node;
-    job->sessions.erase(node);
+    if (is_current_session(id, session)) job->sessions.erase(node);  // the node may have opened another one since
     job->held.erase(node);
     sender_.close(id);
     if (job->lease) job->lease->ended(now(), node);
@@ -635,7 +651,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     deliver(job, job->membership.leave(now(), node, frame.reason));
   }
 
-  void handle(SessionId, const Session& session, LeaveRequest& frame) {
+  void handle(SessionId id, const Session& session, LeaveRequest& frame) {
+    if (!is_current_session(id, session)) return;  // the node has opened another one since
     const JobPtr job = session.job;
     const std::string node = session.node;
     auto messages = job->membership.leave_asked(now(), node, frame.reason);

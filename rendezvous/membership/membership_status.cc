@@ -29,10 +29,11 @@ MembershipMessages Membership::report(Time now, const std::string& id, std::int6
     if (status.local_rank < 0 || status.local_rank >= node->info.nproc) continue;
     if (node->workers.size() <= index) node->workers.resize(index + 1);
     auto& worker = node->workers[index];
-    const auto former = std::exchange(worker, {status, now});
+    const auto former = std::exchange(worker, {status, now, worker.replaced});
+    if (status.pid == worker.replaced) worker.now.training.reset();  // the report of a process that has ended since
     if (former.now.pid != status.pid) continue;
     if (former.now.state == status.state) worker.since = former.since;
-    if (!status.training) worker.now.training = former.now.training;
+    if (!worker.now.training) worker.now.training = former.now.training;
   }
   if (report.wants_standby && std::exchange(node->wants_standby, *report.wants_standby) != *report.wants_standby)
     ask_spares();

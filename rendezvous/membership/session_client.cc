@@ -48,7 +48,7 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 constexpr auto attempt_timeout = 10s;       // from the name lookup to the server's first frame
-constexpr auto probe_bound = 200ms;         // for the answer of a server that seems to be silent
+constexpr auto longest_probe = 200ms;       // for the answer of a server that seems to be silent
 constexpr auto silence_interval = 50ms;     // at which a silent server is looked at
 constexpr auto first_report_delay = 500ms;  // a server usually starts within this time: no log line before
 
@@ -226,14 +226,15 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
                                  .master_addr = {},
                                  .workers = {}};
     const auto lease = next_lease();
+    const bool server_ended = std::exchange(server_ends_, false);
     join_deadline_ = Deadline::in(std::max<Clock::duration>(options_.rejoin_timeout, lease));
     emit(ContactBroken{
         .text = fmt::format("{}; trying to rejoin for {}", lost_reason_, duration_text(options_.rejoin_timeout)),
         .lease = lease,
-        .server_ended = server_ends_});
+        .server_ended = server_ended});
     if (!options_.choice || closed_) return;
     options_.choice->session_lost(heard_at_);
-    if (std::exchange(server_ends_, false)) options_.choice->server_ends();
+    if (server_ended) options_.choice->server_ends();
     if (const auto until = options_.choice->patience_ends()) extend_to(*until);
   }
 
@@ -634,12 +635,16 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     last_heard_ = liveness_clock_.elapsed();
     schedule_heartbeat();
     silent_ = false;
-    if (options_.choice) watch_silence(policy_.support_bound() - probe_bound);
+    if (options_.choice) watch_silence(policy_.support_bound() - probe_bound());
     if (const auto connected = relay_.connected) connected();
   }
 
   std::chrono::milliseconds silence() const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_at_);
+  }
+
+  std::chrono::milliseconds probe_bound() const {
+    return std::min<std::chrono::milliseconds>(longest_probe, policy_.support_bound() / 4);
   }
 
   void watch_silence(Clock::duration pause) {
@@ -655,18 +660,18 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     const bool waits = workers_wait_ && workers_wait_();
     const auto bound =
         std::max(policy_.support_bound(), waits ? 0ms : policy_.heartbeat_timeout() - policy_.keep_alive_interval);
-    if (may_have_successor_ && !silent_ && silence() >= bound - probe_bound) {
+    if (may_have_successor_ && !silent_ && silence() >= bound - probe_bound()) {
       if (probed_ == heard_at_) {
         silent_ = true;
         options_.choice->server_silent(heard_at_);
       } else {
         probed_ = heard_at_;
         beat();
-        return watch_silence(probe_bound);
+        return watch_silence(probe_bound());
       }
     }
-    watch_silence(silence() < policy_.support_bound() - probe_bound ? policy_.support_bound() - probe_bound - silence()
-                                                                    : silence_interval);
+    const auto left = policy_.support_bound() - probe_bound() - silence();
+    watch_silence(left > 0ms ? left : silence_interval);
   }
 
   void schedule_heartbeat() {

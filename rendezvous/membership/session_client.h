@@ -45,10 +45,10 @@ struct SessionClientOptions {
 // broke, no frame came for keep_alive_max_attempt intervals, or the server dropped this node), the handler gets
 // ContactBroken, and the client redials for rejoin_timeout; it rejoins with the same node id and its last round.
 // The lease of ContactBroken ends heartbeat_timeout() after this node sent the last frame that the server has answered:
-// not before that can the server count it as lost for its silence. Where another server can be elected, the client
-// tells ServerChoice of a server that answers nothing for a keep-alive interval less than that, or, where the workers
-// wait, for JobPolicy::support_bound(), and then not to a heartbeat either. Nothing is left of it if heartbeats were
-// missing, or if the server dropped this node. The time during which this process was stopped counts.
+// not before that can the server count it as lost for its silence. Nothing is left of it if heartbeats were missing, or
+// if the server dropped this node. The time during which this process was stopped counts. Where another server can be
+// elected, the client tells ServerChoice of a server that has sent nothing for heartbeat_timeout() less one keep-alive
+// interval, or, where the workers wait, for JobPolicy::support_bound(), and that does not answer a heartbeat then.
 //
 // Ownership: the event loop must outlive this object; the handler may destroy it.
 // Threads: all calls and the handler on the event loop.

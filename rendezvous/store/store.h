@@ -35,7 +35,7 @@ class Store {
                                   Deadline deadline) = 0;
   virtual bool check(const std::vector<std::string>& keys, Deadline deadline) = 0;
   virtual void wait(const std::vector<std::string>& keys, Deadline deadline) = 0;
-  // wait() for one key, then its value, in one round trip where the store can.
+  // Waits for one key and returns its value, in one round trip where the store can.
   virtual std::string wait_get(const std::string& key, Deadline deadline);
   // Returns whether the key existed.
   virtual bool erase(std::string_view key, Deadline deadline) = 0;

@@ -272,6 +272,8 @@ TEST_CASE("a node whose worker was replaced has the state again once that has ma
   job.lose_worker("b", 1);
   job.answer("a");
   CHECK(job.ask_to_leave("a") == "no other node has the state of the training yet");
+  job.train("b", 1);  // sent before the worker was killed
+  CHECK(job.ask_to_leave("a") == "no other node has the state of the training yet");
   job.train("b", 2);
   CHECK(job.ask_to_leave("a").empty());
 }

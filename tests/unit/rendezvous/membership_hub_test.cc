@@ -80,6 +80,31 @@ TEST_CASE("a server that lacks support asks the nodes for it, and decides on wha
   CHECK(job.hub.decides("none"));
 }
 
+TEST_CASE("a stop that a node asks for while the server lacks support ends the job once it has that") {
+  ThreeNodes job;
+  for (const SessionId id : {2, 3}) job.acknowledge(id);
+  job.lose_support();
+  job.send_to_hub(3, StopRequest{"none", "root on host c"});
+  CHECK(job.received<JoinRefused>(3).empty());
+  CHECK(job.received<JobEnded>(3).empty());
+  job.acknowledge(2);
+  CHECK(job.received<JobEnded>(2).size() == 1);
+  CHECK(job.received<JobEnded>(3).size() == 1);
+}
+
+TEST_CASE("a node that has left while the server lacked support, and joined again, is in the job by its new session") {
+  ThreeNodes job;
+  for (const SessionId id : {2, 3}) job.acknowledge(id);
+  job.lose_support();
+  job.send_to_hub(3, SessionLeave{"a signal"});
+  job.hub.on_close(3);
+  job.hub.on_open(4, {.peer_address = "127.0.0.1", .local_address = "127.0.0.1"});
+  job.send_to_hub(4, SessionJoin{{.id = "c", .host = "c", .port = 1}, policy()});
+  job.acknowledge(2);
+  REQUIRE_FALSE(job.received<RoundProposed>(4).empty());
+  CHECK(job.received<RoundProposed>(4).back().round.members.size() == 3);
+}
+
 TEST_CASE("a server that lacks support answers heartbeats, and takes no node") {
   ThreeNodes job;
   for (const SessionId id : {2, 3}) job.acknowledge(id);

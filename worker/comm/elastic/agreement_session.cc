@@ -87,7 +87,7 @@ class AgreementSession {
     watched_may_be_gone_ = watched_ && tell_of_gone(std::span(results).subspan(own), watched_rank());
     return agreement_.proposed(results[0], results[1].value());
   }
-  // The last will of the group comes first, in the same round trip.
+  // The last will of the group comes first, in the same round trip, so that a member that counts has one.
   Agreement::Request execute(const Agreement::Join&) {
     if (watched_may_be_gone_)
       if (const auto gone = watched_if_gone()) return agreement_.lost(gone->name, gone->process, gone->cause);

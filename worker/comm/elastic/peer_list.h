@@ -45,7 +45,7 @@ struct JoinRecord {
 std::string encode(const JoinRecord& record);
 JoinRecord decode_join_record(std::string_view text);
 
-// The calls that look for signs that a member is gone, and whether their results have one.
+// The calls that look for signs that a member is gone, and whether their results, in the same order, have one.
 std::vector<StoreCall> calls_of_gone(const PeerList& peer_list, int rank);
 bool tell_of_gone(std::span<const std::optional<std::string>> results, int rank);
 // Returns that member, if it died, left, or is among the lost ranks of its group's failure.
