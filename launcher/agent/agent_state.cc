@@ -406,7 +406,7 @@ AgentActions AgentState::on_workers_stopped(bool preempted) {
   return {};
 }
 
-AgentActions AgentState::on_signal(int signal_number) {
+AgentActions AgentState::on_signal(int signal_number, bool preempts) {
   if (finished_) return {};
   const auto name = signal_name(signal_number);
   if (std::exchange(signalled_, true)) {
@@ -417,7 +417,7 @@ AgentActions AgentState::on_signal(int signal_number) {
   if (end_)
     return {
         Announce{Kind::warning, fmt::format("{}: the workers are already stopping; a second signal kills them", name)}};
-  if (!may_leave_in_order()) return end_by_signal(signal_number);
+  if (preempts || !may_leave_in_order()) return end_by_signal(signal_number);
   leaves_by_ = signal_number;
   leaves_for_ = "stopped by " + name;
   absence_ = Absence::for_good;

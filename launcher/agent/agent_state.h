@@ -112,8 +112,9 @@ class AgentState {
   // No process of the workers is left after StopWorkers. preempted: they exited as for on_workers_preempted().
   AgentActions on_workers_stopped(bool preempted = false);
   // A signal that ends this node. The first stops the workers gracefully, or leaves a stop in progress its grace
-  // period; any further one kills them. Where the round may go on without this node, it first asks to leave.
-  AgentActions on_signal(int signal_number);
+  // period; any further one kills them. Where the round may go on without this node, it first asks to leave, unless its
+  // workers take the signal as a request to save the state and stop all ranks (preempts): they get it.
+  AgentActions on_signal(int signal_number, bool preempts = false);
   // A request to stop the whole job (ddprun stop).
   AgentActions on_stop_request(const std::string& who);
   // `who` requests that this node leaves the job. No action where its workers do not train.

@@ -18,6 +18,7 @@
 #include "launcher/dashboard/recovery_summary.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/workers/descendants.h"
+#include "launcher/workers/nonfatal_signal.h"
 #include "rendezvous/backend.h"
 
 namespace ddprun {
@@ -190,6 +191,11 @@ bool NodeAgent::dumb_terminal(const AgentSpec& spec) {
   return spec.group.environment.get("TERM") == "dumb";
 }
 
+bool NodeAgent::workers_survive(int signal) const {
+  return std::ranges::any_of(group_.workers(),
+                             [&](const auto& worker) { return !worker.exit && survives(worker.pid, signal); });
+}
+
 void NodeAgent::watch_signals() {
   std::set<int> watched{SIGCHLD, SIGUSR1, SIGUSR2, SIGWINCH};
   watched.insert(spec_.end_signals.begin(), spec_.end_signals.end());
@@ -204,7 +210,7 @@ void NodeAgent::wait_for_signal() {
     if (ends_job(signal)) {
       if (finish_) return stop_serving(signal);
       if (!signal_) signal_ = signal;
-      act(state_.on_signal(signal));
+      act(state_.on_signal(signal, workers_survive(signal)));
     } else if (signal == SIGCHLD) {
       group_.reap();
     } else if (signal == SIGWINCH) {

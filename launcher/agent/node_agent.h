@@ -60,6 +60,7 @@ class NodeAgent {
   void join();
   void on_rendezvous(const RendezvousEvent& event);
   void on_workers_ended(const std::vector<WorkerStatus>& workers);
+  bool workers_survive(int signal) const;
   void watch_signals();
   void wait_for_signal();
   bool ends_job(int signal) const;

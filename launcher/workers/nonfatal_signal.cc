@@ -64,20 +64,16 @@ bool is_nonfatal(const std::vector<ThreadSignals>& threads, int signal_number) {
          std::any_of(threads.begin(), threads.end(), permanently);
 }
 
-namespace {
-
 // The kernel reports a thread's state before its mask: one that wakes up in between seems to sleep with all signals
 // blocked. Reading twice avoids that.
-bool is_certainly_nonfatal(pid_t pid, int signal_number) {
+bool survives(pid_t pid, int signal_number) {
   return is_nonfatal(threads_of(pid), signal_number) && is_nonfatal(threads_of(pid), signal_number);
 }
-
-}  // namespace
 
 bool send_nonfatal_signal(pid_t group, int signal_number) {
   bool sent_to_leader = false;
   for (const pid_t pid : processes_of_group(group)) {
-    if (!is_certainly_nonfatal(pid, signal_number)) continue;
+    if (!survives(pid, signal_number)) continue;
     ::kill(pid, signal_number);
     sent_to_leader |= pid == group;
   }

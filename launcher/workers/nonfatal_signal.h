@@ -23,6 +23,9 @@ ThreadSignals parse_thread_signals(std::string_view status);
 // Returns whether a process with these threads handles or ignores the signal, or waits for it (sigwait, signalfd).
 bool is_nonfatal(const std::vector<ThreadSignals>& threads, int signal_number);
 
+// Returns whether the signal would not end this process, as far as the kernel tells.
+bool survives(pid_t pid, int signal_number);
+
 // Sends the signal to the processes of the group that it would not end. Returns whether it was sent to the leader.
 // Never fails; a process that changes its handlers at the same time may be judged wrongly.
 bool send_nonfatal_signal(pid_t group, int signal_number);

@@ -43,10 +43,11 @@ struct MembershipOptions {
 // that they can recover, answers that all have. Otherwise the failure leads to a proposal or to the end.
 //
 // If that node has reported that all workers can recover, a running round also loses and gains nodes while the workers
-// of the others run: a node that is lost or leaves, if enough others stay, and a node that joins below the maximum. The
-// round keeps its generation; the other nodes get new ranks. The store of its workers stays where it is, unless its
-// node is lost: then the next one by rank that has named a port in ready() becomes group rank 0 and serves another
-// store. If group rank 0 leaves without having asked, or no node has named a port, the change leads to a proposal.
+// of the others run: a node that is lost or has been granted its leave, if enough others stay, and a node that joins
+// below the maximum. The round keeps its generation; the other nodes get new ranks. The store of its workers stays
+// where it is, unless its node goes: then the next one by rank that has named a port in ready() becomes group rank 0
+// and serves another store. If a node leaves without having asked, or no node has named a port, the change leads to a
+// proposal.
 //
 // Nodes that rejoin at a new server report their last round: the next generation is above the highest reported, the
 // restarts used are the most reported, and nodes keep their ranks. If some report that their workers still run, no

@@ -72,12 +72,11 @@ bool Membership::record_departure(Time now, const Node& node) {
 }
 
 // Removes nodes as one change: the loss of a rack leads to one new round, not to one per node.
-// A node that leaves without having asked stops its workers, which would wait in its store for a change of the round.
+// A node that leaves without having asked stops its workers by a signal, which may ask all ranks to save their state
+// and stop.
 void Membership::remove(Time now, const std::vector<std::string>& gone, const std::string& why, Pending failures,
                         Departure departure) {
-  const bool store_leaves = departure == Departure::left && !round_.members.empty() &&
-                            std::ranges::find(gone, round_.members.front().node_id) != gone.end();
-  const bool goes_on = can_change_members() && !store_leaves;
+  const bool goes_on = can_change_members() && departure != Departure::left;
   bool changes_round = false;
   for (const auto& id : gone) {
     const Node& node = nodes_.at(id);

@@ -17,6 +17,12 @@ TEST_CASE("workers of a node that has left end by themselves where the round goe
   CHECK(names(ends.state.on_workers_stopped()) == "leave; finish 143");
 }
 
+TEST_CASE("a node whose workers take its signal as a request to save the state and stop all ranks passes it to them") {
+  AskingFixture f;
+  f.state.on(WorkersRecoverable{4, true});
+  CHECK(names(f.state.on_signal(SIGTERM, true)) == "leave; stop 15");
+}
+
 TEST_CASE("a node that gets a signal asks to leave where the round may go on without it, and ends in any case") {
   AskingFixture f;
   CHECK(names(f.state.on_signal(SIGINT)) == "leave; stop 2");  // its workers have not announced anything
