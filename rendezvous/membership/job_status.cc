@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -205,6 +206,14 @@ std::string to_json(const std::vector<JobStatus>& jobs) {
   json::array array;
   for (const auto& job : jobs) array.push_back(to_object(job));
   return valid_json(json::serialize(json::object{{"jobs", std::move(array)}}));
+}
+
+std::optional<std::string> to_json_within(std::vector<JobStatus> jobs, std::size_t limit) {
+  auto text = to_json(jobs);
+  if (text.size() <= limit) return text;
+  for (auto& job : jobs) job.nodes.clear();
+  text = to_json(jobs);
+  return text.size() <= limit ? std::optional(std::move(text)) : std::nullopt;
 }
 
 std::vector<JobStatus> parse_job_statuses(std::string_view text) {

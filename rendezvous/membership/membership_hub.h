@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/served_job.h"
 #include "rendezvous/store/session_hub.h"
 
 namespace boost::asio {
@@ -18,12 +17,8 @@ class io_context;
 namespace ddprun {
 
 struct MembershipHubOptions {
-  MembershipOptions membership;
-  // A node closes its session once it has the job result; after this time the server closes it.
-  std::chrono::milliseconds result_grace{std::chrono::seconds(60)};
+  ServedJobOptions job;
   std::size_t max_jobs = 4096;
-  // The time for which an elected server waits for nodes after a majority has come.
-  std::chrono::milliseconds gather{300};
 };
 
 // A hub calls these functions for jobs in which another server can be elected; each may be unset.
@@ -34,8 +29,9 @@ struct SuccessionListener {
   std::function<void(const std::string& run_id)> deposed;
 };
 
-// The session handler of a rendezvous server: one Membership per run id, its timers, and which session belongs to which
-// node. Once a job has ended, a new job may use its run id; the old one is deleted when its sessions have closed.
+// The session handler of a rendezvous server: its jobs by run id (ServedJob), to which it passes what their nodes send,
+// and clients that are of no job. Once a job has ended, a new job may use its run id; the old one is deleted when its
+// sessions have closed.
 // Ownership: must outlive the server's use of it (StoreServer::set_session_hub); the loop and sender must outlive it.
 // Threads: the server's event loop only.
 // Errors: on_frame throws Errc::protocol, upon which the server closes that session.

@@ -238,3 +238,15 @@ TEST_CASE("a failure that blames a peer is not the cause, and of simultaneous fa
   CHECK(is_likelier_cause(left_before, killed));
   CHECK_FALSE(is_likelier_cause(killed, killed));
 }
+
+TEST_CASE("an answer that would be too long has no nodes, and none is given where that is not enough") {
+  JobStatus job{.run_id = "a"};
+  const auto without_nodes = to_json({job}).size();
+  job.nodes.resize(100);
+  const auto whole = to_json({job});
+  CHECK(to_json_within({job}, whole.size()) == whole);
+  const auto text = to_json_within({job}, whole.size() - 1);
+  REQUIRE(text);
+  CHECK(text->size() == without_nodes);
+  CHECK_FALSE(to_json_within({job}, without_nodes - 1));
+}
