@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace ddprun {
 
@@ -8,6 +9,11 @@ namespace ddprun {
 // so deadlines and durations take the steady clock.
 inline std::chrono::milliseconds wall_clock() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch());
+}
+// The same in microseconds.
+inline std::int64_t wall_clock_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace ddprun

@@ -14,6 +14,7 @@
 
 #include "common/error.h"
 #include "common/random.h"
+#include "common/wall_clock.h"
 #include "rendezvous/etcd/etcd_json.h"
 #include "rendezvous/etcd/job_node.h"
 #include "rendezvous/membership/membership_text.h"
@@ -36,9 +37,7 @@ constexpr auto departure_timeout = 2s;
 constexpr auto destructor_timeout = 1s;  // blocks the event loop
 
 EtcdMoment now() {
-  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-  return {.steady = Membership::Clock::now(),
-          .wall_us = std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count()};
+  return {.steady = Membership::Clock::now(), .wall_us = wall_clock_us()};
 }
 
 seconds wanted_ttl(const JobPolicy& policy) {

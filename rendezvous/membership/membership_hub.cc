@@ -1,5 +1,6 @@
 #include "rendezvous/membership/membership_hub.h"
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <set>
@@ -20,6 +21,7 @@ namespace {
 
 namespace asio = boost::asio;
 
+using Clock = std::chrono::steady_clock;
 using JobPtr = std::shared_ptr<ServedJob>;
 using RoundStartListener = std::function<void(const std::string& run_id, std::int64_t generation)>;
 
@@ -28,10 +30,6 @@ struct Session {
   JobPtr job;  // none before JOIN
   std::string node;
 };
-
-MovedServers::Time now() {
-  return std::chrono::steady_clock::now();
-}
 
 }  // namespace
 
@@ -122,12 +120,12 @@ class MembershipHub::Impl final : public JobOwner, public std::enable_shared_fro
 
   bool decides(const std::string& run_id) const {
     const JobPtr job = find(run_id);
-    return job && job->lease() && job->lease()->may_decide(now());
+    return job && job->lease() && job->lease()->may_decide(Clock::now());
   }
 
   bool serves(const std::string& run_id) const {
     const JobPtr job = find(run_id);
-    return job && job->lease() && !job->lease()->is_over(now());
+    return job && job->lease() && !job->lease()->is_over(Clock::now());
   }
 
   bool has_session(const std::string& run_id, const std::string& node) const {
@@ -249,7 +247,7 @@ class MembershipHub::Impl final : public JobOwner, public std::enable_shared_fro
     const auto& run_id = join.policy.run_id;
     Session& session = sessions_.at(id);
     if (session.job) throw make_error(Errc::protocol, "a second JOIN in one session");
-    if (const auto address = moved_.address(now(), run_id)) return send_away(id, *address);
+    if (const auto address = moved_.address(Clock::now(), run_id)) return send_away(id, *address);
     if (!find(run_id) && (refusing_jobs_ || deposed_.contains(run_id))) return sender_.close(id);
     if (const auto why = conflict(join.policy)) return refuse(id, *why);
     const JobPtr job = job_for(join.policy);
@@ -276,7 +274,7 @@ class MembershipHub::Impl final : public JobOwner, public std::enable_shared_fro
     const bool later = !job || !job->lease() || job->lease()->server().term < elected.server.term;
     if (later && elected.decides) {
       const HostPort address{.host = without_v4_mapping(sessions_.at(id).peer.peer_address), .port = elected.port};
-      moved_.announced(now(), elected.run_id, address);
+      moved_.announced(Clock::now(), elected.run_id, address);
       if (job) {
         log::warn("another server of run id '{}' has been elected, at {}: the one in this process stops deciding",
                   elected.run_id, format_host_port(address.host, elected.port));

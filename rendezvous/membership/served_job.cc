@@ -9,6 +9,7 @@
 #include <boost/asio/io_context.hpp>
 #include <fmt/format.h>
 
+#include "common/wall_clock.h"
 #include "rendezvous/membership/membership_frames.h"
 
 namespace ddprun {
@@ -19,11 +20,6 @@ constexpr std::chrono::milliseconds support_pause{100};
 
 Membership::Time now() {
   return Membership::Clock::now();
-}
-
-std::int64_t wall_clock_us() {
-  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
 }
 
 std::int64_t to_us(Membership::Time time) {
@@ -105,7 +101,7 @@ void ServedJob::join(SessionId session, const SessionJoin& join, const SessionAd
 
 // A node's new session replaces its old one, unless the new one was refused: then the old one stays. Returns whether
 // it was replaced. Both may have closed before the server decided.
-bool ServedJob::restore_or_close(NodeSessions both, const std::string& node, MembershipMessages& messages) {
+bool ServedJob::restore_or_close(SessionChange both, const std::string& node, MembershipMessages& messages) {
   const auto owner = owner_.lock();
   const auto is_open = [&](SessionId session) { return owner && owner->is_open(session); };
   const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);

@@ -108,12 +108,12 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
     std::optional<Membership::Time> due;  // when it acts, once it has the support
   };
   // A node's new session, and the one that it had.
-  struct NodeSessions {
+  struct SessionChange {
     SessionId joining, superseded;
   };
 
   bool is_current(SessionId session, const std::string& node) const;
-  bool restore_or_close(NodeSessions both, const std::string& node, MembershipMessages& messages);
+  bool restore_or_close(SessionChange both, const std::string& node, MembershipMessages& messages);
   void handle(SessionId session, const std::string& node, NodeFrame& frame);
   void leave(SessionId session, const std::string& node, const std::string& reason);
   void ask_leave(SessionId session, const std::string& node, const std::string& reason);

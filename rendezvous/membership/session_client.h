@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,6 +18,8 @@ class io_context;
 }
 
 namespace ddprun {
+
+class NodeSessions;
 
 struct SessionClientOptions {
   std::string host;
@@ -88,12 +91,11 @@ class SessionClient final : public Rendezvous {
   void on_silence(std::function<bool()> workers_wait) override { workers_wait_ = std::move(workers_wait); }
 
  private:
-  class Session;
   boost::asio::io_context& loop_;
   const SessionClientOptions options_;
   RelayHandlers relay_handlers_;
   std::function<bool()> workers_wait_;
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<NodeSessions> sessions_;  // of the last join(); null before the first
 };
 
 }  // namespace ddprun
