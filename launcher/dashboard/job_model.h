@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "launcher/control/group_progress.h"
+#include "launcher/dashboard/counted_record.h"
 #include "launcher/dashboard/job_view.h"
+#include "launcher/dashboard/recoveries.h"
+#include "launcher/dashboard/time_account.h"
 #include "rendezvous/membership/job_status.h"
 #include "rendezvous/rendezvous.h"
 
@@ -77,8 +80,6 @@ class JobModel {
 
  private:
   void changed(Milliseconds now);
-  void account(Milliseconds until);
-  void move(double seconds, Part from, Part to);
   void enter(Milliseconds now, Part part, State state);
   void add_event(Milliseconds time, std::string kind, std::string text);
   void add_point(Milliseconds now, const TrainingRecord& record);
@@ -86,12 +87,10 @@ class JobModel {
   void record_checkpoint(const TrainingRecord& record);
   void lead(Milliseconds now, const TrainingRecord& record);
   void change_leader();
-  void take_totals(const TrainingRecord& record);
-  void first_step(Milliseconds noticed, const TrainingRecord& record);
-  void count_repeated_steps(const GenerationView& generation, std::int64_t before, const TrainingRecord& record);
+  void count(const TrainingRecord& record);
+  void first_step(const Recoveries::FirstStep& step, const TrainingRecord& record);
   void regained(Milliseconds now);
   void generation_started(Milliseconds now, const Round& round);
-  void recovered(Milliseconds& duration, const char* phase, Milliseconds value);
   void append_generation(Milliseconds now, GenerationView generation);
   void lay_out(Milliseconds now, const Round& round, bool first);
   void go_on(Milliseconds now, const std::string& reason);
@@ -111,15 +110,9 @@ class JobModel {
   std::map<int, TrainingRecord> told_;  // the last records of the processes that run, by local rank
   int leader_ = 0;                      // the local rank that reports for the whole job
   std::optional<Round> round_;
-  Part part_ = Part::startup;            // the part to which the time since accounted_ belongs
-  Milliseconds accounted_{};             // the end of the time that is accounted
-  std::int64_t highest_ = 0;             // the highest step that was done in any generation
-  bool stepped_ = false;                 // a step was done in this generation
-  Milliseconds phase_began_{};           // the start of a recovery's phase
-  std::optional<Milliseconds> noticed_;  // when this agent learnt of the failure that ended the generation
-  Milliseconds detect_{-1};
-  std::string fault_ = "membership";
-  TrainingRecord taken_;  // the part of the leading record that totals contain
+  TimeAccount account_;
+  Recoveries recoveries_;
+  CountedRecord counted_;
 };
 
 }  // namespace ddprun::dashboard
