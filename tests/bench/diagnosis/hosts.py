@@ -1,4 +1,6 @@
-"""Hosts for a job under test: network namespaces with a name, an address and /etc/hosts of their own, on one switch."""
+"""Hosts for a job under test: network namespaces with a name, an address and /etc/hosts of their own, on one switch.
+
+A command on a host has a PID namespace of its own, too: ranks of two hosts see nothing of each other's processes."""
 
 import os
 import pathlib
@@ -54,7 +56,8 @@ class Hosts:
     def enter(self, host, setup="true"):
         """Returns the words before a command that run it on the host, after a shell command in a mount namespace."""
         script = f"hostname {self.name(host)} && {setup} && exec \"$@\""
-        return ["ip", "netns", "exec", self.namespace(host), "unshare", "--uts", "--mount", "sh", "-c", script, "sh"]
+        own = ["--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        return ["ip", "netns", "exec", self.namespace(host), "unshare", *own, "sh", "-c", script, "sh"]
 
     def cut(self, host):
         """Takes the host off the switch: its packets vanish, and no connection is closed."""

@@ -123,12 +123,34 @@ TEST_CASE("a rank names its own host if all ranks of several other hosts are sil
   const auto message = [&] { return diagnose({.rank = 0, .size = 4, .silence = silence}).value().message; };
   CHECK(message().starts_with("host a is cut off from all others: rank 2 (pid 42 on host b) sent no heartbeat"));
   silence.observations[2] = silent(on_host("c", inside(4, 9)));  // one other host
-  CHECK(message().starts_with("rank 2 "));
+  CHECK(message().starts_with("host c is cut off from this one, or down: rank 2 "));
   silence.observations[2] = beating(on_host("b", inside(4, 9)));  // a host that is not silent
   CHECK(message().starts_with("rank 3 "));
   silence.observations[2] = silent(on_host("b", inside(4, 9)));
   silence.observations[1] = silent(on_host("a", inside(4, 9)));  // a silent rank of the own host
   CHECK(message().starts_with("rank 1 "));
+}
+
+TEST_CASE("a host whose ranks are all silent is named, unless it has one rank, or is the own one") {
+  const auto on_host = [](const std::string& host, RankRecord record) {
+    record.host = host;
+    return record;
+  };
+  Silence silence{.seconds = 1,
+                  .observations = {beating(on_host("a", inside(4, 9))), silent(on_host("b", inside(4, 9))),
+                                   silent(on_host("b", outside(4, 9))), beating(on_host("c", inside(4, 9)))}};
+  const auto message = [&](int rank) {
+    return diagnose({.rank = rank, .size = 4, .silence = silence}).value().message;
+  };
+  CHECK(
+      message(0).starts_with("host b is cut off from this one, or down: rank 1 (pid 42 on host b) sent no heartbeat"));
+  CHECK(message(2).starts_with("rank 1 "));
+  silence.observations[2] = beating(on_host("b", inside(4, 9)));
+  CHECK(message(0).starts_with("rank 1 "));
+  silence.observations[2] = beating(on_host("c", inside(4, 9)));
+  CHECK(message(0).starts_with("rank 1 "));
+  silence.observations[2] = silent(on_host("c", inside(4, 9)));  // a rank of another host is silent, too
+  CHECK(message(0).starts_with("rank 1 "));
 }
 
 TEST_CASE("a rank disagrees that calls another operation under a number, in it or past it") {

@@ -184,6 +184,21 @@ std::string cut_off_host(int own_rank, const std::vector<Observation>& observati
   return other_hosts.size() > 1 ? own->host : std::string();
 }
 
+// Returns the host whose ranks are all silent, if it has several, and no rank elsewhere is: rather than all of them, it
+// has failed or lost its link. Otherwise returns an empty string.
+std::string silent_host(int own_rank, const std::vector<Observation>& observations, const std::vector<int>& silent) {
+  const auto host = observations[static_cast<std::size_t>(silent.front())].now->host;
+  const auto& own = observations[static_cast<std::size_t>(own_rank)].now;
+  if (silent.size() < 2 || !own || own->host == host) return {};
+  for (int r = 0; r < static_cast<int>(observations.size()); ++r) {
+    const auto& now = observations[static_cast<std::size_t>(r)].now;
+    if (now && now->left) continue;
+    const bool is_silent = std::ranges::count(silent, r) > 0;
+    if (!now || is_silent != (now->host == host)) return {};
+  }
+  return host;
+}
+
 std::optional<GroupFailure> diagnose_silence(int own_rank, const Silence& silence) {
   GroupFailure failure{Errc::peer_lost, ""};
   for (int r = 0; r < static_cast<int>(silence.observations.size()); ++r) {
@@ -199,6 +214,8 @@ std::optional<GroupFailure> diagnose_silence(int own_rank, const Silence& silenc
   if (failure.lost.empty()) return std::nullopt;
   if (const auto host = cut_off_host(own_rank, silence.observations, failure.lost); !host.empty())
     failure.message = fmt::format("host {} is cut off from all others: {}", host, failure.message);
+  else if (const auto other = silent_host(own_rank, silence.observations, failure.lost); !other.empty())
+    failure.message = fmt::format("host {} is cut off from this one, or down: {}", other, failure.message);
   return failure;
 }
 
