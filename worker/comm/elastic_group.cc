@@ -109,7 +109,7 @@ comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try
   {
     const std::lock_guard lock(mutex_);
     if (active_) options.last_generation = active_->generation;
-    options.last_agreed = agreed_;
+    if (agreed_ != agreed_elsewhere_) options.last_agreed = agreed_;
     options.known_lost = known_lost_;
   }
   return comm::execute(agreement, std::move(options));
@@ -167,6 +167,9 @@ void ElasticGroup::store_moved(bool beside_store) {
   forget_store();
   if (departure_notice_) departure_notice_->drop();
   departure_notice_.reset();
+  const std::lock_guard lock(mutex_);
+  agreed_elsewhere_ = agreed_;
+  previous_.reset();  // its records are not in the new store
 }
 
 // Reconnects if the notice's connection has broken since.
@@ -223,6 +226,10 @@ std::vector<std::string> ElasticGroup::survivors() {
 }
 
 std::vector<ElasticMember> ElasticGroup::lost_of(const std::shared_ptr<const comm::PeerList>& peer_list) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (peer_list == agreed_elsewhere_) return {};
+  }
   auto lost = query_store([&](Store& store) { return comm::find_lost(store, *peer_list, soon()); });
   const std::lock_guard lock(mutex_);
   if (agreed_ == peer_list)

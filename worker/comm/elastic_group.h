@@ -77,7 +77,8 @@ class ElasticGroup {
   MembershipChange change();
 
   // The store is another one from now on: groups, agreements and queries that follow connect to it. beside_store: as in
-  // GroupOptions. Nothing is asked of the former one, which may be silent.
+  // GroupOptions. Nothing is asked of the former one, which may be silent; who of its last generation is gone is not
+  // known from now on.
   void store_moved(bool beside_store);
 
   // The current group. Throws Errc::usage before the first reconfigure(), and after one that failed once all had
@@ -114,12 +115,13 @@ class ElasticGroup {
   std::mutex mutex_;              // guards the members below
   std::shared_ptr<Store> store_;  // for agreements and queries; connected when first used, and again after it failed
   std::shared_ptr<ProcessGroup> group_;
-  std::shared_ptr<const comm::PeerList> agreed_;    // the last generation that was agreed on
-  std::shared_ptr<const comm::PeerList> active_;    // the last whose group formed in this process
-  std::shared_ptr<const comm::PeerList> previous_;  // the last before active_
-  std::set<std::string> known_lost_;                // members of agreed_ that lost() has returned
-  std::uint64_t least_generation_ = 0;              // the least that reconfigure() accepts
-  std::uint64_t newest_generation_ = 0;             // the one that reconfigure() was last called for
+  std::shared_ptr<const comm::PeerList> agreed_;            // the last generation that was agreed on
+  std::shared_ptr<const comm::PeerList> active_;            // the last whose group formed in this process
+  std::shared_ptr<const comm::PeerList> previous_;          // the last before active_
+  std::shared_ptr<const comm::PeerList> agreed_elsewhere_;  // agreed_ at the last store_moved()
+  std::set<std::string> known_lost_;                        // members of agreed_ that lost() has returned
+  std::uint64_t least_generation_ = 0;                      // the least that reconfigure() accepts
+  std::uint64_t newest_generation_ = 0;                     // the one that reconfigure() was last called for
   std::stop_source stop_reconfigure_;
   std::optional<std::string> abort_reason_;  // the reason given since the last reconfigure() began
   std::uint64_t superseded_below_ = 0;       // generations that abort_before() has ended
