@@ -77,12 +77,12 @@ NodeAgent::NodeAgent(const AgentSpec& spec, Guardian& guardian)
             {.running = [this] { return running_ranks(); },
              .waits = [this](int rank, pid_t pid) { log::warn("{}", store_hint_text(rank, pid, round_->store())); }}),
       state_(spec.node.command, spec.restarts),
-      store_(loop_, spec),
-      recoverable_reports_(loop_, {.read = [this] { return recoverable(); },
-                                   .send =
-                                       [this](const Recoverable& now) {
-                                         backend_->rendezvous().report_recoverable(now.generation, now.able);
-                                       }}) {
+      store_(loop_, spec, [this] { recoverable_reports_.report(); }),
+      recoverable_reports_({.read = [this] { return recoverable(); },
+                            .send =
+                                [this](const Recoverable& now) {
+                                  backend_->rendezvous().report_recoverable(now.generation, now.able);
+                                }}) {
   const auto& error_files = logs_.enabled() ? logs_.root() : logs_.temporary();
   if (!error_files.empty()) guardian_.set_marker("TORCHELASTIC_ERROR_FILE=" + error_files.string() + "/");
   if (!logs_.temporary().empty() && !keeps_logs(spec, logs_)) guardian_.remove_with_job(logs_.temporary());
@@ -312,7 +312,6 @@ void NodeAgent::execute(const Finish& action) {
   spare_.hand_over();
   group_.keep_standby(false);
   faults_.reset();
-  recoverable_reports_.stop();
   attached_.finish(action.exit_code);
   if (!backend_) return loop_.stop();
   backend_->drain(signal_ ? signalled_drain_timeout : drain_timeout, [this] { loop_.stop(); });

@@ -75,7 +75,7 @@ void NodeAgent::execute(const StartWorkers& action) {
     if (spec_.policy.agent_store) hint_.start();
     store_.probe(*round_, backend_->serves_workers());
     if (events_) events_->workers_started(group_.workers());
-    recoverable_reports_.await_able();
+    recoverable_reports_.report();
     report_first_step();
     inject_faults();
   } catch (const Error& e) {
@@ -173,7 +173,7 @@ void NodeAgent::follow_store(bool in_order) {
   store_.probe(*round_, backend_->serves_workers());
   if (store_notice_)
     store_notice_->set_place(round_->master_addr, round_->master_port, in_order ? 0 : round_->group_generation);
-  recoverable_reports_.await_able();
+  recoverable_reports_.report();
 }
 
 // The living workers wait for the members of the next generation, in which the replacements join.

@@ -1,12 +1,9 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <utility>
-
-#include <boost/asio/steady_timer.hpp>
 
 namespace ddprun {
 
@@ -22,7 +19,7 @@ struct Recoverable {
 // nodes of the round learn from them whether its workers may run on without the rendezvous, and the server whether they
 // may in a round of other nodes.
 //
-// Ownership: the loop outlives it. Threads: single-threaded on the loop. Errors: none.
+// Threads: one at a time. Errors: none.
 class RecoverableReports {
  public:
   struct Handlers {
@@ -30,22 +27,16 @@ class RecoverableReports {
     std::function<void(const Recoverable&)> send;
   };
 
-  RecoverableReports(boost::asio::io_context& loop, Handlers handlers) : timer_(loop), handlers_(std::move(handlers)) {}
+  explicit RecoverableReports(Handlers handlers) : handlers_(std::move(handlers)) {}
 
-  // Sends what has changed since the last report.
+  // Sends what has changed since the last report: to be called whenever a worker has announced something.
   void report();
   // Sends it in any case: a server that was started while the workers ran knows nothing of them.
   void report_again();
-  // Does what report() does, again and again until the workers can recover: until then, a change of the nodes restarts
-  // all workers.
-  void await_able();
-  void stop() { timer_.cancel(); }
 
  private:
-  void await_able(std::chrono::milliseconds interval);
   void send(const Recoverable& now);
 
-  boost::asio::steady_timer timer_;
   const Handlers handlers_;
   std::optional<Recoverable> sent_;  // by the last report
 };

@@ -50,6 +50,10 @@ std::uint16_t WorkersStore::provide(const std::string& address, bool at_endpoint
   server_ = std::make_unique<StoreServer>(
       loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.workers});
   server_->on_accept_failure(accept_bound, std::move(on_failure));
+  server_->on_set(std::string(able_part), [this] {
+    announce_if_ready();
+    able_changed_();
+  });
   return server_->port();
 }
 
@@ -99,22 +103,17 @@ void WorkersStore::announce(const Round& round, const ReplaceWorkers& replacemen
 }
 
 void WorkersStore::announce(const RoundChanged& change, const std::vector<std::string>& members, bool has_lost) {
-  timer_.cancel();
+  awaited_.reset();
   if (!serves(change.round)) return;
-  if (has_lost)
-    announce(change.round, change.round.group_generation, members);
-  else
-    announce_when_ready(change, members);
+  if (has_lost) return announce(change.round, change.round.group_generation, members);
+  awaited_ = {.change = change, .members = members};
+  announce_if_ready();
 }
 
-// The store tells nobody of a key that is set; the workers take many times this interval to start.
-void WorkersStore::announce_when_ready(const RoundChanged& change, const std::vector<std::string>& members) {
-  constexpr std::chrono::milliseconds interval{10};
-  if (are_ready(change.round, members)) return announce(change.round, change.round.group_generation, members);
-  timer_.expires_after(interval);
-  timer_.async_wait([this, change, members](boost::system::error_code failure) {
-    if (!failure && serves(change.round)) announce_when_ready(change, members);
-  });
+void WorkersStore::announce_if_ready() {
+  if (!awaited_ || !are_ready(awaited_->change.round, awaited_->members)) return;
+  const auto [change, members] = *std::exchange(awaited_, std::nullopt);
+  announce(change.round, change.round.group_generation, members);
 }
 
 // Those that were to join in a generation that was not announced are in this one for the first time.
@@ -137,7 +136,7 @@ void WorkersStore::announce_end(const Round& round) {
 
 void WorkersStore::announce(const Round& round, std::uint64_t generation, const std::vector<std::string>& members) {
   if (!serves(round)) return;
-  timer_.cancel();
+  awaited_.reset();
   const RecoveryKeys keys{round.generation};
   auto& store = server_->session_sender();
   store.set_key(on_wire(keys.newest()), std::to_string(generation));
@@ -155,7 +154,7 @@ void WorkersStore::close_connections() {
 }
 
 void WorkersStore::close() {
-  timer_.cancel();
+  awaited_.reset();
   server_.reset();
 }
 

@@ -6,9 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
-
-#include <boost/asio/steady_timer.hpp>
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/reserved_port.h"
@@ -26,7 +25,10 @@ namespace ddprun {
 // Threads: single-threaded on the loop. Errors: provide() throws Errc::io.
 class WorkersStore {
  public:
-  WorkersStore(boost::asio::io_context& loop, const AgentSpec& spec) : loop_(loop), spec_(spec), timer_(loop) {}
+  // able_changed: called from the loop after a worker has announced in the store here that it can recover, or that it
+  // no longer can.
+  WorkersStore(boost::asio::io_context& loop, const AgentSpec& spec, std::function<void()> able_changed)
+      : loop_(loop), spec_(spec), able_changed_(std::move(able_changed)) {}
 
   // Provides the store for the next round, in which this node is group rank 0, or may become it, and others dial it at
   // this address.
@@ -73,18 +75,24 @@ class WorkersStore {
 
  private:
   void announce(const Round& round, std::uint64_t generation, const std::vector<std::string>& members);
-  void announce_when_ready(const RoundChanged& change, const std::vector<std::string>& members);
+  void announce_if_ready();
+  // A generation that waits for the workers that join in it.
+  struct Awaited {
+    RoundChanged change;
+    std::vector<std::string> members;
+  };
   bool are_ready(const Round& round, const std::vector<std::string>& members) const;
 
   boost::asio::io_context& loop_;
   const AgentSpec& spec_;
+  const std::function<void()> able_changed_;
   std::unique_ptr<StoreServer> server_;
   std::optional<ReservedPort> port_;            // set instead where worker 0 serves the store
   std::unique_ptr<StoreProbe> probe_;           // probes a store elsewhere
   std::unique_ptr<SocketConfirmer> confirmer_;  // for a store on another host
   std::uint64_t announced_ = 0;                 // the newest generation of the round's workers
   bool taken_over_ = false;                     // the store is not the first one of the round
-  boost::asio::steady_timer timer_;             // runs while a generation waits for the workers that join in it
+  std::optional<Awaited> awaited_;
 };
 
 }  // namespace ddprun

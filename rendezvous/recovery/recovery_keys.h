@@ -15,6 +15,9 @@ namespace ddprun {
 // worker is a member of: 0, or the one in which a replacement, or a worker of a node that has come, joins.
 inline constexpr std::string_view recovery_variable = "DDPRUN_RECOVERY";
 
+// A part of the names of all able() keys, and of no others.
+inline constexpr std::string_view able_part = "/recovery/able/";
+
 // The keys in the store of a round's workers. round is its generation, as in TORCHELASTIC_RESTART_COUNT.
 struct RecoveryKeys {
   std::int64_t round = 0;

@@ -53,6 +53,10 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>,
   std::map<std::string, std::uint64_t> operations() const;
   void announce_end(std::function<void()> on_change);
   std::size_t unaware() const;
+  void on_set(std::string part, std::function<void()> listener) {
+    awaited_part_ = std::move(part);
+    on_set_ = std::move(listener);
+  }
   void set_hub(SessionHub* hub) { hub_ = hub; }
   void adopt(UniqueFd client, std::string_view sent) {
     connections_->add_admitted(std::make_shared<rendezvous::StoreConnection>(next_id_++, std::move(client)), sent);
@@ -81,6 +85,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>,
   void closed(const ConnectionPtr& c) override;
   void handle(const ConnectionPtr& c, const rendezvous::Request& request);
   void handle_session(const ConnectionPtr& c, const rendezvous::Request& request);
+  void report_set(std::string_view key);
   void report_key(const ConnectionPtr& c, std::string_view key, std::string_view value);
   void record_end_known(const ConnectionPtr& c, const rendezvous::Request& request);
   void deliver();
@@ -92,6 +97,9 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>,
   const std::shared_ptr<rendezvous::StoreConnections> connections_;
   bool stopped_ = false;
   std::function<void()> on_end_change_;  // set once the end is announced
+  std::string awaited_part_;             // of the keys whose change on_set_ is told of
+  std::function<void()> on_set_;
+  bool set_reported_ = false;  // on_set_ is called soon: once for all keys that are set meanwhile
   SessionHub* hub_ = nullptr;
   std::shared_ptr<rendezvous::AdmissionGate> gate_;  // null: everybody is admitted
 
@@ -234,6 +242,7 @@ void StoreServer::Impl::handle(const ConnectionPtr& c, const rendezvous::Request
   state_.apply(c->id, request, replies_);
   deliver();
   if (on_end_change_) record_end_known(c, request);
+  if (const auto* set = std::get_if<rendezvous::SetRequest>(&request); set && on_set_) report_set(set->key);
 }
 
 std::map<std::string, std::uint64_t> StoreServer::Impl::operations() const {
@@ -248,6 +257,16 @@ void StoreServer::Impl::record_end_known(const ConnectionPtr& c, const rendezvou
   if (!check || check->keys.size() != 1 || check->keys[0] != rendezvous::ending_key) return;
   c->aware = true;
   asio::post(loop_, on_end_change_);
+}
+
+void StoreServer::Impl::report_set(std::string_view key) {
+  if (key.find(awaited_part_) == std::string_view::npos || std::exchange(set_reported_, true)) return;
+  asio::post(loop_, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->stopped_) return;
+    self->set_reported_ = false;
+    self->on_set_();
+  });
 }
 
 void StoreServer::Impl::report_key(const ConnectionPtr& c, std::string_view key, std::string_view value) {
@@ -365,6 +384,9 @@ void StoreServer::announce_end(std::function<void()> on_change) {
 }
 std::size_t StoreServer::unaware() const {
   return impl_->unaware();
+}
+void StoreServer::on_set(std::string part, std::function<void()> listener) {
+  impl_->on_set(std::move(part), std::move(listener));
 }
 void StoreServer::erase_if(const std::function<bool(std::string_view)>& predicate) {
   impl_->erase_if(predicate);

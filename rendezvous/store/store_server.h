@@ -77,6 +77,10 @@ class StoreServer {
   // The value of a key, by its name on the wire; nullopt if there is none. session_sender() sets and erases keys.
   std::optional<std::string> find(std::string_view key) const;
 
+  // The listener runs on the loop, not from within a call of this class, after clients have set a key (SET) whose name
+  // on the wire contains `part`, or several.
+  void on_set(std::string part, std::function<void()> listener);
+
   // Removes the keys and queues whose names on the wire ("/k") match.
   void erase_if(const std::function<bool(std::string_view)>& predicate);
 

@@ -518,6 +518,22 @@ TEST_CASE("a server can be destroyed while its clients are busy and its loop kee
   CHECK(loop.stopped());  // nothing is left to run
 }
 
+TEST_CASE("a server tells when a client has set keys whose names have the awaited part") {
+  asio::io_context loop;
+  StoreServer server(loop, {.host = "127.0.0.1"});
+  std::vector<std::string> seen;
+  server.on_set("/able/", [&] { seen.push_back(server.find("/able/1").value_or("none")); });
+  auto client = RawSocket(server.port());
+  client.send(encode(ValidateRequest{}) + encode(SetRequest{"/other", "0"}) + encode(SetRequest{"/able/0", "0"}) +
+              encode(SetRequest{"/able/1", "1"}));
+  while (seen.empty() || seen.back() != "1") loop.run_one();
+  const auto told = seen.size();
+  CHECK(told <= 2);                                 // once for several that are set at once
+  server.session_sender().set_key("/able/2", "1");  // not by a client
+  loop.poll();
+  CHECK(seen.size() == told);
+}
+
 TEST_CASE("a server that announces its end is there until its last client has gone, and knows which have learnt it") {
   StoreServerThread server;
   const auto connect = [&] {
