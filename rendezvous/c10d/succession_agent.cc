@@ -296,7 +296,8 @@ void SuccessionAgent::announce() {
                               .port = own_->port()};
   const auto ignore = [](const PeerAnswer&) {};
   for (const auto& node : succession_->electorate().all_nodes())
-    if (node != self_ && !own_->hub().has_session(policy_.run_id, node)) call(node, NodeFrame{elected}, ignore);
+    if (node != self_ && !own_->hub().has_session(policy_.run_id, node))
+      call(node, NodeFrame{elected}, [this, node](const PeerAnswer& answer) { told(node, answer); });
   if (options_.endpoint.port_or(0) != 0 && now() >= announced_ + endpoint_pause_) {
     announced_ = now();
     endpoint_pause_ = std::min(2 * endpoint_pause_, longest_endpoint_pause);
@@ -306,6 +307,11 @@ void SuccessionAgent::announce() {
   announcement_.async_wait([this](boost::system::error_code failure) {
     if (!failure) announce();
   });
+}
+
+void SuccessionAgent::told(const std::string& node, const PeerAnswer& answer) {
+  if (answer.kind == PeerAnswer::Kind::answered) own_->hub().node_lives(policy_.run_id, node);
+  if (has_ended(node, answer)) own_->hub().node_ended(policy_.run_id, node);
 }
 
 // ---- calls
@@ -333,7 +339,7 @@ void SuccessionAgent::call(const std::string& node, std::string frame, std::shar
 
 void SuccessionAgent::probe(const std::string& node, std::function<void()> ended) {
   call(node, [this, node, ended = std::move(ended)](const PeerAnswer& answer) {
-    if (answer.kind == PeerAnswer::Kind::refused && reached_.contains(node)) ended();
+    if (has_ended(node, answer)) ended();
   });
 }
 

@@ -98,6 +98,11 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   void probe_lost(const std::string& node, int tries);
   void deposed(bool elected);
   void announce();
+  void told(const std::string& node, const PeerAnswer& answer);
+  // Returns whether the answer says that the node's process has ended.
+  bool has_ended(const std::string& node, const PeerAnswer& answer) const {
+    return answer.kind == PeerAnswer::Kind::refused && reached_.contains(node);
+  }
   void aim(std::optional<HostPort> target);
   SuccessionListener listener(bool elected);
   std::string address_to_listen(const NodeInfo& self) const;

@@ -137,6 +137,10 @@ class MembershipHub::Impl final : public JobOwner, public std::enable_shared_fro
     if (const JobPtr job = find(run_id)) job->node_ended(node);
   }
 
+  void node_lives(const std::string& run_id, const std::string& node) {
+    if (const JobPtr job = find(run_id)) job->node_lives(node);
+  }
+
   void on_succession(SuccessionListener listener) { succession_ = std::move(listener); }
   void on_round_start(RoundStartListener listener) { round_start_ = std::move(listener); }
   void on_session_end(std::function<void()> listener) { session_end_ = std::move(listener); }
@@ -366,6 +370,9 @@ bool MembershipHub::has_session(const std::string& run_id, const std::string& no
 }
 void MembershipHub::node_ended(const std::string& run_id, const std::string& node) {
   impl_->node_ended(run_id, node);
+}
+void MembershipHub::node_lives(const std::string& run_id, const std::string& node) {
+  impl_->node_lives(run_id, node);
 }
 void MembershipHub::on_succession(SuccessionListener listener) {
   impl_->on_succession(std::move(listener));

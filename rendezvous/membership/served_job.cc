@@ -277,7 +277,13 @@ void ServedJob::node_ended(const std::string& node) {
   if (!lease_ || sessions_.contains(node) || deposed()) return;
   lease_->ended(now(), node);
   announce_confirmed();
+  if (gathering_) gathering_->ended.insert(node);
   if (gathering_ && lease_->may_decide(now())) gather();
+}
+
+void ServedJob::node_lives(const std::string& node) {
+  if (!gathering_ || deposed() || !gathering_->living.insert(node).second) return;
+  if (lease_->may_decide(now())) gather();
 }
 
 // Every set of nodes on which the server decides passes through here.
@@ -302,12 +308,21 @@ void ServedJob::adopt(RoundResumed& resumed) {
 
 // A majority has come. The other nodes may be on their way.
 void ServedJob::gather() {
-  const auto expected = lease_->electorate().newest().nodes;
-  const bool all = std::ranges::all_of(
-      expected, [&](const auto& node) { return gathering_->nodes.contains(node) || lease_->has_ended(node); });
-  if (all || (gathering_->due && now() >= *gathering_->due)) return act_elected();
-  if (!gathering_->due) gathering_->due = now() + options_.gather;
+  auto missing = lease_->electorate().newest().nodes;
+  std::erase_if(missing, [&](const auto& node) {
+    return gathering_->nodes.contains(node) || gathering_->ended.contains(node) || lease_->has_ended(node);
+  });
+  const bool some_live =
+      std::ranges::any_of(missing, [&](const auto& node) { return gathering_->living.contains(node); });
+  if (!gathering_->since) gathering_->since = now();
+  gathering_->due = *gathering_->since + gather_bound(some_live);
+  if (missing.empty() || now() >= *gathering_->due) return act_elected();
   arm();
+}
+
+std::chrono::milliseconds ServedJob::gather_bound(bool some_live) const {
+  const std::chrono::milliseconds longest = policy().heartbeat_timeout() / 4;
+  return some_live ? std::max(options_.gather, std::min(options_.gather_living, longest)) : options_.gather;
 }
 
 void ServedJob::act_elected() {
@@ -400,6 +415,8 @@ void ServedJob::tick() {
 }
 
 Membership::Time ServedJob::due() {
+  if (gathering_ && gathering_->due && !lease_->may_decide(now()))
+    return std::max(*gathering_->due, now() + support_pause);
   if (gathering_) return gathering_->due.value_or(now() + lease_bounds(policy()).patience);
   return supported() ? membership_.next_tick() : support_asked_ + support_pause;
 }

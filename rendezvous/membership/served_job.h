@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,10 @@ struct ServedJobOptions {
   MembershipOptions membership;
   // A node closes its session once it has the job result; after this time the server closes it.
   std::chrono::milliseconds result_grace{std::chrono::seconds(60)};
-  // The time for which an elected server waits for nodes after a majority has come.
+  // The time for which an elected server waits for nodes after a majority has come, and the longer one for those that
+  // are known to live, which is cut to a quarter of JobPolicy::heartbeat_timeout(): workers wait no longer than that.
   std::chrono::milliseconds gather{300};
+  std::chrono::milliseconds gather_living{1200};
 };
 
 // What a job asks and tells of those around it. The calls may come within any call of the job.
@@ -71,6 +74,8 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
   void session_closed(SessionId session, const std::string& node);
   // The node's process has ended.
   void node_ended(const std::string& node);
+  // The node has been told of this server, which has been elected, and may be on its way.
+  void node_lives(const std::string& node);
   // A user asks for the job's end, or another rendezvous uses its run id; it takes effect once the server may decide.
   void stop(const std::string& who);
   void conflict(const std::string& why);
@@ -105,7 +110,10 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
       SessionAddresses addresses;
     };
     std::map<std::string, Node> nodes;
-    std::optional<Membership::Time> due;  // when it acts, once it has the support
+    std::set<std::string> ended;            // their processes have, whatever their support counts for
+    std::set<std::string> living;           // as far as known, of the others
+    std::optional<Membership::Time> since;  // it has had the support
+    std::optional<Membership::Time> due;    // when it acts, once it has
   };
   // A node's new session, and the one that it had.
   struct SessionChange {
@@ -128,6 +136,7 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
   void adopt(Round& round);
   void adopt(RoundResumed& resumed);
   void gather();
+  std::chrono::milliseconds gather_bound(bool some_live) const;
   void act_elected();
 
   void relay(RelayTable::Deliveries deliveries);

@@ -117,3 +117,71 @@ TEST_CASE("a server that lacks support answers heartbeats, and takes no node") {
   job.acknowledge(2);
   CHECK(job.received<RendezvousWaiting>(4).size() == 1);
 }
+
+namespace {
+
+// Five nodes of which the first one had the server; the second one has been elected, waits for nobody that is not known
+// to live, and the third and the fourth have come to it.
+class ElectedServer final : public SessionSender {
+ public:
+  void begin() {
+    auto policy = ::policy();
+    policy.max_nodes = 5;
+    electorate.adopt({.version = {0, 1}, .nodes = {"a", "b", "c", "d", "e"}}, {});
+    electorate.confirm({0, 1});
+    electorate.begin_term(1, true);
+    hub.serve_elected(policy, {.node = "b", .term = 1, .inherited = {0, 1}}, electorate);
+  }
+  void join(const std::string& node) {
+    auto policy = ::policy();
+    policy.max_nodes = 5;
+    const auto id = static_cast<SessionId>(node[0]);
+    hub.on_open(id, {.peer_address = "127.0.0.1", .local_address = "127.0.0.1"});
+    hub.on_frame(id, encode(NodeFrame{SessionJoin{{.id = node, .host = node, .port = 1}, policy}}));
+    for (const auto& frame : std::vector(sent[id]))
+      if (const auto* server = std::get_if<SessionServer>(&frame))
+        hub.on_frame(id,
+                     encode(NodeFrame{SessionSeen{.sent_us = server->sent_us, .known = electorate.newest().version}}));
+  }
+  // Returns the number of nodes in the first round that this one was in; 0: there was none.
+  std::size_t first_round_of(const std::string& node) {
+    for (const auto& frame : sent[static_cast<SessionId>(node[0])])
+      if (const auto* proposed = std::get_if<RoundProposed>(&frame)) return proposed->round.members.size();
+    return 0;
+  }
+
+  void send(SessionId session, std::string frame) override { sent[session].push_back(decode_server_frame(frame)); }
+  void close(SessionId) override {}
+
+  Electorate electorate;
+  boost::asio::io_context loop;
+  std::map<SessionId, std::vector<ServerFrame>> sent;
+  MembershipHub hub{loop, *this, {.job = {.gather = 0ms}}};
+};
+
+}  // namespace
+
+TEST_CASE("an elected server waits longer for a node that is known to live, and for none that has ended") {
+  ElectedServer server;
+  server.begin();
+  for (const auto* node : {"b", "c"}) server.join(node);
+  SECTION("a node of which nothing is known") {
+    server.join("d");
+    CHECK(server.first_round_of("b") == 3);
+  }
+  SECTION("a node that lives") {
+    server.hub.node_lives("none", "e");
+    server.join("d");
+    CHECK(server.first_round_of("b") == 0);
+    server.hub.node_ended("none", "a");
+    server.join("e");
+    CHECK(server.first_round_of("b") == 4);
+  }
+  SECTION("a node that was known to live, and has ended since") {
+    server.hub.node_lives("none", "e");
+    server.join("d");
+    CHECK(server.first_round_of("b") == 0);
+    for (const auto* node : {"a", "e"}) server.hub.node_ended("none", node);
+    CHECK(server.first_round_of("b") == 3);
+  }
+}
