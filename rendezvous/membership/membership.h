@@ -221,6 +221,7 @@ class Membership {
                           std::optional<int> exit_code = std::nullopt);
   void await_judgement(Time now, Node& node);
   void judge_failures(Time now);
+  int all_restarts() const;
   void forget_failures();
   void end_by_loss(const std::string& why, Pending failures);
   void end(JobResult result);

@@ -181,6 +181,13 @@ void Membership::check_failures(Time now) {
   if (all_reported || (now >= *judgement_due_ && (name_lost_peers || !any_member_suspect()))) judge_failures(now);
 }
 
+// Those that nodes have used by themselves are counted apart.
+int Membership::all_restarts() const {
+  int count = restarts_used_;
+  for (const auto& [id, node] : nodes_) count += node.replaced;
+  return count;
+}
+
 void Membership::judge_failures(Time now) {
   std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   const WorkerFailure& cause = failures_.front();
@@ -191,7 +198,7 @@ void Membership::judge_failures(Time now) {
   if (restarts_used_ < policy_.max_restarts) {
     ++restarts_used_;
     const std::string why =
-        fmt::format("{}; restart {} of {}", failure_text(cause), restarts_used_, policy_.max_restarts);
+        fmt::format("{}; restart {} of {}", failure_text(cause), all_restarts(), policy_.max_restarts);
     return change_round(now, why);
   }
   const std::string budget = policy_.max_restarts == 0   ? ""

@@ -70,7 +70,7 @@ JobStatus Membership::status(Time now) const {
                    .phase = phases.at(static_cast<std::size_t>(phase_)),
                    .waiting_for = phase_ == Phase::forming ? waiting_text() : "",
                    .generation = phase_ == Phase::forming ? next_generation_ : round_.generation,
-                   .restarts_used = restarts_used_,
+                   .restarts_used = all_restarts(),
                    .max_restarts = policy_.max_restarts,
                    .min_nodes = policy_.min_nodes,
                    .max_nodes = policy_.max_nodes,
@@ -78,10 +78,7 @@ JobStatus Membership::status(Time now) const {
                    .store = phase_ == Phase::running ? round_.store() : "",
                    .node_count = static_cast<int>(nodes_.size()),
                    .since = age(now - phase_since_)};
-  for (const auto& [id, node] : nodes_) {
-    status.nodes.push_back(status_of(now, node));
-    status.restarts_used += node.replaced;
-  }
+  for (const auto& [id, node] : nodes_) status.nodes.push_back(status_of(now, node));
   // Members by rank, then the others in order of joining.
   std::sort(status.nodes.begin(), status.nodes.end(), [](const auto& a, const auto& b) {
     const auto key = [](const JobStatus::Node& n) {

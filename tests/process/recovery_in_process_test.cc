@@ -60,6 +60,33 @@ TEST_CASE("SIGKILL of any rank: the others go on in their processes, with the sa
   CHECK(training.marker.processes() == 0);
 }
 
+TEST_CASE("all ranks that have the state die: one line says that the job goes on from the checkpoint, by one restart") {
+  const auto expected = undisturbed_digest();
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=8"}), training.marker.variables());
+  wait_for_step(child, training, 20);
+  const auto before = workers_by_rank(training);
+  REQUIRE(before.size() == ranks);
+  ::kill(before.at(3), SIGSTOP);  // it gives its state to nobody
+  for (const int rank : {0, 1, 2}) ::kill(before.at(rank), SIGKILL);
+  child.wait_until(
+      [&] {
+        const auto now = workers_by_rank(training);
+        return now.size() == ranks && now.at(0) != before.at(0) && now.at(1) != before.at(1) &&
+               now.at(2) != before.at(2);
+      },
+      "replacements for three ranks", bound);
+  ::kill(before.at(3), SIGKILL);
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out + result.err) == expected);
+  CHECK(occurrences(result.err, "a replacement for this rank alone") == 4);
+  CHECK(occurrences(result.err, "[ddprun] warning: new round: ") == 1);
+  CHECK(occurrences(result.err, "all ranks that had the state of the training are lost; restart 5 of 8") == 1);
+  CHECK(training.marker.processes() == 0);
+}
+
 TEST_CASE("all that a step changes is as before it when it is made again") {
   const Words overrides{
       "--model.name=cnn_bn",

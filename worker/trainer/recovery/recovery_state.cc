@@ -47,7 +47,7 @@ Request RecoveryState::on_no_plan() const {
 Request RecoveryState::on_positions(std::span<const Holdings> processes) {
   auto catchup = compare_positions(processes);
   if (layout_) return restore(std::move(catchup), processes);
-  if (!catchup) return GiveUp{"no living rank has the state of the run; " + reason_};
+  if (!catchup) return GiveUp{"all ranks that had the state of the training are lost"};
   if (catchup->lagging.empty()) return train(catchup->step);
   const bool receives = std::ranges::count(catchup->lagging, rank_) > 0;
   if (receives) own_ = {};  // until it is copied

@@ -94,7 +94,7 @@ TEST_CASE("a rank that is interrupted while it copies has no state any more, and
   CHECK(name(state.on_plan(plan(2, {"0.1", "1.1", "2.0"}))) == "form 2");
   CHECK(name(state.on_formed()) == "compare nothing");
   CHECK(name(state.on_positions(whole_states({std::nullopt, std::nullopt, std::nullopt}))) ==
-        "give up: no living rank has the state of the run; rank 0 died");
+        "give up: all ranks that had the state of the training are lost");
 }
 
 TEST_CASE("the source of a copy that is interrupted keeps its state") {
