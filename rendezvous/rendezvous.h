@@ -189,6 +189,9 @@ struct NodeReport {
   std::optional<bool> wants_standby = {};
   // A spare: whether all of its processes that stand by are ready. nullopt: nothing new.
   std::optional<bool> stands_by = {};
+  // Group rank 0: the workers of the round, by name, that have announced in their store that they have got the state of
+  // the training from others. Empty: nothing new.
+  std::vector<std::string> got_state = {};
 };
 
 // The result of a job, the same on every node.

@@ -77,7 +77,11 @@ NodeAgent::NodeAgent(const AgentSpec& spec, Guardian& guardian)
             {.running = [this] { return running_ranks(); },
              .waits = [this](int rank, pid_t pid) { log::warn("{}", store_hint_text(rank, pid, round_->store())); }}),
       state_(spec.node.command, spec.restarts),
-      store_(loop_, spec, [this] { recoverable_reports_.report(); }),
+      store_(loop_, spec,
+             [this] {
+               recoverable_reports_.report();
+               report_got_state();
+             }),
       recoverable_reports_({.read = [this] { return recoverable(); },
                             .send =
                                 [this](const Recoverable& now) {

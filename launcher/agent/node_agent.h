@@ -117,6 +117,7 @@ class NodeAgent {
   void report_node(const NodeReport& report);
   void report_training();
   void report_first_step();
+  void report_got_state();
   void report_again();
   std::optional<bool> wants_standby() const;
   void report_spare();
@@ -163,7 +164,8 @@ class NodeAgent {
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // the round whose workers were started last
   RecoverableReports recoverable_reports_;
-  int replaced_ = 0;  // number of workers that this node replaced by its own decision, in all rounds
+  std::vector<std::string> got_state_;  // as reported last
+  int replaced_ = 0;                    // number of workers that this node replaced by its own decision, in all rounds
   std::deque<AgentAction> queue_;
   bool acting_ = false;
   std::optional<int> signal_;

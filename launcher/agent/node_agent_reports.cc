@@ -56,6 +56,8 @@ dashboard::RankEvidence NodeAgent::evidence_of(int local_rank) const {
 // A server that was started while the workers ran knows nothing of them, and the other nodes what they knew before.
 void NodeAgent::report_again() {
   recoverable_reports_.report_again();
+  got_state_.clear();
+  report_got_state();
   report_workers(training_.with_training(group_.reports()));
 }
 
@@ -99,6 +101,14 @@ void NodeAgent::report_first_step() {
     report_node({.workers = std::move(changed), .replaced = replaced_});
     return true;
   });
+}
+
+// Those on whose node the agent cannot read records, as in containers, say it in their store alone.
+void NodeAgent::report_got_state() {
+  if (!round_) return;
+  auto now = store_.got_state(*round_, state_.members());
+  if (now == std::exchange(got_state_, now)) return;
+  report_node({.workers = {}, .replaced = replaced_, .got_state = std::move(now)});
 }
 
 // Returns whether the workers want a process to stand by, for the server; none in a job without spares.

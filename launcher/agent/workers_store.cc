@@ -89,9 +89,17 @@ std::vector<bool> WorkersStore::able(const Round& round, const std::vector<std::
   const RecoveryKeys keys{round.generation};
   for (const auto& member : members) {
     const auto announced = server_->find(on_wire(keys.able(member)));
-    able.push_back(announced ? announced == "1" : taken_over_ || joins_later(member));
+    able.push_back(announced ? announced != unable_value : taken_over_ || joins_later(member));
   }
   return able;
+}
+
+std::vector<std::string> WorkersStore::got_state(const Round& round, std::vector<std::string> members) const {
+  const RecoveryKeys keys{round.generation};
+  std::erase_if(members, [&](const auto& member) {
+    return !serves(round) || server_->find(on_wire(keys.able(member))) != got_state_value;
+  });
+  return members;
 }
 
 bool WorkersStore::is_over(const Round& round) const {
@@ -120,7 +128,8 @@ void WorkersStore::announce_if_ready() {
 bool WorkersStore::are_ready(const Round& round, const std::vector<std::string>& members) const {
   const RecoveryKeys keys{round.generation};
   return std::ranges::all_of(members, [&](const auto& member) {
-    return !joins_later(member) || server_->find(on_wire(keys.able(member))) == "1";
+    return !joins_later(member) ||
+           server_->find(on_wire(keys.able(member))).value_or(std::string(unable_value)) != unable_value;
   });
 }
 

@@ -52,6 +52,8 @@ class WorkersStore {
   // Returns by rank whether a worker of the round can recover, as announced in its store; empty if another node serves
   // it. members: the names of the workers, by rank.
   std::vector<bool> able(const Round& round, const std::vector<std::string>& members) const;
+  // Returns those of these members that have announced there that they have got the state from others.
+  std::vector<std::string> got_state(const Round& round, std::vector<std::string> members) const;
   // Returns whether a worker of the round has announced there that it is done.
   bool is_over(const Round& round) const;
   // Where this node serves the store, announces the members of the next generation to the living workers, which wait

@@ -273,8 +273,9 @@ class Membership {
   std::int64_t next_generation_ = 0;
   std::uint16_t worker_store_port_ = 0;
   int restarts_used_ = 0;
-  bool preempted_ = false;    // some node of the round has reported it
-  bool recoverable_ = false;  // group rank 0 has reported it of all workers of the round that runs
+  bool preempted_ = false;           // some node of the round has reported it
+  std::set<std::string> got_state_;  // the workers of the round that have said so, by name
+  bool recoverable_ = false;         // group rank 0 has reported it of all workers of the round that runs
   Time phase_since_{};
 
   // The round whose workers still run on some nodes, while this server, which has formed none, waits for the others.

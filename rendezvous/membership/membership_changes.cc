@@ -15,13 +15,15 @@ bool Membership::can_change_members() const {
   return phase_ == Phase::running && recoverable_ && !judgement_due_ && !any_member_done();
 }
 
-// Workers that join later get the state from the others, and have it once they report their training.
+// Workers that join later get the state from the others, and have it once they say so or report their training.
 bool Membership::has_state(const RoundMember& member) const {
   const auto node = nodes_.find(member.node_id);
   if (node == nodes_.end() || !node->second.member) return false;
   const auto& reported = node->second.workers;
   for (std::size_t i = 0; i < member.workers.size(); ++i)
-    if (!joins_later(member.workers[i]) || (i < reported.size() && reported[i].now.training)) return true;
+    if (!joins_later(member.workers[i]) || got_state_.contains(member.workers[i]) ||
+        (i < reported.size() && reported[i].now.training))
+      return true;
   return false;
 }
 

@@ -28,6 +28,7 @@ void Membership::start_forming(Time now, const std::string& why) {
   phase_ = Phase::forming;
   phase_since_ = now;
   recoverable_ = false;
+  got_state_.clear();
   ready_deadline_.reset();
   last_call_.reset();
   form_deadline_ = now + policy_.join_timeout;
@@ -63,6 +64,7 @@ void Membership::propose(Time now, const std::string& why) {
   phase_ = Phase::proposed;
   phase_since_ = now;
   preempted_ = recoverable_ = false;
+  got_state_.clear();
   form_deadline_.reset();
   last_call_.reset();
   forget_failures();

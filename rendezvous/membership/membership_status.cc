@@ -24,6 +24,7 @@ MembershipMessages Membership::report(Time now, const std::string& id, std::int6
   if (!node) return take_messages();
   node->replaced = report.replaced;
   if (report.usage) node->usage = report.usage;
+  if (node->rank == 0) got_state_.insert(report.got_state.begin(), report.got_state.end());
   for (const auto& status : report.workers) {
     const auto index = static_cast<std::size_t>(status.local_rank);
     if (status.local_rank < 0 || status.local_rank >= node->info.nproc) continue;

@@ -190,6 +190,8 @@ void serialize(Codec& codec, Field<Codec, NodeReport> report) {
   codec.optional("tells of its workers' wish", report.wants_standby, [&](auto& wants) { codec.flag("wish", wants); });
   codec.optional("tells of its processes that stand by", report.stands_by,
                  [&](auto& ready) { codec.flag("stands by", ready); });
+  codec.list("count of workers with the state", report.got_state, 0, SessionLimits::workers,
+             [&](auto& name) { codec.text("worker", name, SessionLimits::name); });
 }
 
 // ---- rounds

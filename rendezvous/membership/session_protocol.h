@@ -15,7 +15,7 @@
 // field.
 namespace ddprun {
 
-inline constexpr std::uint16_t session_protocol_version = 12;
+inline constexpr std::uint16_t session_protocol_version = 13;
 
 // The version in a JOIN, STATUS or STOP of any version, of which the first bytes are given; nullopt for other frames.
 std::optional<std::uint16_t> announced_version(std::string_view frame_head);

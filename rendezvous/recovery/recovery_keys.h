@@ -18,12 +18,16 @@ inline constexpr std::string_view recovery_variable = "DDPRUN_RECOVERY";
 // A part of the names of all able() keys, and of no others.
 inline constexpr std::string_view able_part = "/recovery/able/";
 
+// The values of able() keys: the worker cannot recover any more; it can; it can, and has got the state of the training
+// from others, which it joined later.
+inline constexpr std::string_view unable_value = "0", able_value = "1", got_state_value = "2";
+
 // The keys in the store of a round's workers. round is its generation, as in TORCHELASTIC_RESTART_COUNT.
 struct RecoveryKeys {
   std::int64_t round = 0;
 
-  // "1" while the worker of this name can recover; another value once it no longer can. One that joins later can before
-  // it says so: it says so once it is ready to join.
+  // Whether the worker of this name can recover. One that joins later can before it says so: it says so once it is
+  // ready to join.
   std::string able(std::string_view member) const;
   // The members of a generation, by rank: member_list(); none if all workers are being stopped instead, or have to
   // leave this store. It is set once, and after newest() and leaving().

@@ -118,6 +118,27 @@ TEST_CASE("nodes that come one after the other join once the workers of all of t
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
 }
 
+TEST_CASE("the first node leaves in order once others have got the state, also where agents read no training records") {
+  auto overrides = same_steps;
+  for (const std::string each : {"--checkpoint.dir=", "--checkpoint.every_steps=0"}) overrides.push_back(each);
+  NodeTraining job("1:3", "1", {}, overrides);
+  job.may_wait = job.hides_records = true;
+  auto& a = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(5);
+  auto& b = job.start();
+  a.wait_for_err("in generation 1 of their group", bound);
+  job.wait_for_steps(20);
+  const auto before = job.workers({&b});
+  a.signal(SIGTERM);
+  b.wait_for_err("the same workers on the nodes that stay", bound);
+  job.wait_for_steps(20, &b);
+  CHECK(job.workers({&b}) == before);
+  CHECK(occurrences(output_of(a, 128 + SIGTERM), "this node leaves the job and ends") == 1);
+  CHECK(occurrences(output_of(b), "new round") == 0);
+  CHECK(recorded_steps(job.training) == first_steps(all_steps));
+}
+
 TEST_CASE("a checkpoint after whose step nodes join or leave is not made again") {
   auto overrides = same_steps;
   const std::string zero = GENERATE("0", "1");

@@ -52,8 +52,9 @@ class NodeTraining {
     variables["LOGLEVEL"] = "DEBUG";
     variables["WAIT_FOR"] = agent.wait_for;
     auto words = training.job(launch, overrides);
-    const Words waiting{"/bin/sh", "-c", "test -z \"$WAIT_FOR\" || read line < \"$WAIT_FOR\"; exec \"$0\" \"$@\"",
-                        DDPRUN_WORKER};
+    const std::string hide = hides_records ? "unset DDPRUN_TRAINING_RECORD; " : "";
+    const Words waiting{"/bin/sh", "-c",
+                        hide + "test -z \"$WAIT_FOR\" || read line < \"$WAIT_FOR\"; exec \"$0\" \"$@\"", DDPRUN_WORKER};
     if (may_wait)
       words.insert(words.begin() + 1 + static_cast<std::ptrdiff_t>(launch.size()), waiting.begin(), waiting.end());
     words.insert(words.begin(), agent.enter.begin(), agent.enter.end());
@@ -115,6 +116,7 @@ class NodeTraining {
 
   Training training;
   bool may_wait = false;           // the same for all agents
+  bool hides_records = false;      // with may_wait: agents read no training records, as of workers in containers
   std::string host = "127.0.0.1";  // of the endpoint; the first agent runs there
 
  private:

@@ -260,6 +260,13 @@ TEST_CASE("a node that asks stays while no other one has the state of the traini
     CHECK(job.goes_on_without.at("a"));
     CHECK(job.proposals == 1);
   }
+  SECTION("until the newcomer's worker has said that it has got it") {
+    job.tell_of_state("b", {"1.1"});  // not at the node of the workers' store
+    CHECK_FALSE(job.ask_to_leave("a").empty());
+    job.tell_of_state("a", {"1.1"});
+    CHECK(job.ask_to_leave("a").empty());
+    CHECK(job.proposals == 1);
+  }
   SECTION("and its loss leads to another round") {
     job.lose("a");
     CHECK(job.proposals == 2);

@@ -103,6 +103,10 @@ class Job {
     deliver(membership_.report(now_, node, membership_.generation(),
                                {.workers = {{.local_rank = 0, .pid = pid, .training = TrainingReport{.step = 1}}}}));
   }
+  // Group rank 0 reports the workers that have got the state.
+  void tell_of_state(const std::string& node, const std::vector<std::string>& workers) {
+    deliver(membership_.report(now_, node, membership_.generation(), {.workers = {}, .got_state = workers}));
+  }
   // The spare reports whether its processes are ready.
   void stand_by(const std::string& node, bool ready) {
     deliver(membership_.report(now_, node, membership_.generation(), {.workers = {}, .stands_by = ready}));

@@ -126,7 +126,8 @@ std::vector<NodeFrame> own_node_frames() {
                        .replaced = 2,
                        .usage = example_usage(),
                        .wants_standby = true,
-                       .stands_by = false}},
+                       .stands_by = false,
+                       .got_state = {"1.3"}}},
           StatusRequest{"job"},
           StopRequest{"job", "root on host b"}};
 }
@@ -251,8 +252,13 @@ TEST_CASE("every field of a worker's training survives encoding") {
 }
 
 TEST_CASE("every field of what a node tells of its machine survives encoding") {
-  const SessionNode frame{
-      3, {.workers = {}, .replaced = 2, .usage = example_usage(), .wants_standby = false, .stands_by = true}};
+  const SessionNode frame{3,
+                          {.workers = {},
+                           .replaced = 2,
+                           .usage = example_usage(),
+                           .wants_standby = false,
+                           .stands_by = true,
+                           .got_state = {"2.1", "3.1"}}};
   const auto node = std::get<SessionNode>(decode_node_frame(encode(NodeFrame(frame))));
   CHECK(node.report.replaced == 2);
   REQUIRE(node.report.usage);
@@ -266,6 +272,7 @@ TEST_CASE("every field of what a node tells of its machine survives encoding") {
   CHECK(node.report.usage->shared_memory_used == 4);
   CHECK(node.report.wants_standby == false);
   CHECK(node.report.stands_by == true);
+  CHECK(node.report.got_state == std::vector<std::string>{"2.1", "3.1"});
 }
 
 TEST_CASE("every field of a failure and a job result survives encoding") {

@@ -59,20 +59,30 @@ ProcessGroup& Recovery::form_first() {
 }
 
 void Recovery::announce() {
-  store_->set(keys_.able(self_), "1", soon());
+  store_->set(keys_.able(self_), got_state_ ? got_state_value : able_value, soon());
   able_ = true;
 }
 
 // Writes to the store that the others read: it may have moved since this process used it last.
-void Recovery::publish(const std::string& key, const std::string& value) {
+void Recovery::publish(const std::string& key, std::string_view value) {
   const auto store = world_.store_moves() == store_moves_ ? store_ : world_.connect(soon());
   store->set(key, value, soon());
+}
+
+// Nodes may leave in order only while another one has the state.
+void Recovery::announce_state() noexcept {
+  if (!is_replacement() || std::exchange(got_state_, true)) return;
+  try {
+    publish(keys_.able(self_), got_state_value);
+  } catch (const Error& error) {
+    log::debug("cannot tell that this process has the state: {}", error.what());
+  }
 }
 
 void Recovery::withdraw() noexcept {
   if (!std::exchange(able_, false)) return;
   try {
-    publish(keys_.able(self_), "0");
+    publish(keys_.able(self_), unable_value);
   } catch (const Error& error) {
     log::debug("cannot withdraw from recovery: {}", error.what());
   }
@@ -186,6 +196,7 @@ std::optional<Recovery::Resumed> Recovery::go_on(State::Request request, const C
     }
   }
   end_watch_.reset();
+  announce_state();
   times.healed = Clock::now();
   times.generation = state_.generation();
   times.step = catchup_.step + 1;

@@ -88,7 +88,8 @@ class Recovery {
   bool await_key(const std::string& key, Deadline deadline);
   bool others_go_on(Deadline deadline);
   void connect_to_store();
-  void publish(const std::string& key, const std::string& value);
+  void publish(const std::string& key, std::string_view value);
+  void announce_state() noexcept;
   State::Request compare_positions_of_all(const Holdings& own);
   void watch_for_end();
   Deadline deadline_of(const Catchup& catchup) const;
@@ -111,6 +112,7 @@ class Recovery {
   std::vector<std::string> members_;  // of the last group, by rank
   Catchup catchup_;                   // that of the last comparison
   bool able_;
+  bool got_state_ = false;  // from others, and has announced it
   std::atomic<bool> change_decided_{false};
   std::optional<PlanWatch> change_watch_;  // sets it
   std::atomic<bool> over_{false};          // the run is done, in which this process has had no part
