@@ -36,6 +36,10 @@ void ObserverList::checkpoint_saved(std::int64_t step, std::chrono::system_clock
   for (const auto& observer : all_) observer->checkpoint_saved(step, time);
 }
 
+void ObserverList::first_rank_leaves(Session& session) {
+  for (const auto& observer : all_) observer->first_rank_leaves(session);
+}
+
 void ObserverList::run_finished(Session& session) {
   for (const auto& observer : all_) observer->run_finished(session);
 }

@@ -53,6 +53,8 @@ class Observer {
   virtual void before_checkpoint() {}
   // Called at that rank once the checkpoint of a step is on the disk, maybe some steps later. time: when it was.
   virtual void checkpoint_saved(std::int64_t /*step*/, std::chrono::system_clock::time_point /*time*/) {}
+  // Called at all ranks before they go over to a group to which this one's rank 0 does not belong.
+  virtual void first_rank_leaves(Session&) {}
   // Called after the last step; not if the run stops before its end.
   virtual void run_finished(Session&) {}
 };
@@ -70,6 +72,7 @@ class ObserverList final : public Observer {
   void evaluation_finished(const EvaluationEvent& event) override;
   void before_checkpoint() override;
   void checkpoint_saved(std::int64_t step, std::chrono::system_clock::time_point time) override;
+  void first_rank_leaves(Session& session) override;
   void run_finished(Session& session) override;
 
  private:

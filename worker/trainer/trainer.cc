@@ -162,7 +162,10 @@ class Trainer::Impl {
         changes = true;
         noticed = Clock::now();
         reason = "the nodes of the job have changed";
-        if (copies_) hand_over();
+        if (copies_)
+          hand_over();
+        else if (!recovery_->staying().front())
+          observers_->first_rank_leaves(*session_);
       } catch (const Error& error) {
         if (!is_consequence(error.code()) || !recovery_->is_able()) throw;
         if (session_ && !recovering_) noticed = Clock::now();  // a failure within a recovery is part of it

@@ -1,9 +1,11 @@
 #include <chrono>
 #include <future>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "common/atomic_file.h"
 #include "common/error.h"
@@ -88,6 +90,7 @@ class SavingRun {
     const auto result = session_->step(false);
     observer_->step_finished({.session = *session_, .result = result, .total_steps = 32, .last = last, .stops = false});
   }
+  void first_rank_leaves() { observer_->first_rank_leaves(*session_); }
   // Tells the observer that the evaluation after the next step is the best one so far.
   void evaluate_best() {
     observer_->evaluation_finished(
@@ -133,6 +136,28 @@ TEST_CASE("training goes on while a checkpoint is written, and the next checkpoi
     CHECK(run.saved() == std::vector<std::int64_t>{2, 4, 5});
     CHECK(checkpoint::Checkpoints({.folder = dir.path()}).newest()->state.step == 5);
   });
+}
+
+TEST_CASE("where rank 0 leaves, no rank goes over to another group before its checkpoint is written") {
+  TempDir dir;
+  const TrainingJob job(job_text(dir));
+  Gate gate;
+  std::promise<void> gone_over;
+  std::jthread release([&, gone = gone_over.get_future()] {
+    gone.wait_for(std::chrono::milliseconds(300));  // so long a rank that does not wait has to show it
+    gate.release();
+  });
+  std::optional<std::int64_t> found;
+  run_ranks(2, [&](ProcessGroup& group) {
+    SavingRun run(
+        job, group, group.rank() == 0 ? gate.before() : [](std::string_view) {});
+    for (int i = 0; i < 2; ++i) run.step();
+    run.first_rank_leaves();
+    if (group.rank() == 0) return;
+    if (const auto newest = checkpoint::Checkpoints({.folder = dir.path()}).newest()) found = newest->state.step;
+    gone_over.set_value();
+  });
+  CHECK(found == 2);
 }
 
 TEST_CASE("a checkpoint that cannot be written ends the run after a later step, and the one before it stays") {

@@ -123,6 +123,12 @@ class CheckpointObserver : public Observer {
     if (targets.newest || targets.best) save(event.session, targets);
   }
 
+  // The next rank 0 saves into the same folder soon: each would remove what the other is writing.
+  void first_rank_leaves(Session& session) override {
+    finish();
+    session.group().barrier({.blocking = true});
+  }
+
   void evaluation_finished(const EvaluationEvent& event) override { is_best_ = config_.keep_best && event.best; }
 
  private:
