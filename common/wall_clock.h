@@ -10,7 +10,7 @@ namespace ddprun {
 inline std::chrono::milliseconds wall_clock() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch());
 }
-// The same in microseconds.
+// Returns the same time in microseconds.
 inline std::int64_t wall_clock_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();

@@ -57,7 +57,7 @@ std::optional<TrainingReport> training_of(const JobStatus& job);
 
 // {"jobs": [...]} on one line. A job that trains has "training", which is the result of training_of() and not parsed.
 std::string to_json(const std::vector<JobStatus>& jobs);
-// The same in at most `limit` bytes: without the nodes if they are too many; nullopt if that is not enough.
+// Returns the same in at most `limit` bytes, without the nodes if they are too many; nullopt if that is not enough.
 std::optional<std::string> to_json_within(std::vector<JobStatus> jobs, std::size_t limit);
 // Throws Errc::protocol with the reason.
 std::vector<JobStatus> parse_job_statuses(std::string_view json);

@@ -49,9 +49,9 @@ class NodeRound {
   Time lease_end() const { return lease_end_; }
   // Returns whether this node has the workers' store of the round.
   bool is_led_by(const std::string& node) const { return round_ && round_->members.front().node_id == node; }
-  // What a server has to know of the latest round; nullopt before the first.
+  // Returns what a server has to know of the latest round; nullopt before the first.
   std::optional<FormerRound> former() const;
-  // The latest round as an electorate, now that it goes on; nullopt where this node does not know all of its nodes.
+  // Returns the latest round as an electorate, now that it goes on; nullopt where this node does not know all of its nodes.
   std::optional<Round> electorate(const RoundResumed& resumed) const;
 
  private:

@@ -49,7 +49,7 @@ class NodeSessions : public std::enable_shared_from_this<NodeSessions> {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  // What an attempt to open a session has come to.
+  // The result of an attempt to open a session.
   struct Attempt {
     bool timed_out = false;
     bool connected = false;

@@ -37,7 +37,7 @@ class ServerLiveness {
   // The time until the next heartbeat, or until the server may count as lost.
   Duration next_beat() const;
 
-  // What to do about a server that another one may succeed, and when to ask again.
+  // The answer to check_silence(): what to do about a silent server that may be replaced, and when to ask again.
   enum class Silence { none, probe, report };
   struct SilenceCheck {
     Silence action = Silence::none;

@@ -18,7 +18,7 @@ class ServerTexts {
   std::string waiting(const std::string& problem, std::chrono::milliseconds timeout) const;
   // No server answered within `elapsed`; problem: of the last attempt.
   std::string unreachable(const std::string& problem, std::chrono::milliseconds elapsed) const;
-  // The same where the lookup of the host's name was the problem.
+  // The text of unreachable() where the lookup of the host's name was the problem.
   std::string unresolved(const std::string& problem, std::chrono::milliseconds elapsed) const;
   std::string torch_store() const;
   // received: what the program at the endpoint sent, the banner of an HTTP or SSH server, for example.
