@@ -61,6 +61,7 @@ ProcessGroup& Recovery::form_first() {
 void Recovery::announce() {
   store_->set(keys_.able(self_), got_state_ ? got_state_value : able_value, soon());
   able_ = true;
+  state_announced_ = got_state_;
 }
 
 // Writes to the store that the others read: it may have moved since this process used it last.
@@ -71,9 +72,11 @@ void Recovery::publish(const std::string& key, std::string_view value) {
 
 // Nodes may leave in order only while another one has the state.
 void Recovery::announce_state() noexcept {
-  if (!is_replacement() || std::exchange(got_state_, true)) return;
+  if (!is_replacement() || state_announced_) return;
+  got_state_ = true;
   try {
     publish(keys_.able(self_), got_state_value);
+    state_announced_ = true;
   } catch (const Error& error) {
     log::debug("cannot tell that this process has the state: {}", error.what());
   }
@@ -196,8 +199,8 @@ std::optional<Recovery::Resumed> Recovery::go_on(State::Request request, const C
     }
   }
   end_watch_.reset();
-  announce_state();
   times.healed = Clock::now();
+  announce_state();
   times.generation = state_.generation();
   times.step = catchup_.step + 1;
   return Resumed{world_.group().group(), catchup_, state_.generation(), times};

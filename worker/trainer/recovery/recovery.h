@@ -112,7 +112,8 @@ class Recovery {
   std::vector<std::string> members_;  // of the last group, by rank
   Catchup catchup_;                   // that of the last comparison
   bool able_;
-  bool got_state_ = false;  // from others, and has announced it
+  bool got_state_ = false;        // from others
+  bool state_announced_ = false;  // in the present store; otherwise it is announced after the next recovery
   std::atomic<bool> change_decided_{false};
   std::optional<PlanWatch> change_watch_;  // sets it
   std::atomic<bool> over_{false};          // the run is done, in which this process has had no part
