@@ -51,7 +51,8 @@ class NodeRound {
   bool is_led_by(const std::string& node) const { return round_ && round_->members.front().node_id == node; }
   // Returns what a server has to know of the latest round; nullopt before the first.
   std::optional<FormerRound> former() const;
-  // Returns the latest round as an electorate, now that it goes on; nullopt where this node does not know all of its nodes.
+  // Returns the latest round as an electorate, now that it goes on; nullopt where this node does not know all of its
+  // nodes.
   std::optional<Round> electorate(const RoundResumed& resumed) const;
 
  private:

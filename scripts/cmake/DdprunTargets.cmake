@@ -1,5 +1,5 @@
-# The headers that most sources include are precompiled once, which saves a third of the compiler's time. A build with it does
-# not notice a source that lacks an include, so CI's build on Debian 13 does without.
+# The headers that most sources include are precompiled once, which saves a third of the compiler's time. A build with
+# it does not notice a source that lacks an include, so CI's build on Debian 13 does without.
 if(DDPRUN_PRECOMPILED AND NOT DDPRUN_FUZZ)
   set(CMAKE_PCH_WARN_INVALID OFF)  # single sources with other options read the headers themselves
   add_library(ddprun_precompiled OBJECT ${PROJECT_SOURCE_DIR}/scripts/cmake/precompiled.cc)

@@ -120,8 +120,8 @@ TEST_CASE("a server that lacks support answers heartbeats, and takes no node") {
 
 namespace {
 
-// Five nodes of which the first one had the server; the second one has been elected, waits for nobody that is not known
-// to live, and the third and the fourth have come to it.
+// The elected server of a job of five nodes: the first node had the server before, the second one has been elected, and
+// the third and the fourth one have joined. It waits only for nodes that are known to live.
 class ElectedServer final : public SessionSender {
  public:
   void begin() {

@@ -30,7 +30,7 @@ NodeRound running() {
   return round;
 }
 
-// The same after its session was lost a second after the server's last answer.
+// Returns that round after its session was lost, a second after the server's last answer.
 NodeRound kept() {
   auto round = running();
   round.session_lost(start + 1s, start);
