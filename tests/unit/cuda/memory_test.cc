@@ -76,7 +76,7 @@ TEST_CASE("the host cannot read memory of a device") {
   const Scratch memory = to_device(device, std::vector<float>(10));
   check(cudaStreamSynchronize(device.stream()), "cudaStreamSynchronize");
   CHECK_FALSE(host_can_read(memory.data<char>()));
-  const PinnedMemory pinned = allocate_pinned(1);
+  const PinnedMemory pinned = make_pinned(1);
   CHECK(host_can_read(reinterpret_cast<const char*>(pinned.get())));
 }
 

@@ -24,7 +24,7 @@ const DeviceApi& api() {
 // Makes a copy of one number on each of two streams; returns whether the second one saw the first one's.
 bool sees_copy(DeviceContext& device, bool ordered) {
   const Scratch between(device.memory, sizeof(float));
-  const PinnedMemory from = allocate_pinned(sizeof(float)), to = allocate_pinned(sizeof(float));
+  const PinnedMemory from = make_pinned(sizeof(float)), to = make_pinned(sizeof(float));
   const float sent = 7;
   float received = 0;
   std::memcpy(from.get(), &sent, sizeof sent);
@@ -54,7 +54,7 @@ TEST_CASE("streams run in any order but for events") {
 TEST_CASE("page-locked memory is read when the copy runs, other memory before the call returns") {
   DeviceContext& device = context_of(0);
   const Scratch memory(device.memory, sizeof(int));
-  const PinnedMemory pinned = allocate_pinned(sizeof(int));
+  const PinnedMemory pinned = make_pinned(sizeof(int));
   int late = 0;
   for (int i = 1; i <= 50; ++i) {
     std::memcpy(pinned.get(), &i, sizeof i);
@@ -171,7 +171,7 @@ TEST_CASE("the host waits as often as it is counted") {
   DeviceContext& device = context_of(0);
   const std::uint64_t before = api().synchronizations(&device);
   const Scratch memory = to_device(device, std::vector<float>(3));
-  const PinnedMemory pinned = allocate_pinned(memory.bytes());
+  const PinnedMemory pinned = make_pinned(memory.bytes());
   REQUIRE(api().copy_bytes(&device, Queue::compute, Direction::to_host, pinned.get(), memory.data(), memory.bytes()) ==
           nullptr);
   CHECK(api().synchronizations(&device) == before);

@@ -7,7 +7,7 @@
 
 namespace ddprun::cuda {
 
-PinnedMemory allocate_pinned(std::size_t bytes) {
+PinnedMemory make_pinned(std::size_t bytes) {
   void* memory = nullptr;
   check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
   return PinnedMemory(static_cast<std::byte*>(memory));
@@ -17,7 +17,7 @@ HostRing::HostRing(cudaStream_t stream, Memory& memory, std::atomic<std::uint64_
     : stream_(stream),
       memory_(memory),
       synchronizations_(synchronizations),
-      pinned_(allocate_pinned(parts_.size() * part_bytes)) {}
+      pinned_(make_pinned(parts_.size() * part_bytes)) {}
 
 Scratch HostRing::upload_bytes(std::span<const std::byte> bytes) {
   Scratch result(memory_, bytes.size());

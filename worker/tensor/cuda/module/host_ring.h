@@ -18,7 +18,7 @@ struct FreePinned {
   void operator()(std::byte* memory) const { cudaFreeHost(memory); }
 };
 using PinnedMemory = std::unique_ptr<std::byte[], FreePinned>;
-PinnedMemory allocate_pinned(std::size_t bytes);
+PinnedMemory make_pinned(std::size_t bytes);
 
 // Arrays of the host on their way to the device: each is copied into page-locked memory, from which the device reads it
 // later, and the caller's is free at once. The memory consists of parts that are used in turn; one is used again once

@@ -45,7 +45,7 @@ void memory_facts(DeviceContext& device, DeviceMemoryFacts* facts) {
 }
 
 Outcome allocate_pinned_memory(std::size_t bytes, void** memory) {
-  return outcome_of([&] { *memory = allocate_pinned(bytes).release(); });
+  return outcome_of([&] { *memory = make_pinned(bytes).release(); });
 }
 
 void release_pinned(void* memory) {
