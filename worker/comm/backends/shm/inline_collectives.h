@@ -22,7 +22,9 @@ class InlineCollectives {
   // Writes the payload of this rank's next announcement.
   void publish(const Collective& collective) {
     const auto bytes = input_bytes_of(collective.operation, ranks_, rank_);
-    if (bytes > 0) kernels().copy(ring_.payload(bytes), collective.input.data, bytes);
+    if (bytes == 0) return;
+    if (collective.operation.kind == OpKind::all_to_all) return publish_parts(collective, bytes);
+    kernels().copy(ring_.payload(bytes), collective.input.data, bytes);
   }
   // REQUIRES: all ranks that have an input have announced it with PayloadKind::data.
   void execute(const Collective& collective) {
@@ -33,6 +35,15 @@ class InlineCollectives {
   }
 
  private:
+  // Leaves out what no peer reads: this rank's own part.
+  void publish_parts(const Collective& collective, std::size_t bytes) {
+    const auto part = bytes / static_cast<std::size_t>(ranks_), own = static_cast<std::size_t>(rank_) * part;
+    const auto* const input = static_cast<const std::byte*>(collective.input.data);
+    std::byte* const payload = ring_.payload(bytes);
+    kernels().copy(payload, input, own);
+    kernels().copy(payload + own + part, input + own + part, bytes - own - part);
+  }
+
   const int ranks_;
   const int rank_;
   AnnouncementRing& ring_;

@@ -53,8 +53,10 @@ class Phases {
   // Runs stage(s, c, phase) for stage s of chunk c in phase c + s: all stages are in progress at once, each on its own
   // chunk. A stage finds what the stage before it wrote in the slots of its chunk's parity, which is that of the phase
   // it is given.
-  template <class Stage>
-  void pipeline(std::size_t chunks, std::size_t stages, Stage stage) {
+  // Between its announcement of a phase and the wait for those of the others, a rank runs between(c) for the chunk c
+  // that was in the first stage: work that needs no peer costs no time while the announcements travel.
+  template <class Stage, class Between>
+  void pipeline(std::size_t chunks, std::size_t stages, Stage stage, Between between) {
     for (std::size_t step = std::exchange(started_early_, false) ? 1 : 0; step < chunks + stages - 1; ++step) {
       begin();
       for (std::size_t s = 0; s < stages; ++s) {
@@ -62,8 +64,13 @@ class Phases {
         stage(s, step - s, completed_ - static_cast<std::uint32_t>(s));
       }
       end();
+      if (step < chunks) between(step);
     }
     last_read_other_parity_ = stages % 2 == 1;
+  }
+  template <class Stage>
+  void pipeline(std::size_t chunks, std::size_t stages, Stage stage) {
+    pipeline(chunks, stages, stage, [](std::size_t) {});
   }
 
   // Wakes all sleepers, so that they check whether they are interrupted.

@@ -6,6 +6,7 @@
 #include "worker/comm/backends/shm/direct_collectives.h"
 #include "worker/comm/backends/shm/inline_collectives.h"
 #include "worker/comm/backends/shm/processor_sharing.h"
+#include "worker/comm/backends/shm/rank_inputs.h"
 #include "worker/comm/backends/shm/staged_collectives.h"
 #include "worker/comm/execution/transport.h"
 
@@ -45,6 +46,7 @@ class ShmCollectives final : public NonblockingCollectives {
   PayloadKind prepare_payload(const Collective& collective);
   void announce(const Collective& collective, PayloadKind kind) {
     ring_.announce({collective.sequence, fingerprint(collective.operation)}, kind);
+    if (kind != PayloadKind::none) copy_own_part(collective, rank_);  // otherwise a chunk at a time
   }
   template <class Await>
   bool await_peers(const Collective& collective, Await await);

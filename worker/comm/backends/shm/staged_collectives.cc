@@ -143,19 +143,23 @@ void StagedCollectives::broadcast(const Collective& collective) {
 void StagedCollectives::allgather(const Collective& collective) {
   const auto& input = collective.input;
   const auto chunk = area_.elements_of_chunk(input.dtype);
-  phases_.pipeline(divide_up(input.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  const auto part = [&](std::size_t number) {
     const auto first = number * chunk;
-    const auto bytes = std::min(chunk, input.count - first) * size_of(input.dtype);
-    const auto* const own = element(input, first);
-    const auto block = [&](int r) {
-      return element(collective.output, static_cast<std::size_t>(r) * input.count + first);
-    };
-    if (stage == 0) {
-      area_.write(area_.slot(rank_, phase), own, bytes);
-      if (block(rank_) != own) std::memcpy(block(rank_), own, bytes);
-      return;
-    }
-    for_each_peer([&](int r) { copy_from_peer(block(r), area_.slot(r, phase), bytes, collective.output.bytes()); });
+    return ConstSpan{element(input, first), std::min(chunk, input.count - first), input.dtype};
+  };
+  const auto result = [&](int r, std::size_t number) {
+    return element(collective.output, static_cast<std::size_t>(r) * input.count + number * chunk);
+  };
+  const auto exchange = [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+    const auto own = part(number);
+    if (stage == 0) return area_.write(area_.slot(rank_, phase), own.data, own.bytes());
+    for_each_peer([&](int r) {
+      copy_from_peer(result(r, number), area_.slot(r, phase), own.bytes(), collective.output.bytes());
+    });
+  };
+  phases_.pipeline(divide_up(input.count, chunk), 2, exchange, [&](std::size_t number) {
+    const auto own = part(number);
+    if (result(rank_, number) != own.data) std::memcpy(result(rank_, number), own.data, own.bytes());
   });
 }
 

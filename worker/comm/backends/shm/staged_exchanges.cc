@@ -107,8 +107,7 @@ void StagedExchanges::reduce_scatter(const Collective& collective) {
 void StagedExchanges::all_to_all(const Collective& collective) {
   const auto length = elements_of_chunk(collective);
   const auto largest = collective.operation.unequal() ? compare_parts(collective) : collective.operation.count;
-  copy(collective.input_part(rank_), collective.output_part(rank_));
-  phases_.pipeline(divide_up(largest, length), 2, [&](auto stage, auto number, auto phase) {
+  const auto exchange = [&](auto stage, auto number, auto phase) {
     const auto first = number * length;
     for_each_peer([&](int r) {
       if (stage == 0) {
@@ -117,6 +116,10 @@ void StagedExchanges::all_to_all(const Collective& collective) {
         read_from(area_.section(r, rank_, phase), chunk_of(collective.output_part(r), first, length));
       }
     });
+  };
+  phases_.pipeline(divide_up(largest, length), 2, exchange, [&](std::size_t number) {
+    copy(chunk_of(collective.input_part(rank_), number * length, length),
+         chunk_of(collective.output_part(rank_), number * length, length));
   });
 }
 

@@ -3,7 +3,11 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr std::size_t chunk_of_slot = std::size_t{256} * 1024;
+constexpr std::size_t usual_chunk = std::size_t{256} * 1024;
+// A root of a broadcast writes while the others read. With smaller chunks they begin sooner: 256 KiB take 19 us in
+// place of 27. With fewer processors than ranks each phase costs more than that: 4 ranks on two take 43 us in place
+// of 40.
+constexpr std::size_t broadcast_chunk = std::size_t{64} * 1024;
 
 // Returns whether each rank has a section of its own in the slots.
 bool uses_sections(OpKind kind) {
@@ -25,7 +29,8 @@ StagingArea::Places StagingArea::places_of(const Operation& operation) const {
   const auto ranks = static_cast<std::size_t>(layout_.ranks());
   const bool sections = uses_sections(operation.kind);
   const auto space = sections ? layout_.section_bytes() : layout_.slot_bytes();
-  const auto chunk = sections ? chunk_of_slot / ranks / cache_line_bytes * cache_line_bytes : chunk_of_slot;
+  const auto of_slot = operation.kind == OpKind::broadcast && ranks_run_together_ ? broadcast_chunk : usual_chunk;
+  const auto chunk = sections ? of_slot / ranks / cache_line_bytes * cache_line_bytes : of_slot;
   const auto largest = std::min(space, std::max(chunk, cache_line_bytes));
   auto needed = written_bytes(operation, operation.count * size_of(operation.dtype));
   if (operation.unequal() || needed == 0 || needed > largest) needed = largest;

@@ -25,7 +25,8 @@ namespace ddprun::comm {
 // References the layout. One thread at a time.
 class StagingArea {
  public:
-  explicit StagingArea(const SegmentLayout& layout) : layout_(layout) {}
+  explicit StagingArea(const SegmentLayout& layout)
+      : layout_(layout), ranks_run_together_(layout.processors().count() >= layout.ranks()) {}
 
   // Does a part of an operation, or all that is left of it. The functions below are about that operation.
   template <class Part>
@@ -82,6 +83,7 @@ class StagingArea {
   std::size_t offset_in(std::uint32_t phase) const { return phase / 2 % places_.count * places_.bytes; }
 
   const SegmentLayout& layout_;
+  const bool ranks_run_together_;  // true if each rank can have a processor
   WritePolicy policy_;
   Places places_;  // this and the following are those of the operation under way
   WritePolicy::Kind kind_{};
