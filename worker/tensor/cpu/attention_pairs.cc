@@ -4,6 +4,7 @@
 
 #include "common/float16.h"
 #include "worker/tensor/cpu/attention_rows.h"
+#include "worker/tensor/onednn/matmul.h"
 
 namespace ddprun::cpu {
 namespace {
@@ -262,7 +263,8 @@ void for_each_head(const Sizes& sizes, Visit visit) {
 }  // namespace
 
 bool attends_in_pairs(const Tensor& query, const Tensor& value) {
-  return query.dtype() == DType::bfloat16 && query.size(3) % 2 == 0 && value.size(3) % 2 == 0 && multiplies_pairs();
+  return query.dtype() == DType::bfloat16 && query.size(3) % 2 == 0 && value.size(3) % 2 == 0 && multiplies_pairs() &&
+         onednn::multiplies_fast(query.dtype());
 }
 
 void attention_in_pairs(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,

@@ -103,8 +103,15 @@ void multiply(const Product& product, const float* a, const float* b, float* out
     multiply_by_sgemm(product, a, b, out);
 }
 
+// Intel's processors multiply pairs of bfloat16 at half the rate of float32, so their products take as long, and
+// rounding comes on top: a step of GPT small takes 915 ms with them and 610 without on a Sapphire Rapids whose tiles
+// (AMX) its hypervisor hides.
 bool multiplies_fast(DType dtype) {
-  return dtype == DType::bfloat16 && has_instructions(dnnl::cpu_isa::avx512_core_bf16);
+  if (dtype != DType::bfloat16 || !has_instructions(dnnl::cpu_isa::avx512_core_bf16)) return false;
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("intel") != 0) return has_instructions(dnnl::cpu_isa::avx512_core_amx);
+#endif
+  return true;
 }
 
 namespace {
