@@ -92,8 +92,20 @@ void Checkpoints::save_best(const Content& content) {
 }
 
 void Checkpoints::save_as(const std::string& name, const Content& content) {
-  watched([=](const CheckpointFolder& folder) { folder.save(name, content); });
-  remove_older(name);
+  unsure_.incomplete.erase(options_.folder / name);
+  watched([name, content, unsure = unsure_](const CheckpointFolder& folder) { folder.save(name, content, unsure); });
+}
+
+std::shared_ptr<const FolderLock> Checkpoints::lock() const {
+  auto locked = watched([](const CheckpointFolder& folder) { return folder.lock(); });
+  // A disk that does not answer keeps no thread: then the lock stays until this process ends.
+  return {locked.release(), [watch = watch_, timeout = options_.timeout](const FolderLock* held) {
+            try {
+              DiskWatch::run(watch, timeout, [held] { delete held; });
+            } catch (const Error& e) {
+              log::debug("{}", e.what());
+            }
+          }};
 }
 
 void Checkpoints::begin(const std::string& name) const {

@@ -9,11 +9,12 @@
 
 namespace ddprun::checkpoint {
 
-// The checkpoints of one run: folders step_000123 under one folder; FORMAT.md describes them. Meant for one process at
-// a time that changes them. A checkpoint appears whole by a rename or not at all, whenever the process is killed or the
-// power fails; the one just written is on the disk before older ones are removed. A checkpoint that cannot be opened or
-// read (InaccessibleFile) may be intact: it is never renamed, replaced or removed. If the disk does not answer for
-// CheckpointOptions::timeout, what is being saved fails with Errc::io naming the file. Not thread-safe.
+// The checkpoints of one run: folders step_000123 under one folder; FORMAT.md describes them. Of several processes that
+// save there, each waits until another one has ended its save or is gone (FolderLock). A checkpoint appears whole by a
+// rename or not at all, whenever the process is killed or the power fails; the one just written is on the disk before
+// older ones are removed. A checkpoint that cannot be opened or read (InaccessibleFile) may be intact: it is never
+// renamed, replaced or removed. If the disk does not answer for CheckpointOptions::timeout, what is being saved fails
+// with Errc::io naming the file. Not thread-safe.
 class Checkpoints {
  public:
   // If the folder cannot be made, that is found out before the work. Throws Errc::io naming it.
@@ -25,10 +26,13 @@ class Checkpoints {
   // Replaces the one in the folder "best", which save() never removes and newest() passes over. Throws like save().
   void save_best(const Content& content);
 
-  // The acts by which several ranks save a checkpoint of parts: begin() at one rank for each folder, write_part() at
-  // all, and then at the former complete(), publish() and remove_older(). Each begins when all ranks have done the one
-  // before it. name: step_name() or best_name. They throw like save(); after an error of any rank those that have
-  // published call withdraw(), and one rank for each folder remove_leftovers().
+  // The acts by which several ranks save a checkpoint of parts: lock() and begin() at one rank for each folder,
+  // write_part() at all, and then at the former complete(), publish() and remove_older(). Each begins when all ranks
+  // have done the one before it. name: step_name() or best_name. They throw like save(); after an error of any rank
+  // those that have published call withdraw(), and one rank for each folder remove_leftovers().
+  //
+  // Waits until no other process saves in the folder; none does while the result exists. It may outlive this object.
+  std::shared_ptr<const FolderLock> lock() const;
   void begin(const std::string& name) const;
   // Writes files in the folder that begin() has made, and returns their sizes and hashes: the rank's part, and what the
   // content has of hooks. Other than the other acts, it needs no folder of its own.

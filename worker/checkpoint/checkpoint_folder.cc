@@ -69,7 +69,14 @@ CheckpointFolder::CheckpointFolder(CheckpointOptions options, std::shared_ptr<Di
   if (options_.makes_folder) make_folder(options_.folder);
 }
 
-void CheckpointFolder::save(const std::string& name, const Content& content) const {
+std::unique_ptr<FolderLock> CheckpointFolder::lock() const {
+  request("use", options_.folder);
+  make_folder(options_.folder);
+  return std::make_unique<FolderLock>(options_.folder, *watch_);
+}
+
+void CheckpointFolder::save(const std::string& name, const Content& content, const UnsureCheckpoints& unsure) const {
+  const auto locked = lock();
   begin(name);
   try {
     write_rest(name, {.step = content.state.step, .files = write_whole(aside_of(name), content)}, content.state);
@@ -78,6 +85,7 @@ void CheckpointFolder::save(const std::string& name, const Content& content) con
     remove_leftovers();
     throw;
   }
+  remove_older(name, unsure);
 }
 
 void CheckpointFolder::request(std::string_view what) const {
@@ -106,8 +114,6 @@ fs::path CheckpointFolder::replaced_of(const std::string& name) const {
 }
 
 void CheckpointFolder::begin(const std::string& name) const {
-  request("use", options_.folder);
-  make_folder(options_.folder);
   remove_leftovers();
   check_replaceable(options_.folder / name);
   request("create the folder");

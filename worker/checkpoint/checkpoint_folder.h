@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker/checkpoint/disk_watch.h"
+#include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/names.h"
 #include "worker/checkpoint/run_state.h"
@@ -49,8 +50,10 @@ class CheckpointFolder {
  public:
   CheckpointFolder(CheckpointOptions options, std::shared_ptr<DiskWatch> watch);
 
-  // begin() to publish(), for a content that is whole.
-  void save(const std::string& name, const Content& content) const;
+  // Waits until no other process saves in the folder; none does while the result exists. All other acts need it.
+  std::unique_ptr<FolderLock> lock() const;
+  // lock() and all acts from begin() to remove_older(), for a content that is whole.
+  void save(const std::string& name, const Content& content, const UnsureCheckpoints& unsure) const;
   void begin(const std::string& name) const;
   FileDigests write_part(const std::string& name, int rank, const Content& content) const;
   void complete(const std::string& name, const RunState& state, const std::string& placements, FileDigests parts) const;

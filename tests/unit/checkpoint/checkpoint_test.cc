@@ -15,6 +15,7 @@
 
 #include "common/atomic_file.h"
 #include "common/error.h"
+#include "common/pipe.h"
 #include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -375,6 +376,60 @@ TEST_CASE("a process killed while it replaces a torn checkpoint leaves one reada
     const auto newest = newest_step(dir.path());
     CHECK((newest == 1 || newest == 2));
   }
+}
+
+TEST_CASE("a save waits until another process has ended its own in the folder, or is gone") {
+  const bool is_killed = GENERATE(false, true);
+  CAPTURE(is_killed);
+  TempDir dir;
+  save(dir.path(), 1);
+  const Pipe stopped = make_pipe(), released = make_pipe();
+  const pid_t other = ::fork();
+  REQUIRE(other >= 0);
+  if (other == 0) {
+    char byte = 0;
+    Checkpoints({.folder = dir.path(),
+                 .before =
+                     [&](std::string_view act) {
+                       if (act != "write the manifest") return;
+                       if (::write(stopped.writer.get(), &byte, 1) != 1) ::_exit(1);
+                       if (::read(released.reader.get(), &byte, 1) != 1) ::_exit(2);
+                     }})
+        .save(Run(2).content());
+    ::_exit(0);
+  }
+  char byte = 0;
+  REQUIRE(::read(stopped.reader.get(), &byte, 1) == 1);
+  std::promise<void> begun;
+  auto own = std::async(std::launch::async, [&] {
+    Checkpoints({.folder = dir.path(),
+                 .before =
+                     [&](std::string_view act) {
+                       if (act == "create the folder") begun.set_value();
+                     }})
+        .save(Run(3).content());
+  });
+  auto begins = begun.get_future();
+  CHECK(begins.wait_for(std::chrono::milliseconds(200)) == std::future_status::timeout);  // one that does not wait
+  if (is_killed) ::kill(other, SIGKILL);
+  CHECK(::write(released.writer.get(), &byte, 1) == 1);
+  int status = 0;
+  REQUIRE(::waitpid(other, &status, 0) == other);
+  CHECK((is_killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  own.get();
+  const auto expected = is_killed ? std::set<std::string>{"step_000001", "step_000003"}
+                                  : std::set<std::string>{"step_000002", "step_000003"};
+  CHECK(names_in(dir.path()) == expected);
+  CHECK(newest_step(dir.path()) == 3);
+}
+
+TEST_CASE("a lock that is not released in time ends a save, naming its file") {
+  TempDir dir;
+  const auto locked = Checkpoints({.folder = dir.path()}).lock();
+  Checkpoints checkpoints({.folder = dir.path(), .timeout = std::chrono::seconds(1)});
+  CHECK_THROWS_WITH(checkpoints.save(Run(1).content()),
+                    "cannot lock " + (dir / ".lock").string() +
+                        ", as another process saves there: the disk has not answered for 1s (checkpoint.timeout)");
 }
 
 TEST_CASE("a full disk is an error naming the file, and the older checkpoints stay") {

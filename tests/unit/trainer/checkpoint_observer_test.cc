@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "common/atomic_file.h"
 #include "common/error.h"
@@ -158,6 +159,27 @@ TEST_CASE("where rank 0 leaves, no rank goes over to another group before its ch
     gone_over.set_value();
   });
   CHECK(found == 2);
+}
+
+TEST_CASE("the next rank 0 saves once the one before it has ended its save, of another group") {
+  TempDir dir;
+  const TrainingJob job(job_text(dir));
+  Gate gate;
+  run_ranks(1, [&](ProcessGroup& group) {
+    SavingRun leaving(job, group, gate.before());
+    for (int i = 0; i < 2; ++i) leaving.step();
+    std::promise<void> begun;
+    SavingRun next(job, group, [&, is_begun = false](std::string_view) mutable {
+      if (!std::exchange(is_begun, true)) begun.set_value();
+    });
+    for (int i = 0; i < 3; ++i) next.step();  // its training goes on meanwhile
+    CHECK(begun.get_future().wait_for(std::chrono::milliseconds(200)) == std::future_status::timeout);
+    gate.release();
+    leaving.first_rank_leaves();
+    CHECK(leaving.saved() == std::vector<std::int64_t>{2});
+    next.step(true);
+    CHECK(next.saved() == std::vector<std::int64_t>{2, 4});
+  });
 }
 
 TEST_CASE("a checkpoint that cannot be written ends the run after a later step, and the one before it stays") {

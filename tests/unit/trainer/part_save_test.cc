@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
@@ -178,6 +179,21 @@ TEST_CASE("a checkpoint of parts has a file of each rank, and older ones are rem
                                                                "part_00001.safetensors", "part_00002.safetensors",
                                                                "placements.json", "state.json"});
   CHECK(checkpoint::Checkpoints({.folder = dir.path()}).newest()->has_parts);
+}
+
+TEST_CASE("no other process saves in the folder while ranks save their parts") {
+  TempDir dir;
+  std::atomic<int> acts = 0, unlocked = 0;
+  save(dir.path(), 1, [&](int) {
+    return [&](std::string_view) {
+      const UniqueFd file(::open((dir / ".lock").c_str(), O_RDONLY | O_CLOEXEC));
+      ++acts;
+      if (!file || ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ++unlocked;
+    };
+  });
+  CHECK(acts > 0);
+  CHECK(unlocked == 0);
+  CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001"});
 }
 
 TEST_CASE("ranks killed at any act of a save of parts leave the newest complete checkpoint") {

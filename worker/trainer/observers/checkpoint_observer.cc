@@ -123,7 +123,7 @@ class CheckpointObserver : public Observer {
     if (targets.newest || targets.best) save(event.session, targets);
   }
 
-  // The next rank 0 saves into the same folder soon: each would remove what the other is writing.
+  // So the save is recorded. The next rank 0 would wait for it in any case, where the file system has locks.
   void first_rank_leaves(Session& session) override {
     finish();
     session.group().barrier({.blocking = true});

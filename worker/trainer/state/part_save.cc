@@ -114,8 +114,12 @@ void save_parts(const PartsFolder& folder, ProcessGroup& group, const std::strin
   const auto text = broadcast_bytes(group, checkpoint::to_json(own.state), 0);
   const auto state = checkpoint::run_state_from_json(text, "rank 0's state");
   bool has_published = false;
+  std::shared_ptr<const checkpoint::FolderLock> locked;
   try {
-    keepers_do([&] { checkpoints.begin(name); });
+    keepers_do([&] {
+      locked = checkpoints.lock();
+      checkpoints.begin(name);
+    });
     const auto answers = all_do(group, [&] { return lines_of(checkpoints.write_part(name, group.rank(), own)); });
     keepers_do([&] { checkpoints.complete(name, state, placements, files_in(answers)); });
     keepers_do([&] {
