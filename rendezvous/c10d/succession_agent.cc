@@ -252,6 +252,7 @@ void SuccessionAgent::execute(const ServeJob& action) {
   log::warn("this node serves the rendezvous from now on, at port {}: it was elected, since the server was lost",
             own_->port());
   own_->hub().serve_elected(policy_, action.self, succession_->electorate());
+  for (const auto& node : action.living) heard(node);
   probe_lost(action.lost, probes);
   aim(HostPort{.host = own_host_, .port = own_->port()});
   announced_ = {};
@@ -309,8 +310,12 @@ void SuccessionAgent::announce() {
   });
 }
 
+// The process of the node has sent a message: it may be on its way to the server here.
+void SuccessionAgent::heard(const std::string& node) {
+  if (serving()) own_->hub().node_lives(policy_.run_id, node);
+}
+
 void SuccessionAgent::told(const std::string& node, const PeerAnswer& answer) {
-  if (answer.kind == PeerAnswer::Kind::answered) own_->hub().node_lives(policy_.run_id, node);
   if (has_ended(node, answer)) own_->hub().node_ended(policy_.run_id, node);
 }
 
@@ -333,6 +338,7 @@ void SuccessionAgent::call(const std::string& node, std::string frame, std::shar
             [this, node, alive = std::weak_ptr(alive_), answered = std::move(answered)](const PeerAnswer& answer) {
               if (alive.expired()) return;
               if (answer.kind == PeerAnswer::Kind::answered) reached_.insert(node);
+              if (!answer.frame.empty()) heard(node);
               answered(answer);
             });
 }
@@ -383,7 +389,10 @@ void SuccessionAgent::on_frame(SessionId session, std::string frame) {
   const auto decoded = decode_node_frame(frame);
   if (const auto* asked = std::get_if<VoteAsked>(&decoded)) {
     VoteReply reply{.term = asked->request.term, .trial = asked->request.trial, .server = {}};
-    if (asked->run_id == policy_.run_id) reply = succession_->vote_asked(now(), asked->request);
+    if (asked->run_id == policy_.run_id) {
+      heard(asked->request.candidate);
+      reply = succession_->vote_asked(now(), asked->request);
+    }
     sender.send(session, encode(ServerFrame{reply}));
     if (reply.granted && !asked->request.trial && !succession_->tries_endpoint()) aim(std::nullopt);
     arm();

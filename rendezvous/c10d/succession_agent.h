@@ -98,6 +98,7 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   void probe_lost(const std::string& node, int tries);
   void deposed(bool elected);
   void announce();
+  void heard(const std::string& node);
   void told(const std::string& node, const PeerAnswer& answer);
   // Returns whether the answer says that the node's process has ended.
   bool has_ended(const std::string& node, const PeerAnswer& answer) const {

@@ -75,7 +75,7 @@ class MembershipHub final : public SessionHub {
   bool has_session(const std::string& run_id, const std::string& node) const;
   // The node's process has ended.
   void node_ended(const std::string& run_id, const std::string& node);
-  // The node, which has no session, has been told of the elected server here.
+  // The node has sent a message to the node of the elected server here since the job lost its server.
   void node_lives(const std::string& run_id, const std::string& node);
   void on_succession(SuccessionListener listener);
   // The listener runs each time a session has ended.

@@ -49,6 +49,12 @@ ServerFrame to_frame(What&& what) {
 
 }  // namespace
 
+GatherBounds gather_bounds(const JobPolicy& policy, const ServedJobOptions& options) {
+  const auto longest = std::max(policy.heartbeat_timeout() - policy.support_bound(), policy.keep_alive_interval) / 4;
+  return {.any = std::min(options.gather, longest),
+          .living = std::min(std::max(options.gather, options.gather_living), longest)};
+}
+
 ServedJob::ServedJob(boost::asio::io_context& loop, SessionSender& sender, std::weak_ptr<JobOwner> owner,
                      const JobPolicy& policy, const ServedJobOptions& options)
     : sender_(sender),
@@ -63,7 +69,7 @@ void ServedJob::begin() {
 
 void ServedJob::begin_elected(const ServerName& self, const Electorate& electorate) {
   lease_.emplace(now(), self, lease_bounds(policy()), electorate);
-  gathering_.emplace();
+  elected_.emplace(Elected{.gathering = Gathering(gather_bounds(policy(), options_)), .nodes = {}});
   arm();
 }
 
@@ -86,9 +92,10 @@ void ServedJob::join(SessionId session, const SessionJoin& join, const SessionAd
   const std::optional<SessionId> superseded = before == sessions_.end() ? std::nullopt : std::optional(before->second);
   sessions_[node] = session;
   if (lease_) announce_server(session);
-  if (gathering_) {
+  if (elected_) {
     if (superseded) sender_.close(*superseded);
-    gathering_->nodes[node] = {join, addresses};
+    elected_->gathering.came(node);
+    elected_->nodes[node] = {join, addresses};
     return;
   }
   decide([this, session, join, addresses, superseded] {
@@ -124,9 +131,9 @@ bool ServedJob::restore_or_close(SessionChange both, const std::string& node, Me
 void ServedJob::session_closed(SessionId session, const std::string& node) {
   if (!is_current(session, node) || deposed()) return;
   sessions_.erase(node);
-  if (gathering_) gathering_->nodes.erase(node);
+  if (elected_) elected_->gathering.gone(node);
   if (const auto owner = lease_ ? owner_.lock() : nullptr) owner->node_lost(policy().run_id, node);
-  if (gathering_) return;
+  if (elected_) return;
   decide([this, node] {
     // The others need no message of it where the job has ended: then all nodes close their sessions.
     if (!membership_.ended()) node_left(node, "was lost: its connection closed");
@@ -179,7 +186,7 @@ void ServedJob::handle(SessionId session, const std::string& node, NodeFrame& fr
 
 void ServedJob::leave(SessionId session, const std::string& node, const std::string& reason) {
   if (is_current(session, node)) sessions_.erase(node);  // the node may have opened another one since
-  if (gathering_) gathering_->nodes.erase(node);
+  if (elected_) elected_->gathering.ended(node);
   sender_.close(session);
   if (lease_) lease_->ended(now(), node);
   node_left(node, "left: " + reason);
@@ -219,7 +226,7 @@ bool ServedJob::supported() {
 }
 
 bool ServedJob::acts() {
-  return !deposed() && !gathering_ && supported();
+  return !deposed() && !elected_ && supported();
 }
 
 bool ServedJob::deposed() {
@@ -231,7 +238,7 @@ bool ServedJob::deposed() {
 
 // Executes the event once the server has the support of the nodes, after those that wait for it.
 void ServedJob::decide(Event event) {
-  if (!gathering_ && held_.empty() && supported()) return event();
+  if (!elected_ && held_.empty() && supported()) return event();
   held_.push_back(std::move(event));
   ask_support();
 }
@@ -269,20 +276,20 @@ void ServedJob::acknowledge(const std::string& node, const SessionSeen& frame) {
   if (!lease_) return;
   lease_->acknowledged(now(), node, std::min(now(), from_us(frame.sent_us)), frame.known);
   announce_confirmed();
-  if (gathering_ && lease_->may_decide(now())) gather();
-  if (!gathering_) release_held();
+  if (elected_ && lease_->may_decide(now())) gather();
+  if (!elected_) release_held();
 }
 
 void ServedJob::node_ended(const std::string& node) {
   if (!lease_ || sessions_.contains(node) || deposed()) return;
   lease_->ended(now(), node);
   announce_confirmed();
-  if (gathering_) gathering_->ended.insert(node);
-  if (gathering_ && lease_->may_decide(now())) gather();
+  if (elected_) elected_->gathering.ended(node);
+  if (elected_ && lease_->may_decide(now())) gather();
 }
 
 void ServedJob::node_lives(const std::string& node) {
-  if (!gathering_ || deposed() || !gathering_->living.insert(node).second) return;
+  if (!elected_ || deposed() || !elected_->gathering.heard(node)) return;
   if (lease_->may_decide(now())) gather();
 }
 
@@ -308,30 +315,17 @@ void ServedJob::adopt(RoundResumed& resumed) {
 
 // A majority has come. The other nodes may be on their way.
 void ServedJob::gather() {
-  auto missing = lease_->electorate().newest().nodes;
-  std::erase_if(missing, [&](const auto& node) {
-    return gathering_->nodes.contains(node) || gathering_->ended.contains(node) || lease_->has_ended(node);
-  });
-  const bool some_live =
-      std::ranges::any_of(missing, [&](const auto& node) { return gathering_->living.contains(node); });
-  if (!gathering_->since) gathering_->since = now();
-  gathering_->due = *gathering_->since + gather_bound(some_live);
-  if (missing.empty() || now() >= *gathering_->due) return act_elected();
+  if (elected_->gathering.is_complete(now(), lease_->electorate())) return act_elected();
   arm();
 }
 
-std::chrono::milliseconds ServedJob::gather_bound(bool some_live) const {
-  const std::chrono::milliseconds longest = policy().heartbeat_timeout() / 4;
-  return some_live ? std::max(options_.gather, std::min(options_.gather_living, longest)) : options_.gather;
-}
-
 void ServedJob::act_elected() {
-  const auto nodes = std::move(gathering_->nodes);
-  gathering_.reset();
+  const auto nodes = std::move(elected_->nodes);
+  elected_.reset();
   membership_.await_nodes();
   std::string missing;
   for (const auto& node : lease_->electorate().newest().nodes)
-    if (!nodes.contains(node)) missing += (missing.empty() ? "" : ", ") + node;
+    if (!sessions_.contains(node)) missing += (missing.empty() ? "" : ", ") + node;
   for (const auto& [id, node] : nodes)
     if (sessions_.contains(id)) deliver(membership_.join(now(), node.join.node, node.join.policy, node.addresses));
   deliver(membership_.continue_round(
@@ -358,7 +352,7 @@ void ServedJob::node_left(const std::string& node, const std::string& how) {
 void ServedJob::deliver(MembershipMessages messages) {
   for (auto& message : messages) std::visit([&](auto& what) { post(message.to, std::move(what)); }, message.what);
   if (lease_) announce_confirmed();
-  if (gathering_) return;
+  if (elected_) return;
   if (membership_.ended() || membership_.empty())
     retire();
   else
@@ -408,17 +402,17 @@ void ServedJob::arm() {
 void ServedJob::tick() {
   armed_ = false;
   if (deposed()) return;
-  if (gathering_) return lease_->may_decide(now()) ? gather() : arm();
+  if (elected_) return lease_->may_decide(now()) ? gather() : arm();
   if (!supported()) return ask_support();
   release_held();
   deliver(membership_.tick(now()));
 }
 
 Membership::Time ServedJob::due() {
-  if (gathering_ && gathering_->due && !lease_->may_decide(now()))
-    return std::max(*gathering_->due, now() + support_pause);
-  if (gathering_) return gathering_->due.value_or(now() + lease_bounds(policy()).patience);
-  return supported() ? membership_.next_tick() : support_asked_ + support_pause;
+  if (!elected_) return supported() ? membership_.next_tick() : support_asked_ + support_pause;
+  const auto due = elected_->gathering.due();
+  if (due && !lease_->may_decide(now())) return std::max(*due, now() + support_pause);
+  return due.value_or(now() + lease_bounds(policy()).patience);
 }
 
 void ServedJob::retire() {

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "rendezvous/membership/relay_table.h"
 #include "rendezvous/membership/session_protocol.h"
 #include "rendezvous/store/session_hub.h"
+#include "rendezvous/succession/gathering.h"
 #include "rendezvous/succession/server_lease.h"
 
 namespace ddprun {
@@ -26,11 +26,14 @@ struct ServedJobOptions {
   MembershipOptions membership;
   // A node closes its session once it has the job result; after this time the server closes it.
   std::chrono::milliseconds result_grace{std::chrono::seconds(60)};
-  // The time for which an elected server waits for nodes after a majority has come, and the longer one for those that
-  // are known to live, which is cut to a quarter of JobPolicy::heartbeat_timeout(): workers wait no longer than that.
+  // What GatherBounds an elected server has at most.
   std::chrono::milliseconds gather{300};
   std::chrono::milliseconds gather_living{1200};
 };
+
+// Returns how long an elected server waits for nodes: at most a quarter of what is left of their patience with a lost
+// server when they may support another one. Where nothing is left, they renew their support at each interval still.
+GatherBounds gather_bounds(const JobPolicy& policy, const ServedJobOptions& options);
 
 // What a job asks and tells of those around it. The calls may come within any call of the job.
 class JobOwner {
@@ -74,7 +77,7 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
   void session_closed(SessionId session, const std::string& node);
   // The node's process has ended.
   void node_ended(const std::string& node);
-  // The node has been told of this server, which has been elected, and may be on its way.
+  // The node, which may be on its way to this server, has sent a message to this node since the job lost its server.
   void node_lives(const std::string& node);
   // A user asks for the job's end, or another rendezvous uses its run id; it takes effect once the server may decide.
   void stop(const std::string& who);
@@ -103,17 +106,14 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
 
  private:
   using Event = std::function<void()>;
-  // The nodes that have come to an elected server, which does not act yet.
-  struct Gathering {
+  // What an elected server has, which does not act yet.
+  struct Elected {
     struct Node {
       SessionJoin join;
       SessionAddresses addresses;
     };
-    std::map<std::string, Node> nodes;
-    std::set<std::string> ended;            // their processes have, whatever their support counts for
-    std::set<std::string> living;           // as far as known, of the others
-    std::optional<Membership::Time> since;  // it has had the support
-    std::optional<Membership::Time> due;    // when it acts, once it has
+    Gathering gathering;
+    std::map<std::string, Node> nodes;  // that have come
   };
   // A node's new session, and the one that it had.
   struct SessionChange {
@@ -136,7 +136,6 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
   void adopt(Round& round);
   void adopt(RoundResumed& resumed);
   void gather();
-  std::chrono::milliseconds gather_bound(bool some_live) const;
   void act_elected();
 
   void relay(RelayTable::Deliveries deliveries);
@@ -160,10 +159,10 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
   bool over_ = false;                          // its owner has it no more
   std::map<std::string, SessionId> sessions_;  // node id -> its current session
   RelayTable relay_;
-  std::optional<ServerLease> lease_;    // in a job in which another server can be elected
-  std::deque<Event> held_;              // while the lease lacks support
-  Membership::Time support_asked_{};    // of the nodes, while there are any
-  std::optional<Gathering> gathering_;  // this server has been elected and does not act yet
+  std::optional<ServerLease> lease_;  // in a job in which another server can be elected
+  std::deque<Event> held_;            // while the lease lacks support
+  Membership::Time support_asked_{};  // of the nodes, while there are any
+  std::optional<Elected> elected_;    // this server has been, and does not act yet
   std::uint64_t last_first_set_ = 0;
 };
 

@@ -31,6 +31,7 @@ void Succession::session_began(const std::optional<ServerName>& server) {
   }
   phase_ = Phase::following;
   silent_ = given_up_ = false;
+  heard_.clear();
   server_ = server;
   if (server) term_ = server->term;
   asking_.reset();
@@ -56,6 +57,7 @@ SuccessionActions Succession::server_silent(Time now, Time heard) {
 
 void Succession::server_heard() {
   if (!std::exchange(silent_, false)) return;
+  heard_.clear();
   asking_.reset();
   stand_at_.reset();
 }
@@ -69,6 +71,7 @@ void Succession::give_server_up(Time now) {
 
 SuccessionActions Succession::stepped_down(Time now) {
   if (phase_ != Phase::serving && phase_ != Phase::following) return {};
+  heard_.clear();
   begin_search(now, now);
   ended_ = true;
   probe_at_.reset();
@@ -108,6 +111,7 @@ SuccessionActions Succession::server_ended(Time now, const std::string& node) {
 
 VoteReply Succession::vote_asked(Time now, const VoteRequest& request) {
   VoteReply reply{.term = request.term, .trial = request.trial, .granted = false, .voted = term_, .server = {}};
+  if (searching() || silent_) heard_.insert(request.candidate);
   if (!searching()) reply.server = server_;
   const bool open = request.term > term_ || (request.term == term_ && voted_for_ == request.candidate);
   if (!may_vote(now) || !open || request.newest < electorate_.newest().version) return reply;
@@ -124,6 +128,7 @@ VoteReply Succession::vote_asked(Time now, const VoteRequest& request) {
 
 SuccessionActions Succession::vote_answered(Time now, const std::string& node, const VoteReply& reply) {
   if (!searching() && !silent_) return {};
+  heard_.insert(node);
   if (reply.server)
     if (auto actions = consider(now, *reply.server, false); !actions.empty()) return actions;
   if (!asking_ || reply.term != asking_->term || reply.trial != asking_->trial) return {};
@@ -208,7 +213,7 @@ SuccessionActions Succession::count_votes(Time now) {
   stand_at_.reset();
   endpoint_at_.reset();
   probe_at_.reset();
-  return {ServeJob{*server_, others(), lost}};
+  return {ServeJob{*server_, others(), lost, std::exchange(heard_, {})}};
 }
 
 // The node that survives a tie goes on without the other one.

@@ -40,7 +40,8 @@ struct ProbeServer {  // find out whether the process of this node has ended: se
 struct ServeJob {  // this node is elected: serve the rendezvous, with the electorate(), and tell these nodes
   ServerName self;
   std::vector<std::string> nodes;
-  std::string lost;  // the node of the server before
+  std::string lost;              // the node of the server before
+  std::set<std::string> living;  // those that were heard since that was
 };
 struct FollowServer {  // open a session with the server of this node
   ServerName server;
@@ -162,6 +163,7 @@ class Succession {
   std::optional<VoteRequest> asking_;
   std::set<std::string> votes_;
   std::set<std::string> answers_;
+  std::set<std::string> heard_;        // other nodes, since the server was
   std::optional<ServerName> elected_;  // to be followed once this node is free
 };
 

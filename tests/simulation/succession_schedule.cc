@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/succession/gathering.h"
 #include "rendezvous/succession/server_lease.h"
 #include "rendezvous/succession/succession.h"
 #include "tests/simulation/virtual_time.h"
@@ -27,6 +28,7 @@ constexpr auto beat_interval = 200ms;
 constexpr auto support_bound = 2 * beat_interval;
 constexpr LeaseBounds lease_bounds{.support = support_bound - beat_interval / 4,
                                    .patience = heartbeat_timeout - beat_interval / 2};
+constexpr GatherBounds gather_bounds{.any = 60ms, .living = (heartbeat_timeout - support_bound) / 4};
 constexpr auto faults_end = 12s;
 constexpr auto schedule_end = 24s;
 
@@ -89,11 +91,14 @@ class Process {
   void serve();
   void serve_afresh();
   bool deposed();
+  bool gathers();
   void decide_on_nodes();
   void send_beat(const std::string& to);
 
   Job& job_;
   std::map<std::string, Time> sessions_;  // of the server here: when a node was heard last
+  std::optional<Gathering> gathering_;    // the server here has been elected and has not decided yet
+  std::optional<Time> supported_;         // since when it may decide, while it gathers nodes
   bool decided_ = false;                  // it has had the support to
   std::optional<NodeSet> round_;          // the last one that it has decided on, as the nodes are told
   std::uint64_t first_sets_ = 0;          // the number of the last set as a first server
@@ -122,6 +127,7 @@ class Job {
   // far as elections are concerned.
   bool may_serve_afresh();
   void began_afresh(const Process& server);
+  void gathers_too_long(const Process& server) { broke(fmt::format("{} gathers nodes for too long", server.id)); }
   void refused(const Process& server) { broke(fmt::format("{} does not follow its own server", server.id)); }
 
   template <class... Args>
@@ -235,6 +241,8 @@ bool Process::deposed() {
   if (!lease->is_over(job_.time.now())) return false;
   job_.deposed(*this);
   lease.reset();
+  gathering_.reset();
+  supported_.reset();
   sessions_.clear();
   decided_ = follows_ = false;
   target.reset();
@@ -251,7 +259,7 @@ void Process::serve() {
   }
   if (lease->may_decide(now)) {
     if (!std::exchange(decided_, true)) job_.began(*this);
-    decide_on_nodes();
+    if (!gathers()) decide_on_nodes();
   }
   if (!lease || now < next_beat_) return;
   next_beat_ = now + beat_interval;
@@ -261,6 +269,20 @@ void Process::serve() {
       job_.probe(id, node);
       job_.send(id, node, Elected{lease->server(), lease->may_decide(now)});
     }
+}
+
+// Returns whether the server waits for nodes still.
+bool Process::gathers() {
+  if (!gathering_) return false;
+  const Time now = job_.time.now();
+  if (!supported_) supported_ = now;
+  if (gathering_->is_complete(now, lease->electorate())) {
+    gathering_.reset();
+    supported_.reset();
+  } else if (now >= *supported_ + gather_bounds.living) {
+    job_.gathers_too_long(*this);
+  }
+  return gathering_.has_value();
 }
 
 // Nodes that are silent are lost, those that have come take part; now and then a node is left out for other reasons.
@@ -298,6 +320,7 @@ void Process::send_beat(const std::string& to) {
 void Process::on(const std::string& from, const Join& join) {
   if (!lease || deposed() || join.term != lease->server().term) return;
   sessions_[from] = job_.time.now();
+  if (gathering_) gathering_->came(from);
   send_beat(from);
 }
 
@@ -309,6 +332,7 @@ void Process::on(const std::string& from, const Seen& seen) {
 
 void Process::on(const std::string& from, const Probed&) {
   if (lease) lease->ended(job_.time.now(), from);
+  if (gathering_) gathering_->ended(from);
   act(succession.server_ended(job_.time.now(), from));
 }
 
@@ -332,6 +356,7 @@ void Process::on(const std::string& from, const Beat& beat) {
 }
 
 void Process::on(const std::string& from, const VoteRequest& request) {
+  if (gathering_) gathering_->heard(from);
   const auto reply = succession.vote_asked(job_.time.now(), request);
   if (reply.granted && !request.trial) {
     job_.note(id, "votes for {} in term {}", from, request.term);
@@ -341,6 +366,7 @@ void Process::on(const std::string& from, const VoteRequest& request) {
 }
 
 void Process::on(const std::string& from, const VoteReply& reply) {
+  if (gathering_) gathering_->heard(from);
   act(succession.vote_answered(job_.time.now(), from, reply));
 }
 
@@ -357,6 +383,8 @@ void Process::act(const SuccessionActions& actions) {
     } else if (const auto* serve = std::get_if<ServeJob>(&action)) {
       job_.note(id, "is elected in term {}", serve->self.term);
       lease.emplace(job_.time.now(), serve->self, lease_bounds, succession.electorate());
+      gathering_.emplace(gather_bounds);
+      for (const auto& node : serve->living) gathering_->heard(node);
       target.reset();
       at_endpoint = false;
       next_beat_ = {};

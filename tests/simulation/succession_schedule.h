@@ -32,8 +32,8 @@ struct SuccessionOutcome {
 // reorders and loses messages; servers decide on sets of nodes as nodes are lost, leave and join, their own among them.
 // Where too few are left for an election one starts a server at the endpoint, which knows nothing. Promises: whenever a
 // server decides, no other one may; a term has one server; the terms of decisions never fall; each server knows the
-// sets that were confirmed before it decides; and once the faults have ended, all living nodes follow one server, if a
-// majority of the nodes lives.
+// sets that were confirmed before it decides; an elected one gathers nodes for a bounded time; and once the faults have
+// ended, all living nodes follow one server, if a majority of the nodes lives.
 SuccessionOutcome run_succession_schedule(const SuccessionOptions& options);
 
 }  // namespace ddprun::testing

@@ -220,6 +220,16 @@ TEST_CASE("a node whose server has ended stands, asks for a trial first, and ser
   CHECK(b.serving());
 }
 
+TEST_CASE("a node that is elected knows which others were heard since the server was lost") {
+  auto b = follower("b", {"a", "b", "c"});
+  b.vote_asked(start, {.candidate = "d", .term = 1, .newest = {0, 1}, .trial = true});
+  b.session_lost(start, start);
+  b.vote_asked(start, {.candidate = "e", .term = 1, .newest = {0, 0}, .trial = true});  // refused: it knows less
+  const auto elected = win(b, start, "c");
+  REQUIRE(find<ServeJob>(elected));
+  CHECK(find<ServeJob>(elected)->living == std::set<std::string>{"c", "e"});
+}
+
 TEST_CASE("an answer to a trial is no vote") {
   auto b = follower("b", {"a", "b", "c", "d", "e"});
   b.session_lost(start, start);
