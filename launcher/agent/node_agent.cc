@@ -159,7 +159,9 @@ void NodeAgent::join() {
   backend_->rendezvous().join(spec_.node, spec_.policy, [this](const RendezvousEvent& event) { on_rendezvous(event); });
 }
 
-void NodeAgent::on_rendezvous(const RendezvousEvent& event) {
+void NodeAgent::on_rendezvous(RendezvousEvent event) {
+  // The rendezvous server counts apart what this node has replaced by its own decision.
+  if (auto* started = std::get_if<RoundStarted>(&event)) started->round.restarts_used += replaced_;
   if (events_) events_->on(event);
   const auto* broken = std::get_if<ContactBroken>(&event);
   if (broken && state_.trains_on(*broken))

@@ -58,7 +58,7 @@ class NodeAgent {
   static bool dumb_terminal(const AgentSpec& spec);
 
   void join();
-  void on_rendezvous(const RendezvousEvent& event);
+  void on_rendezvous(RendezvousEvent event);
   void on_workers_ended(const std::vector<WorkerStatus>& workers);
   bool workers_survive(int signal) const;
   void watch_signals();

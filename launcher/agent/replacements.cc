@@ -25,7 +25,7 @@ std::vector<std::string> names_of(const Round& round) {
 
 void Replacements::begin(const Round& round) {
   group_rank_ = round.self;
-  restarts_of_rounds_ = round.restarts_used;
+  restarts_ = round.restarts_used;
   generation_ = round.group_generation;
   members_ = names_of(round);
 }
@@ -77,11 +77,12 @@ std::string Replacements::budget_text() const {
 
 ReplaceWorkers Replacements::replace(const std::vector<WorkerFailure>& failures) {
   replaced_ += static_cast<int>(failures.size());
+  restarts_ += static_cast<int>(failures.size());
   return replace_in(generation_ + 1, failures);
 }
 
 ReplaceWorkers Replacements::follow(const WorkersReplaced& decided) {
-  restarts_of_rounds_ = decided.restarts_used;
+  restarts_ = decided.restarts_used;
   return replace_in(decided.group_generation, decided.failures);
 }
 

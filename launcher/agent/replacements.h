@@ -52,7 +52,8 @@ class Replacements {
  public:
   explicit Replacements(RestartRules rules = {}) : rules_(rules) {}
 
-  // The workers of a round have been started, or those of this node, which joins a round that runs.
+  // The workers of a round have been started, or those of this node, which joins a round that runs. The restarts that
+  // the round has used are those of replace() too.
   void begin(const Round& round);
   // The round has other nodes, while the workers of this one run on.
   void change(const RoundChanged& change);
@@ -72,7 +73,7 @@ class Replacements {
   RestartScope scope() const { return rules_.scope; }
   int max_restarts() const { return rules_.max_restarts; }
   // The restarts that the whole job has used, replacements included.
-  int restarts() const { return restarts_of_rounds_ + replaced_; }
+  int restarts() const { return restarts_; }
   // The rendezvous server, which counts only rounds, would start another one, but no restart is left.
   bool budget_is_used() const { return replaced_ > 0 && restarts() >= rules_.max_restarts; }
   std::string budget_text() const;  // "all 3 restarts used"
@@ -85,8 +86,8 @@ class Replacements {
 
   RestartRules rules_;
   int group_rank_ = 0;  // of this node
-  int restarts_of_rounds_ = 0;
-  int replaced_ = 0;  // replacements in all rounds
+  int restarts_ = 0;
+  int replaced_ = 0;  // by replace(), in all rounds
   std::uint64_t generation_ = 0;
   std::vector<std::string> members_;  // by rank
 };

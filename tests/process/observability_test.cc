@@ -280,6 +280,35 @@ TEST_CASE("status, metrics and events follow a worker that is replaced alone") {
   CHECK(counted["FAILED"] == 1);
 }
 
+TEST_CASE("the metric of restarts counts a worker that was replaced alone also in later rounds") {
+  if (run_child({"/usr/bin/env", "curl", "--version"}).code != 0) SKIP("curl is not installed");
+  const WatchedJob job;
+  auto child = job.start(two_workers({"--max_restarts=2", "--dashboard"}));
+  child.wait_until([&] { return trains(job.status()) && !page_of(child).empty(); }, "the first step");
+  const auto page = page_of(child);
+  const auto restarts = [&] {
+    const auto token = "Authorization: Bearer " + page.substr(page.find('#') + 1);
+    const auto metrics = run_child({"/usr/bin/env", "curl", "--silent", "--noproxy", "*", "--header", token,
+                                    page.substr(0, page.find('#')) + "metrics"});
+    std::smatch found;
+    const std::regex sample(R"(ddprun_restarts_total\{cause="failure"\} (\d+))");
+    return std::regex_search(metrics.out, found, sample) ? std::stoi(found[1]) : -1;
+  };
+  ::kill(workers_of(job.training.marker, "1").at(0), SIGKILL);
+  child.wait_until([&] { return restarts() == 1 && workers_of(job.training.marker, "1").size() == 1; },
+                   "a replacement");
+  child.signal(SIGSTOP);  // so the agent learns of both ends at once: no rank is left, and all are restarted
+  for (const char* rank : {"0", "1"}) ::kill(workers_of(job.training.marker, rank).at(0), SIGKILL);
+  while (!workers_of(job.training.marker, "0").empty() || !workers_of(job.training.marker, "1").empty())
+    std::this_thread::yield();
+  child.signal(SIGCONT);
+  child.wait_until([&] { return job.status().at("generation").as_int64() == 1; }, "a new round");
+  child.wait_until([&] { return restarts() != 1; }, "another restart");
+  CHECK(restarts() == 2);
+  child.signal(SIGTERM);
+  child.wait();
+}
+
 TEST_CASE("ddprun top on a terminal says how the job ended, or that its agent is gone") {
   const int signal = GENERATE(SIGTERM, SIGKILL);
   const WatchedJob job;

@@ -89,6 +89,15 @@ TEST_CASE("replacements and restarts of all workers use one budget") {
   CHECK(names(f.state.on_workers_stopped()) == "finish 137");
 }
 
+TEST_CASE("a replacement is counted in the rounds that follow") {
+  ReplacingFixture f(RestartScope::automatic, 3);
+  f.killed({1}, {true, true});
+  f.run(1, 2);  // all workers are restarted
+  const auto actions = f.killed({1}, {true, true});
+  CHECK_THAT(announced(actions), Catch::Contains("restart 3 of 3"));
+  CHECK(names(f.killed({0}, {true, true})) == "leave; stop 15");
+}
+
 TEST_CASE("a budget that no replacement has used is the rendezvous' to judge") {
   ReplacingFixture f(RestartScope::automatic, 1);
   f.run(1, 1);
