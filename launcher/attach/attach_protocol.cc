@@ -6,7 +6,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t header_bytes = 5;
-constexpr std::string_view kinds = "oenfx";
+constexpr std::string_view frame_kinds = "oenfx";
 
 }  // namespace
 
@@ -21,7 +21,7 @@ std::string encode_frame(AttachFrame::Kind kind, std::string_view content) {
 
 std::optional<AttachFrame> AttachFrames::next() {
   if (bytes_.empty()) return std::nullopt;
-  if (kinds.find(bytes_[0]) == std::string_view::npos)
+  if (frame_kinds.find(bytes_[0]) == std::string_view::npos)
     throw make_error(Errc::protocol, "this is not an agent's answer: byte {}", static_cast<unsigned char>(bytes_[0]));
   if (bytes_.size() < header_bytes) return std::nullopt;
   std::size_t size = 0;

@@ -20,7 +20,7 @@ struct KindRow {
   FaultKind kind;
   bool lasts;  // it has a duration
 };
-constexpr KindRow kinds[] = {
+constexpr KindRow fault_kinds[] = {
     {"kill", FaultKind::kill, false},   {"freeze", FaultKind::freeze, true}, {"cut", FaultKind::cut, true},
     {"leave", FaultKind::leave, false}, {"join", FaultKind::join, false},
 };
@@ -57,8 +57,8 @@ milliseconds parse_time(std::string_view text) {
 }
 
 const KindRow& row_of(std::string_view name, std::string_view rule) {
-  const auto* const row = std::ranges::find(kinds, name, &KindRow::name);
-  if (row == std::end(kinds))
+  const auto* const row = std::ranges::find(fault_kinds, name, &KindRow::name);
+  if (row == std::end(fault_kinds))
     refuse(rule, "kill:TIME, freeze:TIME[/DURATION], cut:TIME[/DURATION], leave:TIME or join:TIME");
   return *row;
 }

@@ -29,7 +29,7 @@ double seconds_since_epoch() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-void make_pipe(const std::filesystem::path& path) {
+void make_named_pipe(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_fifo(path, ignored)) std::filesystem::remove(path, ignored);
   if (::mkfifo(path.c_str(), 0600) != 0)
@@ -41,7 +41,7 @@ void make_pipe(const std::filesystem::path& path) {
 struct Watchdog::Impl {
   Impl(asio::io_context& loop, std::filesystem::path pipe, Handler handler)
       : path(std::move(pipe)), on_expired(std::move(handler)), reader(loop), timer(loop) {
-    make_pipe(path);
+    make_named_pipe(path);
     // It is opened for writing too, so that there is no end of file when the last writer closes it.
     const int fd = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) throw make_error(Errc::io, "cannot open the watchdog's pipe {}: {}", path.string(), errno_text(errno));

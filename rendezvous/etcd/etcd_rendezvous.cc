@@ -36,7 +36,7 @@ constexpr auto request_timeout = 30s;       // for requests that etcd answers wi
 constexpr auto departure_timeout = 2s;
 constexpr auto destructor_timeout = 1s;  // blocks the event loop
 
-EtcdMoment now() {
+EtcdMoment etcd_now() {
   return {.steady = Membership::Clock::now(), .wall_us = wall_clock_us()};
 }
 
@@ -221,7 +221,7 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
 
   asio::awaitable<void> write() {
     while (!closed_) {
-      const auto txn = node_->next_txn(now());
+      const auto txn = node_->next_txn(etcd_now());
       if (!txn) {
         co_await work_.async_wait(awaited);
         work_.expires_at(asio::steady_timer::time_point::max());
@@ -259,7 +259,7 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
                                                       Deadline::in(std::max<milliseconds>(ttl_, request_timeout)));
       if (closed_) co_return;
       const EtcdRange range = read_range_answer(answer);
-      node_->resync(now(), watched_, range.entries, range.revision);
+      node_->resync(etcd_now(), watched_, range.entries, range.revision);
       process_changes();
       if (closed_ || node_->watched() != watched_) continue;
       co_await watch_.listen("/v3/watch", watch_request(watched_, range.revision + 1),
@@ -275,7 +275,7 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
     if (closed_) return;
     try {
       const EtcdWatchAnswer answer = read_watch_answer(line);
-      for (const auto& change : answer.changes) node_->changed(now(), change);
+      for (const auto& change : answer.changes) node_->changed(etcd_now(), change);
       if (answer.canceled) watch_.disconnect();
       process_changes();
     } catch (const Error& error) {
@@ -317,7 +317,7 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
       const auto self = weak.lock();
       if (error || !self || self->closed_) return;
       self->tick_armed_.reset();
-      self->node_->tick(now());
+      self->node_->tick(etcd_now());
       self->process_changes();
     });
   }
@@ -434,16 +434,16 @@ void EtcdRendezvous::ready(std::int64_t generation, std::uint16_t worker_store_p
 }
 
 void EtcdRendezvous::report_success(std::int64_t generation) {
-  if (session_) session_->update([&](JobNode& node) { node.success(now(), generation); });
+  if (session_) session_->update([&](JobNode& node) { node.success(etcd_now(), generation); });
 }
 
 void EtcdRendezvous::report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures,
                                     Survivors /*survivors*/) {
-  if (session_) session_->update([&](JobNode& node) { node.failure(now(), generation, failures); });
+  if (session_) session_->update([&](JobNode& node) { node.failure(etcd_now(), generation, failures); });
 }
 
 void EtcdRendezvous::report_preempted(std::int64_t generation) {
-  if (session_) session_->update([&](JobNode& node) { node.preempted(now(), generation); });
+  if (session_) session_->update([&](JobNode& node) { node.preempted(etcd_now(), generation); });
 }
 
 void EtcdRendezvous::report_node(std::int64_t, const NodeReport&) {}

@@ -27,19 +27,15 @@ struct Copy {
 };
 
 // The layout of a worker's records in its page.
-struct Slot {
+struct TrainingSlot {
   Copy copies[2];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-std::size_t page_size() {
-  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
-static_assert(sizeof(Slot) <= 4096);
+static_assert(sizeof(TrainingSlot) <= 4096);
 
-Slot& slot_at(std::byte* page) {
-  return *reinterpret_cast<Slot*>(page);
+TrainingSlot& slot_at(std::byte* page) {
+  return *reinterpret_cast<TrainingSlot*>(page);
 }
 
 // Returns nullopt if there is no whole record, or it changed meanwhile.
@@ -56,20 +52,25 @@ std::optional<TrainingRecord> read_once(const Copy& copy) {
 }
 
 // The record with the higher number is the newer one; one that changes has the highest.
-int newest(const Slot& slot) {
+int newest(const TrainingSlot& slot) {
   return slot.copies[1].sequence.load(std::memory_order_acquire) >
                  slot.copies[0].sequence.load(std::memory_order_acquire)
              ? 1
              : 0;
 }
 
-std::optional<TrainingRecord> read_newest(const Slot& slot) {
+std::optional<TrainingRecord> read_newest(const TrainingSlot& slot) {
   const int first = newest(slot);
   if (auto record = read_once(slot.copies[first])) return record;
   return read_once(slot.copies[1 - first]);
 }
 
 }  // namespace
+
+std::size_t SharedPages::page_size() {
+  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
 
 SharedPages::SharedPages(int descriptor, std::size_t offset, std::size_t bytes) : bytes_(bytes) {
   void* const memory =
@@ -90,7 +91,7 @@ SharedPages::~SharedPages() {
 
 TrainingMemory::TrainingMemory(int workers)
     : workers_(workers), file_(::memfd_create("ddprun-training", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-  const auto bytes = page_size() * static_cast<std::size_t>(workers);
+  const auto bytes = SharedPages::page_size() * static_cast<std::size_t>(workers);
   if (!file_ || ::fchmod(file_.get(), S_IRUSR | S_IWUSR) != 0 ||
       ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0)
     throw make_error(Errc::io, "cannot create {} bytes of shared memory: {}", bytes, errno_text(errno));
@@ -105,7 +106,7 @@ std::string TrainingMemory::address() const {
 
 std::optional<TrainingRecord> TrainingMemory::read(int local_rank) const {
   if (local_rank < 0 || local_rank >= workers_) return std::nullopt;
-  const auto& slot = slot_at(pages_.data() + page_size() * static_cast<std::size_t>(local_rank));
+  const auto& slot = slot_at(pages_.data() + SharedPages::page_size() * static_cast<std::size_t>(local_rank));
   constexpr int attempts = 8;  // a writer needs less than a microsecond
   for (int attempt = 0; attempt < attempts; ++attempt)
     if (const auto record = read_newest(slot)) return record->time_ms > 0 ? record : std::nullopt;
@@ -115,7 +116,7 @@ std::optional<TrainingRecord> TrainingMemory::read(int local_rank) const {
 void TrainingMemory::clear() {
   // This touches no page without a record, and at a job's start no page has one.
   if (::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                  static_cast<off_t>(page_size()) * workers_) != 0)
+                  static_cast<off_t>(SharedPages::page_size()) * workers_) != 0)
     throw make_error(Errc::io, "cannot clear the memory of the workers' training: {}", errno_text(errno));
 }
 
@@ -126,11 +127,11 @@ TrainingPublisher::TrainingPublisher(const std::string& address) {
   if (!index || *index < 0 || *index >= most_workers)
     throw make_error(Errc::usage, "{} = {}: expected FILE:NUMBER", training_record_variable, address);
   const UniqueFd file(::open(address.substr(0, colon).c_str(), O_RDWR | O_CLOEXEC));
-  const auto offset = page_size() * static_cast<std::size_t>(*index);
+  const auto offset = SharedPages::page_size() * static_cast<std::size_t>(*index);
   if (!file) throw make_error(Errc::io, "cannot open {}: {}", address, errno_text(errno));
-  if (::lseek(file.get(), 0, SEEK_END) < static_cast<off_t>(offset + page_size()))
+  if (::lseek(file.get(), 0, SEEK_END) < static_cast<off_t>(offset + SharedPages::page_size()))
     throw make_error(Errc::io, "{} is not the memory of an agent with so many workers", address);
-  page_ = SharedPages(file.get(), offset, page_size());
+  page_ = SharedPages(file.get(), offset, SharedPages::page_size());
 }
 
 void TrainingPublisher::publish(const TrainingRecord& record) {

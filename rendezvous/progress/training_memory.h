@@ -27,6 +27,8 @@ class SharedPages {
   ~SharedPages();
 
   std::byte* data() const { return data_; }
+  // The size of a page.
+  static std::size_t page_size();
 
  private:
   std::byte* data_ = nullptr;

@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t host_words = 32;  // a host name has at most 253 bytes
 
 // Each word is atomic, since a reader may run while the agent writes.
-struct Slot {
+struct StoreSlot {
   std::atomic<std::uint32_t> port;
   std::atomic<std::uint64_t> generation;
   std::atomic<std::uint64_t> host[host_words];
@@ -34,15 +34,11 @@ struct Slot {
 // agent that ends while it writes leaves a place that can be read. The number is also the futex on which readers sleep.
 struct Page {
   std::atomic<std::uint32_t> moves;
-  Slot slots[2];
+  StoreSlot slots[2];
   std::atomic<std::int64_t> waited_ms;  // when a worker has said last that it waits, by the host's monotonic clock
 };
 static_assert(sizeof(Page) <= 4096 && std::atomic<std::uint64_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
-
-std::size_t page_size() {
-  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
 
 Page& at(const SharedPages& pages) {
   return *reinterpret_cast<Page*>(pages.data());
@@ -69,7 +65,7 @@ void wake_all(const std::atomic<std::uint32_t>& number) {
 }  // namespace
 
 StoreNotice::StoreNotice() : file_(::memfd_create("ddprun-store-notice", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-  const auto bytes = page_size();
+  const auto bytes = SharedPages::page_size();
   if (!file_ || ::fchmod(file_.get(), S_IRUSR | S_IWUSR) != 0 ||
       ::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0)
     throw make_error(Errc::io, "cannot create {} bytes of shared memory: {}", bytes, errno_text(errno));
@@ -88,7 +84,7 @@ void StoreNotice::set_place(const std::string& host, std::uint16_t port, std::ui
   std::memcpy(words, host.data(), host.size());
   Page& page = at(page_);
   const auto next = page.moves.load(std::memory_order_relaxed) + 1;
-  Slot& slot = page.slots[next % 2];
+  StoreSlot& slot = page.slots[next % 2];
   std::atomic_thread_fence(std::memory_order_release);  // a reader that sees these words sees the last move, too
   slot.port.store(port, std::memory_order_relaxed);
   slot.generation.store(generation, std::memory_order_relaxed);
@@ -105,9 +101,9 @@ bool StoreNotice::is_awaited(std::chrono::milliseconds within) const {
 StoreNoticeReader::StoreNoticeReader(const std::string& address) {
   const UniqueFd file(::open(address.c_str(), O_RDWR | O_CLOEXEC));
   if (!file) throw make_error(Errc::io, "cannot open {}: {}", address, errno_text(errno));
-  if (::lseek(file.get(), 0, SEEK_END) < static_cast<off_t>(page_size()))
+  if (::lseek(file.get(), 0, SEEK_END) < static_cast<off_t>(SharedPages::page_size()))
     throw make_error(Errc::io, "{} is not the memory of an agent", address);
-  page_ = SharedPages(file.get(), 0, page_size());
+  page_ = SharedPages(file.get(), 0, SharedPages::page_size());
 }
 
 // Reads again only where the store has moved meanwhile: the slot may be written again then.
@@ -115,7 +111,7 @@ StorePlace StoreNoticeReader::read() const {
   const Page& page = at(page_);
   while (true) {
     const auto moves = page.moves.load(std::memory_order_acquire);
-    const Slot& slot = page.slots[moves % 2];
+    const StoreSlot& slot = page.slots[moves % 2];
     std::uint64_t words[host_words];
     for (std::size_t i = 0; i < host_words; ++i) words[i] = slot.host[i].load(std::memory_order_relaxed);
     const auto port = slot.port.load(std::memory_order_relaxed);

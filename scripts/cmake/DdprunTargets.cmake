@@ -46,8 +46,8 @@ function(ddprun_library name)
   endif()
 endfunction()
 
-# A unity build: up to 12 sources of a folder are compiled as one, which reads their headers once. Sources with options
-# of their own stay apart.
+# A unity build: up to 24 sources of a folder, or of all QUICK folders of a part, are compiled as one, which reads their
+# headers once. Sources with options of their own stay apart.
 function(ddprun_unite_sources)
   get_property(targets GLOBAL PROPERTY DDPRUN_PARTS)
   foreach(target IN LISTS targets)
@@ -70,10 +70,14 @@ function(ddprun_unite_sources)
       if(folder IN_LIST apart)
         continue()
       endif()
-      string(MAKE_C_IDENTIFIER "${target}_${folder}" name)
+      if(quick STREQUAL "ALL" OR folder IN_LIST quick)
+        set(name "${target}_quick")
+      else()
+        string(MAKE_C_IDENTIFIER "${target}_${folder}" name)
+      endif()
       math(EXPR group "${count_of_${name}} + 0")
       math(EXPR count_of_${name} "${group} + 1")
-      math(EXPR group "${group} / 12")
+      math(EXPR group "${group} / 24")
       set_property(SOURCE ${source} TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP ${name}_${group})
       if(folder IN_LIST quick AND CMAKE_BUILD_TYPE STREQUAL "Release")
         # CMake makes this file; single sources with options of their own it would not unite.

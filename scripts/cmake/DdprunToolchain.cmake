@@ -28,6 +28,7 @@ function(ddprun_compile_quickly target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O1)
   endif()
+  set_target_properties(${target} PROPERTIES DDPRUN_QUICK ALL)
   ddprun_collect_less(${target})
 endfunction()
 

@@ -11,7 +11,7 @@
 namespace ddprun::checkpoint {
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+constexpr std::size_t written_at_once = std::size_t{1} << 20;
 constexpr std::uint64_t window_bytes = std::uint64_t{32} << 20;
 
 // Returns whether an error is that of a disk. Other ones are of a system that does not know the call.
@@ -64,7 +64,7 @@ void FileWriter::write(std::string_view bytes) {
 // hashed. What the system makes of memory that is gone is an error of write(), or what a file of no checkpoint has.
 void FileWriter::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min(bytes.size(), piece_bytes));
+    const auto piece = bytes.first(std::min(bytes.size(), written_at_once));
     request("write", [&] { hash_.update(piece); });
     write_piece(piece);
     bytes = bytes.subspan(piece.size());

@@ -14,7 +14,7 @@
 namespace ddprun::checkpoint {
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{512} << 10;  // so long a thread waits for another one at most
+constexpr std::size_t copied_at_once = std::size_t{512} << 10;  // so long a thread waits for another one at most
 
 struct Copy {
   std::span<const std::byte> from;
@@ -28,8 +28,8 @@ std::array<std::vector<TensorView>*, 4> files_of(Content& content) {
 std::vector<Copy> in_pieces(const std::vector<Copy>& copies) {
   std::vector<Copy> pieces;
   for (const auto& [from, to] : copies)
-    for (std::size_t begin = 0; begin < from.size(); begin += piece_bytes)
-      pieces.push_back({from.subspan(begin, std::min(piece_bytes, from.size() - begin)), to + begin});
+    for (std::size_t begin = 0; begin < from.size(); begin += copied_at_once)
+      pieces.push_back({from.subspan(begin, std::min(copied_at_once, from.size() - begin)), to + begin});
   return pieces;
 }
 

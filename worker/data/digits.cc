@@ -21,7 +21,7 @@ constexpr float max_shift = 2.5F;  // pixels
 constexpr float bend = 0.045F;     // fraction of the box, standard deviation of a point's displacement
 constexpr float min_pen = 1.6F;    // pixels
 constexpr float max_pen = 3.4F;
-constexpr float max_noise = 0.15F;  // fraction of full white, standard deviation
+constexpr float digit_noise = 0.15F;  // fraction of full white, standard deviation
 
 // The affine map from the glyph's box to pixels.
 struct Placement {
@@ -106,7 +106,7 @@ Digit draw_digit(std::uint64_t seed, Split split, std::int64_t index) {
   Canvas canvas{};
   draw_glyph(canvas, glyphs[static_cast<std::size_t>(random.below(static_cast<int>(glyphs.size())))], random);
   const float brightness = random.uniform(0.65F, 1.0F);
-  const float noise = random.uniform(0.0F, max_noise);
+  const float noise = random.uniform(0.0F, digit_noise);
   for (std::size_t i = 0; i < canvas.size(); ++i) {
     const float level = std::clamp(brightness * canvas[i] + noise * random.normal(), 0.0F, 1.0F);
     digit.levels[i] = static_cast<std::uint8_t>(std::lround(level * 255.0F));

@@ -21,7 +21,7 @@ constexpr std::array<float, 2> short_wave{4.5F, 6};  // pixels
 constexpr float min_contrast = 0.2F;                 // fraction of full white, the waves' amplitude over all channels
 constexpr float max_contrast = 0.4F;
 constexpr float min_noise = 0.03F;  // fraction of full white, standard deviation
-constexpr float max_noise = 0.12F;
+constexpr float pattern_noise = 0.12F;
 
 using Colour = std::array<float, 3>;
 
@@ -95,7 +95,7 @@ Pattern draw_pattern(std::uint64_t seed, Split split, std::int64_t index) {
   const Colour ground = random_colour(random), disc = random_colour(random), contrast = random_contrast(random);
   const float radius = random.uniform(min_radius, max_radius);
   const float x0 = random.uniform(radius, cifar_extent - radius), y0 = random.uniform(radius, cifar_extent - radius);
-  const float noise = random.uniform(min_noise, max_noise);
+  const float noise = random.uniform(min_noise, pattern_noise);
   constexpr std::size_t plane = std::size_t{cifar_extent} * cifar_extent;
   for (std::size_t at = 0; at < plane; ++at) {
     const std::size_t row = at / cifar_extent, column = at % cifar_extent;

@@ -9,7 +9,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto poll_interval = std::chrono::milliseconds(200);  // between two tests of the interruption
+constexpr auto interruption_interval = std::chrono::milliseconds(200);  // between two tests of the interruption
 constexpr auto check_timeout = std::chrono::seconds(5);
 
 Error missing(Store& store, const std::vector<RankKey>& keys, int size, Clock::duration waited) {
@@ -32,7 +32,7 @@ std::vector<std::string> await_ranks(Store& store, const std::vector<RankKey>& k
   while (true) {
     if (interrupted) throw Error(Errc::aborted, "the group was interrupted while it formed");
     try {
-      return store.multi_get(names, earlier(deadline, Deadline::in(poll_interval)));
+      return store.multi_get(names, earlier(deadline, Deadline::in(interruption_interval)));
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
     }

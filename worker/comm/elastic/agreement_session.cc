@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds store_timeout{10};
 
 // The interval is longer for thousands of members, so that they do not keep the store busy.
-milliseconds poll_interval(std::size_t members) {
+milliseconds agreement_interval(std::size_t members) {
   return std::clamp(milliseconds(2 * members), milliseconds(50), milliseconds(2000));
 }
 
@@ -103,7 +103,7 @@ class AgreementSession {
     return agreement_.decided(store_.compare_set(key("decision"), "", request.text, soon()));
   }
   Agreement::Request execute(const Agreement::Await&) {
-    const auto poll = Deadline::in(poll_interval(agreement_.members().size()));
+    const auto poll = Deadline::in(agreement_interval(agreement_.members().size()));
     try {
       if (!options_.stop.stop_requested())
         return agreement_.decided(store_.wait_get(key("decision"), earlier(deadline_, poll)));

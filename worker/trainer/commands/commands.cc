@@ -3,7 +3,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr CommandMaker* in_order[] = {
+constexpr CommandMaker* listed_commands[] = {
     train_command,     //
     generate_command,  //
     predict_command,   //
@@ -20,7 +20,7 @@ constexpr CommandMaker* in_order[] = {
 
 std::vector<Command> all_commands() {
   std::vector<Command> commands;
-  for (auto* make : in_order) commands.push_back(make());
+  for (auto* make : listed_commands) commands.push_back(make());
   return commands;
 }
 

@@ -13,11 +13,11 @@ namespace {
 
 using Config = TrainConfig;
 
-bool has_hook(const Config& c) {
+bool averages_by_hook(const Config& c) {
   return c.parallel.hook != "allreduce";
 }
 bool rounds_by_neighbours(const Config& c) {
-  return has_hook(c) && !only_casts(c.parallel.hook);
+  return averages_by_hook(c) && !only_casts(c.parallel.hook);
 }
 bool is_one_bit(const Config& c) {
   return ddprun::has_hook(c.parallel.hook, "onebit");
@@ -38,7 +38,7 @@ const SettingValues expert{"parallel.expert", "", [](const Config& c) { return c
 const SettingValues pipeline{"parallel.pipeline", "", [](const Config& c) { return c.parallel.pipeline > 1; }};
 const SettingValues micro_batches{"parallel.micro_batches", "",
                                   [](const Config& c) { return c.parallel.micro_batches > 0; }};
-const SettingValues hook{"parallel.hook", "", has_hook};
+const SettingValues hook{"parallel.hook", "", averages_by_hook};
 const SettingValues devices{"parallel.devices", "", [](const Config& c) { return !c.parallel.devices.empty(); }};
 const SettingValues strategy{"parallel.strategy", "other than ddp",
                              [](const Config& c) { return c.parallel.strategy != "ddp"; }};

@@ -6,7 +6,7 @@ namespace {
 // The order in which an event takes effect. A step that diverged is recorded before it ends the run, and is never
 // saved; a checkpoint comes after all else of its step, so it says that all of that is done; and no rank stops before
 // the checkpoint is complete.
-constexpr ObserverMaker* in_order[] = {
+constexpr ObserverMaker* makers_in_order[] = {
     make_replica_check,           //
     make_ledger_observer,         //
     make_metrics_observer,        //
@@ -29,7 +29,7 @@ constexpr ObserverMaker* in_order[] = {
 
 std::unique_ptr<Observer> make_observers(const ObserverContext& context) {
   auto all = std::make_unique<ObserverList>();
-  for (auto* make : in_order)
+  for (auto* make : makers_in_order)
     if (auto observer = make(context, *all)) all->add(std::move(observer));
   return all;
 }

@@ -193,7 +193,7 @@ Datasets named_datasets(const TrainConfig& config, const Settings& settings, con
 
 // Calls make(), and if it throws names the key that asked for it.
 template <class Make>
-auto naming_key(const Settings& settings, std::string_view key, Make make) -> std::optional<decltype(make())> {
+auto naming_setting(const Settings& settings, std::string_view key, Make make) -> std::optional<decltype(make())> {
   try {
     return make();
   } catch (const Error& e) {
@@ -207,13 +207,13 @@ std::optional<data::Augmentation> augmentation_of(const TrainConfig::Data& d, co
   const data::AugmentationOptions options{.crop_padding = d.crop_padding, .flip = d.flip, .cutout = d.cutout};
   if (options.crop_padding == 0 && !options.flip && options.cutout == 0) return std::nullopt;
   const auto* key = options.crop_padding > 0 ? "data.crop_padding" : options.flip ? "data.flip" : "data.cutout";
-  return naming_key(settings, key, [&] { return data::Augmentation(options, layout); });
+  return naming_setting(settings, key, [&] { return data::Augmentation(options, layout); });
 }
 
 std::optional<data::Mixup> mixup_of(const TrainConfig::Data& d, const Settings& settings,
                                     const data::SampleLayout& layout) {
   if (d.mixup == 0) return std::nullopt;
-  return naming_key(settings, "data.mixup", [&] { return data::Mixup(d.mixup, layout); });
+  return naming_setting(settings, "data.mixup", [&] { return data::Mixup(d.mixup, layout); });
 }
 
 }  // namespace

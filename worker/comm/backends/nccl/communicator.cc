@@ -17,7 +17,7 @@ namespace ddprun::comm {
 namespace {
 
 constexpr std::chrono::seconds revoke_timeout(5);
-constexpr std::chrono::microseconds poll_interval(50);
+constexpr std::chrono::microseconds status_interval(50);
 
 NcclCall init(ncclComm_t* comm, std::vector<ncclUniqueId>& ids, int rank, int size, ncclConfig_t& config) {
 #if DDPRUN_NCCL_HAS_SCALABLE
@@ -160,7 +160,7 @@ bool Communicator::revoke() {
   if (!api().ncclCommRevoke) return false;
   auto state = api().ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
   for (const auto deadline = Deadline::in(revoke_timeout); state == ncclInProgress && !deadline.expired();) {
-    std::this_thread::sleep_for(poll_interval);
+    std::this_thread::sleep_for(status_interval);
     if (api().ncclCommGetAsyncError(comm_, &state) != ncclSuccess) return false;
   }
   return state == ncclSuccess;
@@ -198,7 +198,7 @@ bool Communicator::poll(Deadline deadline, Condition condition) const {
     if (tries < yields) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(poll_interval);
+      std::this_thread::sleep_for(status_interval);
     }
   }
   return true;
