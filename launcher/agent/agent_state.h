@@ -84,8 +84,8 @@ using AgentAction =
                  GiveUpRound, LeaveJob, AskToLeave, JoinAgain, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
-// What a node does that leaves on request: it stops its workers as for a signal, and ends as after one or stays away
-// until it joins again.
+// A node that leaves on request stops its workers as for a signal, and ends as after one or stays away until it joins
+// again.
 enum class Absence : std::uint8_t { for_good, for_a_time };
 
 // The state machine of one node's agent: rendezvous events, ends of workers and signals in, actions out. No I/O and no

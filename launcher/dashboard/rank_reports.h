@@ -6,8 +6,9 @@
 #include "rendezvous/progress/training_record.h"
 #include "rendezvous/rendezvous.h"
 
-// What ranks and nodes report of themselves, as the view of a job shows it, and whether that differs from what it shows
-// already: what changes with every step or second is rounded, so that clients are not sent it again and again. Pure.
+// These functions turn what ranks and nodes report of themselves into what the view of a job shows, and say whether
+// that differs from what it shows already: numbers that change with every step or second are rounded, so that clients
+// are not sent them again and again. Pure.
 namespace ddprun::dashboard {
 
 RankView::State state_of(const WorkerReport& worker);

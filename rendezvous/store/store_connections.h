@@ -26,7 +26,8 @@ namespace ddprun::rendezvous {
 
 using ConnectionPtr = std::shared_ptr<StoreConnection>;
 
-// What the connections of a store server are for. An Error thrown by serve() closes the connection, with a log line.
+// Executes the requests of a store server's connections. An Error thrown by serve() closes the connection, with a log
+// line.
 class ConnectionHandler {
  public:
   virtual void serve(const ConnectionPtr& connection, const Request& request) = 0;

@@ -30,7 +30,7 @@ constexpr ConnectionId server_connection = 0;  // for requests of the server its
 
 }  // namespace
 
-// What the requests of the connections do: those to the store, to the hub of sessions and to the gate that admits
+// Executes the requests of the connections: those to the store, to the hub of sessions and to the gate that admits
 // clients.
 class StoreServer::Impl final : public std::enable_shared_from_this<Impl>,
                                 public SessionSender,

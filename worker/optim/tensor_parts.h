@@ -11,8 +11,8 @@
 
 namespace ddprun::optim {
 
-// What an optimizer asks of other processes if each has parts of the parameters: the norms of whole tensors (lamb,
-// lars), or whole matrices (muon).
+// Gives an optimizer what it needs of other processes if each has parts of the parameters: the norms of whole tensors
+// (lamb, lars), or whole matrices (muon).
 //
 // Threads: one at a time. add_up() and transform() are collective: all processes that have parts of the same model call
 // them in the same order. Errors: those of the exchange.

@@ -29,8 +29,8 @@ struct ShardRange {
 // ranks than shards.
 ShardRange shards_of_rank(int shards, int rank, int ranks);
 
-// What a rank adds to a step: the sums of subtrees that it has computed when the step failed in another group of
-// ranks, and shards that it has to compute.
+// A rank adds these to a step: the sums of subtrees that it has computed when the step failed in another group, and the
+// shards that it has to compute.
 struct ShardDuty {
   std::vector<Subtree> held;
   std::vector<int> shards;

@@ -63,10 +63,10 @@ struct RedistributionPlan {
 // One process' part of the plan by which each process gets what it is to have. Pure and deterministic: every process
 // computes its part by itself, and they agree. Every element arrives exactly once.
 //
-// What several processes have is sent by those that have sent least so far, and receivers forward what several want: in
-// all, none sends more than twice what the busiest one has to, except for rounding to elements. A range that more than
-// 64 processes have or want is divided into fewer chunks than there are processes, so that their loads are even only if
-// there are many tensors.
+// Elements that several processes have are sent by those that have sent least so far, and receivers forward those that
+// several want: in all, none sends more than twice what the busiest one has to, but for rounding. A range of elements
+// that more than 64 processes have or want is divided into fewer chunks than there are processes, so that their loads
+// are even only if there are many tensors.
 // Cost: time grows with the ranges of all tensors that lie together in both layouts, and with the processes that have
 // or want them; memory with those of the largest tensor, and with this process' transfers.
 // Errors: Errc::usage for a number of placements or processes that does not fit, and those of PlacedTensor.

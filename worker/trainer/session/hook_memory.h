@@ -9,8 +9,8 @@
 
 namespace ddprun::trainer {
 
-// What a communication hook keeps at one rank from step to step, such as the error of what it has not sent yet, for the
-// time when a step fails or the process group ends: a hook ends with its group.
+// Holds what a communication hook keeps at one rank from step to step, such as the error of what it has not sent yet,
+// for the time when a step fails or the process group ends: a hook ends with its group.
 //
 // Ownership: borrows the memory of the states from begin() to end(). Threads: one at a time. Errors: those of the
 // group; begin() then counts as not called.

@@ -47,8 +47,8 @@ struct StepRequests {
   bool change = false;  // to go on in another process group
 };
 
-// What has happened from one point at which all ranks have the same state to the next: an optimizer step, or several
-// that are made asynchronously. Everything except this rank's own times and staleness is the same at all ranks.
+// The result of an optimizer step, or of several that are asynchronous, between two points at which all ranks have
+// the same state. Everything except this rank's own times and staleness is the same at all ranks.
 struct StepResult {
   std::int64_t epoch = 0;        // 1 is the first
   std::int64_t steps = 1;        // those of the optimizer
