@@ -1,7 +1,4 @@
-#include <array>
-#include <atomic>
 #include <cmath>
-#include <thread>
 
 #include "worker/trainer/session/replicas.h"
 #include "tests/support/catch.h"
@@ -13,32 +10,8 @@ using namespace ddprun::testing;
 
 namespace {
 
-// The time for a sample in the fast ranks' last steps, by rank, in seconds. Whatever else the machine does slows them
-// down, so the slow rank is slow in comparison with them, not by a fixed time.
-using Measured = std::array<std::atomic<double>, 3>;
 constexpr int slow_rank = 1;
 constexpr double slowness = 10;
-constexpr double least_seconds = 0.0001;
-
-// A task that takes its time for each sample.
-class SlowTask : public tasks::Task {
- public:
-  SlowTask(std::unique_ptr<tasks::Task> task, int rank, const Measured& measured)
-      : task_(std::move(task)), rank_(rank), measured_(measured) {}
-  std::int64_t outputs() const override { return task_->outputs(); }
-  tasks::WeightedLoss loss(const tasks::Forward& model, const data::Batch& batch) const override {
-    const std::chrono::duration<double> a_sample(rank_ == slow_rank ? slowness * slowest_of_others() : least_seconds);
-    std::this_thread::sleep_for(a_sample * batch.samples.size());
-    return task_->loss(model, batch);
-  }
-
- private:
-  double slowest_of_others() const { return std::max({least_seconds, measured_[0].load(), measured_[2].load()}); }
-
-  const std::unique_ptr<tasks::Task> task_;
-  const int rank_;
-  const Measured& measured_;
-};
 
 struct Run {
   std::vector<double> losses;
@@ -46,23 +19,23 @@ struct Run {
   int changes = 0;
 };
 
-// There are three shares of a step, the second of which takes as long for a sample as the others for about ten. Each is
-// that of so many ranks.
+// There are three shares of a step, whose ranks say that a sample takes a millisecond, and those of the second one that
+// it takes ten. Each share is that of so many ranks.
 Run run(const TrainingJob& job, int steps, int ranks_of_share = 1) {
   Run result;
-  Measured measured{};
   std::vector<std::unique_ptr<Replica>> replicas;
-  for (int r = 0; r < 3 * ranks_of_share; ++r) {
-    auto& replica = *replicas.emplace_back(std::make_unique<Replica>(job));
-    replica.task = std::make_unique<SlowTask>(std::move(replica.task), r / ranks_of_share, measured);
-  }
+  for (int r = 0; r < 3 * ranks_of_share; ++r) replicas.push_back(std::make_unique<Replica>(job));
   run_ranks(3 * ranks_of_share, [&](ProcessGroup& group) {
     const int share = group.rank() / ranks_of_share;
-    const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group);
+    std::int64_t samples = 8;  // of the rank's step
+    const auto told = [&](const trainer::StepTimes&) {
+      return trainer::StepTimes{
+          .forward = trainer::Seconds((share == slow_rank ? slowness : 1) * 1e-3 * static_cast<double>(samples))};
+    };
+    const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group, told);
     for (int step = 0; step < steps; ++step) {
       const auto taken = session->step(false);
-      measured[static_cast<std::size_t>(share)] =
-          (taken.times.forward + taken.times.backward).count() / static_cast<double>(taken.own_samples);
+      samples = taken.own_samples;
       if (group.rank() != slow_rank * ranks_of_share) continue;
       result.losses.push_back(taken.loss);
       result.changes += taken.balance.empty() ? 0 : 1;

@@ -17,9 +17,9 @@ struct Replica {
         task(tasks::make_task("auto", {.layout = datasets.train->layout()})),
         state(trainer::make_train_state(config, {}, datasets.train->layout(), *task, 0, {}, device)) {}
 
-  std::unique_ptr<trainer::TrainSession> session(ProcessGroup& group) {
+  std::unique_ptr<trainer::TrainSession> session(ProcessGroup& group, trainer::TrainSession::ToldTimes told = {}) {
     return std::make_unique<trainer::TrainSession>(
-        trainer::TrainJob{.config = config, .datasets = datasets, .task = *task}, state, group);
+        trainer::TrainJob{.config = config, .datasets = datasets, .task = *task}, state, group, std::move(told));
   }
 
   const trainer::TrainConfig& config;

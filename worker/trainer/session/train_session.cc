@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "worker/autograd/interruption.h"
 #include "worker/comm/pending_work.h"
@@ -28,7 +29,7 @@ void wait_for(PendingWork& work, PhaseTimer& timer) {
 
 }  // namespace
 
-TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group)
+TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group, ToldTimes told)
     : Session(state, group),
       config_(job.config),
       recovers_(job.recovers),
@@ -46,6 +47,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       values_(forms_.device()),
       runner_(make_step_runner(config_, state, forms_, values_)),
       rules_(config_.optim, state, divided_, values_),
+      told_times_(std::move(told)),
       rank_times_(group.rank(), group.size()) {
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
@@ -77,7 +79,7 @@ StepResult TrainSession::step(StepRequests requests) {
            requests, result, timer);
   result.bytes_sent = forms_.bytes_sent() - sent_before;
   result.model_peaks = forms_.parallelism.take_peaks();
-  rank_times_.step_done(result.times);
+  rank_times_.step_done(told_times_ ? told_times_(result.times) : result.times);
   advance(result);
   balance(result);
   return result;

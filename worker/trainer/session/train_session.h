@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -29,7 +30,11 @@ namespace ddprun::trainer {
 // that all ranks' states are at the same step, with the same optimizer state.
 class TrainSession final : public Session {
  public:
-  TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group);
+  // Returns the times of a step that this rank tells the others, from those that it has measured.
+  using ToldTimes = std::function<StepTimes(const StepTimes& measured)>;
+
+  // told: empty for the measured times; others make what depends on them independent of the clock.
+  TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group, ToldTimes told = {});
 
   // Runs forward, backward and update.
   StepResult step(StepRequests requests) override;
@@ -88,6 +93,7 @@ class TrainSession final : public Session {
   StepValues values_;
   const std::unique_ptr<StepRunner> runner_;
   GradientRules rules_;
+  const ToldTimes told_times_;
   RankTimes rank_times_;
   bool reads_next_ = true;  // whether the next step's values are read, as some rank wishes
   PhaseListener phase_listener_;
