@@ -53,7 +53,7 @@ std::string to_json(const RunState& s) {
       {"generation", s.generation},
       {"lr", s.lr},
       {"skipped_steps", s.skipped_steps},
-      {"rng", {{"data_order", "seed + epoch"}, {"dropout", "seed, step, rank"}}},
+      {"rng", {{"data_order", "seed + epoch"}, {"dropout", "seed, epoch, sample"}}},
       {"config_digest", config_digest(s.config)},
       {"config", config},
   };

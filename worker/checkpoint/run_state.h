@@ -29,7 +29,7 @@ struct Plateau {
 
 // The position of a training run, besides its tensors: the content of state.json. With the same program, configuration
 // and world size, a run that goes on from here gives the same bits as one that never stopped: data order is a pure
-// function of (seed, epoch, position), dropout of (seed, step, rank).
+// function of (seed, epoch, position), dropout of (seed, epoch, sample).
 struct RunState {
   std::int64_t step = 0;     // optimizer steps done, skipped ones included
   std::int64_t epoch = 0;    // the one that is under way
