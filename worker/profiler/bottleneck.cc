@@ -55,7 +55,7 @@ Bottleneck communication(const Summary& summary) {
   const double share = least_of(summary, &StepTimes::wait) / step_time(summary);
   return {.cause = Cause::communication,
           .share = share,
-          .sentence = fmt::format("communication: {} % of each step waits for the network while nothing is computed; "
+          .sentence = fmt::format("communication: {} % of each step waits for transfers while nothing is computed; "
                                   "raise train.accumulate or train.batch_size, or try dist.bucket_mb and dist.backend",
                                   percent(share))};
 }
