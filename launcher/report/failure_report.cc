@@ -271,7 +271,9 @@ std::string failure_summary(const std::string& title, const std::vector<WorkerFa
   const auto thin = rule(measured, '-');
   auto text = thick + heading + thin + "Failures:\n" + others + thin + root_part + thick;
   const auto& root = failures.front();
-  if (!root.last_lines.empty())
+  const auto reason = last_line_of(root.message);
+  const bool is_told = !reason.empty() && last_line_of(root.last_lines).find(reason) != std::string::npos;
+  if (!root.last_lines.empty() && !is_told)
     text += fmt::format("The end of rank {}'s standard error:\n  {}\n", root.rank, indented(root.last_lines, "  "));
   return text;
 }

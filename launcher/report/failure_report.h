@@ -63,8 +63,8 @@ void report_to_scheduler(const Environment& environment, const std::string& erro
 // Warns at the start of a job if report_to_scheduler() could not write there.
 void check_scheduler_file(const Environment& environment);
 
-// torchrun's failure summary, with failures.front() as the root cause, followed by the end of the root cause's standard
-// error. It is empty without failures and for a usage error, which is a line of the log.
+// torchrun's failure summary, with failures.front() as the root cause, followed by the end of its standard error unless
+// that ends with the reason. It is empty without failures and for a usage error, which is a line of the log.
 std::string failure_summary(const std::string& title, const std::vector<WorkerFailure>& failures);
 
 }  // namespace ddprun

@@ -174,6 +174,11 @@ TEST_CASE("the summary has torchrun's form, followed by the end of the root caus
   CHECK(failure_summary("x", {}).empty());
 }
 
+TEST_CASE("the end of a standard error that only repeats the reason is left out of the summary") {
+  const WorkerFailure failure{.message = "Traceback\nboom", .last_lines = "one\n[worker] error: boom"};
+  CHECK(failure_summary("x", {failure}).find("standard error") == std::string::npos);
+}
+
 TEST_CASE("the rules of the summary are at most 60 wide, and a single failure is marked") {
   const auto text = failure_summary("x", {{.message = std::string(200, 'm')}});
   CHECK(text.starts_with(std::string(60, '=') + "\nx FAILED\n"));
