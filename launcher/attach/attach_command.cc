@@ -20,6 +20,7 @@
 #include "launcher/cli/subcommands.h"
 #include "launcher/control/agent_client.h"
 #include "launcher/control/local_jobs.h"
+#include "launcher/control/status_text.h"
 #include "rendezvous/membership/session_request.h"
 
 namespace ddprun {
@@ -73,13 +74,14 @@ JobStatus job_at(const std::string& endpoint, const std::string& run_id) {
 [[noreturn]] void throw_elsewhere(const JobStatus& job, int rank) {
   const auto* node = node_of(job, rank);
   if (node)
-    throw make_error(
-        Errc::unreachable,
-        "rank {} of job {} runs on host {}{}: use ddprun attach there, an agent answers on its own machine", rank,
-        job.run_id, node->host, node->address.empty() ? "" : fmt::format(" ({})", node->address));
+    throw make_error(Errc::unreachable,
+                     "rank {} of {} runs on host {}{}: use ddprun attach there, an agent answers on its own machine",
+                     rank, job_name(job.run_id), node->host,
+                     node->address.empty() ? "" : fmt::format(" ({})", node->address));
   if (job.world_size > 0 && rank >= job.world_size)
-    throw make_error(Errc::usage, "job {} has no rank {}: its ranks are 0 to {}", job.run_id, rank, job.world_size - 1);
-  throw make_error(Errc::unreachable, "no worker of rank {} of job {} runs now", rank, job.run_id);
+    throw make_error(Errc::usage, "{} has no rank {}: its ranks are 0 to {}", job_name(job.run_id), rank,
+                     job.world_size - 1);
+  throw make_error(Errc::unreachable, "no worker of rank {} of {} runs now", rank, job_name(job.run_id));
 }
 
 // The agents on this machine of the requested job, and its endpoint.

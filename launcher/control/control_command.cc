@@ -103,7 +103,7 @@ std::vector<JobStatus> merge(const std::vector<JobStatus>& statuses) {
 std::string collectives_text(const JobStatus& job, bool as_json) {
   const auto groups = query_progress(job, Deadline::in(reply_timeout));
   if (as_json) return groups_json(job, groups);
-  auto text = fmt::format("job {} ({}), generation {}\n", job.run_id, job.program, job.generation);
+  auto text = fmt::format("{} ({}), generation {}\n", job_name(job.run_id), job.program, job.generation);
   for (const auto& group : groups) text += group_text(group);
   return text + (groups.empty() ? no_groups_text() : "");
 }
@@ -166,9 +166,9 @@ int stop_local(const LocalJobs::value_type& job) {
   const auto deadline = Deadline::in(grace + 3 * reply_timeout);
   for (const auto& connection : connections)
     if (!wait_for_close(connection.get(), deadline))
-      throw make_error(Errc::timeout, "job {} was told to stop and still runs after its grace period of {} s",
-                       key.first, grace.count());
-  write_output("job {} has stopped\n", key.first);
+      throw make_error(Errc::timeout, "{} was told to stop and still runs after its grace period of {} s",
+                       job_name(key.first), grace.count());
+  write_output("{} has stopped\n", job_name(key.first));
   return exit_success;
 }
 
@@ -177,7 +177,7 @@ int stop_job(const Request& request, const Environment& environment) {
     const auto job =
         ask_to_stop(server_at(request.endpoint), request.run_id, requester_name("stop"), Deadline::in(reply_timeout));
     if (!job) throw_no_job(request);
-    write_output("job {} has been told to stop: {} node{}\n", job->run_id, job->node_count,
+    write_output("{} has been told to stop: {} node{}\n", job_name(job->run_id), job->node_count,
                  job->node_count == 1 ? "" : "s");
     return exit_success;
   }

@@ -68,7 +68,7 @@ bool all_have_left(const GroupProgress& group) {
 
 std::vector<GroupProgress> query_progress(const JobStatus& job, Deadline deadline, const StoreAccess& access) {
   if (job.store.empty())
-    throw make_error(Errc::unreachable, "job {} has no running workers, and therefore no store", job.run_id);
+    throw make_error(Errc::unreachable, "{} has no running workers, and therefore no store", job_name(job.run_id));
   const auto address = parse_host_port(job.store);
   TcpStore store(
       {.host = address.host, .port = address.port_or(0), .stop = access.stop, .credentials = access.credentials},

@@ -64,9 +64,13 @@ std::string worker_state_text(const JobStatus::Worker& worker) {
   return fmt::format("exited with {} {} ago", now.exit_code, age);
 }
 
+std::string job_name(const std::string& run_id) {
+  return run_id == "none" ? "the job" : "job " + run_id;
+}
+
 std::string status_text(const JobStatus& job) {
   auto text =
-      fmt::format("job {} ({}): {} for {}, generation {}, {} of {} restarts used, {}", job.run_id, job.program,
+      fmt::format("{} ({}): {} for {}, generation {}, {} of {} restarts used, {}", job_name(job.run_id), job.program,
                   job.phase, age_text(job.since), job.generation, job.restarts_used, job.max_restarts, nodes_text(job));
   text += job.world_size > 0 ? fmt::format(", {} worker{}\n", job.world_size, job.world_size == 1 ? "" : "s") : "\n";
   if (!job.waiting_for.empty()) text += "  " + job.waiting_for + "\n";

@@ -368,10 +368,10 @@ TEST_CASE("a rank that no agent of this machine can ask for is named with its ho
   zero.wait_until([&] { return nodes.up(); }, "the workers");
   const auto result = elsewhere.ask({"1", nodes.endpoint});
   CHECK(result.code == 1);
-  CHECK(contains(result.err, "rank 1 of job none runs on host " + local_host_name()));
+  CHECK(contains(result.err, "rank 1 of the job runs on host " + local_host_name()));
   CHECK(contains(result.err, ": use ddprun attach there, an agent answers on its own machine\n"));
   const auto none = nodes.zero.ask({"2"});
   CHECK(none.code == 2);
-  CHECK(none.err == "[ddprun] error: job none has no rank 2: its ranks are 0 to 1\n");
+  CHECK(none.err == "[ddprun] error: the job has no rank 2: its ranks are 0 to 1\n");
   nodes.release();
 }

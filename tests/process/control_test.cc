@@ -135,7 +135,7 @@ TEST_CASE("ddprun stop ends the job gracefully and waits for it") {
   child.wait_until([&] { return machine.up(2) && workers_in(machine.job()) == 2; }, "both workers");
   const auto stopped = machine.ask({"stop"});
   CHECK(stopped.code == 0);
-  CHECK(stopped.out == "job none has stopped\n");
+  CHECK(stopped.out == "the job has stopped\n");
   const auto result = child.wait();
   CHECK(result.code == 128 + SIGTERM);
   CHECK(contains(result.err, "stopped by ddprun stop ("));

@@ -57,7 +57,7 @@ JobStatus example() {
 
 TEST_CASE("the text of a job's status") {
   CHECK(status_text(example()) ==
-        "job none (train.cfg): running for 2 min 03 s, generation 1, 1 of 3 restarts used, 1 of 1:4 nodes, 2 workers\n"
+        "the job (train.cfg): running for 2 min 03 s, generation 1, 1 of 3 restarts used, 1 of 1:4 nodes, 2 workers\n"
         "  node 0  host a (10.0.0.1), ranks 0-1, joined 1 h 04 min ago\n"
         "    rank 0  pid 4711  running for 2 min 03 s\n"
         "    rank 1  pid 4712  ended by SIGKILL 4 s ago\n"
