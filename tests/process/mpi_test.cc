@@ -151,6 +151,10 @@ TEST_CASE("ranks that no mpirun has started are refused by the back end mpi") {
                              config("linear.cfg").string(), "--dist.backend=mpi"},
                             Job::variables())
                           .wait(std::chrono::seconds(60));
-  CHECK(result.code != 0);
-  CHECK(result.err.find("processes that were started by one mpirun") != std::string::npos);
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err,
+             Catch::StartsWith("[ddprun] error: ") &&
+                 Catch::EndsWith("rank 0 and rank 1 both have the rank 0 in MPI: the back end mpi needs "
+                                 "processes that were started by one mpirun, srun --mpi or ddprun --mpi\n"));
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
 }

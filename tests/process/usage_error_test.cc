@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "common/host_port.h"
 #include "tests/process/worker.h"
@@ -108,6 +111,74 @@ TEST_CASE("a device for one process alone is a mistake, and no restart is tried"
       result.err ==
       "[ddprun] error: parallel.devices = cuda:0: CUDA devices are named for a job of one process, this one has 2; use "
       "train.device = cuda alone\n");
+}
+
+TEST_CASE("a file that cannot be written is told once, before ranks wait for each other, and no restart is tried") {
+  const TempDir folder;
+  const auto file = (folder / "file").string();
+  std::ofstream(file) << "x";
+  const std::vector<std::pair<std::string, std::string>> mistakes{
+      {"checkpoint.dir = " + file + "/c", "Not a directory"},
+      {"metrics.file = " + folder.path().string(), "Is a directory"},
+      {"metrics.file = " + file + "/m", "Not a directory"},
+      {"metrics.tensorboard = " + file, "Not a directory"}};
+  for (const auto& [setting, reason] : mistakes) {
+    const auto equals = setting.find(" = ");
+    const auto result =
+        run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", "--max_restarts=3", momentum_job(folder),
+                 "--" + setting.substr(0, equals) + "=" + setting.substr(equals + 3)});
+    CHECK(result.code == 2);
+    CHECK(result.out.empty());
+    CHECK(result.err == "[ddprun] error: " + setting + ": it cannot be written: " + reason + "\n");
+  }
+}
+
+TEST_CASE("damaged data and a folder of damaged checkpoints are mistakes of all ranks, and are told once") {
+  const TempDir folder;
+  for (const char* name :
+       {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"})
+    std::ofstream(folder / name) << "damaged";
+  Words words{DDPRUN_PROGRAM,     "--standalone",          "--nproc_per_node=2",
+              "--max_restarts=3", config("mnist_mlp.cfg"), "--data.dir=" + folder.path().string()};
+  const auto data = run_job(words);
+  CHECK(data.code == 2);
+  CHECK_THAT(data.err, Catch::StartsWith("[ddprun] error: " + folder.path().string()) &&
+                           Catch::Contains("expected the bytes 00 00 of an IDX file"));
+  CHECK(std::count(data.err.begin(), data.err.end(), '\n') == 1);
+
+  const auto checkpoints = folder / "checkpoints";
+  words = {DDPRUN_PROGRAM,        "--standalone",
+           "--nproc_per_node=2",  "--max_restarts=3",
+           momentum_job(folder),  "--checkpoint.dir=" + checkpoints.string(),
+           "--train.max_steps=1", "--checkpoint.resume=auto"};
+  REQUIRE(run_job(words).code == 0);
+  std::filesystem::resize_file(checkpoints / "step_000001" / "model.safetensors", 8);
+  const auto refused = run_job(words);
+  CHECK(refused.code == 2);
+  const auto sentence = "error: no checkpoint in " + checkpoints.string() + " can be used (1 found)";
+  const auto at = refused.err.find("[ddprun] " + sentence);
+  REQUIRE(at != std::string::npos);
+  CHECK(refused.err.find(sentence) == at + std::string("[ddprun] ").size());
+  CHECK(std::count(refused.err.begin() + static_cast<std::ptrdiff_t>(at), refused.err.end(), '\n') == 1);
+}
+
+TEST_CASE("test images of another size than those to learn from are a mistake that names their file") {
+  const TempDir folder;
+  const auto number = [](char value) { return std::string(3, '\0') + value; };
+  const auto write = [&](const std::string& split, char count, char size) {
+    std::ofstream(folder / (split + "-images-idx3-ubyte"))
+        << number(0).substr(0, 2) << "\x08\x03" << number(count) << number(size) << number(size)
+        << std::string(static_cast<std::size_t>(count * size * size), '\0');
+    std::ofstream(folder / (split + "-labels-idx1-ubyte"))
+        << number(0).substr(0, 2) << "\x08\x01" << number(count) << std::string(static_cast<std::size_t>(count), '\0');
+  };
+  write("train", 64, 28);
+  write("t10k", 10, 20);
+  const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", config("mnist.cfg"),
+                               "--data.dir=" + folder.path().string()});
+  CHECK(result.code == 2);
+  CHECK(result.err == "[ddprun] error: " + (folder / "t10k-images-idx3-ubyte").string() +
+                          ": test samples of 1 x 20 x 20, but those to learn from have 1 x 28 x 28\n");
 }
 
 TEST_CASE("each of two nodes prints the mistake once") {

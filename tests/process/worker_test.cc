@@ -256,7 +256,7 @@ TEST_CASE("if no checkpoint can be read the run fails and leaves them unchanged"
     write_file_atomically(folder / name / "manifest.json", manifest);
   }
   const auto refused = run_worker(arguments);
-  CHECK(refused.code == 1);
+  CHECK(refused.code == 2);
   CHECK(refused.out.empty());
   CHECK_THAT(refused.err, Catch::Contains("no checkpoint in " + folder.string() + " can be used (2 found)") &&
                               Catch::Contains((folder / "step_000006/manifest.json").string()));

@@ -63,7 +63,7 @@ std::optional<Found> Checkpoints::newest(const Peers& peers, const ContentCheck&
       "no checkpoint in {} can be used ({} found); the newest one: {}. To start from step 0 nevertheless, "
       "set another checkpoint.dir, or checkpoint.resume = never, which replaces damaged checkpoints",
       options_.folder.string(), folders.size(), reason);
-  if (all_are_damaged) throw Error(Errc::io, message);
+  if (all_are_damaged) throw Error(Errc::usage, message);
   throw InaccessibleFile(message);
 }
 

@@ -51,8 +51,8 @@ class Checkpoints {
   // Collective over the peers, like newest().
   std::optional<Found> best(const Peers& peers = {}, const ContentCheck& check = {}) const;
   // Returns the newest that is whole, or none if the folder holds no checkpoint. Newer ones are skipped, each with a
-  // warning of the first peer that says why. Throws Errc::io with the reason when there are checkpoints and none is
-  // whole, as InaccessibleFile if some may be intact.
+  // warning of the first peer that says why. Throws Errc::usage with the reason when there are checkpoints and all are
+  // damaged, InaccessibleFile if some may be intact.
   std::optional<Found> newest(const Peers& peers = {}, const ContentCheck& check = {});
   // Returns whether the folder holds checkpoints, whole or not.
   bool any() const;

@@ -102,13 +102,11 @@ class Trainer::Impl {
                                  .epoch_samples = samples_of_epoch_,
                                  .copies = copies_ && config.checkpoint.peers > 0 ? &*copies_ : nullptr,
                                  .first_of_host = context.first_of_host});
+    if (session_) resume_from_checkpoint();
   }
 
   Summary run() {
-    if (session_) {
-      resume_from_checkpoint();
-      warn_of_idle_ranks();
-    }
+    if (session_) warn_of_idle_ranks();
     return recovery_ ? train_and_recover() : *train();
   }
 

@@ -58,7 +58,7 @@ std::string start_of(const TempDir& dir, Resume how) {
                               {tensors_of(*learner.model), learner.optimizer->state()}, *comm::make_self_group());
     return state ? std::to_string(state->step) : "0";
   } catch (const Error& e) {
-    CHECK(e.code() == Errc::io);
+    CHECK(e.code() == Errc::usage);
     return e.what();
   }
 }

@@ -1,15 +1,18 @@
 #include "worker/trainer/commands/rank_start.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/memory_exhausted.h"
 #include "common/rank_label.h"
 #include "worker/comm/init.h"
 #include "worker/tensor/onednn/product_code.h"
@@ -81,6 +84,40 @@ Membership join_job(const TrainConfig& config, const WorkerEnv& place, Device de
   throw;
 }
 
+// A file of data that is damaged is a mistake like one that is missing: a restart would end the same way.
+Datasets read_datasets(const CommandContext& context) try {
+  return context.prepared ? std::move(context.prepared->datasets)
+                          : make_datasets(context.config, context.settings, context.registry);
+} catch (const MemoryExhausted&) {
+  throw;
+} catch (const Error& e) {
+  if (e.code() == Errc::io) throw Error(Errc::usage, e.what());
+  throw;
+}
+
+enum class Output { file, folder };
+
+void require_writable(std::string_view key, const std::filesystem::path& path, Output kind) {
+  namespace fs = std::filesystem;
+  if (path.empty()) return;
+  std::error_code status;
+  const auto folder = kind == Output::folder ? path : path.parent_path();
+  if (!folder.empty()) fs::create_directories(folder, status);
+  std::error_code ignored;
+  const bool exists = fs::exists(path, ignored);
+  if (kind == Output::file && fs::is_directory(path, ignored)) status = std::make_error_code(std::errc::is_a_directory);
+  const auto target = exists ? path : folder.empty() ? "." : folder;
+  if (!status && ::access(target.c_str(), W_OK) != 0) status = {errno, std::generic_category()};
+  if (status) throw make_error(Errc::usage, "{} = {}: it cannot be written: {}", key, path.string(), status.message());
+}
+
+// Rank 0 writes these files. That it cannot is found out before it joins the others, which then have nothing to report.
+void require_writable_outputs(const TrainConfig& config) {
+  require_writable("checkpoint.dir", config.checkpoint.dir, Output::folder);
+  require_writable("metrics.file", config.metrics.file, Output::file);
+  require_writable("metrics.tensorboard", config.metrics.tensorboard, Output::folder);
+}
+
 }  // namespace
 
 void check_output(const Progress& progress) {
@@ -91,7 +128,6 @@ void check_output(const Progress& progress) {
 int run_as_rank(const CommandContext& context, const char* command,
                 const std::function<int(const StartedRank& rank)>& body) {
   const TrainConfig& config = context.config;
-  const Settings& settings = context.settings;
   const plugin::Registry& registry = context.registry;
   // Constructed before anything starts a thread. Without a folder for a checkpoint no request could be granted.
   const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
@@ -99,10 +135,10 @@ int run_as_rank(const CommandContext& context, const char* command,
   const Device device = train_device(config, place);
   const auto products = generate_product_code();
   Progress progress(stdout, config.train.log_every, place.rank == 0);
-  const auto datasets =
-      context.prepared ? std::move(context.prepared->datasets) : make_datasets(config, settings, registry);
-  const bool recovers = std::string_view(command) == "train" && place.recovery && recovers_in_process(config) &&
-                        device.type == DeviceType::cpu;
+  const auto datasets = read_datasets(context);
+  const bool trains = std::string_view(command) == "train";
+  if (trains && place.rank == 0) require_writable_outputs(config);
+  const bool recovers = trains && place.recovery && recovers_in_process(config) && device.type == DeviceType::cpu;
   const bool joins_later = recovers && *place.recovery > 0;
   if (!datasets.note.empty() && !joins_later) progress.line(datasets.note);
   apply_tf32(config, device);

@@ -107,9 +107,20 @@ std::unique_ptr<data::Dataset> make_tokens(const TrainConfig& config, Split spli
 
 using Maker = std::unique_ptr<data::Dataset>(const TrainConfig&, Split);
 
+// A model for the training samples could not take others.
+void check_same_shape(const TrainConfig& config, const data::Dataset& train, const data::Dataset& test) {
+  const auto &expected = train.layout().input_shape, &found = test.layout().input_shape;
+  if (expected == found) return;
+  const auto files = test.sources();
+  const auto place = files.empty() ? data_folder(config) : data_folder(config) / files.front().name;
+  throw make_error(Errc::usage, "{}: test samples of {}, but those to learn from have {}", place.string(),
+                   fmt::join(found, " x "), fmt::join(expected, " x "));
+}
+
 Datasets both_splits(const TrainConfig& config, Maker& make, std::string note = {}) {
   auto train = make(config, Split::train);
   auto test = make(config, Split::test);
+  check_same_shape(config, *train, *test);
   return {.train = std::move(train), .test = std::move(test), .note = std::move(note)};
 }
 

@@ -155,11 +155,11 @@ std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options, c
   }
   if (options.resume == Resume::best) {
     if (auto found = checkpoints.best(peers, check)) return found;
-    throw Error(Errc::io, "checkpoint.resume = best, but checkpoint.dir holds no folder best");
+    throw Error(Errc::usage, "checkpoint.resume = best, but checkpoint.dir holds no folder best");
   }
   auto found = checkpoints.newest(peers, check);
   if (!found && options.resume == Resume::require)
-    throw Error(Errc::io, "checkpoint.resume = require, but checkpoint.dir holds no checkpoint");
+    throw Error(Errc::usage, "checkpoint.resume = require, but checkpoint.dir holds no checkpoint");
   return found;
 }
 

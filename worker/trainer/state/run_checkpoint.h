@@ -62,7 +62,7 @@ using Distribute = std::function<std::vector<HookState>(bool has_averages)>;
 // rank that sees it, and sent to those that do not. Errors: Errc::mismatch naming the settings that have changed, and
 // the file and the tensor: one that is missing, has another shape or dtype, or that the model does not know; Errc::io
 // for a position beyond the data set, if its settings are those of the checkpoint; those of Checkpoints::newest(), and
-// Errc::io when a checkpoint is required and there is none. Collective.
+// Errc::usage when a checkpoint is required and there is none. Collective.
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
                                            const Distribute& distribute = {}, const PartsTarget* parts = nullptr);
 

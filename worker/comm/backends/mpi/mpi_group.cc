@@ -36,7 +36,7 @@ std::vector<int> world_ranks(const std::vector<std::string>& published, const Mp
     int rank = -1;
     if (space < text.size()) std::from_chars(text.data() + space + 1, text.data() + text.size(), rank);
     if (const auto other = std::find(ranks.begin(), ranks.end(), rank); other != ranks.end() || rank < 0) {
-      throw make_error(Errc::unsupported,
+      throw make_error(Errc::mismatch,
                        "rank {} and rank {} both have the rank {} in MPI: the back end mpi needs processes that were "
                        "started by one mpirun, srun --mpi or ddprun --mpi",
                        other - ranks.begin(), r, rank);
