@@ -50,6 +50,15 @@ std::string parse_section(std::string_view line, const std::string& where) {
   return std::string(name);
 }
 
+// Returns a text such as "; did you mean --train.epochs?", from the keys that have this name in their section.
+std::string keys_text(std::string_view name, const std::vector<std::string>& keys) {
+  std::string text;
+  for (const auto& key : keys)
+    if (name.starts_with("--") && key.substr(key.find('.') + 1) == name.substr(2))
+      text += (text.empty() ? "; did you mean --" : " or --") + key;
+  return text.empty() ? text : text + "?";
+}
+
 }  // namespace
 
 std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view file_name) {
@@ -91,14 +100,15 @@ std::vector<ConfigEntry> read_config(const std::filesystem::path& path) {
   return parse_config(text, path.string());
 }
 
-std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& arguments) {
+std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& arguments,
+                                         const std::vector<std::string>& keys) {
   std::vector<ConfigEntry> entries;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     const auto equals = argument.find('=');
     const auto name = argument.substr(0, equals);
     if (!name.starts_with("--") || name.find('.') == std::string::npos)
-      throw make_error(Errc::usage, "'{}': expected --section.key=value", argument);
+      throw make_error(Errc::usage, "'{}': expected --section.key=value{}", argument, keys_text(name, keys));
     const bool inline_value = equals != std::string::npos;
     if (!inline_value && i + 1 == arguments.size()) throw make_error(Errc::usage, "'{}' has no value", argument);
     entries.push_back({name.substr(2), inline_value ? argument.substr(equals + 1) : arguments[++i], name});

@@ -27,8 +27,10 @@ std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view fi
 // Reads and parses a file; throws Errc::usage also if it cannot be read.
 std::vector<ConfigEntry> read_config(const std::filesystem::path& path);
 
-// "--section.key=value" or "--section.key" "value" (one or two arguments). Throws Errc::usage on anything else.
-std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& arguments);
+// "--section.key=value" or "--section.key" "value" (one or two arguments). Throws Errc::usage on anything else; where a
+// name without a section is that of some of the keys, the error names these.
+std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& arguments,
+                                         const std::vector<std::string>& keys = {});
 
 // Assigns the entries of all sections except the ignored ones.
 void apply(Settings& settings, const std::vector<ConfigEntry>& entries, Origin origin,

@@ -1,5 +1,6 @@
 #include "launcher/agent/job.h"
 
+#include <algorithm>
 #include <unistd.h>
 
 #include "common/config/config_file.h"
@@ -108,6 +109,16 @@ RestartRules restart_rules(const LaunchOptions& o, const RendezvousChoice& choic
           .max_restarts = o.max_restarts};
 }
 
+// Behind the train.cfg an option of ddprun would be taken for a key of it.
+void refuse_option(const std::string& argument, const std::string& file, const LaunchSettings& settings) {
+  if (!argument.starts_with("--")) return;
+  auto name = argument.substr(2, argument.find('=') - 2);
+  std::replace(name.begin(), name.end(), '-', '_');
+  if (settings.settings().knows("launch." + name))
+    throw make_error(Errc::usage, "--{} is an option of ddprun: put it before {}, or write --launch.{} here", name,
+                     file, name);
+}
+
 }  // namespace
 
 void apply_config_file(LaunchSettings& settings, std::vector<std::string>& command) {
@@ -121,6 +132,7 @@ void apply_config_file(LaunchSettings& settings, std::vector<std::string>& comma
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < command.size(); ++i) {
     if (!command[i].starts_with(launch_prefix)) {
+      refuse_option(command[i], command.front(), settings);
       rest.push_back(command[i]);
       continue;
     }

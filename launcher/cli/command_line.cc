@@ -130,6 +130,7 @@ GivenOption given_option(const std::string& normal) {
 }
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments, LaunchSettings& settings) {
+  if (arguments == std::vector<std::string>{"help"}) return {.page = CommandLine::Page::help};
   auto form = normal_form(arguments, settings.options_and_pages());
   CommandLine result{.command = std::move(form.command)};
   std::vector<GivenOption> given;

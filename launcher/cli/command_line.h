@@ -37,7 +37,7 @@ GivenOption given_option(const std::string& normal);
 // missing or superfluous value.
 NormalForm normal_form(const std::vector<std::string>& arguments, const std::vector<OptionInfo>& table);
 
-// Parses argv and assigns its options to the settings. Throws Errc::usage.
+// Parses argv and assigns its options to the settings; "help" alone is the same as "--help". Throws Errc::usage.
 CommandLine parse_command_line(const std::vector<std::string>& arguments, LaunchSettings& settings);
 
 }  // namespace ddprun

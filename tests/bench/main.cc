@@ -1,6 +1,7 @@
 #include <csignal>
 #include <exception>
 #include <poll.h>
+#include <string>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -69,6 +70,12 @@ int run(int argc, char** argv) {
     auto* subcommand = app.add_subcommand(row.name, row.help);
     subcommand->add_flag("--json", json, "one JSON object a line in place of a table");
     runs.emplace_back(subcommand, row.make(*subcommand));
+  }
+  if (argc == 1) {
+    std::string names;
+    for (const auto& row : rows) names += (names.empty() ? "" : ", ") + std::string(row.name);
+    ddprun::log::error("expected what is to be measured: {}; see ddprun-bench --help", names);
+    return ddprun::exit_usage;
   }
   try {
     app.parse(argc, argv);

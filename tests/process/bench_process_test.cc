@@ -41,6 +41,14 @@ TEST_CASE("a benchmark whose reader closes the pipe ends without a message, also
   CHECK(result.err == "");
 }
 
+TEST_CASE("a benchmark that is not named is a mistake whose line names them all") {
+  const auto result = run_child({BENCH_PROGRAM});
+  CHECK(result.code == 2);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Catch::StartsWith("[ddprun-bench] error: expected what is to be measured: collectives, ") &&
+                             Catch::EndsWith("; see ddprun-bench --help\n"));
+}
+
 TEST_CASE("collectives are measured, and their results found right, for any number of ranks") {
   const std::string ranks = GENERATE("1", "2");
   CAPTURE(ranks);

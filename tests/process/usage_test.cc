@@ -97,6 +97,16 @@ TEST_CASE("a key of a train.cfg before the file is refused, and the error shows 
                     "--nproc_per_node here");
 }
 
+TEST_CASE("an option of ddprun behind the train.cfg is refused, and the error shows where it belongs") {
+  const TempDir folder;
+  const auto config = (folder / "train.cfg").string();
+  std::ofstream(config) << "[train]\nepochs = 3\n";
+  const auto message =
+      "--nproc_per_node is an option of ddprun: put it before " + config + ", or write --launch.nproc_per_node here";
+  check_usage_error({config, "--nproc_per_node=4"}, message);
+  check_usage_error({config, "--nproc-per-node", "4"}, message);
+}
+
 TEST_CASE("an error that quotes a damaged file does not send its bytes to the terminal") {
   const TempDir folder;
   const auto config = (folder / "job.cfg").string();
@@ -160,7 +170,9 @@ TEST_CASE("a reader that closes the pipe early causes no error message") {
 }
 
 TEST_CASE("help and version need no script") {
-  CHECK(run_child({DDPRUN_PROGRAM, "--help"}).code == 0);
+  const auto help = run_child({DDPRUN_PROGRAM, "--help"});
+  CHECK(help.code == 0);
+  CHECK(run_child({DDPRUN_PROGRAM, "help"}).out == help.out);
   const auto version = run_child({DDPRUN_PROGRAM, "--version"}).out;
   CHECK(version.starts_with("ddprun "));
   for (const char* library : {"Boost ", "CLI11 ", "fmt ", "spdlog "}) {

@@ -66,6 +66,8 @@ TEST_CASE("a usage error is one line and exit code 2") {
   CHECK_THAT(fails({}), Catch::Contains("no train.cfg was given"));
   CHECK_THAT(fails({linear, "--train.epochs=many"}),
              Catch::EndsWith("--train.epochs: train.epochs = many: expected a whole number from 1 to 1000000000\n"));
+  CHECK_THAT(fails({linear, "--epochs=3"}),
+             Catch::EndsWith("'--epochs=3': expected --section.key=value; did you mean --train.epochs?\n"));
   CHECK_THAT(fails({linear, "more.cfg"}), Catch::Contains("'more.cfg': expected --section.key=value"));
   CHECK_THAT(fails({config("mnist.cfg"), "--data.dir=" + dir.path().string()}),
              Catch::Contains("--data.dir: data.dir = " + dir.path().string() + ": expected the four IDX files"));

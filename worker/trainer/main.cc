@@ -95,12 +95,28 @@ std::optional<int> take_ranks(const std::string& option, std::vector<std::string
   return ranks;
 }
 
+std::vector<std::string> known_keys() {
+  TrainConfig config;
+  Settings settings;
+  bind(settings, config);
+  std::vector<std::string> keys;
+  for (const auto& setting : settings.all()) keys.push_back(setting.key);
+  return keys;
+}
+
+// The keys are listed where an error may name some of them alone.
+std::vector<ConfigEntry> overrides_of(const std::vector<std::string>& arguments) try {
+  return parse_overrides(arguments);
+} catch (const Error&) {
+  return parse_overrides(arguments, known_keys());
+}
+
 Arguments parse_arguments(std::vector<std::string> arguments) {
   Arguments parsed;
   const auto take_flag = [&](const char* name) { return std::erase(arguments, name) > 0; };
   parsed.print_config = take_flag("--print-config");
   parsed.reference = take_flag("--reference");
-  parsed.help = take_flag("--help");
+  parsed.help = take_flag("--help") || arguments == std::vector<std::string>{"help"};
   parsed.version = take_flag("--version");
   parsed.command = take_command(arguments);
   if (parsed.command.run_words) {
@@ -113,7 +129,7 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
     parsed.config_file = arguments.front();
     arguments.erase(arguments.begin());
   }
-  parsed.overrides = parse_overrides(arguments);
+  parsed.overrides = overrides_of(arguments);
   if (parsed.config_file.empty() && !parsed.print_config && !parsed.reference && !parsed.help && !parsed.version)
     throw make_error(Errc::usage, "no train.cfg was given; see ddprun-worker --help");
   return parsed;

@@ -112,6 +112,13 @@ TEST_CASE("an override may be one argument or two") {
   CHECK(entries[1].value == "x=y");
   CHECK(entries[2].value.empty());
   CHECK(usage_error([] { parse_overrides({"--epochs=2"}); }) == "'--epochs=2': expected --section.key=value");
+  const std::vector<std::string> keys{"train.epochs", "model.name", "data.name"};
+  CHECK(usage_error([&] { parse_overrides({"--epochs=2"}, keys); }) ==
+        "'--epochs=2': expected --section.key=value; did you mean --train.epochs?");
+  CHECK(usage_error([&] {
+          parse_overrides({"--name", "x"}, keys);
+        }) == "'--name': expected --section.key=value; did you mean --model.name or --data.name?");
+  CHECK(usage_error([&] { parse_overrides({"name"}, keys); }) == "'name': expected --section.key=value");
   CHECK(usage_error([] { parse_overrides({"--train.epochs"}); }) == "'--train.epochs' has no value");
 }
 
