@@ -85,3 +85,8 @@ TEST_CASE("the same with up to 64 ranks") {
   const auto reach = sweep(10'001, 10'100, 64);
   CHECK(reach.ended > 50);
 }
+
+TEST_CASE("recovery in 100,000 schedules", "[.nightly]") {
+  CHECK(sweep(100'001, 199'000, 8).ended > 25'000);
+  CHECK(sweep(199'001, 200'000, 64).ended > 500);
+}
