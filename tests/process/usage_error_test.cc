@@ -181,6 +181,21 @@ TEST_CASE("test images of another size than those to learn from are a mistake th
                           ": test samples of 1 x 20 x 20, but those to learn from have 1 x 28 x 28\n");
 }
 
+TEST_CASE("a mistake that only a step finds is told once, without a failure summary") {
+  const TempDir folder;
+  for (const char* name : {"train.bin", "val.bin"}) {
+    std::ofstream file(folder / name);
+    for (int i = 0; i < 1000; ++i) file << std::string{static_cast<char>(i % 4 == 3 ? 70 : i % 4), '\0'};
+  }
+  const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", "--max_restarts=3",
+                               config("gpt_nano.cfg"), "--data.name=tokens", "--data.dir=" + folder.path().string(),
+                               "--data.vocabulary=50", "--data.context=16"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, Catch::Contains("[ddprun] error: train.bin: token 70 at position ") &&
+                             Catch::EndsWith(" is not within the vocabulary of 50\n"));
+  CHECK_THAT(result.err, !Catch::Contains("FAILED"));
+}
+
 TEST_CASE("each of two nodes prints the mistake once") {
   const Mistake mistake;
   const auto endpoint = "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port());

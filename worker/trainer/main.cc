@@ -188,7 +188,7 @@ void take_place(WorkerEnv& place) {
 }
 
 // standby: null if the place is known from the start.
-int run(const std::vector<std::string>& command_line, Standby* standby, WorkerEnv& place, bool& training) {
+int run(const std::vector<std::string>& command_line, Standby* standby, WorkerEnv& place) {
   const auto arguments = parse_arguments(command_line);
   const auto file = entries_of_file(arguments);
   const auto registry = load_plugin(file, arguments.overrides);
@@ -213,7 +213,7 @@ int run(const std::vector<std::string>& command_line, Standby* standby, WorkerEn
       take_place(place);
     }
     return arguments.command.run(
-        {config, settings, registry, place, arguments.counts, training, prepared ? &*prepared : nullptr});
+        {config, settings, registry, place, arguments.counts, prepared ? &*prepared : nullptr});
   }
   return exit_success;
 }
@@ -235,8 +235,8 @@ void report(const std::string& message, FailureKind kind, const WorkerEnv& place
   if (kind != FailureKind::usage_error || !written || !launched) log::error("{}", message);
 }
 
-FailureKind kind_of(Errc code, bool training) {
-  if (code == Errc::usage && !training) return FailureKind::usage_error;
+FailureKind kind_of(Errc code) {
+  if (code == Errc::usage) return FailureKind::usage_error;
   return is_consequence(code) ? FailureKind::consequence : FailureKind::failure;
 }
 
@@ -244,16 +244,15 @@ FailureKind kind_of(Errc code, bool training) {
 
 int main(int argc, char** argv) {
   WorkerEnv place;
-  bool training = false;
   occupy_standard_descriptors();
   trainer::remove_handlers_of_ucx();
   try {
     log::init("ddprun-worker");
     auto standby = Standby::from(Environment::capture());
     if (!standby) take_place(place);
-    return run({argv + 1, argv + argc}, standby ? &*standby : nullptr, place, training);
+    return run({argv + 1, argv + argc}, standby ? &*standby : nullptr, place);
   } catch (const Error& e) {
-    report(e.what(), kind_of(e.code(), training), place);
+    report(e.what(), kind_of(e.code()), place);
     return exit_for(e.code());
   } catch (const std::exception& e) {
     report(exception_text(e), FailureKind::failure, place);

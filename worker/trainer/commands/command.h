@@ -21,7 +21,6 @@ struct CommandContext {
   const plugin::Registry& registry;
   const WorkerEnv& place;
   const std::map<std::string, int>& counts;  // those of Command::counts that are given
-  bool& training;                            // to be set once the start-up has succeeded
   PreparedRun* prepared = nullptr;           // taken over by training; null: nothing is prepared
 };
 

@@ -142,7 +142,6 @@ int profile(const CommandContext& context) {
   if (names_cuda_devices(config.parallel))
     throw make_error(Errc::usage, "parallel.devices = {}: profile measures one device so far", config.parallel.devices);
   return run_as_rank(context, "profile", [&](const StartedRank& rank) {
-    context.training = true;
     profile_job(config, settings_that_decide(context.settings), rank.datasets, rank.context);
     check_output(rank.context.progress);
     return exit_success;

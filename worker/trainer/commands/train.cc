@@ -16,7 +16,6 @@ int train_in_group(const CommandContext& command, const StartedRank& rank) {
   Summary summary;
   try {
     trainer.emplace(config, settings_that_decide(command.settings), rank.datasets, context);
-    command.training = true;
     summary = trainer->run();
   } catch (const Error& error) {
     // The process group may have noticed first that the device has failed, and knows less of it.
