@@ -52,13 +52,20 @@ std::string recovery_line(const JobView& view) {
                      times.empty() ? "" : ": ", fmt::join(times, "; "));
 }
 
+// The samples are those of as many steps of mean size: with other numbers of ranks a step may have others.
+std::string repeated_line(const Totals& totals) {
+  const auto steps = totals.repeated_steps;
+  const auto samples = totals.steps > 0 ? totals.samples * steps / totals.steps : 0;
+  return fmt::format("{} {} computed again: {} samples", number_text(steps), steps == 1 ? "step was" : "steps were",
+                     number_text(samples));
+}
+
 }  // namespace
 
 std::vector<std::string> recovery_summary(const JobView& view) {
   if (view.recoveries() == 0 || !view.training || !std::isfinite(goodput(view))) return {};
   std::vector lines{time_line(view), recovery_line(view)};
-  if (const auto steps = view.totals.repeated_steps; steps > 0)
-    lines.push_back(fmt::format("{} {} computed again", number_text(steps), steps == 1 ? "step was" : "steps were"));
+  if (view.totals.repeated_steps > 0) lines.push_back(repeated_line(view.totals));
   return lines;
 }
 

@@ -8,7 +8,7 @@
 namespace ddprun::dashboard {
 
 // Lines for the end of a job: the share of its time that was training and what the rest was, its recoveries with their
-// durations by phase, and the steps that were computed again. Empty for a job without a recovery, and for
+// durations by phase, and the steps and samples that were computed again. Empty for a job without a recovery, and for
 // one whose workers report no training.
 std::vector<std::string> recovery_summary(const JobView& view);
 

@@ -6,7 +6,7 @@
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/session_protocol.h"
 
-// What a job's membership makes of the frames of its nodes. Pure.
+// These functions apply the frames of a job's nodes to its membership. Pure.
 namespace ddprun {
 
 // Returns whether a frame may change what the membership decides.

@@ -26,7 +26,7 @@ struct ServedJobOptions {
   MembershipOptions membership;
   // A node closes its session once it has the job result; after this time the server closes it.
   std::chrono::milliseconds result_grace{std::chrono::seconds(60)};
-  // What GatherBounds an elected server has at most.
+  // The GatherBounds of an elected server are these at most.
   std::chrono::milliseconds gather{300};
   std::chrono::milliseconds gather_living{1200};
 };
@@ -35,7 +35,7 @@ struct ServedJobOptions {
 // server when they may support another one. Where nothing is left, they renew their support at each interval still.
 GatherBounds gather_bounds(const JobPolicy& policy, const ServedJobOptions& options);
 
-// What a job asks and tells of those around it. The calls may come within any call of the job.
+// A job asks its owner by these calls, and tells it what happens. They may come within any call of the job.
 class JobOwner {
  public:
   virtual bool is_open(SessionId session) const = 0;
@@ -106,7 +106,7 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
 
  private:
   using Event = std::function<void()>;
-  // What an elected server has, which does not act yet.
+  // The state of an elected server that does not act yet.
   struct Elected {
     struct Node {
       SessionJoin join;

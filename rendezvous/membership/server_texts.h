@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// What a session client tells users of the server that it dials. A value. Pure.
+// A session client tells its users by these texts how the server is that it dials. A value. Pure.
 class ServerTexts {
  public:
   ServerTexts(std::string host, std::uint16_t port);

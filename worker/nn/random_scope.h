@@ -18,8 +18,8 @@ struct SampleKeys {
 };
 
 // Sets the keys for forward passes on this thread during its lifetime. Without one, a layer that draws random numbers
-// takes them from the generator that it was built with.
-// What autograd::checkpoint() computes again has the same keys.
+// takes them from the generator that it was built with. The layers that autograd::checkpoint() computes again have the
+// same keys.
 class RandomScope final : public autograd::ContextScope {
  public:
   explicit RandomScope(SampleKeys keys);

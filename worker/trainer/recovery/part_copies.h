@@ -15,7 +15,7 @@
 
 namespace ddprun::trainer {
 
-// What a rank holds of a state of which ranks have parts, apart from the one that it trains: copies of its own parts
+// A rank holds this of a state of which ranks have parts, apart from the one that it trains: copies of its own parts
 // and of a neighbour's after an earlier step (checkpoint.peers), and its parts of the state when the group failed. From
 // these all ranks get their parts again. Those of a group of another size stay until all ranks have the next ones.
 //

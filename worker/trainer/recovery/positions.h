@@ -30,8 +30,8 @@ struct Holdings {
   std::vector<HeldPart> held = {};
   std::int64_t reached = 0;     // the last step that the process has applied
   std::int64_t confirmed = -1;  // the last step of which all ranks had copies, as the process knows
-  // What it holds of the same state as other groups had divided it: copies stay until all ranks have those of their
-  // present parts. These have no earlier ones.
+  // The process holds these parts of the same state as other groups had divided it: copies stay until all ranks have
+  // those of their present parts. These have no earlier ones.
   std::vector<Holdings> earlier = {};
   std::int64_t events_done = -1;  // the last step that it has applied, if it has had all events of it; otherwise -1
 

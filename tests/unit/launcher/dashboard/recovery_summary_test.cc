@@ -24,7 +24,7 @@ TEST_CASE("the summary of a restarted job has its goodput, the phases of its rec
             "goodput 53.01 %: 7.050 s of training; lost: data 2.250 s, detect 0.200 s, agree 0.300 s, restart 1.500 s, "
             "replay 2.000 s; startup 2.100 s",
             "1 recovery (signal 1): in all 4000 ms; detect 200 ms; agree 300 ms; restart 1500 ms; replay 2000 ms",
-            "4 steps were computed again"});
+            "4 steps were computed again: 256 samples"});
 }
 
 TEST_CASE("the summary of replacements has the distribution of each phase") {
@@ -40,5 +40,5 @@ TEST_CASE("the summary of replacements has the distribution of each phase") {
   REQUIRE(lines.size() == 3);
   CHECK_THAT(lines[1], Catch::Contains("100 recoveries (exit 99, signal 1)") &&
                            Catch::Contains("; heal p50 50, p99 99, max 100 ms") && Catch::Contains("; detect 200 ms;"));
-  CHECK(lines[2] == "100 steps were computed again");
+  CHECK(lines[2] == "100 steps were computed again: 6,400 samples");
 }
