@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/rounding.h"
 #include "worker/comm/pending_work.h"
 
 namespace ddprun::trainer {
@@ -35,7 +36,7 @@ class Chunks {
 
   std::size_t total() const { return total_; }
   void divide(std::size_t chunk_bytes) { chunk_bytes_ = chunk_bytes; }
-  std::size_t count() const { return (total_ + chunk_bytes_ - 1) / chunk_bytes_; }
+  std::size_t count() const { return divide_up(total_, chunk_bytes_); }
   std::size_t bytes_of(std::size_t chunk) const { return std::min(chunk_bytes_, total_ - chunk * chunk_bytes_); }
 
   // Calls visit(memory, bytes) for each part of the chunk, in order.
