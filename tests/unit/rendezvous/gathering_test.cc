@@ -13,7 +13,7 @@ namespace {
 constexpr Gathering::Time start{};
 constexpr GatherBounds bounds{.any = 300ms, .living = 750ms};
 
-// Of nodes a to e; a has had the server before.
+// Returns an electorate of five nodes. Node a has had the server before.
 Electorate five_nodes() {
   Electorate electorate;
   electorate.adopt({.version = {0, 1}, .nodes = {"a", "b", "c", "d", "e"}}, {});
