@@ -308,8 +308,7 @@ TEST_CASE("the metric of restarts counts a worker that was replaced alone also i
   std::vector<pid_t> both;
   for (const char* rank : {"0", "1"}) both.push_back(workers_of(job.training.marker, rank).at(0));
   for (const pid_t pid : both) ::kill(pid, SIGKILL);
-  for (const pid_t pid : both)
-    while (!can_be_reaped(pid)) std::this_thread::yield();
+  for (const pid_t pid : both) child.wait_until([pid] { return can_be_reaped(pid); }, "the end of a killed worker");
   child.signal(SIGCONT);
   child.wait_for_err("new round");
   child.wait_until([&] { return restarts() != 1; }, "another restart");

@@ -123,7 +123,8 @@ class CheckpointObserver : public Observer {
     if (targets.newest || targets.best) save(event.session, targets);
   }
 
-  // So the save is recorded. The next rank 0 would wait for it in any case, where the file system has locks.
+  // This rank is the one that records the save. Where the file system has locks the next rank 0 would wait for its end
+  // in any case.
   void first_rank_leaves(Session& session) override {
     finish();
     session.group().barrier({.blocking = true});
