@@ -39,9 +39,7 @@ void StoreHint::stop() {
 }
 
 void StoreHint::look_later() {
-  timer_.expires_after(interval);
-  timer_.async_wait([this](boost::system::error_code failure) {
-    if (failure || !watching_) return;
+  timer_.run_after(interval, [this] {
     look();
     if (watching_ && std::chrono::steady_clock::now() < until_) look_later();
   });

@@ -6,8 +6,7 @@
 #include <string>
 #include <sys/types.h>
 
-#include <boost/asio/steady_timer.hpp>
-
+#include "common/timer.h"
 #include "launcher/workers/connect_watch.h"
 
 namespace ddprun {
@@ -39,7 +38,7 @@ class StoreHint {
   void look_later();
   void look();
 
-  boost::asio::steady_timer timer_;
+  Timer timer_;
   Handlers handlers_;
   std::chrono::steady_clock::time_point until_;
   std::map<pid_t, ConnectWatch> watches_;

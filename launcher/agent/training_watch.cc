@@ -94,16 +94,13 @@ void TrainingWatch::soon(std::function<bool()> handler) {
 }
 
 void TrainingWatch::try_after(std::chrono::milliseconds pause) {
-  soon_.expires_after(pause);
-  soon_.async_wait([this, pause](boost::system::error_code failure) {
-    if (!failure && !soon_handler_() && 2 * pause <= interval_) try_after(2 * pause);
+  soon_.run_after(pause, [this, pause] {
+    if (!soon_handler_() && 2 * pause <= interval_) try_after(2 * pause);
   });
 }
 
 void TrainingWatch::wait() {
-  timer_.expires_after(interval_);
-  timer_.async_wait([this](boost::system::error_code failure) {
-    if (failure) return;
+  timer_.run_after(interval_, [this] {
     handler_();
     wait();
   });

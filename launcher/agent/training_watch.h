@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/steady_timer.hpp>
-
+#include "common/timer.h"
 #include "rendezvous/progress/training_memory.h"
 #include "rendezvous/rendezvous.h"
 
@@ -49,7 +48,7 @@ class TrainingWatch {
 
   std::optional<TrainingMemory> memory_;
   std::vector<std::int64_t> reported_ms_;  // TrainingRecord::time_ms by local rank
-  boost::asio::steady_timer timer_, soon_;
+  Timer timer_, soon_;
   std::chrono::milliseconds interval_{0};
   std::function<void()> handler_;
   std::function<bool()> soon_handler_;

@@ -33,9 +33,7 @@ void FaultInjector::wait() {
   for (const auto& freeze : freezes_) time = std::min(time, freeze.end);
   if (cut_) time = std::min(time, cut_->end);
   if (change_) time = std::min(time, change_->request);
-  timer_.expires_at(time);
-  timer_.async_wait([this](boost::system::error_code failure) {
-    if (failure) return;
+  timer_.run_at(time, [this] {
     act();
     wait();
   });

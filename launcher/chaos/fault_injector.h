@@ -6,8 +6,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include <boost/asio/steady_timer.hpp>
-
+#include "common/timer.h"
 #include "launcher/chaos/fault_schedule.h"
 #include "launcher/chaos/link_cut.h"
 
@@ -67,7 +66,7 @@ class FaultInjector {
   void send(const FaultTarget& target, int signal_number);
   void let_run(const FaultTarget& target);
 
-  boost::asio::steady_timer timer_;
+  Timer timer_;
   FaultSchedule schedule_;
   const Node node_;
   std::vector<Freeze> freezes_;

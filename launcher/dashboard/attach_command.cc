@@ -9,7 +9,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,6 +16,7 @@
 #include "common/exit_code.h"
 #include "common/host_port.h"
 #include "common/log.h"
+#include "common/timer.h"
 #include "common/version.h"
 #include "common/wall_clock.h"
 #include "launcher/dashboard/collectives.h"
@@ -127,9 +127,7 @@ class AttachedDashboard {
 
  private:
   void wait() {
-    timer_.expires_after(view_interval);
-    timer_.async_wait([this](boost::system::error_code failure) {
-      if (failure) return;
+    timer_.run_after(view_interval, [this] {
       model_.tick(wall_clock());
       view_.publish();
       wait();
@@ -158,7 +156,7 @@ class AttachedDashboard {
   ViewServer view_;
   JobPoller poller_;
   asio::signal_set signals_;
-  asio::steady_timer timer_;
+  Timer timer_;
 };
 
 }  // namespace

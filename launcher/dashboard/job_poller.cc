@@ -25,10 +25,7 @@ void JobPoller::ask() {
 }
 
 void JobPoller::wait() {
-  timer_.expires_after(spec_.interval);
-  timer_.async_wait([this](boost::system::error_code failure) {
-    if (!failure) ask();
-  });
+  timer_.run_after(spec_.interval, [this] { ask(); });
 }
 
 void JobPoller::ask_status() {

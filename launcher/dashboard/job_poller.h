@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <boost/asio/steady_timer.hpp>
-
+#include "common/timer.h"
 #include "launcher/control/group_progress.h"
 #include "launcher/dashboard/request_thread.h"
 #include "rendezvous/membership/job_status.h"
@@ -47,7 +46,7 @@ class JobPoller {
 
   const Spec spec_;
   const Handlers handlers_;
-  boost::asio::steady_timer timer_;
+  Timer timer_;
   RequestThread requests_;
 };
 

@@ -59,13 +59,13 @@ std::string JobWatch::details(int rank) const {
 void JobWatch::wait() {
   const bool recovers = model_.view().state == State::recovering;
   const bool watched = spec_.curve || (server_ && server_->watched());
-  timer_.expires_after(recovers ? recovery_interval : watched ? watched_interval : interval);
-  timer_.async_wait([this](boost::system::error_code failure) {
-    if (failure) return;
-    refresh();
-    publish();
-    wait();
-  });
+  timer_.run_after(recovers ? recovery_interval : watched ? watched_interval : interval, [this] { tick(); });
+}
+
+void JobWatch::tick() {
+  refresh();
+  publish();
+  wait();
 }
 
 void JobWatch::refresh() {

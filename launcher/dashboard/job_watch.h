@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/steady_timer.hpp>
-
+#include "common/timer.h"
 #include "launcher/dashboard/job_model.h"
 #include "launcher/dashboard/job_poller.h"
 #include "launcher/dashboard/journal.h"
@@ -66,6 +65,7 @@ class JobWatch {
 
  private:
   void wait();
+  void tick();
   // Reads the records at short intervals from now on.
   void take_place(const Round& round);
   void watch_recovery();
@@ -76,7 +76,7 @@ class JobWatch {
   boost::asio::io_context& loop_;
   const WatchSpec spec_;
   JobModel model_;
-  boost::asio::steady_timer timer_;
+  Timer timer_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<ViewServer> server_;
   std::vector<GroupProgress> groups_;  // the last ones in the workers' store

@@ -13,7 +13,6 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
 #include "common/error.h"
@@ -21,6 +20,7 @@
 #include "common/host_port.h"
 #include "common/log.h"
 #include "common/pipe.h"
+#include "common/timer.h"
 #include "launcher/cli/worker_command.h"
 #include "launcher/hosts/ssh_command.h"
 #include "launcher/output/console.h"
@@ -322,10 +322,7 @@ class HostsJob {
   void execute(const SendSignal& action) { send(action.host, std::string(1, static_cast<char>(action.signal_number))); }
   void execute(const KillConnection& action) { ::kill(-connections_[action.host]->process.pid, SIGKILL); }
   void execute(const SetTimer& action) {
-    timer_.expires_after(action.after);
-    timer_.async_wait([this](error_code failure) {
-      if (!failure) execute(state_.on_timer());
-    });
+    timer_.run_after(action.after, [this] { execute(state_.on_timer()); });
   }
   void execute(const LogError& action) { log::error("{}", action.text); }
   void execute(const FinishHostsJob& action) {
@@ -341,7 +338,7 @@ class HostsJob {
   LogThroughConsole log_through_console_;
   asio::signal_set signals_;
   GuardianWatch guardian_watch_;
-  asio::steady_timer timer_;
+  Timer timer_;
   HostsJobState state_;
   std::vector<std::unique_ptr<Connection>> connections_;
   const SecretText token_ = SecretText::hex_of(Secret::random());  // the job's token

@@ -24,9 +24,7 @@ BlockedWorkers::BlockedWorkers(boost::asio::io_context& loop, std::chrono::milli
 void BlockedWorkers::start() {
   if (limit_ == std::chrono::milliseconds(0)) return;
   watching_ = true;
-  timer_.expires_after(watch_.interval());
-  timer_.async_wait([this](boost::system::error_code failure) {
-    if (failure || !watching_) return;
+  timer_.run_after(watch_.interval(), [this] {
     look();
     if (watching_) start();
   });

@@ -6,8 +6,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include <boost/asio/steady_timer.hpp>
-
+#include "common/timer.h"
 #include "launcher/workers/sleep_watch.h"
 
 namespace ddprun {
@@ -41,7 +40,7 @@ class BlockedWorkers {
   std::chrono::milliseconds limit_;
   Handlers handlers_;
   SleepWatch watch_;
-  boost::asio::steady_timer timer_;
+  Timer timer_;
   bool watching_ = false;
 };
 

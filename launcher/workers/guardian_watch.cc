@@ -5,10 +5,10 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/timer.h"
 
 namespace ddprun {
 namespace {
@@ -34,10 +34,7 @@ class GuardianWatch::ProcessWatch {
     exit_.assign(copy);
     exit_.async_wait(boost::asio::posix::descriptor_base::wait_read, [this](boost::system::error_code failure) {
       if (failure) return;
-      timer_.expires_at(next_);
-      timer_.async_wait([this](boost::system::error_code cancelled) {
-        if (!cancelled) replace();
-      });
+      timer_.run_at(next_, [this] { replace(); });
     });
   }
 
@@ -56,17 +53,14 @@ class GuardianWatch::ProcessWatch {
             "the guardian process (pid {}) has ended: {}; if ddprun and its other guardian process are killed now, "
             "workers may survive",
             old, e.what());
-      timer_.expires_after(retry_interval);
-      timer_.async_wait([this](boost::system::error_code cancelled) {
-        if (!cancelled) replace();
-      });
+      timer_.run_after(retry_interval, [this] { replace(); });
     }
   }
 
   Guardian& guardian_;
   const std::size_t index_;
   boost::asio::posix::stream_descriptor exit_;
-  boost::asio::steady_timer timer_;
+  Timer timer_;
   std::chrono::steady_clock::time_point next_;  // earliest time of the next replacement
   bool failing_ = false;                        // the last start failed
 };

@@ -10,10 +10,10 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/timer.h"
 
 namespace ddprun {
 namespace {
@@ -57,7 +57,7 @@ struct Watchdog::Impl {
   std::filesystem::path path;
   Handler on_expired;
   asio::posix::stream_descriptor reader;
-  asio::steady_timer timer;
+  Timer timer;
   WatchdogTimers timers;
   char block[4096];
   std::string partial;
@@ -96,9 +96,7 @@ void Watchdog::Impl::arm() {
     return;
   }
   const double wait = std::clamp(*next - seconds_since_epoch(), 0.0, longest_sleep_seconds);
-  timer.expires_after(std::chrono::milliseconds(static_cast<long>(wait * 1000) + 1));
-  timer.async_wait([this](boost::system::error_code failure) {
-    if (failure) return;
+  timer.run_after(std::chrono::milliseconds(static_cast<long>(wait * 1000) + 1), [this] {
     for (const auto& expired : timers.expire(seconds_since_epoch())) on_expired(expired);
     arm();
   });

@@ -6,11 +6,11 @@
 #include <optional>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "common/signal_name.h"
+#include "common/timer.h"
 #include "launcher/mpi/pmi_server.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/workers/blocked_workers.h"
@@ -76,7 +76,7 @@ struct WorkerGroup::Impl {
   const LogFolder& logs;
   GroupSpec spec;
   Handlers handlers;
-  boost::asio::steady_timer timer;
+  Timer timer;
   BlockedWorkers blocked;
   MemoryEvidence memory;
   Leftovers leftovers;
@@ -267,10 +267,7 @@ void WorkerGroup::Impl::signal_groups(int signal_number) const {
 }
 
 void WorkerGroup::Impl::arm(milliseconds after) {
-  timer.expires_after(after);
-  timer.async_wait([this](boost::system::error_code failure) {
-    if (!failure) kill_everything();
-  });
+  timer.run_after(after, [this] { kill_everything(); });
 }
 
 void WorkerGroup::Impl::kill_everything() {
@@ -332,10 +329,7 @@ void WorkerGroup::Impl::report_failures(bool cause_may_follow) {
     return handlers.failed(std::move(found));
   }
   if (std::exchange(awaiting_cause, true)) return;
-  timer.expires_after(cause_timeout);
-  timer.async_wait([this](boost::system::error_code failure) {
-    if (!failure) report_failures(false);
-  });
+  timer.run_after(cause_timeout, [this] { report_failures(false); });
 }
 
 std::vector<pid_t> WorkerGroup::Impl::running() const {

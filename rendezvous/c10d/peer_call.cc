@@ -8,10 +8,10 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
 #include "common/error.h"
+#include "common/timer.h"
 #include "rendezvous/store/async_authenticate.h"
 #include "rendezvous/store/awaited.h"
 #include "rendezvous/store/host_lookup.h"
@@ -37,10 +37,9 @@ class Call : public std::enable_shared_from_this<Call> {
         bound_(loop) {}
 
   void start(asio::io_context& loop, std::chrono::milliseconds bound) {
-    bound_.expires_after(bound);
-    bound_.async_wait([weak = weak_from_this()](error_code error) {
+    bound_.run_after(bound, [weak = weak_from_this()] {
       const auto self = weak.lock();
-      if (error || !self) return;
+      if (!self) return;
       error_code ignored;
       self->socket_.close(ignored);
       self->lookup_.cancel();
@@ -107,7 +106,7 @@ class Call : public std::enable_shared_from_this<Call> {
   const std::function<void(PeerAnswer)> done_;
   rendezvous::HostLookup lookup_;
   tcp::socket socket_;
-  asio::steady_timer bound_;
+  Timer bound_;
   std::unique_ptr<TlsChannel> channel_;  // null: clear text
 };
 

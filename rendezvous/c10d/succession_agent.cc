@@ -5,6 +5,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 
 #include "common/error.h"
@@ -304,10 +305,7 @@ void SuccessionAgent::announce() {
     endpoint_pause_ = std::min(2 * endpoint_pause_, longest_endpoint_pause);
     call_peer(loop_, options_.endpoint, encode(NodeFrame{elected}), options_.credentials, call_bound, ignore);
   }
-  announcement_.expires_after(announcement_interval);
-  announcement_.async_wait([this](boost::system::error_code failure) {
-    if (!failure) announce();
-  });
+  announcement_.run_after(announcement_interval, [this] { announce(); });
 }
 
 // The process of the node has sent a message: it may be on its way to the server here.
@@ -369,9 +367,7 @@ void SuccessionAgent::arm() {
   if (succession_->take_given_up() && given_up_) given_up_();
   const auto due = succession_->next_tick();
   if (!due) return timer_.cancel(), void();
-  timer_.expires_at(*due);
-  timer_.async_wait([this](boost::system::error_code failure) {
-    if (failure) return;
+  timer_.run_at(*due, [this] {
     act(succession_->tick(now()));
     arm();
   });

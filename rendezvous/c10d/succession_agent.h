@@ -8,9 +8,8 @@
 #include <set>
 #include <string>
 
-#include <boost/asio/steady_timer.hpp>
-
 #include "common/host_port.h"
+#include "common/timer.h"
 #include "rendezvous/c10d/peer_call.h"
 #include "rendezvous/hosting/hosted_endpoint.h"
 #include "rendezvous/membership/server_choice.h"
@@ -125,7 +124,7 @@ class SuccessionAgent final : public ServerChoice, public SessionHub {
   bool pointed_ = false;              // a server that is not the job's any more has named the target
   HostedEndpoint* endpoint_ = nullptr;
   std::function<void()> changed_, given_up_;
-  boost::asio::steady_timer timer_, announcement_;
+  Timer timer_, announcement_;
   Succession::Time announced_{};  // at the endpoint
   std::chrono::milliseconds endpoint_pause_{0};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // calls that end later look for it

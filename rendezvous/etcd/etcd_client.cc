@@ -22,6 +22,7 @@
 #include "common/error.h"
 #include "common/host_port.h"
 #include "common/printable.h"
+#include "common/timer.h"
 #include "rendezvous/etcd/etcd_json.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/store/awaited.h"
@@ -238,10 +239,9 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
 
   void set_watchdog(Deadline deadline) {
     timed_out_ = unresolved_ = false;
-    watchdog_.expires_at(*deadline.when());
-    watchdog_.async_wait([weak = weak_from_this()](error_code error) {
+    watchdog_.run_at(*deadline.when(), [weak = weak_from_this()] {
       const auto self = weak.lock();
-      if (error || !self) return;
+      if (!self) return;
       self->timed_out_ = true;
       self->unresolved_ = self->lookup_.pending();
       self->lookup_.cancel();
@@ -297,7 +297,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
   asio::io_context& loop_;
   tcp::socket socket_;
   rendezvous::HostLookup lookup_;
-  asio::steady_timer watchdog_;
+  Timer watchdog_;
   asio::steady_timer pause_;
   boost::beast::flat_buffer buffer_;
   std::minstd_rand random_{std::random_device{}()};

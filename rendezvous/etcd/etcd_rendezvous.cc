@@ -14,6 +14,7 @@
 
 #include "common/error.h"
 #include "common/random.h"
+#include "common/timer.h"
 #include "common/wall_clock.h"
 #include "rendezvous/etcd/etcd_json.h"
 #include "rendezvous/etcd/job_node.h"
@@ -124,10 +125,9 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
     if (!node_ || closed_) return asio::post(loop_, std::move(done));
     done_ = std::move(done);
     if (deadline.when()) {
-      finish_timer_.expires_at(*deadline.when());
-      finish_timer_.async_wait([weak = weak_from_this()](error_code error) {
+      finish_timer_.run_at(*deadline.when(), [weak = weak_from_this()] {
         const auto self = weak.lock();
-        if (!error && self && !self->closed_) self->depart(self->node_->leave("its job is over"));
+        if (self && !self->closed_) self->depart(self->node_->leave("its job is over"));
       });
     }
     update([](JobNode& node) { node.finish(); });
@@ -312,10 +312,9 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
     if (!due) return static_cast<void>(tick_timer_.cancel());
     if (tick_armed_ == due) return;
     tick_armed_ = due;
-    tick_timer_.expires_at(*due);
-    tick_timer_.async_wait([weak = weak_from_this()](error_code error) {
+    tick_timer_.run_at(*due, [weak = weak_from_this()] {
       const auto self = weak.lock();
-      if (error || !self || self->closed_) return;
+      if (!self || self->closed_) return;
       self->tick_armed_.reset();
       self->node_->tick(etcd_now());
       self->process_changes();
@@ -349,7 +348,8 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
   void close() {
     closed_ = true;
     for (auto* client : {&requests_, &keepalive_, &watch_}) client->close();
-    for (auto* timer : {&work_, &keepalive_timer_, &tick_timer_, &rewatch_timer_, &finish_timer_}) timer->cancel();
+    for (auto* timer : {&work_, &keepalive_timer_, &rewatch_timer_}) timer->cancel();
+    for (auto* timer : {&tick_timer_, &finish_timer_}) timer->cancel();
   }
 
   // ---- messages
@@ -386,9 +386,9 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
   EtcdClient watch_;
   asio::steady_timer work_;  // cancelled to wake write()
   asio::steady_timer keepalive_timer_;
-  asio::steady_timer tick_timer_;
+  Timer tick_timer_;
   asio::steady_timer rewatch_timer_;
-  asio::steady_timer finish_timer_;
+  Timer finish_timer_;
   const Deadline::Clock::time_point began_;
   const Deadline join_deadline_;
 

@@ -58,8 +58,8 @@ NodeSessions::NodeSessions(asio::io_context& loop, SessionClientOptions options,
       watchdog_(loop),
       beat_timer_(loop),
       silence_timer_(loop),
-      pause_(loop),
       lease_timer_(loop),
+      pause_(loop),
       target_{options_.host, options_.port},
       liveness_(policy_),
       round_(self_.id, policy_.heartbeat_timeout()),
@@ -109,10 +109,9 @@ void NodeSessions::request_stop(const std::string& who) {
 // Until the lease ends, JOIN says that this node's workers run.
 void NodeSessions::keep_round(bool done) {
   if (!round_.keep(done)) return;
-  lease_timer_.expires_at(round_.lease_end());
-  lease_timer_.async_wait([weak = weak_from_this()](error_code error) {
+  lease_timer_.run_at(round_.lease_end(), [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (!error && self && self->round_.kept() && !self->closed_) self->end_lease();
+    if (self && self->round_.kept() && !self->closed_) self->end_lease();
   });
 }
 
@@ -513,10 +512,9 @@ void NodeSessions::fail(Errc code, const std::string& text) {
 // ---- time
 
 void NodeSessions::set_watchdog() {
-  watchdog_.expires_at(*earlier(Deadline::in(attempt_timeout), join_deadline_).when());
-  watchdog_.async_wait([weak = weak_from_this()](error_code error) {
+  watchdog_.run_at(*earlier(Deadline::in(attempt_timeout), join_deadline_).when(), [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (error || !self) return;
+    if (!self) return;
     self->attempt_.timed_out = true;
     self->attempt_.unresolved = self->lookup_.pending();
     self->lookup_.cancel();
@@ -534,10 +532,9 @@ void NodeSessions::begin_session() {
 }
 
 void NodeSessions::schedule_heartbeat() {
-  beat_timer_.expires_after(liveness_.next_beat());
-  beat_timer_.async_wait([weak = weak_from_this()](error_code error) {
+  beat_timer_.run_after(liveness_.next_beat(), [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (!error && self && !self->closed_) self->send_heartbeat();
+    if (self && !self->closed_) self->send_heartbeat();
   });
 }
 
@@ -554,10 +551,9 @@ void NodeSessions::beat() {
 }
 
 void NodeSessions::watch_silence(Clock::duration pause) {
-  silence_timer_.expires_after(pause);
-  silence_timer_.async_wait([weak = weak_from_this()](error_code error) {
+  silence_timer_.run_after(pause, [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (!error && self && self->has_session()) self->check_silence();
+    if (self && self->has_session()) self->check_silence();
   });
 }
 

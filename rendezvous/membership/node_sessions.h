@@ -11,6 +11,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "common/deadline.h"
+#include "common/timer.h"
 #include "rendezvous/membership/node_round.h"
 #include "rendezvous/membership/server_connection.h"
 #include "rendezvous/membership/server_liveness.h"
@@ -135,7 +136,8 @@ class NodeSessions : public std::enable_shared_from_this<NodeSessions> {
   boost::asio::io_context& loop_;
   std::shared_ptr<ServerConnection> connection_;  // this attempt's
   rendezvous::HostLookup lookup_;
-  boost::asio::steady_timer watchdog_, beat_timer_, silence_timer_, pause_, lease_timer_;
+  Timer watchdog_, beat_timer_, silence_timer_, lease_timer_;
+  boost::asio::steady_timer pause_;
 
   HostPort target_;   // that is dialled
   bool own_ = false;  // the server there is in this process

@@ -389,13 +389,12 @@ void ServedJob::post(const std::vector<std::string>& to, What what) {
 
 void ServedJob::arm() {
   const auto when = due();
-  if (armed_ && timer_.expiry() == when) return;
+  if (armed_ && timer_.time() == when) return;
   armed_ = true;
-  timer_.expires_at(when);
-  timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+  timer_.run_at(when, [weak = weak_from_this()] {
     const auto self = weak.lock();
     const auto owner = self ? self->owner_.lock() : nullptr;
-    if (!error && owner) self->tick();
+    if (owner) self->tick();
   });
 }
 
@@ -417,11 +416,10 @@ Membership::Time ServedJob::due() {
 
 void ServedJob::retire() {
   if (std::exchange(over_, true)) return;
-  timer_.expires_after(options_.result_grace);
-  timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+  timer_.run_after(options_.result_grace, [weak = weak_from_this()] {
     const auto self = weak.lock();
     const auto owner = self ? self->owner_.lock() : nullptr;
-    if (error || !owner) return;
+    if (!owner) return;
     for (const auto& [node, session] : self->sessions_) self->sender_.close(session);
   });
   if (const auto owner = owner_.lock()) owner->ended(policy().run_id);

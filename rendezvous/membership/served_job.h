@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <boost/asio/steady_timer.hpp>
-
+#include "common/timer.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/relay_table.h"
 #include "rendezvous/membership/session_protocol.h"
@@ -154,7 +153,7 @@ class ServedJob : public std::enable_shared_from_this<ServedJob> {
   const std::weak_ptr<JobOwner> owner_;
   const ServedJobOptions options_;
   Membership membership_;
-  boost::asio::steady_timer timer_;
+  Timer timer_;
   bool armed_ = false;
   bool over_ = false;                          // its owner has it no more
   std::map<std::string, SessionId> sessions_;  // node id -> its current session
