@@ -81,6 +81,7 @@ NodeAgent::NodeAgent(const AgentSpec& spec, Guardian& guardian)
              [this] {
                recoverable_reports_.report();
                report_got_state();
+               end_lost_workers();
              }),
       recoverable_reports_({.read = [this] { return recoverable(); },
                             .send =

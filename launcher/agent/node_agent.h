@@ -128,6 +128,7 @@ class NodeAgent {
   std::string no_such_rank(int rank) const;
   std::string signal_own_rank(int rank, int signal_number, const std::string& requester);
   void signal_rank(int rank, int signal_number, const std::string& requester, const ControlSocket::SignalReply& reply);
+  void end_lost_workers();
   bool relays() const { return backend_ && backend_->rendezvous().relays(); }
   std::string relay(const RelayMessage& message);
   void on_relayed(const RelayMessage& message);

@@ -1,6 +1,10 @@
 // A node answers other programs through its control socket, and other agents through the rendezvous.
+#include <csignal>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "common/log.h"
 #include "common/printable.h"
 #include "launcher/agent/node_agent.h"
 #include "launcher/agent/requested_signals.h"
@@ -40,6 +44,15 @@ void NodeAgent::signal_rank(int rank, int signal_number, const std::string& requ
                             const ControlSocket::SignalReply& reply) {
   if (no_such_rank(rank).empty()) return reply(signal_own_rank(rank, signal_number, requester));
   remote_signals_.ask(rank, signal_number, requester, reply);
+}
+
+// The others have lost a rank whose process may still run. Its end leads to a replacement, and fences it.
+void NodeAgent::end_lost_workers() {
+  if (!round_ || finish_ || !spec_.restarts.single_workers) return;
+  for (const auto& [rank, seen] : store_.take_lost(*round_, state_.members()))
+    signal_rank(rank, SIGKILL, fmt::format("ddprun ({})", printable(seen)), [rank = rank](const std::string& problem) {
+      if (!problem.empty()) log::warn("rank {} is lost, and its process may still run: {}", rank, problem);
+    });
 }
 
 // Sends a message to the agent of another node. Returns why it cannot be sent; empty if it was.

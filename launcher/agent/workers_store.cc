@@ -46,13 +46,14 @@ std::uint16_t WorkersStore::provide(const std::string& address, bool at_endpoint
   if (!spec_.policy.agent_store) return port_.emplace().port();
   if (at_endpoint) return 0;
   announced_ = 0;
+  taken_lost_.clear();
   taken_over_ = false;
   server_ = std::make_unique<StoreServer>(
       loop_, StoreServerOptions{.host = listen_address(address), .admission = spec_.trust.workers});
   server_->on_accept_failure(accept_bound, std::move(on_failure));
-  server_->on_set(std::string(able_part), [this] {
+  server_->on_set(std::string(report_part), [this] {
     announce_if_ready();
-    able_changed_();
+    reported_();
   });
   return server_->port();
 }
@@ -100,6 +101,18 @@ std::vector<std::string> WorkersStore::got_state(const Round& round, std::vector
     return !serves(round) || server_->find(on_wire(keys.able(member))) != got_state_value;
   });
   return members;
+}
+
+std::vector<std::pair<int, std::string>> WorkersStore::take_lost(const Round& round,
+                                                                 const std::vector<std::string>& members) {
+  std::vector<std::pair<int, std::string>> lost;
+  if (!serves(round)) return lost;
+  const RecoveryKeys keys{round.generation};
+  for (std::size_t rank = 0; rank < members.size(); ++rank)
+    if (const auto seen = server_->find(on_wire(keys.lost(members[rank])));
+        seen && taken_lost_.insert(members[rank]).second)
+      lost.emplace_back(static_cast<int>(rank), *seen);
+  return lost;
 }
 
 bool WorkersStore::is_over(const Round& round) const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,10 +26,10 @@ namespace ddprun {
 // Threads: single-threaded on the loop. Errors: provide() throws Errc::io.
 class WorkersStore {
  public:
-  // able_changed: called from the loop after a worker has announced in the store here that it can recover, or that it
-  // no longer can.
-  WorkersStore(boost::asio::io_context& loop, const AgentSpec& spec, std::function<void()> able_changed)
-      : loop_(loop), spec_(spec), able_changed_(std::move(able_changed)) {}
+  // reported: called from the loop after a worker has reported something in the store here: that it can recover, that
+  // it no longer can, or that others are lost.
+  WorkersStore(boost::asio::io_context& loop, const AgentSpec& spec, std::function<void()> reported)
+      : loop_(loop), spec_(spec), reported_(std::move(reported)) {}
 
   // Provides the store for the next round, in which this node is group rank 0, or may become it, and others dial it at
   // this address.
@@ -54,6 +55,9 @@ class WorkersStore {
   std::vector<bool> able(const Round& round, const std::vector<std::string>& members) const;
   // Returns those of these members that have announced there that they have got the state from others.
   std::vector<std::string> got_state(const Round& round, std::vector<std::string> members) const;
+  // Returns the ranks of those of these members, by rank, that others have reported there as lost although their
+  // processes may still run, with what they saw. Each is returned once.
+  std::vector<std::pair<int, std::string>> take_lost(const Round& round, const std::vector<std::string>& members);
   // Returns whether a worker of the round has announced there that it is done.
   bool is_over(const Round& round) const;
   // Where this node serves the store, announces the members of the next generation to the living workers, which wait
@@ -87,12 +91,13 @@ class WorkersStore {
 
   boost::asio::io_context& loop_;
   const AgentSpec& spec_;
-  const std::function<void()> able_changed_;
+  const std::function<void()> reported_;
   std::unique_ptr<StoreServer> server_;
   std::optional<ReservedPort> port_;            // set instead where worker 0 serves the store
   std::unique_ptr<StoreProbe> probe_;           // probes a store elsewhere
   std::unique_ptr<SocketConfirmer> confirmer_;  // for a store on another host
   std::uint64_t announced_ = 0;                 // the newest generation of the round's workers
+  std::set<std::string> taken_lost_;            // members that take_lost() has returned
   bool taken_over_ = false;                     // the store is not the first one of the round
   std::optional<Awaited> awaited_;
 };

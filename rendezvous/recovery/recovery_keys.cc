@@ -15,7 +15,11 @@ std::string key(std::int64_t round, std::string_view name) {
 }  // namespace
 
 std::string RecoveryKeys::able(std::string_view member) const {
-  return key(round, fmt::format("able/{}", member));
+  return key(round, fmt::format("report/able/{}", member));
+}
+
+std::string RecoveryKeys::lost(std::string_view member) const {
+  return key(round, fmt::format("report/lost/{}", member));
 }
 
 std::string RecoveryKeys::members(std::uint64_t generation) const {

@@ -15,8 +15,8 @@ namespace ddprun {
 // worker is a member of: 0, or the one in which a replacement, or a worker of a node that has come, joins.
 inline constexpr std::string_view recovery_variable = "DDPRUN_RECOVERY";
 
-// A part of the names of all able() keys, and of no others.
-inline constexpr std::string_view able_part = "/recovery/able/";
+// A part of the names of the keys by which workers report to their agent, able() and lost(), and of no others.
+inline constexpr std::string_view report_part = "/recovery/report/";
 
 // The values of able() keys: the worker cannot recover any more; it can; it can, and has got the state of the training
 // from others, which it joined later.
@@ -29,6 +29,9 @@ struct RecoveryKeys {
   // Whether the worker of this name can recover. One that joins later can before it says so: it says so once it is
   // ready to join.
   std::string able(std::string_view member) const;
+  // Set by the members of a group that has failed since this one froze or was cut off, to what they saw of it: its
+  // process may still run.
+  std::string lost(std::string_view member) const;
   // The members of a generation, by rank: member_list(); none if all workers are being stopped instead, or have to
   // leave this store. It is set once, and after newest() and leaving().
   std::string members(std::uint64_t generation) const;

@@ -1,5 +1,5 @@
-// A training job whose ranks are killed at random: the time from each kill until the other ranks have made the step
-// that it interrupted, by phase, beside the time of a step.
+// A training job whose ranks are killed or stopped at random: the time from each loss until the other ranks have made
+// the step that it interrupted, by phase, beside the time of a step.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -91,7 +91,7 @@ Row measure(const Options& options, const std::string& backend, int ranks) {
   row.step_ms = median(job.undisturbed_steps());
   std::mt19937 random(options.seed);
   while (std::ssize(row.recoveries) < options.job.kills)
-    row.recoveries.push_back(job.kill(static_cast<int>(random() % static_cast<unsigned>(ranks))));
+    row.recoveries.push_back(job.lose(static_cast<int>(random() % static_cast<unsigned>(ranks))));
   job.stop();
   row.lost_steps = job.lost_steps();
   if (row.state_bytes > 0) row.raw_rate = std::max(row.raw_rate, job.raw_rate());
@@ -186,6 +186,8 @@ void add_job_options(CLI::App& subcommand, Options& options) {
   subcommand.add_option("--data", job.data, "folder with MNIST's files, for the CNN in place of generated digits")
       ->check(CLI::ExistingDirectory);
   subcommand.add_option("--kills", job.kills, "of each row")->check(CLI::PositiveNumber)->capture_default_str();
+  subcommand.add_flag("--freeze", job.freezes,
+                      "SIGSTOP in place of SIGKILL: ranks are lost after dist.freeze_bound (1 s)");
   subcommand.add_option("--steps", job.undisturbed_steps, "before the first kill")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -59,11 +59,11 @@ inline void wait_for_step(Child& child, const Training& training, std::int64_t s
       "step " + std::to_string(step), bound);
 }
 
-// Kills the worker of a rank, and returns once its replacement runs.
-inline void replace(Child& child, const Training& training, int rank) {
+// Kills or stops the worker of a rank, and returns once its replacement runs.
+inline void replace(Child& child, const Training& training, int rank, int signal = SIGKILL) {
   const auto before = workers_by_rank(training);
   REQUIRE(before.size() == ranks);
-  REQUIRE(::kill(before.at(rank), SIGKILL) == 0);
+  REQUIRE(::kill(before.at(rank), signal) == 0);
   child.wait_until(
       [&] {
         const auto now = workers_by_rank(training);

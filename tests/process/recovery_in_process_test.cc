@@ -268,17 +268,43 @@ TEST_CASE("with --restart=failed the job ends where the workers have not announc
   CHECK(training.marker.processes() == 0);
 }
 
-TEST_CASE("a frozen rank, which no replacement follows, restarts the job as a whole") {
-  const auto expected = undisturbed_digest();
+TEST_CASE("a frozen rank is ended and replaced, and the others go on in their processes, with the same bits") {
+  const std::string backend = GENERATE("shm", "gloo");
+  const int rank = GENERATE(0, 2);
+  CAPTURE(backend, rank);
+  const Words overrides{"--dist.backend=" + backend};
+  const auto expected = undisturbed_digest(overrides);
   const Training training;
-  Child child(job_of(training, {"--max_restarts=1", "--shutdown_timeout=1"}, {"--dist.freeze_bound=3"}),
-              training.marker.variables());
+  Child child(job_of(training, {"--max_restarts=1"}, overrides), training.marker.variables());
   wait_for_step(child, training, 20);
-  REQUIRE(::kill(workers_by_rank(training).at(2), SIGSTOP) == 0);
+  replace(child, training, rank, SIGSTOP);
   const auto result = child.wait(bound);
   INFO(result.err);
   CHECK(result.code == 0);
-  CHECK(occurrences(result.err, "new round: ") == 1);
-  CHECK(occurrences(result.err, "a replacement for this rank alone") == 0);
-  CHECK(parameters_of(result.out) == expected);
+  CHECK(parameters_of(result.out + result.err) == expected);
+  CHECK(recorded_steps(training) == first_steps(80));
+  const auto failed = "rank " + std::to_string(rank) + " (local rank " + std::to_string(rank) + ", pid ";
+  CHECK_THAT(result.err, Catch::Contains(failed) && Catch::Contains("failed: ddprun (rank " + std::to_string(rank)) &&
+                             Catch::Contains("sent no heartbeat for ") &&
+                             Catch::Contains("sent it SIGKILL; restart 1 of 1: a replacement for this rank alone"));
+  CHECK(occurrences(result.err, "new round") == 0);
+  CHECK(training.marker.processes() == 0);
+}
+
+TEST_CASE("a rank that freezes as another one dies is replaced as well, once the others have waited for it") {
+  const auto expected = undisturbed_digest();
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}, {"--recovery.wait=2"}), training.marker.variables());
+  wait_for_step(child, training, 20);
+  const auto before = workers_by_rank(training);
+  REQUIRE(before.size() == ranks);
+  REQUIRE(::kill(before.at(2), SIGSTOP) == 0);
+  REQUIRE(::kill(before.at(1), SIGKILL) == 0);
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out + result.err) == expected);
+  CHECK(recorded_steps(training) == first_steps(80));
+  CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
+  CHECK(occurrences(result.err, "new round") == 0);
 }

@@ -75,6 +75,22 @@ TEST_CASE("SIGKILL of ranks on either node: the others of both go on in their pr
   CHECK(job.training.marker.processes() == 0);
 }
 
+TEST_CASE("frozen ranks of either node are ended by their own agent and replaced") {
+  const auto expected = undisturbed_digest({});
+  TwoNodes job({"--max_restarts=2"});
+  for (const int rank : {3, 1}) {
+    CAPTURE(rank);
+    wait_for_step(*job.first, job.training, 20 + static_cast<std::int64_t>(recorded_steps(job.training).size()));
+    replace(*job.first, job.training, rank, SIGSTOP);
+  }
+  const auto output = job.wait();
+  CHECK(parameters_of(output) == expected);
+  CHECK(recorded_steps(job.training) == first_steps(80));
+  CHECK(occurrences(output, "sent SIGKILL to the worker of local rank 1 (pid ") == 2);
+  CHECK(occurrences(output, "new round") == 0);
+  CHECK(job.training.marker.processes() == 0);
+}
+
 TEST_CASE("ranks of both nodes that die at once are replaced together") {
   const auto expected = undisturbed_digest({});
   TwoNodes job({"--max_restarts=2"});

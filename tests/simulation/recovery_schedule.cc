@@ -52,6 +52,8 @@ struct Rank {
   std::optional<Digest> digest;  // nullopt: it has no state
   std::int64_t step = 0;         // step of the digest
   bool alive = true;
+  bool frozen = false;
+  bool knows_others = false;  // it has been in a group
   bool finished = false;
   bool left = false;  // in order, or as its agent stops it: it is not alive any more
   // While it goes on in another group in order: the step after which it does, and the deaths until then.
@@ -76,6 +78,7 @@ struct Group {
   std::map<std::pair<std::string, int>, Digest> sent;            // parts that were exchanged, by sender and operation
   std::map<std::pair<std::string, int>, std::vector<Kept>> all;  // what each member has when it restores
   std::set<std::string> have_copies;
+  std::set<std::string> lost;  // members that it has lost as frozen or cut off, so that its operations fail
 };
 
 class Schedule {
@@ -92,6 +95,7 @@ class Schedule {
     for (int i = 0; i < options.ranks; ++i) {
       Rank rank(i, 0, 0, !is_sharded());
       rank.digest = initial(i);
+      rank.knows_others = true;
       rank.parts = parts();
       first.members.push_back(rank.name);
       ranks_.push_back(std::move(rank));
@@ -139,8 +143,15 @@ class Schedule {
 
   std::vector<std::function<void()>> events() {
     std::vector<std::function<void()>> all;
-    for (Rank& rank : ranks_)
-      if (rank.alive && !rank.finished) all.emplace_back([this, &rank] { progress(rank); });
+    for (Rank& rank : ranks_) {
+      if (!rank.alive || rank.finished) continue;
+      if (!rank.frozen) all.emplace_back([this, &rank] { progress(rank); });
+      if (rank.frozen) all.emplace_back([this, &rank] { run_again(rank); });
+      if (rank.frozen && newest_group_of(rank).lost.empty()) all.emplace_back([this, &rank] { lose(rank); });
+    }
+    if (!reported_.empty()) all.emplace_back([this] { end_reported(); });
+    if (outcome_.freezes < options_.freezes && random_() % 40 == 0) all.assign(1, [this] { freeze(); });
+    if (cuts_ < options_.cuts && random_() % 40 == 0) all.assign(1, [this] { cut(); });
     if (!unplanned_.empty()) all.emplace_back([this] { publish(); });
     if (changes_ < options_.changes && !any_finished() && random_() % 40 == 0) all.assign(1, [this] { change(); });
     // Deaths are sometimes close together, but mostly rare.
@@ -150,21 +161,88 @@ class Schedule {
     return all;
   }
 
-  void kill() {
-    std::vector<Rank*> targets;
+  // Returns null if no rank trains, or recovers, and is not frozen.
+  Rank* any_rank() {
+    std::vector<Rank*> all;
     for (Rank& rank : ranks_)
-      if (rank.alive && !rank.finished) targets.push_back(&rank);
-    if (targets.empty()) return;
-    Rank& rank = *targets[random_() % targets.size()];
-    ++outcome_.deaths;
-    ++deaths_since_copies_;
+      if (rank.alive && !rank.finished && !rank.frozen) all.push_back(&rank);
+    return all.empty() ? nullptr : all[random_() % all.size()];
+  }
+
+  void kill() {
+    Rank* const target = any_rank();
+    if (!target) return;
+    Rank& rank = *target;
     if (std::holds_alternative<RecoveryState::CopyState>(rank.request)) ++outcome_.deaths_while_copying;
     if (std::holds_alternative<RecoveryState::FormGroup>(rank.request) ||
         std::holds_alternative<RecoveryState::AwaitPlan>(rank.request))
       ++outcome_.deaths_while_forming;
     if (!unplanned_.empty()) ++outcome_.double_deaths;
+    end(rank);
+  }
+
+  void end(Rank& rank) {
+    ++outcome_.deaths;
+    ++deaths_since_copies_;
     rank.alive = false;
     unplanned_.push_back(rank.number);
+  }
+
+  void freeze() {
+    Rank* const target = any_rank();
+    if (!target) return;
+    ++outcome_.freezes;
+    target->frozen = true;
+  }
+
+  void run_again(Rank& rank) {
+    rank.frozen = false;
+    if (!newest_group_of(rank).lost.empty()) ++outcome_.returned;
+  }
+
+  void cut() {
+    Rank* const target = any_rank();
+    if (!target || !newest_group_of(*target).lost.empty()) return;
+    ++cuts_;
+    lose(*target);
+  }
+
+  // The first loss that a group knows of ends it.
+  void lose(Rank& rank) {
+    ++outcome_.lost;
+    newest_group_of(rank).lost.insert(rank.name);
+  }
+
+  Group& newest_group_of(const Rank& rank) {
+    const bool is_member = std::ranges::count(plans_.back().members, rank.name) > 0;
+    return is_member ? groups_.back() : group_of(rank);
+  }
+
+  // A rank that waits for a plan reports whom its group has lost. One that has been in no group knows nobody.
+  void report_lost(Rank& rank) {
+    const auto& lost = group_of(rank).lost;
+    if (lost.empty()) return;
+    const bool somebody_knows = std::ranges::any_of(ranks_, [&](const Rank& other) {
+      return other.alive && !other.frozen && other.knows_others && group_of(other).lost == lost;
+    });
+    if (!somebody_knows) return nobody_reports(rank);
+    if (!rank.knows_others) return;
+    for (const auto& name : lost)
+      if (living(name)) reported_.insert(name);
+  }
+
+  void nobody_reports(Rank& rank) {
+    if (!unplanned_.empty() || !reported_.empty()) return;
+    outcome_.unknown = true;
+    rank.request = rank.state.on_no_plan();
+  }
+
+  void end_reported() {
+    for (const auto& name : std::exchange(reported_, {}))
+      if (Rank* const rank = living(name); rank && !rank->finished) {
+        ++outcome_.ended;
+        end(*rank);
+      }
   }
 
   // A rank beyond the others joins, or leaves in order.
@@ -252,6 +330,7 @@ class Schedule {
 
   void execute(Rank& rank, const RecoveryState::AwaitPlan& request) {
     if (plans_.back().generation <= request.newer_than) {
+      report_lost(rank);
       if (any_finished() && unplanned_.empty()) rank.request = rank.state.on_no_plan();
       return;
     }
@@ -271,6 +350,7 @@ class Schedule {
     if (superseded && random_() % 2 == 0) return fail(rank);
     if (!collective(rank)) return;
     group_of(rank).formed.insert(rank.name);
+    rank.knows_others = true;
     if (std::ranges::count(plan_of(rank).members, rank.name) != 1) broken("{} is not a member once", rank.name);
     rank.request = rank.state.on_formed();
   }
@@ -423,7 +503,8 @@ class Schedule {
   }
   void execute(Rank& rank, const RecoveryState::GiveUp& request) {
     for (const auto& other : ranks_)
-      if (other.alive && other.digest && !any_finished() && std::ranges::count(plans_.back().members, other.name) > 0)
+      if (other.alive && other.digest && !any_finished() && !outcome_.unknown &&
+          std::ranges::count(plans_.back().members, other.name) > 0)
         broken("{} gives up although {} has the state: {}", rank.name, other.name, request.reason);
     outcome_.gave_up = true;
   }
@@ -461,7 +542,7 @@ class Schedule {
   bool collective(Rank& rank) {
     contribute(rank);
     const auto& members = plan_of(rank).members;
-    bool complete = true, dead = false;
+    bool complete = true, dead = !group_of(rank).lost.empty();
     for (const auto& member : members) {
       complete &= group_of(rank).contributed[member] >= rank.operation;
       dead |= living(member) == nullptr;
@@ -473,7 +554,8 @@ class Schedule {
     if (!rank.waits && rank.name == source) copies_[{rank.state.generation(), source}] = {*rank.digest, rank.step};
     contribute(rank);
     const bool complete = group_of(rank).contributed[source] >= rank.operation;
-    const bool dead = std::ranges::any_of(plan_of(rank).members, [&](const auto& each) { return !living(each); });
+    const bool dead = !group_of(rank).lost.empty() ||
+                      std::ranges::any_of(plan_of(rank).members, [&](const auto& each) { return !living(each); });
     return settle(rank, complete, dead);
   }
 
@@ -532,9 +614,10 @@ class Schedule {
   std::vector<Group> groups_;          // by generation
   std::vector<Rank> ranks_;            // including dead ones
   std::map<std::pair<std::uint64_t, std::string>, std::pair<Digest, std::int64_t>> copies_;
-  int deaths_since_copies_ = 1;  // since all members of a group had kept copies; before that it takes one alone
-  std::vector<int> unplanned_;   // ranks that have died, and are in no plan yet
-  int changes_ = 0;              // so far
+  int deaths_since_copies_ = 1;     // since all members of a group had kept copies; before that it takes one alone
+  std::vector<int> unplanned_;      // ranks that have died, and are in no plan yet
+  std::set<std::string> reported_;  // ranks that others have reported as lost, and that the launcher has not ended yet
+  int cuts_ = 0, changes_ = 0;      // so far
   std::optional<std::string> additional_;  // the name of the rank beyond the others, if there is one
   std::vector<std::int64_t> records_;
   RecoveryOutcome outcome_;

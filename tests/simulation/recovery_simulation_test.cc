@@ -81,6 +81,28 @@ TEST_CASE("recovery of a state in parts in 4,000 schedules: its parts come from 
   CHECK(ended > 1000);
 }
 
+TEST_CASE("ranks that freeze, return or are cut off in 4,000 schedules: they are ended, and no step is made twice") {
+  int freezes = 0, lost = 0, returned = 0, ended = 0, jobs = 0;
+  for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
+    const int ranks = 1 + static_cast<int>(seed % 8);
+    const int parts = seed % 3 == 0 && ranks % 2 == 0 ? ranks : 1;
+    const auto outcome = run_recovery_schedule(
+        {.seed = seed, .ranks = ranks, .deaths = 3, .restarts = 10, .parts = parts, .freezes = 3, .cuts = 2});
+    CAPTURE(seed, ranks, parts, outcome.broken);
+    REQUIRE(outcome.broken.empty());
+    freezes += outcome.freezes;
+    lost += outcome.lost;
+    returned += outcome.returned;
+    ended += outcome.ended;
+    if (!outcome.gave_up && !outcome.restarted) ++jobs;
+  }
+  CHECK(freezes > 4000);
+  CHECK(lost > 4000);
+  CHECK(returned > 1000);
+  CHECK(ended > 4000);
+  CHECK(jobs > 1000);
+}
+
 TEST_CASE("the same with up to 64 ranks") {
   const auto reach = sweep(10'001, 10'100, 64);
   CHECK(reach.ended > 50);

@@ -95,6 +95,7 @@ void ElasticGroup::begin(std::uint64_t generation) {
   if (generation < superseded_below_) throw Error(Errc::aborted, superseded_reason_);
   newest_generation_ = generation;
   stop_reconfigure_ = {};
+  not_agreed_.reset();
   abort_reason_.reset();
 }
 
@@ -117,6 +118,7 @@ comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try
   // The agreement is still open: closing the connection lets its last will take effect.
   if (!store_answered(error)) forget_store();
   const std::lock_guard lock(mutex_);
+  not_agreed_ = std::make_shared<const comm::PeerList>(comm::peer_list_of(agreement, base_.prefix));
   expect_not_aborted();
   throw;
 }
@@ -168,6 +170,7 @@ void ElasticGroup::store_moved(bool beside_store) {
   if (departure_notice_) departure_notice_->drop();
   departure_notice_.reset();
   const std::lock_guard lock(mutex_);
+  not_agreed_.reset();
   agreed_elsewhere_ = agreed_;
   previous_.reset();  // its records are not in the new store
 }
@@ -213,28 +216,48 @@ std::shared_ptr<const comm::PeerList> ElasticGroup::last_agreed() {
 }
 
 std::vector<ElasticMember> ElasticGroup::lost() {
+  return lost(soon());
+}
+
+std::vector<ElasticMember> ElasticGroup::lost(Deadline deadline) {
   const auto peer_list = last_agreed();
-  return peer_list ? lost_of(peer_list) : std::vector<ElasticMember>();
+  return peer_list ? lost_of(peer_list, deadline) : std::vector<ElasticMember>();
 }
 
 std::vector<std::string> ElasticGroup::survivors() {
   const auto peer_list = last_agreed();
   if (!peer_list) return {};
   auto names = peer_list->members;
-  for (const auto& each : lost_of(peer_list)) std::erase(names, each.name);
+  for (const auto& each : lost_of(peer_list, soon())) std::erase(names, each.name);
   return names;
 }
 
-std::vector<ElasticMember> ElasticGroup::lost_of(const std::shared_ptr<const comm::PeerList>& peer_list) {
+std::vector<ElasticMember> ElasticGroup::lost_of(const std::shared_ptr<const comm::PeerList>& peer_list,
+                                                 Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
     if (peer_list == agreed_elsewhere_) return {};
   }
-  auto lost = query_store([&](Store& store) { return comm::find_lost(store, *peer_list, soon()); });
+  auto lost = query_store([&](Store& store) { return comm::find_lost(store, *peer_list, deadline); });
   const std::lock_guard lock(mutex_);
   if (agreed_ == peer_list)
     for (const auto& each : lost) known_lost_.insert(each.name);
   return lost;
+}
+
+std::vector<std::string> ElasticGroup::absent(Deadline deadline) {
+  std::shared_ptr<const comm::PeerList> peer_list;
+  {
+    const std::lock_guard lock(mutex_);
+    peer_list = not_agreed_;
+  }
+  std::vector<std::string> names;
+  for (std::size_t rank = 0; peer_list && rank < peer_list->members.size(); ++rank) {
+    const auto key = peer_list->joined_key(static_cast<int>(rank));
+    if (!query_store([&](Store& store) { return store.check({key}, deadline); }))
+      names.push_back(peer_list->members[rank]);
+  }
+  return names;
 }
 
 MembershipChange ElasticGroup::change() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/deadline.h"
 #include "worker/comm/group_options.h"
 #include "worker/comm/membership_change.h"
 #include "worker/comm/process_group.h"
@@ -38,7 +39,7 @@ struct PeerList;
 // Ownership: owns the current group and its own connections to the store. Destroying it leaves the group, and tells the
 // other members.
 // Threads: one thread at a time calls reconfigure() and store_moved(); any thread may call the others.
-// Errors: as each method says; lost(), survivors() and change() throw what the store throws.
+// Errors: as each method says; lost(), survivors(), absent() and change() throw what the store throws.
 // Units: as in GroupOptions.
 class ElasticGroup {
  public:
@@ -69,7 +70,11 @@ class ElasticGroup {
   // one is refused at every member as soon as its death is known. A name that lost() returned, at every member, may
   // belong to another process in the next list. Both are empty before the first reconfigure().
   std::vector<ElasticMember> lost();
+  std::vector<ElasticMember> lost(Deadline deadline);
   std::vector<std::string> survivors();
+  // Returns the names of the members that had not joined when the last reconfigure() ended; none if it succeeded. Those
+  // that were lost are among them.
+  std::vector<std::string> absent(Deadline deadline);
   // Returns what the last successful reconfigure() changed against the group that this process was in before, possibly
   // some generations earlier: the members that are gone, including those that are merely not in the new list (none, for
   // a newcomer); and the newcomers, the same at every member: those that were not in the last group that any member was
@@ -101,7 +106,7 @@ class ElasticGroup {
   std::shared_ptr<comm::PreviousGroup> end_current(const std::shared_ptr<const comm::PeerList>& next);
   void renew_departure_notice(const comm::PeerList& peer_list, int rank);
   std::shared_ptr<const comm::PeerList> last_agreed();
-  std::vector<ElasticMember> lost_of(const std::shared_ptr<const comm::PeerList>& peer_list);
+  std::vector<ElasticMember> lost_of(const std::shared_ptr<const comm::PeerList>& peer_list, Deadline deadline);
   template <class Query>
   auto query_store(Query query);
   std::shared_ptr<Store> store();
@@ -118,6 +123,7 @@ class ElasticGroup {
   std::shared_ptr<const comm::PeerList> agreed_;            // the last generation that was agreed on
   std::shared_ptr<const comm::PeerList> active_;            // the last whose group formed in this process
   std::shared_ptr<const comm::PeerList> previous_;          // the last before active_
+  std::shared_ptr<const comm::PeerList> not_agreed_;        // of the last reconfigure(), if it ended before all agreed
   std::shared_ptr<const comm::PeerList> agreed_elsewhere_;  // agreed_ at the last store_moved()
   std::set<std::string> known_lost_;                        // members of agreed_ that lost() has returned
   std::uint64_t least_generation_ = 0;                      // the least that reconfigure() accepts

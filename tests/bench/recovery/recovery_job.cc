@@ -111,11 +111,11 @@ std::vector<double> RecoveryJob::undisturbed_steps() {
   return ms;
 }
 
-RecoveryPhases RecoveryJob::kill(int rank) {
+RecoveryPhases RecoveryJob::lose(int rank) {
   wait_for_standbys();
   const auto pid = pid_of(rank);
   const auto began = now_us();
-  ::kill(pid, SIGKILL);
+  ::kill(pid, options_.freezes ? SIGSTOP : SIGKILL);
   constexpr std::array keys = {"noticed_us", "planned_us", "formed_us", "healed_us", "ready_us", "applied_us"};
   static_assert(keys.size() == phase_names.size());
   std::array<double, keys.size()> ends{};
@@ -124,15 +124,15 @@ RecoveryPhases RecoveryJob::kill(int rank) {
   for (int left = ranks_; left > 0;) {
     for (const auto& record : recoveries_.take()) {
       --left;
-      const auto since_kill = [&](const char* key) {
+      const auto since_loss = [&](const char* key) {
         return static_cast<double>(record.at(key).to_number<std::int64_t>() - began) / 1e3;
       };
       if (record.at("rank").to_number<int>() == rank) {
-        phases.copy_ms = since_kill("healed_us") - since_kill("formed_us");
-        phases.replacement_ms = since_kill("applied_us");
+        phases.copy_ms = since_loss("healed_us") - since_loss("formed_us");
+        phases.replacement_ms = since_loss("applied_us");
         continue;
       }
-      for (std::size_t i = 0; i < keys.size(); ++i) ends[i] = std::max(ends[i], since_kill(keys[i]));
+      for (std::size_t i = 0; i < keys.size(); ++i) ends[i] = std::max(ends[i], since_loss(keys[i]));
     }
     wait_a_little(deadline, fmt::format("{} ranks to recover", left));
   }

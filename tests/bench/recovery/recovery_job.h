@@ -30,18 +30,19 @@ struct RecoveryJobOptions {
   int batch = 16;                    // batch size of a rank
   int shards = 0;                    // train.shards of the whole step
   bool standby = true;               // recovery.standby
+  bool freezes = false;              // a rank is stopped, not killed
   int kills = 5;                     // that the job has to survive
   int undisturbed_steps = 20;        // before the first kill
 };
 
 // Milliseconds of each phase of a recovery, in order, from the end of the one before at the slowest rank that was not
-// killed.
+// lost.
 constexpr std::array phase_names = {"detect", "plan", "form", "heal", "session", "replay"};
 struct RecoveryPhases {
   std::array<double, phase_names.size()> ms{};
-  double total_ms = 0;        // from the kill until the last of the others has made the step
+  double total_ms = 0;        // from the signal until the last of the others has made the step
   double copy_ms = 0;         // from the newcomer's group until all ranks have the same step
-  double replacement_ms = 0;  // from the kill until the replacement has made a step
+  double replacement_ms = 0;  // from the signal until the replacement has made a step
 };
 
 // The lines of a file that is being written, each a JSON object.
@@ -57,7 +58,7 @@ class RecordFile {
   std::streamoff at_ = 0;
 };
 
-// A training job whose ranks can be killed, one after the other.
+// A training job that loses ranks, one after the other.
 //
 // Ownership: owns the hosts and the processes, and ends both. Errors: Errc::io, and Errc::timeout for a job that makes
 //   no progress.
@@ -67,8 +68,8 @@ class RecoveryJob {
 
   // The times of undisturbed steps, in ms.
   std::vector<double> undisturbed_steps();
-  // Sends SIGKILL to a rank, and returns when the others have made some steps after the recovery.
-  RecoveryPhases kill(int rank);
+  // Sends a rank SIGKILL or SIGSTOP, and returns when the others have made some steps after the recovery.
+  RecoveryPhases lose(int rank);
   // The number of steps up to the last one that were not made, as the metrics show.
   std::int64_t lost_steps() const;
   // The exact size of parameters and the optimizer's state; 0 where options.state_bytes is not set.

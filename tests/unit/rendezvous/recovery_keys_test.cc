@@ -6,7 +6,8 @@ using namespace ddprun;
 
 TEST_CASE("the keys of recovery are those of one round of workers") {
   const RecoveryKeys keys{3};
-  CHECK(keys.able("2.0") == "/worker/attempt_3/recovery/able/2.0");
+  CHECK(keys.able("2.0") == "/worker/attempt_3/recovery/report/able/2.0");
+  CHECK(keys.lost("2.0") == "/worker/attempt_3/recovery/report/lost/2.0");
   CHECK(keys.members(7) == "/worker/attempt_3/recovery/members/7");
   CHECK(keys.newest() == "/worker/attempt_3/recovery/newest");
   CHECK(keys.groups() == "/worker/attempt_3/recovery/groups/");

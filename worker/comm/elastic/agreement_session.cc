@@ -65,12 +65,7 @@ class AgreementSession {
     void operator()() const noexcept { store.wake(); }
   };
 
-  // Returns the list of the current attempt.
-  PeerList peer_list() const {
-    const auto prefix = fmt::format("{}generation/{}/", options_.prefix, agreement_.generation());
-    return {agreement_.generation(), fmt::format("{}attempt/{}/", prefix, agreement_.attempt()),
-            fmt::format("{}group/{}/", prefix, agreement_.attempt()), agreement_.members()};
-  }
+  PeerList peer_list() const { return peer_list_of(agreement_, options_.prefix); }
   std::string key(const char* name) const { return peer_list().attempt + name; }
   static Deadline soon() { return Deadline::in(store_timeout); }
 
@@ -177,6 +172,12 @@ DeferredLastWill::~DeferredLastWill() {
   } catch (const Error& error) {
     log::debug("cannot clear a deferred last will: {}", error.what());
   }
+}
+
+PeerList peer_list_of(const Agreement& agreement, const std::string& prefix) {
+  const auto keys = fmt::format("{}generation/{}/", prefix, agreement.generation());
+  return {agreement.generation(), fmt::format("{}attempt/{}/", keys, agreement.attempt()),
+          fmt::format("{}group/{}/", keys, agreement.attempt()), agreement.members()};
 }
 
 Agreed execute(Agreement& agreement, AgreementOptions options) {

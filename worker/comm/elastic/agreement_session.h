@@ -62,6 +62,9 @@ struct Agreed {
   std::unique_ptr<DeferredLastWill> last_will;
 };
 
+// The list of an agreement's current attempt. prefix: as in AgreementOptions.
+PeerList peer_list_of(const Agreement& agreement, const std::string& prefix);
+
 // Runs the agreement to its end, in the calling thread: at most options.timeout, and less once options.stop is
 // requested, which any thread may do. Throws its failure, and what the store throws.
 Agreed execute(Agreement& agreement, AgreementOptions options);

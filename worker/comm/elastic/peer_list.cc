@@ -41,7 +41,9 @@ std::optional<ElasticMember> find_gone(Store& store, const PeerList& peer_list, 
   if (const auto cause = find(store, peer_list.gone_key(rank), deadline))
     return member(store, peer_list, rank, *cause, deadline);
   if (!names_as_lost(failure, rank)) return std::nullopt;
-  return member(store, peer_list, rank, failure.message, deadline);
+  auto silent = member(store, peer_list, rank, failure.message, deadline);
+  silent.may_run = true;
+  return silent;
 }
 
 }  // namespace

@@ -19,8 +19,11 @@ namespace {
 // has seen none of them.
 constexpr std::chrono::seconds plan_bound{10};
 constexpr std::chrono::seconds store_timeout{10};
-// Most decisions come before.
+// Most decisions come before. One about a death takes some milliseconds.
 constexpr std::chrono::seconds silent_wait{2};
+constexpr std::chrono::milliseconds prompt_wait{30};
+// A query of the store that serves the group may not delay the search for another one.
+constexpr std::chrono::milliseconds query_bound{500};
 
 using Clock = std::chrono::system_clock;
 
@@ -208,8 +211,7 @@ std::optional<Recovery::Resumed> Recovery::go_on(State::Request request, const C
 
 RecoveryState::Request Recovery::execute(const State::Request& request, const Copy& copy) {
   if (const auto* form = std::get_if<State::FormGroup>(&request)) {
-    world_.group().reconfigure(form->plan.generation, form->plan.members);
-    members_ = form->plan.members;
+    form_group(form->plan);
     return state_.on_formed();
   }
   if (const auto* compare = std::get_if<State::ComparePositions>(&request))
@@ -218,6 +220,18 @@ RecoveryState::Request Recovery::execute(const State::Request& request, const Co
   catchup_ = copying.catchup;
   catchup_.step = copy(world_.group().group(), copying.catchup, copying.receives);
   return state_.on_copied(catchup_.step);
+}
+
+// The first member whose bound has passed ends the wait of all.
+void Recovery::form_group(const MembershipPlan& plan) {
+  const auto late = std::chrono::steady_clock::now() + bound_ / 2;
+  try {
+    world_.group().reconfigure(plan.generation, plan.members);
+  } catch (const Error&) {
+    waited_for_members_ = std::chrono::steady_clock::now() >= late;
+    throw;
+  }
+  members_ = plan.members;
 }
 
 // A checkpoint may take any time to read; each operation of the group by which it is distributed has its own bound.
@@ -238,14 +252,32 @@ RecoveryState::Request Recovery::await_plan(const State::AwaitPlan& request) {
   if (joins) bound = std::max(bound, copy_bound_);  // it waits for others that join, too
   if (request.lacks_members) bound = std::max(bound, bound_);
   const auto deadline = Deadline::in(bound);
-  if (!joins && !await_key(keys_.members(request.newer_than + 1), Deadline::in(silent_wait)))
+  const auto next = keys_.members(request.newer_than + 1);
+  if (!joins && !await_key(next, Deadline::in(prompt_wait))) report_lost();
+  waited_for_members_ = false;
+  if (!joins && !await_key(next, Deadline::in(silent_wait)))
     log::warn("{}; this rank waits for the members of the next process group", state_.reason());
-  while (await_key(keys_.members(request.newer_than + 1), deadline)) {
+  while (await_key(next, deadline)) {
     auto plan = newest_plan(request.newer_than + 1);
     const bool decides = !plan.members.empty() || plan.is_left_by(self_);
     if (decides || !others_go_on(deadline)) return state_.on_plan(plan);
   }
   return state_.on_no_plan();
+}
+
+// No agent sees the end of a process that froze or was cut off: it may still run. The agent with the store ends it.
+void Recovery::report_lost() noexcept {
+  const auto deadline = Deadline::in(query_bound);
+  try {
+    for (const auto& member : world_.group().lost(deadline))
+      if (member.may_run) store_->set(keys_.lost(member.name), member.cause, deadline);
+    if (!waited_for_members_) return;
+    for (const auto& member : world_.group().absent(deadline))
+      if (std::ranges::count(members_, member) > 0)  // a replacement may take its time
+        store_->set(keys_.lost(member), "it has not joined the next process group in time (recovery.wait)", deadline);
+  } catch (const Error& error) {
+    log::debug("cannot report lost ranks: {}", error.what());
+  }
 }
 
 // The agent with the store leaves the job, or has stopped the workers. Where it has left or lost the others, those go

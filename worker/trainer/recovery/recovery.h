@@ -84,9 +84,11 @@ class Recovery {
   using State = RecoveryState;
   std::optional<Resumed> go_on(State::Request request, const Copy& copy);
   State::Request execute(const State::Request& request, const Copy& copy);
+  void form_group(const MembershipPlan& plan);
   State::Request await_plan(const State::AwaitPlan& request);
   bool await_key(const std::string& key, Deadline deadline);
   bool others_go_on(Deadline deadline);
+  void report_lost() noexcept;
   void connect_to_store();
   void publish(const std::string& key, std::string_view value);
   void announce_state() noexcept;
@@ -112,8 +114,9 @@ class Recovery {
   std::vector<std::string> members_;  // of the last group, by rank
   Catchup catchup_;                   // that of the last comparison
   bool able_;
-  bool got_state_ = false;        // from others
-  bool state_announced_ = false;  // in the present store; otherwise it is announced after the next recovery
+  bool got_state_ = false;           // from others
+  bool waited_for_members_ = false;  // for long, before the last group could not form
+  bool state_announced_ = false;     // in the present store; otherwise it is announced after the next recovery
   std::atomic<bool> change_decided_{false};
   std::optional<PlanWatch> change_watch_;  // sets it
   std::atomic<bool> over_{false};          // the run is done, in which this process has had no part
