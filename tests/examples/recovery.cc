@@ -1,5 +1,5 @@
 // Ranks that are lost, and replaced by ddprun --max_restarts: the others keep their processes, and no step is lost.
-#include "ddprun/worker/trainer/recovery/recovery.h"
+#include "ddprun/worker/recovery/recovery.h"
 
 #include <chrono>
 #include <cstdio>
@@ -18,12 +18,12 @@ using namespace ddprun;
 int main(int argc, char** argv) try {
   const long steps = argc > 1 ? std::stol(argv[1]) : 200;
   const WorkerEnv env = WorkerEnv::from(Environment::capture());  // as ddprun sets it
-  trainer::Recovery recovery({.env = env}, std::chrono::seconds(60));
+  Recovery recovery({.env = env}, std::chrono::seconds(60));
   Generator weights(1);
   const auto truth = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {16}}, weights);
   const auto model = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {32}}, weights);
   const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, model->named_parameters());
-  const auto copy_state = [&](ProcessGroup& group, const trainer::Catchup& from, bool) {
+  const auto copy_state = [&](ProcessGroup& group, const Catchup& from, bool) {
     broadcast(group, references(model->named_parameters()), from.source);
     broadcast(group, references(optimizer->state()), from.source);
     optimizer->set_step_count(from.step);

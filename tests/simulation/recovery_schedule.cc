@@ -13,17 +13,10 @@
 
 #include "launcher/agent/agent_state.h"
 #include "rendezvous/recovery/recovery_keys.h"
-#include "worker/trainer/recovery/recovery_state.h"
+#include "worker/recovery/recovery_state.h"
 
 namespace ddprun::testing {
 namespace {
-
-using trainer::HeldPart;
-using trainer::Holdings;
-using trainer::MembershipPlan;
-using trainer::Position;
-using trainer::RecoveryState;
-using trainer::StateSource;
 
 using Digest = std::uint64_t;
 
@@ -41,7 +34,7 @@ struct Rank {
   Rank(int own_number, std::uint64_t joined_in, Position own, bool has_whole)
       : number(own_number),
         name(member_name(own_number, joined_in)),
-        state(name, has_whole ? trainer::whole_state(own) : Holdings{}, joined_in > 0 ? joined_in - 1 : 0,
+        state(name, has_whole ? whole_state(own) : Holdings{}, joined_in > 0 ? joined_in - 1 : 0,
               has_whole ? std::nullopt : std::optional(RecoveryState::Layout{[](int) { return true; }})),
         request(RecoveryState::Train{}) {}
 
@@ -385,7 +378,7 @@ class Schedule {
   }
 
   // All ranks make a new state, of which each gets its part from one that holds it, and then wait for each other.
-  void restore(Rank& rank, const trainer::Catchup& catchup) {
+  void restore(Rank& rank, const Catchup& catchup) {
     if (!rank.exchanged) {
       if (!rank.waits) {
         rank.digest.reset();
@@ -420,7 +413,7 @@ class Schedule {
     return static_cast<std::size_t>(std::ranges::find(members, rank.name) - members.begin());
   }
 
-  std::optional<Digest> digest_at(Rank& rank, const std::string& source, const trainer::Catchup& catchup) {
+  std::optional<Digest> digest_at(Rank& rank, const std::string& source, const Catchup& catchup) {
     const HeldPart wanted{
         .step = catchup.step, .part = part_of(rank.number), .applied = catchup.from == StateSource::applied};
     for (const Kept& each : group_of(rank).all.at({source, rank.operation}))
@@ -429,7 +422,7 @@ class Schedule {
     return std::nullopt;
   }
 
-  void count(const Rank& rank, const trainer::Catchup& catchup) {
+  void count(const Rank& rank, const Catchup& catchup) {
     const bool lags = std::ranges::count(catchup.lagging, static_cast<int>(number_in_plan(rank))) > 0;
     if (catchup.from == StateSource::copies) ++outcome_.from_copies;
     if (catchup.from == StateSource::applied && lags) ++outcome_.from_replicas;

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "worker/comm/process_group.h"
+#include "worker/recovery/recovery.h"
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/preemption.h"
-#include "worker/trainer/recovery/recovery.h"
 #include "worker/trainer/report/progress.h"
 #include "worker/trainer/report/summary.h"
 #include "worker/trainer/session/shared_items.h"

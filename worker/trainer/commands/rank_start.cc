@@ -15,12 +15,12 @@
 #include "common/memory_exhausted.h"
 #include "common/rank_label.h"
 #include "worker/comm/init.h"
+#include "worker/recovery/recovery.h"
 #include "worker/tensor/onednn/product_code.h"
 #include "worker/trainer/commands/preparation.h"
 #include "worker/trainer/config/device_settings.h"
 #include "worker/trainer/config/group_settings.h"
 #include "worker/trainer/config/recovery_settings.h"
-#include "worker/trainer/recovery/recovery.h"
 #include "worker/trainer/session/job_items.h"
 #include "worker/trainer/state/train_device.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "worker/comm/process_group.h"
+#include "worker/recovery/positions.h"
 #include "worker/trainer/recovery/neighbours.h"
-#include "worker/trainer/recovery/positions.h"
 #include "worker/trainer/session/session.h"
 #include "worker/trainer/session/step_backup.h"
 

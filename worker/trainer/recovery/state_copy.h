@@ -1,7 +1,7 @@
 #pragma once
 
 #include "worker/comm/process_group.h"
-#include "worker/trainer/recovery/positions.h"
+#include "worker/recovery/positions.h"
 #include "worker/trainer/session/step_backup.h"
 #include "worker/trainer/state/train_state.h"
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 // The time at which a rank came to the end of each phase of a recovery, by the machine's wall clock, which all ranks of
 // a host share. A plain value.
@@ -29,4 +29,4 @@ std::string to_json(const RecoveryTimes& times);
 // Adds a line to a file that several processes may write. Throws Errc::io naming the file.
 void append_recovery(const std::filesystem::path& file, const RecoveryTimes& times);
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -1,11 +1,11 @@
-#include "worker/trainer/recovery/recovery_state.h"
+#include "worker/recovery/recovery_state.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "tests/support/catch.h"
 
-using namespace ddprun::trainer;
+using namespace ddprun;
 
 namespace {
 

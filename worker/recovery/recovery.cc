@@ -1,4 +1,4 @@
-#include "worker/trainer/recovery/recovery.h"
+#include "worker/recovery/recovery.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,12 +7,14 @@
 #include <utility>
 #include <variant>
 
+#include <fmt/chrono.h>
+
 #include "common/error.h"
 #include "common/log.h"
 #include "worker/comm/collectives.h"
 #include "worker/comm/error_file.h"
 
-namespace ddprun::trainer {
+namespace ddprun {
 namespace {
 
 // An agent decides within milliseconds of a death, and within some seconds that a node is frozen or cut off; later it
@@ -188,10 +190,10 @@ std::optional<Recovery::Resumed> Recovery::go_on(State::Request request, const C
     }
     try {
       if (std::holds_alternative<State::FormGroup>(request))
-        watch_for_newer_plan(watch, Deadline::in(bound_), "not all ranks have joined within the bound (recovery.wait)");
+        watch_for_newer_plan(watch, Deadline::in(bound_), fmt::format("not all ranks have joined within {}", bound_));
       if (const auto* copying = std::get_if<State::CopyState>(&request))
         watch_for_newer_plan(watch, deadline_of(copying->catchup),
-                             "the copy of the state was not complete in time (dist.timeout)");
+                             fmt::format("the copy of the state was not complete within {}", copy_bound_));
       const bool forms = std::holds_alternative<State::FormGroup>(request);
       request = execute(request, copy);
       if (forms) times.formed = Clock::now();
@@ -274,7 +276,7 @@ void Recovery::report_lost() noexcept {
     if (!waited_for_members_) return;
     for (const auto& member : world_.group().absent(deadline))
       if (std::ranges::count(members_, member) > 0)  // a replacement may take its time
-        store_->set(keys_.lost(member), "it has not joined the next process group in time (recovery.wait)", deadline);
+        store_->set(keys_.lost(member), "it has not joined the next process group in time", deadline);
   } catch (const Error& error) {
     log::debug("cannot report lost ranks: {}", error.what());
   }
@@ -339,4 +341,4 @@ RecoveryState::Request Recovery::compare_positions_of_all(const Holdings& own) {
   return state_.on_positions(processes);
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "worker/trainer/recovery/positions.h"
+#include "worker/recovery/positions.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 
-namespace ddprun::trainer {
+namespace ddprun {
 namespace {
 
 // The part of a state of which every rank has all, in a group of any size. A divided state has parts from 0 on.
@@ -159,4 +159,4 @@ std::optional<Catchup> compare_positions(std::span<const Holdings> processes) {
   return best;
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

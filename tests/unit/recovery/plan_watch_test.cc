@@ -1,4 +1,4 @@
-#include "worker/trainer/recovery/plan_watch.h"
+#include "worker/recovery/plan_watch.h"
 
 #include <future>
 #include <optional>
@@ -11,7 +11,6 @@
 #include "tests/support/catch.h"
 
 using namespace ddprun;
-using namespace ddprun::trainer;
 using namespace std::chrono_literals;
 
 namespace {

@@ -1,11 +1,10 @@
 // Which step holds after a fault where ranks have parts of the state, and who gets its part from whom.
-#include "worker/trainer/recovery/positions.h"
+#include "worker/recovery/positions.h"
 
 #include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
-using namespace ddprun::trainer;
 
 namespace {
 

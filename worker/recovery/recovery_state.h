@@ -9,9 +9,9 @@
 #include <variant>
 #include <vector>
 
-#include "worker/trainer/recovery/positions.h"
+#include "worker/recovery/positions.h"
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 // The members of one generation of a job's process group, by rank, as decided by the launcher; none if no generation
 // follows in this store: those that leave do so in order, and the others go on by another store, or are being stopped.
@@ -112,4 +112,4 @@ class RecoveryState {
   std::optional<int> ranks_that_do_not_fit_;  // as many as the last plan has, if it was passed over
 };
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "worker/trainer/recovery/plan_watch.h"
+#include "worker/recovery/plan_watch.h"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 #include "common/error.h"
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 PlanWatch::PlanWatch(Connect connect, std::string key, Deadline deadline, std::string late, OnEnd on_end)
     : connect_(std::move(connect)),
@@ -41,4 +41,4 @@ bool PlanWatch::is_set(Store& store) {
   }
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "worker/trainer/recovery/recovery_times.h"
+#include "worker/recovery/recovery_times.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "common/unique_fd.h"
 
-namespace ddprun::trainer {
+namespace ddprun {
 namespace {
 
 std::int64_t microseconds(RecoveryTimes::Time time) {
@@ -34,4 +34,4 @@ void append_recovery(const std::filesystem::path& file, const RecoveryTimes& tim
     throw make_error(Errc::io, "cannot write {}: {}", file.string(), errno_text(errno));
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -8,7 +8,7 @@
 #include <vector>
 
 // Decides which step holds after a fault, and who gets the state from whom. Pure.
-namespace ddprun::trainer {
+namespace ddprun {
 
 // The position of a process in the run: the state after this optimizer step. None: no usable state, as in a process
 // that has just been started, or one that was interrupted while it copied.
@@ -75,4 +75,4 @@ struct Catchup {
 // in that. Returns none if there is no such step.
 std::optional<Catchup> compare_positions(std::span<const Holdings> processes);
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -11,12 +11,12 @@
 #include "rendezvous/recovery/recovery_keys.h"
 #include "worker/comm/elastic_world.h"
 #include "worker/comm/init.h"
-#include "worker/trainer/recovery/plan_watch.h"
-#include "worker/trainer/recovery/positions.h"
-#include "worker/trainer/recovery/recovery_state.h"
-#include "worker/trainer/recovery/recovery_times.h"
+#include "worker/recovery/plan_watch.h"
+#include "worker/recovery/positions.h"
+#include "worker/recovery/recovery_state.h"
+#include "worker/recovery/recovery_times.h"
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 // A rank's membership of a job that loses and regains ranks without ending the others: executes the requests of a
 // RecoveryState, with the members that the launcher decides. A replacement is a process that joins such a job.
@@ -123,4 +123,4 @@ class Recovery {
   std::optional<PlanWatch> end_watch_;     // sets it
 };
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

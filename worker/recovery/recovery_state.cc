@@ -1,11 +1,11 @@
-#include "worker/trainer/recovery/recovery_state.h"
+#include "worker/recovery/recovery_state.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 using Request = RecoveryState::Request;
 
@@ -75,4 +75,4 @@ Request RecoveryState::train(std::int64_t step) {
   return Train{step};
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

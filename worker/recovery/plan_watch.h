@@ -9,7 +9,7 @@
 #include "common/deadline.h"
 #include "rendezvous/store/store.h"
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 // Watches a key of the store, on a thread of its own: once it is set, or the deadline has passed, or the store has
 // failed, calls on_end with whether it is set and a text that says which; `late` is that of the deadline. on_end is
@@ -40,4 +40,4 @@ class PlanWatch {
   std::jthread thread_;  // the last member, since it uses the others
 };
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

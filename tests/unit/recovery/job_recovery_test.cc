@@ -1,12 +1,11 @@
 // Processes that recover with a launcher's plans, which the test makes.
 #include "rendezvous/store/tcp_store.h"
-#include "worker/trainer/recovery/recovery.h"
+#include "worker/recovery/recovery.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_ranks.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
-using namespace ddprun::trainer;
 using namespace std::chrono_literals;
 
 namespace {
