@@ -14,6 +14,7 @@
 #include "common/unique_fd.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
+#include "tests/support/random_kills.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/torch_python.h"
 
@@ -159,4 +160,12 @@ TEST_CASE("libtorch: a rank is killed, and the job resumes to the losses of an u
   const auto unprinted = "rank 1 step " + found[1].str();
   if (!losses.contains(unprinted)) expected.erase(unprinted);
   check_close(losses, expected);
+}
+
+TEST_CASE("libtorch: twenty kills of random ranks, the same losses, and the others keep their processes") {
+  REQUIRE_LIBTORCH();
+  const auto command = [](const std::string& steps) -> Words {
+    return {DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=3", "--max_restarts=20", program("recovery"), steps};
+  };
+  check_survives_kills({.command = command, .variables = {{"OMP_NUM_THREADS", "1"}}}, 20);
 }

@@ -11,7 +11,7 @@ if(NOT TARGET ddprun::torch)
   add_library(ddprun::torch ALIAS ddprun_torch)
   target_compile_features(ddprun_torch PUBLIC cxx_std_20)
   # Gloo first: PyTorch's libraries show a version of their own, to which ours would be bound.
-  target_link_libraries(ddprun_torch PUBLIC gloo ddprun::reducer ddprun::comm ${TORCH_LIBRARIES})
+  target_link_libraries(ddprun_torch PUBLIC gloo ddprun::recovery ddprun::reducer ddprun::comm ${TORCH_LIBRARIES})
   # In pip's build with CUDA, libtorch needs libraries of NVIDIA's wheels, which it finds by its own RPATH when it is
   # loaded, and the linker does not.
   target_link_options(ddprun_torch PUBLIC LINKER:--allow-shlib-undefined)
