@@ -124,6 +124,19 @@ void ranks_with_fewer_inputs_join(ddprun::ProcessGroup& group) {
   require(is(sum, 2 * all.item<double>()), "all ranks end with the same parameters");
 }
 
+void averages_may_be_those_of_the_ranks_with_inputs(ddprun::ProcessGroup& group) {
+  auto two = make_two(0);
+  DistributedDataParallel ddp(two, group);
+  const auto passes = [&] {
+    for (int pass = 0; pass < 1 + group.rank(); ++pass) {
+      two->zero_grad();
+      ddp(torch::full({1}, 2.0), true).backward();
+      require(is(two->first.grad(), 2), "the average over the ranks that have inputs");
+    }
+  };
+  ddp.join(passes, {.divide_by_initial_world_size = false});
+}
+
 // Adam treats parameters independently: the bits are those of the whole optimizer.
 void divided_updates_are_the_same(ddprun::ProcessGroup& group) {
   torch::manual_seed(1);
@@ -159,6 +172,7 @@ int main(int argc, char** argv) try {
   a_parameter_without_gradient_is_an_error(world->group());
   unused_parameters_are_found(world->group());
   ranks_with_fewer_inputs_join(world->group());
+  averages_may_be_those_of_the_ranks_with_inputs(world->group());
   divided_updates_are_the_same(world->group());
   std::printf("rank %d: the passes are right over %s\n", env.rank, world->group().backend().data());
 } catch (const std::exception& error) {

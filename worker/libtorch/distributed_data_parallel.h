@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "worker/comm/process_group.h"
-#include "worker/reducer/reducer.h"
+#include "worker/reducer/ddp_passes.h"
 
 // DistributedDataParallel for programs of libtorch, over ddprun's process groups. In namespace ddprun::torch, so
 // PyTorch's own names are ::torch::... within ddprun.
@@ -43,29 +43,8 @@ class GradientAveraging {
   GradientAveraging(const GradientAveraging&) = delete;
   GradientAveraging& operator=(const GradientAveraging&) = delete;
 
-  // Copies buffers; called before each forward pass.
-  void prepare_forward();
-  // Copies rank 0's buffers to all ranks: before an evaluation or a checkpoint.
-  void sync_buffers();
-  // Replaces the average by allreduce; the same hook at every rank, between two passes.
-  void register_comm_hook(std::unique_ptr<CommHook> hook);
-
-  // Backward passes during its lifetime stay local; the first pass after it reduces the accumulated sums. Scopes nest.
-  class NoSync {
-   public:
-    explicit NoSync(GradientAveraging& averaging);
-    ~NoSync();
-    NoSync(const NoSync&) = delete;
-    NoSync& operator=(const NoSync&) = delete;
-
-   private:
-    GradientAveraging& averaging_;
-  };
-
-  // Trains on uneven inputs, like PyTorch's Join: runs body, a loop over this rank's batches. A rank whose body has
-  // returned takes part in the passes of the others until all have; then all get the parameters and buffers of a rank
-  // that was among the last. Gradients are divided by the number of all ranks.
-  void join(const std::function<void()>& body);
+  // begin_forward() is called before each forward pass; see there also for join(), no_sync() and hooks.
+  DdpPasses& passes();
 
  private:
   struct State;
@@ -90,7 +69,7 @@ class DistributedDataParallel {
 
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    averaging_.prepare_forward();
+    averaging_.passes().begin_forward();
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
@@ -99,10 +78,16 @@ class DistributedDataParallel {
   }
 
   Holder& module() { return module_; }
-  [[nodiscard]] GradientAveraging::NoSync no_sync() { return GradientAveraging::NoSync(averaging_); }
-  void register_comm_hook(std::unique_ptr<CommHook> hook) { averaging_.register_comm_hook(std::move(hook)); }
-  void sync_buffers() { averaging_.sync_buffers(); }
-  void join(const std::function<void()>& body) { averaging_.join(body); }
+  // Passes during the lifetime of the result stay local; the first one after it reduces the accumulated sums.
+  [[nodiscard]] DdpPasses::NoSync no_sync() { return DdpPasses::NoSync(averaging_.passes()); }
+  // Replaces the average by allreduce; the same hook at every rank, between two passes.
+  void register_comm_hook(std::unique_ptr<CommHook> hook) { averaging_.passes().reducer().set_hook(std::move(hook)); }
+  // Copies rank 0's buffers to all ranks: before an evaluation or a checkpoint.
+  void sync_buffers() { averaging_.passes().sync_buffers(); }
+  // Trains on uneven inputs: runs body, a loop over this rank's batches; see DdpPasses::join().
+  void join(const std::function<void()>& body, const JoinOptions& options = {}) {
+    averaging_.passes().join(body, options);
+  }
 
  private:
   template <class Module>

@@ -70,12 +70,6 @@ std::vector<ParameterRef> references(const NamedTensors& tensors) {
   return result;
 }
 
-void broadcast(ProcessGroup& group, const NamedTensors& tensors, int root) {
-  std::vector<Span> spans;
-  for (const auto& each : references(tensors)) spans.push_back(each.span());
-  if (!spans.empty()) group.broadcast_coalesced(spans, root, {.timeout = {}, .blocking = true});
-}
-
 std::vector<int> balanced_owners(const std::vector<at::Tensor>& parameters, int ranks) {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

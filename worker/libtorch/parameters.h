@@ -21,9 +21,6 @@ NamedTensors all_buffers(const ::torch::nn::Module& module);
 // is none of ddprun's; truth values count as bytes.
 std::vector<ParameterRef> references(const NamedTensors& tensors);
 
-// Sets every tensor to root's. Collective.
-void broadcast(ProcessGroup& group, const NamedTensors& tensors, int root);
-
 // Divides parameters among ranks: the largest first, each to the rank that has the fewest elements so far. Returns the
 // rank of each, the same everywhere.
 std::vector<int> balanced_owners(const std::vector<at::Tensor>& parameters, int ranks);

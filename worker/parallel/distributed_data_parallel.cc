@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/error.h"
-#include "worker/comm/collectives.h"
 #include "worker/parallel/flat_parameters.h"
 #include "worker/parallel/group_tensors.h"
 #include "worker/parallel/own_tensors.h"
@@ -92,58 +91,48 @@ GradientBuckets gradient_buckets(const nn::Module& model, const DdpOptions& opti
   return result;
 }
 
-struct DistributedDataParallel::State {
+struct DistributedDataParallel::State final : DdpModel {
   State(nn::Module& module, ProcessGroup& process_group, const DdpOptions& ddp_options)
       : model(module),
         group(process_group),
         options(ddp_options),
         parameters(trainable(module, options)),
-        reducer(process_group, references(parameters),
-                with_memory_of(process_group, reducer_options(options, parameters))) {}
-  ~State() {
-    try {
-      await_buffers();
-    } catch (const Error&) {
-      // The group has failed; its other operations report that.
-    }
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+        passes(group, *this, references(parameters), with_memory_of(group, reducer_options(options, parameters)),
+               options.broadcast_buffers) {}
 
   void shard();
   bool may_leave_out() const { return options.find_unused_parameters || options.static_graph; }
   void install_hooks();
-  void gradient_ready(std::size_t parameter);
-  void define_gradients();
-  // Waits for the buffers that other ranks sent for this pass.
-  void await_buffers() {
-    if (const auto work = std::exchange(buffers, nullptr)) work->wait();
+
+  bool trains() const override { return model.training() && grad_enabled(); }
+  std::vector<ParameterRef> common_parameters() const override {
+    return references(common(model.named_parameters(), options));
   }
+  std::vector<ParameterRef> common_buffers() const override {
+    return references(common(model.named_buffers(), options));
+  }
+  void at_end_of_backward(std::function<void()> action) override { ddprun::at_end_of_backward(std::move(action)); }
+  void zero_grad() override { model.zero_grad(); }
+  void settle_gradients() override {
+    for (const auto& [name, parameter] : parameters) parameter.grad();  // clears it if that is still to be done
+  }
+  void define_gradients() override;
+  void scale_gradients(double factor) override;
 
   nn::Module& model;
   ProcessGroup& group;
   const DdpOptions options;
   std::vector<std::pair<std::string, Variable>> parameters;
-  Reducer reducer;
+  DdpPasses passes;
   std::unique_ptr<FlatParameters> flat;  // set with shard_gradients
   DividedParameters divided;
-  int no_sync_depth = 0;
   std::vector<Variable::Hook> hooks;
-  WorkPtr buffers;  // their broadcast, while it may be in progress
-  std::chrono::nanoseconds waited_for_buffers{};
-  bool in_pass = false;     // true if a reduced backward pass has begun and not ended
-  bool begins_step = true;  // true if the next training pass follows one that was reduced
-
-  // Used within join().
-  std::vector<int> announce(bool has_inputs);
-  void scale_averages();
-  const JoinOptions* join_options = nullptr;
-  std::vector<int> active;  // the ranks that have inputs in this pass
 };
 
 void DistributedDataParallel::State::shard() {
   if (may_leave_out())
     throw Error(Errc::usage, "shard_gradients does not go with find_unused_parameters or static_graph");
+  Reducer& reducer = passes.reducer();
   const std::vector groups(reducer.buckets().size(), &group);
   flat = std::make_unique<FlatParameters>(groups, parameters, reducer.buckets());
   divided = {.parameters = parameters,
@@ -162,24 +151,14 @@ void DistributedDataParallel::State::shard() {
   reducer.set_hook(make_reduce_scatter_hook(group));
 }
 
-// Returns the ranks that have inputs for the next pass. Every rank calls it before each pass.
-std::vector<int> DistributedDataParallel::State::announce(bool has_inputs) {
-  std::vector<std::int64_t> flags(static_cast<std::size_t>(group.size()));
-  flags[static_cast<std::size_t>(group.rank())] = has_inputs ? 1 : 0;
-  allreduce(group, flags);
-  std::vector<int> ranks;
-  for (int r = 0; r < group.size(); ++r)
-    if (flags[static_cast<std::size_t>(r)] != 0) ranks.push_back(r);
-  if (join_options->throw_on_early_termination && !ranks.empty() && std::ssize(ranks) < group.size())
-    throw make_error(Errc::usage, "{} of {} ranks have no more inputs (throw_on_early_termination)",
-                     group.size() - std::ssize(ranks), group.size());
-  return ranks;
+// One that several stages have counts as used, since the others may have used it.
+void DistributedDataParallel::State::define_gradients() {
+  for (std::size_t p = 0; p < parameters.size(); ++p)
+    if (passes.reducer().used(p) || contains(options.stages.shared, parameters[p].first))
+      parameters[p].second.define_grad();
 }
 
-// Scales the average over all ranks to that over those with inputs.
-void DistributedDataParallel::State::scale_averages() {
-  if (!join_options || join_options->divide_by_initial_world_size || std::ssize(active) == group.size()) return;
-  const double factor = static_cast<double>(group.size()) / static_cast<double>(active.size());
+void DistributedDataParallel::State::scale_gradients(double factor) {
   for (auto& [name, parameter] : parameters) {
     Tensor gradient = parameter.grad();
     if (gradient.defined()) gradient.copy_from(kernels::scale(gradient, factor));
@@ -190,35 +169,12 @@ void DistributedDataParallel::State::install_hooks() {
   const auto kind = may_leave_out() ? Variable::GradStorage::lazy : Variable::GradStorage::eager;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     auto& variable = parameters[p].second;
-    auto memory = reducer.gradient_memory(p);
+    auto memory = passes.reducer().gradient_memory(p);
     void* data = memory.get();
     variable.set_grad_storage(
         Tensor::wrap(data, variable.shape(), variable.dtype(), std::move(memory), variable.device()), kind);
-    hooks.push_back(variable.on_grad_ready([this, p] { gradient_ready(p); }));
+    hooks.push_back(variable.on_grad_ready([this, p] { passes.gradient_ready(p); }));
   }
-}
-
-void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
-  if (no_sync_depth > 0) return reducer.mark_used(parameter);
-  if (!in_pass) {
-    in_pass = true;
-    at_end_of_backward([this] {
-      reducer.finalize();
-      await_buffers();  // their broadcast began before the gradients
-      define_gradients();
-      scale_averages();
-      in_pass = false;
-    });
-  }
-  reducer.mark_ready(parameter);
-}
-
-// A gradient is defined at every rank once any rank has used the parameter; one that several stages have counts as
-// used, since the others may have used it.
-void DistributedDataParallel::State::define_gradients() {
-  if (!may_leave_out()) return;
-  for (std::size_t p = 0; p < parameters.size(); ++p)
-    if (reducer.used(p) || contains(options.stages.shared, parameters[p].first)) parameters[p].second.define_grad();
 }
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
@@ -237,20 +193,7 @@ nn::Module& DistributedDataParallel::module() {
 }
 
 void DistributedDataParallel::prepare_forward() {
-  if (state_->in_pass) {
-    throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
-  }
-  if (!state_->model.training() || !grad_enabled()) return;
-  const bool reduces = state_->no_sync_depth == 0;
-  if (reduces && state_->join_options) state_->active = state_->announce(true);
-  begin_pass(reduces);
-}
-
-// Within join() the ranks that have inputs are known only in passes that reduce.
-void DistributedDataParallel::begin_pass(bool reduces) {
-  const bool copies = state_->join_options ? reduces : state_->begins_step;
-  if (copies && state_->options.broadcast_buffers) copy_buffers();
-  state_->begins_step = reduces;
+  state_->passes.begin_forward();
 }
 
 Variable DistributedDataParallel::forward(const Variable& input) {
@@ -264,20 +207,28 @@ std::vector<Variable> DistributedDataParallel::forward(const std::vector<Variabl
 }
 
 void DistributedDataParallel::join_pass() {
-  if (state_->model.training()) begin_pass(state_->no_sync_depth == 0);
-  join_backward();
+  state_->passes.join_pass();
 }
 
 void DistributedDataParallel::join_backward() {
-  if (state_->no_sync_depth > 0) return;
-  for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // clears it if that is still to be done
-  state_->reducer.join_pass();
-  state_->await_buffers();
-  state_->define_gradients();
+  state_->passes.join_backward();
+}
+
+void DistributedDataParallel::join(const std::function<void()>& body, const JoinOptions& options) {
+  if (state_->flat) throw Error(Errc::usage, "join() does not go with shard_gradients");
+  state_->passes.join(body, options);
+}
+
+DistributedDataParallel::NoSync DistributedDataParallel::no_sync() {
+  return NoSync(state_->passes);
+}
+
+std::shared_ptr<void> DistributedDataParallel::hold_reduction() {
+  return std::make_shared<NoSync>(state_->passes);
 }
 
 void DistributedDataParallel::register_comm_hook(std::unique_ptr<CommHook> hook) {
-  state_->reducer.set_hook(std::move(hook));
+  state_->passes.reducer().set_hook(std::move(hook));
 }
 
 void DistributedDataParallel::register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook) {
@@ -285,7 +236,7 @@ void DistributedDataParallel::register_comm_hook(std::function<WorkPtr(const Gra
 }
 
 CommHook& DistributedDataParallel::comm_hook() {
-  return state_->reducer.hook();
+  return state_->passes.reducer().hook();
 }
 
 std::vector<HookState> DistributedDataParallel::hook_state() {
@@ -327,72 +278,20 @@ void DistributedDataParallel::visit_parameters(const Visitor& visit) {
     visit(name, parameter.value());
 }
 
-// Copies from the first rank that has inputs: the others' are out of date. On a device the pass is queued behind them:
-// should the broadcast be aborted, the gradients of the pass are, too, and nothing is updated (Reducer::finalize()).
-void DistributedDataParallel::copy_buffers() {
-  const auto buffers = copied_buffers();
-  if (buffers.empty()) return;
-  const auto start = std::chrono::steady_clock::now();
-  state_->await_buffers();
-  start_broadcast(state_->group, buffers, state_->active.empty() ? 0 : state_->active.front(), state_->buffers);
-  state_->waited_for_buffers += std::chrono::steady_clock::now() - start;
-}
-
-std::vector<ParameterRef> DistributedDataParallel::copied_buffers() const {
-  return references(common(state_->model.named_buffers(), state_->options));
-}
-
-void DistributedDataParallel::join(const std::function<void()>& body, const JoinOptions& options) {
-  if (state_->flat) throw Error(Errc::usage, "join() does not go with shard_gradients");
-  struct Scope {
-    explicit Scope(State& joining, const JoinOptions& with) : state(joining) { state.join_options = &with; }
-    ~Scope() {
-      state.join_options = nullptr;
-      state.active.clear();
-    }
-    State& state;
-  };
-  const Scope scope(*state_, options);
-  body();
-  int last = 0;  // a rank that took part in the last pass with inputs
-  for (;;) {
-    if (!state_->active.empty()) last = state_->active.front();
-    state_->active = state_->announce(false);
-    if (state_->active.empty()) break;
-    state_->model.zero_grad();
-    join_pass();
-  }
-  auto everything = references(common(state_->model.named_parameters(), state_->options));
-  for (auto& buffer : copied_buffers()) everything.push_back(std::move(buffer));
-  broadcast(state_->group, everything, last);
-  state_->begins_step = true;
-}
-
 void DistributedDataParallel::sync_buffers() {
-  const auto buffers = copied_buffers();
-  if (buffers.empty()) return;
-  const auto start = std::chrono::steady_clock::now();
-  broadcast(state_->group, buffers, 0);
-  state_->waited_for_buffers += std::chrono::steady_clock::now() - start;
+  state_->passes.sync_buffers();
 }
 
 std::chrono::nanoseconds DistributedDataParallel::waited() const {
-  return state_->reducer.waited() + state_->waited_for_buffers;
+  return state_->passes.waited();
 }
 
 std::chrono::nanoseconds DistributedDataParallel::starting() const {
-  return state_->reducer.starting();
+  return state_->passes.reducer().starting();
 }
 
 void DistributedDataParallel::record_transfers(std::vector<Transfer>* into) {
-  state_->reducer.record_transfers(into);
-}
-
-DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp) : ddp_(ddp) {
-  ++ddp_.state_->no_sync_depth;
-}
-DistributedDataParallel::NoSync::~NoSync() {
-  --ddp_.state_->no_sync_depth;
+  state_->passes.reducer().record_transfers(into);
 }
 
 }  // namespace ddprun

@@ -12,7 +12,7 @@
 #include "worker/parallel/data_parallelism.h"
 #include "worker/parallel/divided_parameters.h"
 #include "worker/parallel/stage_pass.h"
-#include "worker/reducer/reducer.h"
+#include "worker/reducer/ddp_passes.h"
 
 namespace ddprun {
 
@@ -50,15 +50,6 @@ struct DdpOptions {
 // shapes and types, so that a rank knows those of the stages that others have.
 GradientBuckets gradient_buckets(const nn::Module& model, const DdpOptions& options);
 
-// The options of PyTorch's Join, with its names.
-struct JoinOptions {
-  // If true, gradients are divided by the number of all ranks, as long as any has inputs; otherwise by the number of
-  // the ranks that still have inputs.
-  bool divide_by_initial_world_size = true;
-  // If true, all ranks throw Errc::usage as soon as one has no more inputs.
-  bool throw_on_early_termination = false;
-};
-
 // Data parallelism: every rank holds a replica of the model and trains it on its own part of each batch; the gradients
 // are averaged over the ranks.
 //
@@ -93,25 +84,13 @@ class DistributedDataParallel final : public DataParallelism {
   void join_backward() override;
   nn::Module& module();
 
-  // Uneven inputs: runs body, a loop over this rank's batches. A rank whose body has returned takes part in the passes
-  // of the others until all have; then it gets the parameters and buffers of a rank that was among the last. This costs
-  // a small allreduce for each training forward pass outside no_sync(). All ranks call it; if a body throws, this rank
-  // leaves.
+  // Uneven inputs: runs body, a loop over this rank's batches; see DdpPasses::join().
   void join(const std::function<void()>& body, const JoinOptions& options = {});
 
   // Backward passes during its lifetime stay local; the first pass after it reduces the accumulated sums. Scopes nest.
-  class NoSync {
-   public:
-    explicit NoSync(DistributedDataParallel& ddp);
-    ~NoSync();
-    NoSync(const NoSync&) = delete;
-    NoSync& operator=(const NoSync&) = delete;
-
-   private:
-    DistributedDataParallel& ddp_;
-  };
-  [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
-  std::shared_ptr<void> hold_reduction() override { return std::make_shared<NoSync>(*this); }
+  using NoSync = DdpPasses::NoSync;
+  [[nodiscard]] NoSync no_sync();
+  std::shared_ptr<void> hold_reduction() override;
 
   // Replaces the averaging allreduce, by one with compression, say. All ranks set the same hook, between two passes.
   // Throws Errc::usage within a pass. See comm_hook.h; built_in_hooks.h has those that exist.
@@ -145,9 +124,6 @@ class DistributedDataParallel final : public DataParallelism {
 
  private:
   struct State;
-  void begin_pass(bool reduces);
-  void copy_buffers();
-  std::vector<ParameterRef> copied_buffers() const;
 
   std::unique_ptr<State> state_;  // at one address: hooks refer to it
 };

@@ -3,8 +3,6 @@
 #include <memory>
 #include <type_traits>
 
-#include "worker/reducer/model_check.h"
-
 namespace ddprun {
 namespace {
 
@@ -20,19 +18,6 @@ template <class Named>
 std::vector<ParameterRef> references_of(const Named& named) {
   std::vector<ParameterRef> all;
   for (const auto& [name, value] : named) all.push_back(reference(name, tensor_of(value)));
-  return all;
-}
-
-struct SpansByMemory {
-  std::vector<Span> on_host, on_device;
-  void* stream = nullptr;  // that of the device
-};
-SpansByMemory by_memory(const std::vector<ParameterRef>& tensors) {
-  SpansByMemory all;
-  for (const auto& each : tensors) {
-    (each.device == host_memory ? all.on_host : all.on_device).push_back(each.span());
-    if (each.stream) all.stream = each.stream;
-  }
   return all;
 }
 
@@ -64,26 +49,9 @@ Tensor tensor_of_span(const Span& span) {
   return Tensor::wrap(span.data, {static_cast<std::int64_t>(span.count)}, span.dtype, nullptr, device);
 }
 
-void broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root) {
-  const auto [on_host, on_device, stream] = by_memory(tensors);
-  if (!on_host.empty()) group.broadcast_coalesced(on_host, root, {.blocking = true});
-  if (!on_device.empty()) group.broadcast_coalesced(on_device, root, {.blocking = true, .after = stream});
-}
-
-void start_broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root, WorkPtr& in_progress) {
-  const auto [on_host, on_device, stream] = by_memory(tensors);
-  if (!on_host.empty()) group.broadcast_coalesced(on_host, root, {.blocking = true});
-  if (on_device.empty()) return;
-  in_progress = group.broadcast_coalesced(on_device, root, {.after = stream});
-  in_progress->order(stream);
-}
-
 void align_ranks(ProcessGroup& group, const std::vector<std::pair<std::string, Variable>>& parameters,
                  const std::vector<std::pair<std::string, Tensor>>& buffers) {
-  auto everything = references(parameters);
-  for (auto& buffer : references(buffers)) everything.push_back(std::move(buffer));
-  check_same_model(group, everything);
-  broadcast(group, everything);
+  align_ranks(group, references(parameters), references(buffers));
 }
 
 Tensor registered_tensor(ProcessGroup& group, std::size_t count, DType dtype) {

@@ -41,7 +41,7 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
       device_(device_of(parameters)),
       states_(parameters.size()),
       used_(parameters.size()),
-      used_anywhere_(parameters.size()) {
+      used_anywhere_(parameters.size(), options.find_unused_parameters || options.static_graph ? 0 : 1) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
     memory_.push_back(zeroed_memory(group, options_, device_, bucket.count * size_of(bucket.dtype)));

@@ -76,7 +76,7 @@ class Reducer {
   void join_pass();
 
   // Returns whether any rank used a parameter in the last reduced pass, or in a pass accumulated into it; with
-  // static_graph, in the first. REQUIRES: find_unused_parameters or static_graph
+  // static_graph, in the first. All are used without find_unused_parameters and static_graph.
   bool used(std::size_t parameter) const { return used_anywhere_.at(parameter) != 0; }
 
   // Returns the total time that finalize() has waited for other ranks and the network.

@@ -13,7 +13,6 @@
 #include "worker/parallel/parameter_server/client.h"
 #include "worker/parallel/parameter_server/server.h"
 #include "worker/reducer/bucketing.h"
-#include "worker/reducer/model_check.h"
 #include "worker/reducer/shards.h"
 
 namespace ddprun {

@@ -1,4 +1,4 @@
-#include "worker/reducer/model_check.h"
+#include "worker/reducer/model_sync.h"
 
 #include <algorithm>
 #include <string>
@@ -30,13 +30,17 @@ std::string entry(const std::vector<std::string>& lines, std::size_t index) {
   return index < lines.size() ? lines[index] : "nothing";
 }
 
-// Returns rank 0's text, at every rank.
-std::string text_of_rank_0(ProcessGroup& group, const std::string& own) {
-  std::vector<std::int64_t> length = {static_cast<std::int64_t>(own.size())};
-  group.broadcast(span_of(length), 0, {.blocking = true});
-  std::string text = group.rank() == 0 ? own : std::string(static_cast<std::size_t>(length[0]), '\0');
-  group.broadcast({text.data(), text.size(), DType::uint8}, 0, {.blocking = true});
-  return text;
+struct SpansByMemory {
+  std::vector<Span> on_host, on_device;
+  void* stream = nullptr;  // that of the device
+};
+SpansByMemory by_memory(const std::vector<ParameterRef>& tensors) {
+  SpansByMemory all;
+  for (const auto& each : tensors) {
+    (each.device == host_memory ? all.on_host : all.on_device).push_back(each.span());
+    if (each.stream) all.stream = each.stream;
+  }
+  return all;
 }
 
 }  // namespace
@@ -45,7 +49,7 @@ void check_same_model(ProcessGroup& group, const std::vector<ParameterRef>& para
   std::string own;
   for (const auto& parameter : parameters) own += describe(parameter) + "\n";
   // All lists are gathered only when one differs from rank 0's.
-  std::vector<std::int64_t> different = {own == text_of_rank_0(group, own) ? 0 : 1};
+  std::vector<std::int64_t> different = {own == broadcast_bytes(group, own, 0) ? 0 : 1};
   allreduce(group, different, ReduceOp::max);
   if (different[0] == 0) return;
 
@@ -61,6 +65,26 @@ void check_same_model(ProcessGroup& group, const std::vector<ParameterRef>& para
                        there, r);
     }
   }
+}
+
+void broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root) {
+  const auto [on_host, on_device, stream] = by_memory(tensors);
+  if (!on_host.empty()) group.broadcast_coalesced(on_host, root, {.blocking = true});
+  if (!on_device.empty()) group.broadcast_coalesced(on_device, root, {.blocking = true, .after = stream});
+}
+
+void start_broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root, WorkPtr& in_progress) {
+  const auto [on_host, on_device, stream] = by_memory(tensors);
+  if (!on_host.empty()) group.broadcast_coalesced(on_host, root, {.blocking = true});
+  if (on_device.empty()) return;
+  in_progress = group.broadcast_coalesced(on_device, root, {.after = stream});
+  in_progress->order(stream);
+}
+
+void align_ranks(ProcessGroup& group, std::vector<ParameterRef> parameters, const std::vector<ParameterRef>& buffers) {
+  parameters.insert(parameters.end(), buffers.begin(), buffers.end());
+  check_same_model(group, parameters);
+  broadcast(group, parameters);
 }
 
 }  // namespace ddprun
