@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 
 namespace ddprun::autograd {
@@ -21,5 +23,24 @@ class InterruptionScope {
   const std::function<void()> check_;
   const std::function<void()>* const before_;
 };
+
+bool may_be_interrupted();  // whether this thread has a scope
+void check_interruption();  // calls the check of the innermost one
+
+// A long operation: calls compute(first, count) once for all samples, or, where it may be interrupted, for up to four
+// parts of them with a check before each but the first. at_least: the samples of a part that keep all threads busy.
+template <class Compute>
+void compute_in_parts(std::int64_t samples, std::int64_t at_least, Compute compute) {
+  constexpr std::int64_t most_parts = 4;
+  const std::int64_t of_part =
+      may_be_interrupted() ? std::max((samples + most_parts - 1) / most_parts, at_least) : samples;
+  std::int64_t first = 0;
+  do {
+    if (first > 0) check_interruption();
+    const std::int64_t count = std::min(of_part, samples - first);
+    compute(first, count);
+    first += count;
+  } while (first < samples);
+}
 
 }  // namespace ddprun::autograd

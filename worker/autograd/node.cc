@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "common/error.h"
+#include "worker/autograd/interruption.h"
 #include "worker/autograd/operation_observer.h"
 #include "worker/tensor/kernels.h"
 #include "worker/tensor/memory_owner.h"

@@ -140,7 +140,6 @@ class NameScopesRestored {
 
 bool anomaly_detection();
 OperationObserver* operation_observer();  // that of this thread, or null
-void check_interruption();                // calls the check of this thread's InterruptionScope
 // Throws for a value that is not finite: "linear in module fc1 produced a NaN or an infinity in ..."
 void check_finite(const Tensor& value, const std::string& operation, const std::string& what);
 std::string describe_operation(const char* name, const std::string& scope);

@@ -150,6 +150,10 @@ InterruptionScope::~InterruptionScope() {
   interruption_check = before_;
 }
 
+bool may_be_interrupted() {
+  return interruption_check != nullptr;
+}
+
 void check_interruption() {
   if (interruption_check) (*interruption_check)();
 }

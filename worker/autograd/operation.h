@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/autograd/interruption.h"
 #include "worker/autograd/variable.h"
 
 // The way to put an operation on the tape: all of autograd/ops, and a user's own. An example, y = x^3:
@@ -64,6 +65,7 @@ class Backward {
 template <class Compute>
 void add_computed(Backward& pass, std::size_t input, const Shape& shape, DType dtype, Compute compute) {
   if (!pass.wants(input)) return;
+  check_interruption();
   Backward::Target target = pass.target(input);
   const bool in_place = target.memory.defined();
   if (!in_place) target.memory = Tensor::empty(shape, dtype, pass.dense_grad().device());

@@ -3,7 +3,10 @@
 #include "common/error.h"
 #include "worker/autograd/operation.h"
 #include "worker/autograd/ops/activation.h"
+#include "worker/autograd/ops/attention.h"
+#include "worker/autograd/ops/matmul.h"
 #include "worker/autograd/ops/reduce.h"
+#include "worker/tensor/random.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -76,4 +79,44 @@ TEST_CASE("the innermost check is called") {
   CHECK(outer.left() == 100);
   relu(parameter());
   CHECK(outer.left() == 99);
+}
+
+namespace {
+
+Variable random(Shape shape, std::uint64_t seed) {
+  Generator generator(seed);
+  Tensor values = Tensor::empty(std::move(shape));
+  fill_normal(values, 0, 1, generator);
+  return Variable(values, true);
+}
+
+// Returns the result and the gradient of attention over eight samples of four heads.
+std::vector<float> attend() {
+  const Variable packed = random({8, 16, 3 * 32}, 1);
+  const Variable out = packed_attention(packed, 4, {.causal = true});
+  out.backward(random(out.shape(), 2).value());
+  std::vector<float> all;
+  for (const Tensor& tensor : {out.value(), packed.grad()})
+    all.insert(all.end(), tensor.data<float>(), tensor.data<float>() + tensor.numel());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("attention is checked between parts of its samples, and has the same bits") {
+  const auto whole = attend();
+  Countdown countdown(100);
+  const autograd::InterruptionScope scope([&] { countdown(); });
+  CHECK(attend() == whole);
+  CHECK(countdown.left() == 100 - 2 - 1 - 1);  // forward and backward, each in two parts
+}
+
+TEST_CASE("a check comes before the gradient of each operand of a product") {
+  const Variable x = random({4, 3}, 1), weight = random({2, 3}, 2);
+  Countdown countdown(100);
+  const autograd::InterruptionScope scope([&] { countdown(); });
+  const Variable y = linear(x, weight);
+  CHECK(countdown.left() == 99);
+  y.backward(random({4, 2}, 3).value());
+  CHECK(countdown.left() == 99 - 1 - 2);
 }

@@ -1,9 +1,11 @@
 #include "worker/autograd/ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
+#include "worker/autograd/interruption.h"
 #include "worker/autograd/operation.h"
 #include "worker/tensor/kernels.h"
 
@@ -49,6 +51,32 @@ Tensor empty_log_sum(const Tensor& query) {
   return Tensor::empty({query.size(0), query.size(1), query.size(2)}, dtype, query.device());
 }
 
+// Samples and heads are computed apart from each other. Some threads share so many.
+std::int64_t least_part(const Tensor& query) {
+  constexpr std::int64_t sequences = 16;
+  return (sequences + query.size(1) - 1) / std::max<std::int64_t>(query.size(1), 1);
+}
+
+// All tensors but the mask are (samples, heads, ...).
+void compute_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                       const kernels::AttentionOptions& options, const kernels::AttentionResult& result) {
+  autograd::compute_in_parts(query.size(0), least_part(query), [&](std::int64_t first, std::int64_t count) {
+    const auto part = [&](const Tensor& whole) { return whole.slice(0, first, count); };
+    kernels::of(query).attention(part(query), part(key), part(value), mask, options,
+                                 {part(result.out), part(result.log_sum)});
+  });
+}
+
+void compute_gradients(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                       const Tensor& log_sum, const Tensor& grad, const kernels::AttentionOptions& options,
+                       const kernels::AttentionGradients& gradients) {
+  autograd::compute_in_parts(query.size(0), least_part(query), [&](std::int64_t first, std::int64_t count) {
+    const auto part = [&](const Tensor& whole) { return whole.slice(0, first, count); };
+    kernels::of(query).attention_backward(part(query), part(key), part(value), mask, {part(log_sum)}, part(grad),
+                                          options, {part(gradients.query), part(gradients.key), part(gradients.value)});
+  });
+}
+
 }  // namespace
 
 Variable attention(const Variable& given_query, const Variable& given_key, const Variable& given_value,
@@ -64,15 +92,15 @@ Variable attention(const Variable& given_query, const Variable& given_key, const
   Shape shape = query.shape();
   shape.back() = v.size(3);
   const Tensor out = Tensor::empty(shape, q.dtype(), q.device()), log_sum = empty_log_sum(q);
-  kernels::of(q).attention(q, k, v, mask, settings, {as_heads(out), log_sum});
+  compute_attention(q, k, v, mask, settings, {as_heads(out), log_sum});
   return operation.record(
       out, {q, k, v, mask, log_sum},
       [settings, shapes = std::array{query.shape(), key.shape(), value.shape()}](autograd::Backward& pass) {
         const Tensor &saved_q = pass.saved(0), &saved_k = pass.saved(1), &saved_v = pass.saved(2);
         const kernels::AttentionGradients gradients{Tensor::empty_like(saved_q), Tensor::empty_like(saved_k),
                                                     Tensor::empty_like(saved_v)};
-        kernels::of(saved_q).attention_backward(saved_q, saved_k, saved_v, pass.saved(3), {pass.saved(4)},
-                                                as_heads(pass.grad()), settings, gradients);
+        compute_gradients(saved_q, saved_k, saved_v, pass.saved(3), pass.saved(4), as_heads(pass.grad()), settings,
+                          gradients);
         if (pass.wants(0)) pass.add(0, gradients.query.reshape(shapes[0]));
         if (pass.wants(1)) pass.add(1, gradients.key.reshape(shapes[1]));
         if (pass.wants(2)) pass.add(2, gradients.value.reshape(shapes[2]));
@@ -107,15 +135,15 @@ Variable packed_attention(const Variable& given_packed, std::int64_t heads, cons
   const kernels::AttentionOptions settings = settings_of(options, query.size(3));
   const Tensor out = Tensor::empty({shape[0], shape[1], shape[2] / 3}, x.dtype(), x.device());
   const Tensor log_sum = empty_log_sum(query);
-  kernels::of(x).attention(query, part_of(parts, 1), part_of(parts, 2), mask, settings,
-                           {part_of(as_parts(out, 1, heads), 0), log_sum});
+  compute_attention(query, part_of(parts, 1), part_of(parts, 2), mask, settings,
+                    {part_of(as_parts(out, 1, heads), 0), log_sum});
   return operation.record(out, {x, mask, log_sum}, [settings, heads](autograd::Backward& pass) {
     const Tensor& saved = pass.saved(0);
     Tensor gradient = Tensor::empty_like(saved);
     const Tensor from = as_parts(saved, 3, heads), into = as_parts(gradient, 3, heads);
-    kernels::of(saved).attention_backward(part_of(from, 0), part_of(from, 1), part_of(from, 2), pass.saved(1),
-                                          {pass.saved(2)}, part_of(as_parts(pass.grad(), 1, heads), 0), settings,
-                                          {part_of(into, 0), part_of(into, 1), part_of(into, 2)});
+    compute_gradients(part_of(from, 0), part_of(from, 1), part_of(from, 2), pass.saved(1), pass.saved(2),
+                      part_of(as_parts(pass.grad(), 1, heads), 0), settings,
+                      {part_of(into, 0), part_of(into, 1), part_of(into, 2)});
     pass.add(0, std::move(gradient));
   });
 }
