@@ -2,6 +2,7 @@
 #include <csignal>
 
 #include "common/atomic_file.h"
+#include "tests/process/metrics_pipe.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
@@ -106,6 +107,25 @@ TEST_CASE("a run with faults, a restart and other numbers of ranks has the ledge
   CHECK(verdict.code == 0);
   CHECK(parameters_of(verdict.out) == expected);
   CHECK(verdict.out.find("80 steps in 5 sessions") == 0);
+}
+
+TEST_CASE("a run that is preempted and resumed with another number of ranks has the ledger of an undisturbed one") {
+  const Training training;
+  MetricsPipe metrics;
+  Child first(job_of(training, {"--nproc_per_node=4"}, {"--metrics.file=" + metrics.path()}));
+  first.wait_until([&] { return metrics.has_lines(); }, "the first step", bound);
+  first.signal(SIGUSR1);
+  metrics.release();
+  const auto preempted = first.wait(bound);
+  INFO(preempted.out + preempted.err);
+  REQUIRE(preempted.code == 75);
+  CHECK(Child(job_of(training, {"--nproc_per_node=2"})).wait(bound).code == 0);
+
+  const auto verdict = verify(training.folder / "ledger");
+  INFO(verdict.out + verdict.err);
+  CHECK(verdict.code == 0);
+  CHECK(verdict.out.find("80 steps in 2 sessions") == 0);
+  CHECK(parameters_of(verdict.out) == undisturbed_hash());
 }
 
 TEST_CASE("a ledger that lacks a step, or no ledger, is refused with the reason") {

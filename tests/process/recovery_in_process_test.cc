@@ -3,6 +3,7 @@
 
 #include "tests/process/recorded_training.h"
 #include "tests/support/catch.h"
+#include "tests/support/event_reader.h"
 
 // A job that loses a worker continues in the other workers' processes, and ends with the same bits.
 using namespace ddprun::testing;
@@ -29,6 +30,24 @@ std::size_t descriptors_of(pid_t pid) {
   for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd"))
     ++count;
   return count;
+}
+
+// Returns the steps that TensorBoard shows: where a file begins a session, it drops those of files before from there
+// on.
+std::vector<std::int64_t> shown_steps(const std::filesystem::path& folder) {
+  std::map<double, std::vector<Event>> files;  // by the time of their first event
+  for (const auto& file : files_in(folder)) {
+    auto events = events_in(file);
+    REQUIRE_FALSE(events.empty());
+    files[events.front().wall_time] = std::move(events);
+  }
+  std::vector<std::int64_t> steps;
+  for (const auto& [time, events] : files)
+    for (const Event& event : events) {
+      if (event.starts_session) std::erase_if(steps, [&](const auto step) { return step >= event.step; });
+      if (event.scalars.contains("train/loss")) steps.push_back(event.step);
+    }
+  return steps;
 }
 
 }  // namespace
@@ -307,4 +326,20 @@ TEST_CASE("a rank that freezes as another one dies is replaced as well, once the
   CHECK(recorded_steps(training) == first_steps(80));
   CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
   CHECK(occurrences(result.err, "new round") == 0);
+}
+
+TEST_CASE("TensorBoard shows each step once after rank 0, which writes its file, was lost twice") {
+  const Training training;
+  const auto folder = training.folder / "events";
+  Child child(job_of(training, {"--max_restarts=2"}, {"--metrics.tensorboard=" + folder.string()}),
+              training.marker.variables());
+  for (const std::int64_t step : {15, 40}) {
+    wait_for_step(child, training, step);
+    replace(child, training, 0);
+  }
+  const auto result = child.wait(bound);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(files_in(folder).size() >= 3);
+  CHECK(shown_steps(folder) == first_steps(80));
 }

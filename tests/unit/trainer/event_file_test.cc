@@ -7,7 +7,7 @@
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
-#include "tests/unit/trainer/event_reader.h"
+#include "tests/support/event_reader.h"
 #include "tests/unit/trainer/records.h"
 
 using namespace ddprun;

@@ -29,10 +29,12 @@ inline void check_crc(std::string_view bytes, std::uint32_t masked) {
   if (((rotated >> 17) | (rotated << 15)) != crc_bit_by_bit(bytes)) throw std::runtime_error("a wrong CRC");
 }
 
+// A process that was killed may have written a part of the last record; TensorBoard waits for the rest.
 inline std::vector<std::string_view> records_of(std::string_view file) {
   std::vector<std::string_view> records;
-  while (!file.empty()) {
+  while (file.size() >= 12) {
     const auto length = get_le<std::uint64_t>(file.substr(0, 8));
+    if (file.size() < 16 + length) break;
     check_crc(file.substr(0, 8), get_le<std::uint32_t>(file, 8));
     records.push_back(file.substr(12, length));
     check_crc(records.back(), get_le<std::uint32_t>(file, 12 + length));
