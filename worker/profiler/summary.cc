@@ -52,6 +52,13 @@ double flops_per_s(const std::vector<Row>& rows) {
   return time.count() > 0 ? flops / time.count() : 0;
 }
 
+double best_flops_per_s(const Summary& summary) {
+  double best = summary.peak_flops;
+  for (const Row& row : summary.rows)
+    if (row.time.count() > 0) best = std::max(best, row.flops / row.time.count());
+  return best;
+}
+
 double gain_of_larger_batch(const Summary& summary) {
   if (!summary.larger_batch || summary.samples_per_s <= 0) return 0;
   return summary.larger_batch->samples_per_s / summary.samples_per_s - 1;

@@ -83,6 +83,9 @@ struct Summary {
 
 // Returns the FLOP/s of the products and convolutions.
 double flops_per_s(const std::vector<Row>& rows);
+// Returns the FLOP/s that the machine reaches: those of a large product, or of a row that is faster, since other work
+// may have slowed down the measurement of the former.
+double best_flops_per_s(const Summary& summary);
 
 // Returns by how much the larger batch trains faster: 0.25 is 25 %; 0 where it was not measured.
 double gain_of_larger_batch(const Summary& summary);

@@ -140,3 +140,14 @@ TEST_CASE("a report has the longest operations, sums up the rest, and ends with 
   CHECK_THAT(text, Catch::Contains("1 (b)") && Catch::Contains("not measured: there is no memory for it"));
   CHECK_THAT(lines.back(), Catch::StartsWith("bottleneck: the model's computation"));
 }
+
+TEST_CASE("products are compared with the fastest one, also where the machine was slower when it was measured") {
+  auto summary = of({rank(0, 10, 20, 3, 0)});
+  summary.rows = {{.operation = "addmm", .module = "a", .calls = 10, .time = Seconds(1), .flops = 1e11},
+                  {.operation = "addmm", .module = "b", .calls = 10, .time = Seconds(1), .flops = 3e11}};
+  const auto has = [&](const std::string& line) { return std::ranges::count(report_of(summary), line) == 1; };
+  summary.peak_flops = 1.5e11;
+  CHECK(has("products and convolutions: 200.0 GFLOP/s, 67 % of the 300.0 GFLOP/s of the fastest product"));
+  summary.peak_flops = 8e11;
+  CHECK(has("products and convolutions: 200.0 GFLOP/s, 25 % of the 800.0 GFLOP/s of the fastest product"));
+}
